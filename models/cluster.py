@@ -1,0 +1,140 @@
+"""Cluster, Node and Gpu: what exists, and where it stands in the locality tree."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from planner.models.base import Noun
+from planner.models.units import Count, Label, Mib, Milli, Name
+
+
+class Level(StrEnum):
+    """A level of the locality tree, narrowest first."""
+
+    NODE = "node"
+    NVLINK_ISLAND = "nvlink_island"
+    RACK = "rack"
+    ZONE = "zone"
+    REGION = "region"
+
+
+class TaintEffect(StrEnum):
+    """What a taint does to jobs that do not tolerate it (Kubernetes' words)."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+class Taint(Noun):
+    """A mark on a node that keeps away jobs without a matching toleration."""
+
+    key: Name
+    value: Label = ""
+    effect: TaintEffect = TaintEffect.NO_SCHEDULE
+
+
+class MigInstance(Noun):
+    """One MIG instance: its profile and the first memory slice it occupies."""
+
+    profile: Name
+    start: Annotated[int, Field(ge=0, le=7)]
+
+
+class Gpu(Noun):
+    """State of one GPU that differs from the default: healthy, MIG mode off."""
+
+    index: Annotated[int, Field(ge=0, le=127)]
+    healthy: bool = True
+    mig: tuple[MigInstance, ...] | None = None
+    """Instances present; an empty list is MIG mode on with nothing created; absent is MIG mode off."""
+    numa: Annotated[int, Field(ge=0, le=63)] | None = None
+
+
+class NodeGpus(Noun):
+    """The GPUs of one node, all of one model."""
+
+    model: Name
+    count: Annotated[int, Field(strict=True, ge=1, le=128)]
+    memory_mib: Mib = 0
+    """Memory of one GPU; 0 is unknown, and then requests for GPU memory do not match."""
+    details: tuple[Gpu, ...] = ()
+    """Only GPUs that differ from the default need an entry."""
+
+    @cached_property
+    def by_index(self) -> dict[int, Gpu]:
+        """Every GPU, those without an entry at their defaults."""
+        given = {gpu.index: gpu for gpu in self.details}
+        return {index: given.get(index, Gpu(index=index)) for index in range(self.count)}
+
+
+class Node(Noun):
+    """One machine of the cluster with what it offers to jobs (already net of system reservations)."""
+
+    name: Name
+    gpus: NodeGpus | None = None
+    cpu_milli: Milli = Field(default=0, alias="cpus")
+    memory_mib: Mib = 0
+    disk_mib: Mib = 0
+    resources: dict[Name, Count] = Field(default_factory=dict)
+    """Further countable resources by name, such as `rdma/hca: 8`."""
+    region: Label = ""
+    zone: Label = ""
+    rack: Label = ""
+    nvlink_island: Label = ""
+    labels: dict[Name, Label] = Field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    pool: Name | None = None
+    price_per_hour: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    """In the cluster's currency."""
+    spot: bool = False
+    cordoned: bool = False
+    """Nothing new may start here; what runs goes on."""
+    ready: bool = True
+    """False: the node is down, and nothing can run here."""
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs in the node, healthy or not."""
+        return self.gpus.count if self.gpus else 0
+
+    @property
+    def gpu_model(self) -> str | None:
+        """Model of the node's GPUs; None for a node without."""
+        return self.gpus.model if self.gpus else None
+
+    @property
+    def schedulable(self) -> bool:
+        """True if new jobs may start here."""
+        return self.ready and not self.cordoned
+
+    def domain(self, level: Level) -> tuple[str, ...] | None:
+        """
+        Path of the node's domain at a level, widest first, so that equal rack names in two zones differ.
+
+        None where the node has no such domain (no island, or a level left empty).
+        """
+        path = (self.region, self.zone, self.rack, self.nvlink_island, self.name)
+        depth = {Level.REGION: 1, Level.ZONE: 2, Level.RACK: 3, Level.NVLINK_ISLAND: 4, Level.NODE: 5}[level]
+        return path[:depth] if path[depth - 1] else None
+
+
+class Cluster(Noun):
+    """All nodes one snapshot speaks of."""
+
+    name: Name = "cluster"
+    nodes: tuple[Node, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nodes_alone_are_a_cluster(cls, data: Any) -> Any:
+        return {"nodes": data} if isinstance(data, list) else data
+
+    @cached_property
+    def node_by_name(self) -> dict[str, Node]:
+        """Nodes by name."""
+        return {node.name: node for node in self.nodes}

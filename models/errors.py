@@ -1,0 +1,52 @@
+"""Every failure gpuplan reports on purpose, each with its exit code (docs/plan-format.md lists them)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+class PlannerError(Exception):
+    """A failure with a message for people; the root of all errors that gpuplan raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class StalePlanError(PlannerError):
+    """The cluster is no longer as the plan expects it."""
+
+    exit_code = 21
+
+
+class PartlyAppliedError(PlannerError):
+    """Some actions of a plan were done and some were not."""
+
+    exit_code = 22
+
+
+class TamperedError(PlannerError):
+    """A plan file or an audit log is not as gpuplan wrote it."""
+
+    exit_code = 23
+
+
+@dataclass(frozen=True, slots=True)
+class InputProblem:
+    """One problem in a document: where it is, what was found and what to do next."""
+
+    place: str
+    """`file:line`, or `file` where no line is known."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
+class BadInputError(PlannerError):
+    """A document cannot be used; carries all its problems at once."""
+
+    exit_code = 24
+
+    def __init__(self, problems: tuple[InputProblem, ...]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems

@@ -1,0 +1,163 @@
+"""Job and what it asks for: request per replica, gang, locality, models, where it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from planner.models.base import Noun
+from planner.models.cluster import Level, Taint, TaintEffect
+from planner.models.mig import profile_milli
+from planner.models.placement import Placement, Replica
+from planner.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
+
+_AtLeastOne = Annotated[int, Field(strict=True, ge=1, le=100_000)]
+
+
+class Gang(Noun):
+    """How many replicas start together or not at all."""
+
+    minimum: _AtLeastOne = Field(default=1, alias="min")
+    maximum: _AtLeastOne = Field(default=1, alias="max")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_number_is_both(cls, data: Any) -> Any:
+        return {"min": data, "max": data} if isinstance(data, int) and not isinstance(data, bool) else data
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Gang:
+        if self.minimum > self.maximum:
+            raise ValueError(f"expected min <= max, found min {self.minimum} and max {self.maximum}")
+        return self
+
+    @property
+    def elastic(self) -> bool:
+        """True if the number of replicas is the planner's choice."""
+        return self.minimum < self.maximum
+
+
+class ResourceRequest(Noun):
+    """What one replica needs on one node: whole GPUs, or a share of one, or MIG profiles; and the rest."""
+
+    gpus: Annotated[int, Field(strict=True, ge=0, le=128)] = 0
+    gpu_milli: Annotated[int, Field(strict=True, ge=0, lt=MILLI)] = 0
+    """Share of one GPU in thousandths."""
+    mig: dict[Name, Annotated[int, Field(strict=True, ge=1, le=128)]] = Field(default_factory=dict)
+    """MIG instances by profile name."""
+    gpu_memory_mib: Mib = 0
+    """Memory needed on each GPU; a share gets its part of the device's memory."""
+    cpu_milli: Milli = Field(default=0, alias="cpus")
+    memory_mib: Mib = 0
+    disk_mib: Mib = 0
+    resources: dict[Name, Count] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_way_to_use_gpus(self) -> ResourceRequest:
+        ways = [name for name in ("gpus", "gpu_milli", "mig") if getattr(self, name)]
+        if len(ways) > 1:
+            raise ValueError(f"expected one of gpus, gpu_milli and mig, found {' and '.join(ways)}")
+        return self
+
+    @property
+    def total_gpu_milli(self) -> int:
+        """Thousandths of GPUs one replica counts for in weights and quotas; a MIG slice by its compute slices."""
+        return (
+            self.gpus * MILLI
+            + self.gpu_milli
+            + sum(profile_milli(profile) * count for profile, count in self.mig.items())
+        )
+
+    @property
+    def needs_gpu(self) -> bool:
+        """False for a job that runs on CPUs alone."""
+        return bool(self.gpus or self.gpu_milli or self.mig)
+
+
+class LocalityPreference(Noun):
+    """How close the replicas of a gang must, or should, be."""
+
+    required: Level | None = None
+    preferred: Level | None = None
+
+
+class Toleration(Noun):
+    """A taint the job accepts (Kubernetes' rules: an empty key is every key, no value is every value)."""
+
+    key: Name | None = None
+    value: Label | None = None
+    effect: TaintEffect | None = None
+
+    def accepts(self, taint: Taint) -> bool:
+        """True if this toleration covers the taint."""
+        return (
+            self.key in (None, taint.key)
+            and self.value in (None, taint.value)
+            and self.effect in (None, taint.effect)
+        )
+
+
+class Running(Noun):
+    """Where a job runs now, since when, and what would be lost if it were stopped."""
+
+    started_at: Timestamp
+    last_checkpoint_at: Timestamp | None = None
+    replicas: tuple[Replica, ...] = Field(min_length=1)
+
+
+class Job(Noun):
+    """A unit of work a user submitted."""
+
+    name: Name
+    queue: Name
+    user: Name = "unknown"
+    priority: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 0
+    """Larger is more important."""
+    weight_milli: Milli = Field(default=MILLI, alias="weight")
+    request: ResourceRequest = Field(default_factory=ResourceRequest)
+    """Per replica."""
+    gang: Gang = Field(default_factory=Gang, alias="replicas")
+    gpu_models: dict[Name, Milli] = Field(default_factory=dict)
+    """Allowed GPU models with their speeds; empty allows every model at equal speed."""
+    node_selector: dict[Name, Label] = Field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    locality: LocalityPreference = Field(default_factory=LocalityPreference)
+    submitted_at: Timestamp
+    expected_duration: Seconds | None = None
+    deadline: Timestamp | None = None
+    preemptible: bool = True
+    held: bool = False
+    """A user or operator keeps the job from starting."""
+    labels: dict[Name, Label] = Field(default_factory=dict)
+    running: Running | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_list_of_models_has_equal_speeds(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(models := data.get("gpu_models"), list):
+            return data | {"gpu_models": {model: 1 for model in models if isinstance(model, str)}}
+        return data
+
+    @model_validator(mode="after")
+    def _speeds_are_positive(self) -> Job:
+        if slow := sorted(model for model, speed in self.gpu_models.items() if speed == 0):
+            raise ValueError(f"expected a speed above 0 in gpu_models, found 0 for {', '.join(slow)}")
+        return self
+
+    @property
+    def placement(self) -> Placement | None:
+        """The running placement, if any."""
+        return Placement(job=self.name, replicas=self.running.replicas) if self.running else None
+
+    def tolerates(self, taint: Taint) -> bool:
+        """True if the taint does not keep the job away."""
+        return taint.effect is TaintEffect.PREFER_NO_SCHEDULE or any(
+            toleration.accepts(taint) for toleration in self.tolerations
+        )
+
+    def speed_milli(self, gpu_model: str | None) -> int:
+        """Speed on a GPU model relative to the fastest one allowed, in thousandths (1000 = the fastest)."""
+        if gpu_model is None or not self.gpu_models:
+            return MILLI
+        return self.gpu_models[gpu_model] * MILLI // max(self.gpu_models.values())

@@ -1,0 +1,49 @@
+"""Placement: where the replicas of one job are, down to GPU indices."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from planner.models.base import Noun
+from planner.models.units import MILLI, Count, Mib, Milli, Name
+
+
+class GpuShare(Noun):
+    """A whole GPU (1000) or a share of one, in thousandths."""
+
+    index: Annotated[int, Field(ge=0, le=127)]
+    milli: Annotated[int, Field(strict=True, ge=1, le=MILLI)]
+
+
+class MigSlice(Noun):
+    """A MIG instance on one GPU; `start` is its first memory slice."""
+
+    index: Annotated[int, Field(ge=0, le=127)]
+    profile: Name
+    start: Annotated[int, Field(ge=0, le=7)]
+
+
+class Replica(Noun):
+    """One replica of a job on one node, with everything it holds there."""
+
+    node: Name
+    gpus: tuple[GpuShare | MigSlice, ...] = ()
+    cpu_milli: Milli = Field(default=0, alias="cpus")
+    memory_mib: Mib = 0
+    disk_mib: Mib = 0
+    resources: dict[Name, Count] = Field(default_factory=dict)
+
+    @property
+    def gpu_milli(self) -> int:
+        """Thousandths of GPUs held as whole GPUs or shares (MIG slices not counted)."""
+        return sum(held.milli for held in self.gpus if isinstance(held, GpuShare))
+
+
+class Placement(Noun):
+    """All replicas of one job in one slot."""
+
+    job: Name
+    slot: Count = 0
+    replicas: tuple[Replica, ...] = Field(min_length=1)

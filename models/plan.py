@@ -1,0 +1,240 @@
+"""
+Plan: the frozen change set of one epoch, complete in itself.
+
+`Action`s and their `Precondition`s alone drive apply; `Reason`s, the solution summary and the metrics are
+for people. Field names are fixed by docs/plan-format.md.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field
+
+from planner.models.base import Noun
+from planner.models.cluster import Gpu
+from planner.models.placement import GpuShare, MigSlice, Placement
+from planner.models.policy import Policy
+from planner.models.snapshot import Snapshot
+from planner.models.units import Mib, Milli, Name, Timestamp
+
+PLAN_FORMAT: Final = "1.0"
+
+
+class PlanPart(Noun):
+    """Part of a plan file: readers ignore keys that a newer minor version added."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class ReasonCode(StrEnum):
+    """Why an action is in the plan, or why a job waits; most severe first among the waiting ones."""
+
+    ADMITTED = "Admitted"
+    UNCHANGED = "Unchanged"
+    HELD = "Held"
+    NOT_MODELLED = "NotModelled"
+    """The job asks for something this version does not plan yet."""
+    NO_MATCHING_NODE = "NoMatchingNode"
+    """No node could ever run one replica."""
+    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+    """The job alone is larger than its queue's limit."""
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    RESOURCES = "Resources"
+    """Too little is free on the nodes that match."""
+    FRAGMENTED = "Fragmented"
+    """Enough is free in total, but not where one replica needs it."""
+
+
+class Reason(PlanPart):
+    """Why, for people; never read by code that acts."""
+
+    code: ReasonCode
+    text: str
+    numbers: dict[str, int | float | str] = Field(default_factory=dict)
+
+
+class JobWaits(PlanPart):
+    """The job still waits and its description has not changed."""
+
+    kind: Literal["job_waits"] = "job_waits"
+    job: Name
+    job_fingerprint: str
+    """Of the job's document in the snapshot."""
+
+
+class Free(PlanPart):
+    """The node is ready and has free what one or more replicas of the action will hold there."""
+
+    kind: Literal["free"] = "free"
+    node: Name
+    gpus: tuple[GpuShare | MigSlice, ...] = ()
+    cpu_milli: Milli = Field(default=0, alias="cpus")
+    memory_mib: Mib = 0
+    disk_mib: Mib = 0
+    resources: dict[Name, int] = Field(default_factory=dict)
+
+
+Precondition: TypeAlias = Annotated[JobWaits | Free, Field(discriminator="kind")]
+
+
+class _Action(PlanPart):
+    id: str
+    """Unique in the plan."""
+    reason: Reason
+    preconditions: tuple[Precondition, ...] = ()
+    after_actions: tuple[str, ...] = ()
+    """Ids of actions that must be done before."""
+
+
+class Start(_Action):
+    """Start a waiting job on its planned places."""
+
+    type: Literal["start"] = "start"
+    job: Name
+    before: None = None
+    after: Placement
+
+
+class Keep(_Action):
+    """A running job stays as it is."""
+
+    type: Literal["keep"] = "keep"
+    job: Name
+    before: Placement
+    after: Placement
+
+
+class Wait(_Action):
+    """A waiting job stays waiting."""
+
+    type: Literal["wait"] = "wait"
+    job: Name
+    before: None = None
+    after: None = None
+
+
+Action: TypeAlias = Annotated[Start | Keep | Wait, Field(discriminator="type")]
+
+
+class Base(PlanPart):
+    """What the plan was made from."""
+
+    snapshot: str
+    """Fingerprint."""
+    policy: str
+    """Fingerprint."""
+
+
+class FallbackSummary(PlanPart):
+    """Why the plan is not the first choice's."""
+
+    tried: str = Field(alias="from")
+    used: str = Field(alias="to")
+    reason: str
+
+
+class SolutionSummary(PlanPart):
+    """How good the plan is; all values in objective points."""
+
+    status: Literal["OPTIMAL", "FEASIBLE"]
+    solver: str
+    objective: int
+    bound: int | None
+    gap: Annotated[float, Field(ge=0)] | None
+    greedy_objective: int
+    terms: dict[str, int]
+    """Signed parts of the objective by name; they sum to it."""
+    seconds: float
+    phases: dict[str, float] = Field(default_factory=dict)
+    fallback: FallbackSummary | None = None
+    rejected: tuple[str, ...] = ()
+    """Answers that broke a rule and were not used: solver and first violation."""
+    not_disaggregated: int = 0
+
+
+class NodeChange(StrEnum):
+    """What a plan does to a node."""
+
+    KEPT = "kept"
+    ADDED = "added"
+    REMOVED = "removed"
+
+
+class NodeState(PlanPart):
+    """One node as it will be."""
+
+    name: Name
+    change: NodeChange = NodeChange.KEPT
+    pool: Name | None = None
+    free_gpus: tuple[int, ...] = ()
+    """Thousandths free of each GPU, by index; a GPU that is unhealthy or in MIG mode offers 0."""
+    free_cpu_milli: Milli = Field(default=0, alias="free_cpus")
+    free_memory_mib: Mib = 0
+    mig: tuple[Gpu, ...] = ()
+    """GPUs in MIG mode with their layout."""
+
+
+class Waiting(PlanPart):
+    """A job that waits, why, and when it is expected to start."""
+
+    job: Name
+    reason: Reason
+    projected_start: Timestamp | None = None
+
+
+class JobCounts(PlanPart):
+    """Jobs after the plan."""
+
+    running: int
+    """All that run after the plan, the started ones included."""
+    started: int
+    waiting: int
+
+
+class Metrics(PlanPart):
+    """The cluster after the plan in figures (docs/plan-format.md defines each)."""
+
+    gpu_allocation_ratio: float
+    gpu_allocation_ratio_before: float
+    fragmentation_ratio: float
+    jain_index: float
+    hourly_cost: float
+    jobs: JobCounts
+
+
+class Plan(PlanPart):
+    """What to change, why, and what the world was when this was decided."""
+
+    format_version: Literal["1.0"] = PLAN_FORMAT
+    plan_id: str
+    epoch: Timestamp
+    created_at: Timestamp
+    base: Base
+    solution: SolutionSummary
+    actions: tuple[Action, ...]
+    """In an order in which they can be carried out."""
+    placements: tuple[Placement, ...]
+    nodes: tuple[NodeState, ...]
+    waiting: tuple[Waiting, ...]
+    metrics: Metrics
+    seed: int = 0
+    snapshot: Snapshot
+    policy: Policy
+
+    @property
+    def has_changes(self) -> bool:
+        """True if applying the plan would do anything."""
+        return any(isinstance(action, Start) for action in self.actions)
+
+
+def plan_content(document: dict[str, Any]) -> dict[str, Any]:
+    """The part of a plan document that `plan_id` hashes: no times, no timings, not the id itself."""
+    content = {
+        key: value for key, value in document.items() if key not in ("plan_id", "created_at", "checksum")
+    }
+    content["solution"] = {
+        key: value for key, value in content["solution"].items() if key not in ("seconds", "phases")
+    }
+    return content

@@ -1,0 +1,128 @@
+"""
+Queue tree and Quota, with Kueue's arithmetic.
+
+Quota words and their meaning are Kueue's (hierarchical cohorts): `nominal` is a queue's own quota,
+`borrowing_limit` what it may use beyond the quota of its subtree, `lending_limit` what of it others may
+borrow. The nominal quota of a parent is *added* to that of its children.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from pydantic import Field
+
+from planner.models.base import Noun
+from planner.models.units import Milli, Name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ALL_MODELS: Final = ""
+"""Key of the quota over all GPU models together, beside the keys that name one model."""
+
+
+class Quota(Noun):
+    """What a queue may hold, in GPUs (thousandths inside)."""
+
+    nominal: Milli
+    borrowing_limit: Milli | None = None
+    """None: borrows as much as its parent can lend."""
+    lending_limit: Milli | None = None
+    """None: lends all it does not use."""
+
+
+class Queue(Noun):
+    """Where jobs wait; a node of the queue tree."""
+
+    name: Name
+    parent: Name | None = None
+    quota: Quota | None = None
+    """Over all GPU models together; None is no limit at this queue."""
+    gpu_models: dict[Name, Quota] = Field(default_factory=dict)
+    """Quotas for single GPU models, each beside the total."""
+
+    def quota_for(self, resource: str) -> Quota | None:
+        """Quota of one GPU model, or of all together with `ALL_MODELS`."""
+        return self.quota if resource == ALL_MODELS else self.gpu_models.get(resource)
+
+
+@dataclass(frozen=True)
+class QueueLimits:
+    """
+    Limits of one resource (a GPU model, or all) over the queue tree, in thousandths of GPUs.
+
+    For a queue q with children c, all of this as in Kueue's hierarchical cohorts:
+
+        subtree(q) = nominal(q) + Σ_c min(subtree(c), lending_limit(c))
+        kept(q)    = max(0, subtree(q) − lending_limit(q)), 0 without a lending limit
+        usage(q)   = own usage + Σ_c max(0, usage(c) − kept(c))
+        usage(q)  ≤ subtree(q) + borrowing_limit(q)      (a root borrows from nobody)
+
+    None stands for "no limit": a leaf without a quota is unlimited, and so is every queue above it that has
+    no quota of its own. A queue with children and no quota adds nothing of its own.
+    """
+
+    parent: Mapping[str, str | None]
+    kept: Mapping[str, int]
+    limit: Mapping[str, int | None]
+
+    @cached_property
+    def leaves_first(self) -> tuple[str, ...]:
+        """Queues so ordered that children come before their parents."""
+        depth: dict[str, int] = {}
+        for name in self.parent:
+            trail = [name]
+            while (above := self.parent[trail[-1]]) is not None:
+                trail.append(above)
+            depth[name] = len(trail)
+        return tuple(sorted(self.parent, key=lambda name: (-depth[name], name)))
+
+    def usage(self, own: Mapping[str, int]) -> dict[str, int]:
+        """Usage of every queue, given what the jobs directly in each queue hold."""
+        total = {name: own.get(name, 0) for name in self.parent}
+        for name in self.leaves_first:
+            if (parent := self.parent[name]) is not None:
+                total[parent] += max(0, total[name] - self.kept[name])
+        return total
+
+
+def queue_limits(queues: tuple[Queue, ...], resource: str) -> QueueLimits:
+    """Limits of one resource over a queue tree without cycles or unknown parents."""
+    parent = {queue.name: queue.parent for queue in queues}
+    children: dict[str, list[str]] = {name: [] for name in parent}
+    for name, above in sorted(parent.items()):
+        if above is not None:
+            children[above].append(name)
+    quota = {queue.name: queue.quota_for(resource) for queue in queues}
+    kept: dict[str, int] = {}
+    limit: dict[str, int | None] = {}
+    subtree: dict[str, int | None] = {}
+    for name in QueueLimits(parent, {}, {}).leaves_first:
+        subtree[name] = total = _subtree(
+            quota[name], [(subtree[child], quota[child]) for child in children[name]]
+        )
+        own = quota[name]
+        lending = own.lending_limit if own else None
+        kept[name] = 0 if total is None or lending is None else max(0, total - lending)
+        borrowing = 0 if parent[name] is None else own.borrowing_limit if own else None
+        limit[name] = None if total is None or borrowing is None else total + borrowing
+    return QueueLimits(parent, kept, limit)
+
+
+def _subtree(own: Quota | None, children: list[tuple[int | None, Quota | None]]) -> int | None:
+    """Quota of a subtree; None if it is unlimited."""
+    if own is None and not children:
+        return None
+    total = own.nominal if own else 0
+    for subtree, quota in children:
+        lending = quota.lending_limit if quota else None
+        lent = min((part for part in (subtree, lending) if part is not None), default=None)
+        if lent is None:
+            if own is None:
+                return None
+            continue  # an unlimited child has no quota to lend; its usage still counts here
+        total += lent
+    return total

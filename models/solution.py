@@ -1,0 +1,66 @@
+"""Solution: an answer to a Problem, how good it is, how good it could be, and where it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from planner.models.placement import Placement
+    from planner.models.violation import Violation
+
+
+class SolveStatus(StrEnum):
+    """What a solver can claim; values are read only with the first two."""
+
+    OPTIMAL = "OPTIMAL"
+    FEASIBLE = "FEASIBLE"
+    INFEASIBLE = "INFEASIBLE"
+    NO_ANSWER = "NO_ANSWER"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """Why the plan is not the first choice's."""
+
+    tried: str
+    used: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An answer that broke rules and was not used."""
+
+    solver: str
+    violations: tuple[Violation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The best verified answer to one epoch's question; the objective is maximized, in points."""
+
+    status: SolveStatus
+    solver: str
+    placements: tuple[Placement, ...]
+    """Running jobs that stay and waiting jobs that start, sorted by job."""
+    objective: int
+    bound: int | None
+    """No plan can score more; None where nobody proved one."""
+    greedy_objective: int
+    seconds: float
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds by phase: greedy, formulate, solve, disaggregate."""
+    fallback: Fallback | None = None
+    rejected: tuple[Rejected, ...] = ()
+    not_disaggregated: int = 0
+    """Jobs the aggregate answer promised that found no concrete place."""
+
+    @property
+    def gap(self) -> float | None:
+        """(bound − objective) / max(1, |objective|); None without a bound."""
+        return (
+            None if self.bound is None else max(0, self.bound - self.objective) / max(1, abs(self.objective))
+        )

@@ -1,0 +1,172 @@
+"""
+The units of every number in a document, and how people may write them.
+
+Inside, all quantities are integers: thousandths, MiB, seconds. Outside, people write `11.3` cores,
+`64Gi`, `1h30m`. Each type here parses the outside form and prints it again.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Any, Final, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    WithJsonSchema,
+)
+
+MILLI: Final = 1000
+"""Thousandths in one."""
+
+LARGEST_COUNT: Final = 1_000_000
+"""Upper bound of any count in a document: sums over a cluster stay far inside 64-bit integers."""
+
+LARGEST_MIB: Final = 2**40
+"""Upper bound of one memory or disk figure (1 EiB)."""
+
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
+_BYTES: Final = {
+    None: 1,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+}
+
+
+def parse_milli(value: Any) -> int:
+    """Thousandths of a decimal number with at most three decimals; Kubernetes' `500m` works too."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"expected a number such as 4 or 11.5, found {value!r}")
+    text = str(value).strip()
+    try:
+        thousandths = Decimal(text[:-1]) if text.endswith("m") else Decimal(text) * MILLI
+    except InvalidOperation:
+        raise ValueError(f"expected a number such as 4, 11.5 or 500m, found {value!r}") from None
+    if not thousandths.is_finite():
+        raise ValueError(f"expected a finite number, found {value!r}")
+    if abs(thousandths) > LARGEST_COUNT * MILLI:
+        raise ValueError(f"expected at most {LARGEST_COUNT}, found {value!r}")
+    if thousandths != int(thousandths):
+        raise ValueError(f"expected at most three decimals, found {value!r}")
+    return int(thousandths)
+
+
+def print_milli(value: int) -> int | float:
+    """Thousandths as the number people write."""
+    return value // MILLI if value % MILLI == 0 else value / MILLI
+
+
+def parse_mib(value: Any) -> int:
+    """MiB from an integer number of MiB, or from a Kubernetes quantity such as `64Gi` (rounded up)."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError(f"expected MiB as an integer, or a quantity such as 64Gi, found {value!r}")
+    if isinstance(value, int):
+        return value
+    match = _MEMORY.fullmatch(value.strip())
+    if match is None or match[2] is None:
+        raise ValueError(f"expected MiB as an integer, or a quantity such as 64Gi, found {value!r}")
+    return -int(-(Decimal(match[1]) * _BYTES[match[2]]) // 2**20)
+
+
+def parse_seconds(value: Any) -> int:
+    """Seconds from `90s`, `10m`, `1h30m`, `2d`, or an integer number of seconds."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if (
+        isinstance(value, str)
+        and value
+        and (match := _DURATION.fullmatch(value.strip()))
+        and any(match.groups())
+    ):
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    raise ValueError(f"expected a duration such as 90s, 10m or 1h30m, found {value!r}")
+
+
+def print_seconds(value: int) -> str:
+    """Seconds as `1h30m`; days are left as hours, as Go prints them."""
+    hours, rest = divmod(value, 3600)
+    minutes, seconds = divmod(rest, 60)
+    parts = [f"{hours}h"] * bool(hours) + [f"{minutes}m"] * bool(minutes) + [f"{seconds}s"] * bool(seconds)
+    return "".join(parts) or "0s"
+
+
+def _whole_second_utc(value: datetime) -> datetime:
+    return value.astimezone(UTC).replace(microsecond=0)
+
+
+def print_timestamp(value: datetime) -> str:
+    """RFC 3339 in UTC, whole seconds."""
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _timestamp_text(value: Any) -> Any:
+    if isinstance(value, str | datetime):
+        return value
+    raise ValueError(f"expected a time such as 2026-11-20T12:00:00Z, found {value!r}")
+
+
+_NUMBER_SCHEMA = WithJsonSchema(
+    {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d+(\.\d+)?m?$"}]}
+)
+
+Name: TypeAlias = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._:/@+-]*[A-Za-z0-9])?$", max_length=253)
+]
+"""Name of a node, job, queue, pool, user, GPU model or resource, as Kubernetes and Slurm allow them."""
+
+Label: TypeAlias = Annotated[str, StringConstraints(max_length=253)]
+"""Value of a label, taint or domain."""
+
+Milli: TypeAlias = Annotated[
+    int,
+    BeforeValidator(parse_milli),
+    Field(ge=0, le=LARGEST_COUNT * MILLI),
+    PlainSerializer(print_milli, when_used="json"),
+    _NUMBER_SCHEMA,
+]
+"""A decimal number held as integer thousandths: CPU cores, shares of a GPU, speeds, weights."""
+
+Mib: TypeAlias = Annotated[
+    int,
+    BeforeValidator(parse_mib),
+    Field(ge=0, le=LARGEST_MIB),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _MEMORY.pattern}]}
+    ),
+]
+"""Memory or disk in MiB."""
+
+Seconds: TypeAlias = Annotated[
+    int,
+    BeforeValidator(parse_seconds),
+    Field(ge=0, le=100 * 366 * 24 * 3600),
+    PlainSerializer(print_seconds, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["1h30m"]}]}),
+]
+"""A duration in whole seconds."""
+
+Timestamp: TypeAlias = Annotated[
+    AwareDatetime,
+    BeforeValidator(_timestamp_text),
+    AfterValidator(_whole_second_utc),
+    PlainSerializer(print_timestamp, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+"""An instant, RFC 3339 with a zone; kept in UTC to the second."""
+
+Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]
+"""A whole number of things."""

@@ -1,0 +1,47 @@
+"""Violation: one broken rule with its subject, what was found and what is allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Rule(StrEnum):
+    """The rules a plan must keep; constraint families bear the same names where one enforces the rule."""
+
+    ASSIGNMENT = "assignment"
+    """Each placement names a known, startable job, once; slot 0."""
+    EVICTION = "eviction"
+    """A running job keeps its placement."""
+    GANG = "gang"
+    """All replicas, within the gang's range, on one GPU model."""
+    REQUEST = "request"
+    """Each replica holds exactly what the job asks for."""
+    SELECTION = "selection"
+    """Node known, ready, selected, tolerated; GPU model, memory and health as required."""
+    STAIRCASE = "staircase"
+    """Whole GPUs: each is held by one replica at most."""
+    SHARING = "sharing"
+    """Shares of one GPU add up to at most the GPU."""
+    MIG = "mig"
+    """MIG instances form a legal layout, on GPUs not used otherwise."""
+    COMPUTE = "compute"
+    """CPU, memory, disk and countable resources of a node suffice."""
+    QUEUES = "queues"
+    """No queue, nor any above it, exceeds its limit."""
+    LOCALITY = "locality"
+    """Replicas stay within one domain of the required level."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Violation:
+    """One broken rule."""
+
+    rule: Rule
+    subject: str
+    """What broke it, such as `job train-a` or `node h100-03 gpu 2`."""
+    found: str
+    allowed: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.subject}: found {self.found}, allowed {self.allowed}"
