@@ -62,7 +62,7 @@ class ResourceRequest(Noun):
 
     @property
     def total_gpu_milli(self) -> int:
-        """Thousandths of GPUs one replica counts for in weights and quotas; a MIG slice by its compute slices."""
+        """Thousandths of GPUs one replica counts for in weights and quotas."""
         return (
             self.gpus * MILLI
             + self.gpu_milli

@@ -80,7 +80,7 @@ def profile_milli(name: str) -> int:
     """
     Thousandths of a GPU a profile counts for in weights and quotas: its compute slices out of 7.
 
-    On GPUs with 4 slices (A30) the same sevenths are used: the profile name alone does not tell the GPU model.
+    On GPUs with 4 slices (A30) sevenths are used too: the profile name does not tell the GPU model.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field
 
 from planner.models.base import Noun
-from planner.models.units import MILLI, Count, Milli, Seconds
+from planner.models.units import MILLI, Count, Milli, Milliseconds, Seconds
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -66,10 +66,10 @@ class BudgetPolicy(Noun):
     """How long an epoch may think."""
 
     mode: BudgetMode = BudgetMode.WALLCLOCK
-    time_limit: Annotated[Seconds, Field(ge=0)] = 10
-    """Wall-clock seconds for the whole epoch; with mode deterministic a safety stop ten times as long."""
+    time_limit_ms: Milliseconds = Field(default=10_000, alias="time_limit")
+    """Wall clock for the whole epoch; with mode deterministic a safety stop at ten times as long."""
     ticks: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 20
-    """Deterministic work units with mode deterministic (CP-SAT's deterministic seconds, thousands of MILP nodes)."""
+    """Work units with mode deterministic: CP-SAT's deterministic seconds, hundreds of MILP nodes."""
     workers: Annotated[int, Field(strict=True, ge=1, le=256)] = 1
     """Threads of the exact solver."""
     stop_gap: Annotated[float, Field(ge=0, le=1)] = 0.0

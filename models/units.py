@@ -31,7 +31,7 @@ LARGEST_COUNT: Final = 1_000_000
 LARGEST_MIB: Final = 2**40
 """Upper bound of one memory or disk figure (1 EiB)."""
 
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,3})?)s)?(?:(\d+)ms)?")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _BYTES: Final = {
     None: 1,
@@ -81,19 +81,23 @@ def parse_mib(value: Any) -> int:
     return -int(-(Decimal(match[1]) * _BYTES[match[2]]) // 2**20)
 
 
-def parse_seconds(value: Any) -> int:
-    """Seconds from `90s`, `10m`, `1h30m`, `2d`, or an integer number of seconds."""
+def parse_milliseconds(value: Any) -> int:
+    """Milliseconds from `90s`, `0.5s`, `250ms`, `1h30m`, or an integer number of seconds."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if (
-        isinstance(value, str)
-        and value
-        and (match := _DURATION.fullmatch(value.strip()))
-        and any(match.groups())
-    ):
-        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+        return value * MILLI
+    if isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())) and any(match.groups()):
+        days, hours, minutes, milliseconds = (int(match[group] or 0) for group in (1, 2, 3, 5))
+        whole = ((days * 24 + hours) * 60 + minutes) * 60 * MILLI
+        return whole + int(Decimal(match[4] or 0) * MILLI) + milliseconds
     raise ValueError(f"expected a duration such as 90s, 10m or 1h30m, found {value!r}")
+
+
+def parse_seconds(value: Any) -> int:
+    """Whole seconds from a duration as `parse_milliseconds` reads it."""
+    milliseconds = parse_milliseconds(value)
+    if milliseconds % MILLI:
+        raise ValueError(f"expected whole seconds, found {value!r}")
+    return milliseconds // MILLI
 
 
 def print_seconds(value: int) -> str:
@@ -102,6 +106,11 @@ def print_seconds(value: int) -> str:
     minutes, seconds = divmod(rest, 60)
     parts = [f"{hours}h"] * bool(hours) + [f"{minutes}m"] * bool(minutes) + [f"{seconds}s"] * bool(seconds)
     return "".join(parts) or "0s"
+
+
+def print_milliseconds(value: int) -> str:
+    """Milliseconds as `1h30m`, or as `1500ms` where they are no whole seconds."""
+    return f"{value}ms" if value % MILLI else print_seconds(value // MILLI)
 
 
 def _whole_second_utc(value: datetime) -> datetime:
@@ -158,6 +167,15 @@ Seconds: TypeAlias = Annotated[
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["1h30m"]}]}),
 ]
 """A duration in whole seconds."""
+
+Milliseconds: TypeAlias = Annotated[
+    int,
+    BeforeValidator(parse_milliseconds),
+    Field(ge=0, le=366 * 24 * 3600 * MILLI),
+    PlainSerializer(print_milliseconds, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["10s"]}]}),
+]
+"""A duration in milliseconds."""
 
 Timestamp: TypeAlias = Annotated[
     AwareDatetime,

@@ -73,14 +73,12 @@ def placement(job, *replicas):
 
 
 def queue(name="q", *, nominal=None, parent=None, borrowing=None, lending=None, **models):
-    """A queue; without `nominal` it has no limit. Keywords beyond the known ones are nominal quotas by model."""
-    quota = (
-        None if nominal is None else Quota(nominal=nominal, borrowing_limit=borrowing, lending_limit=lending)
-    )
+    """A queue; without `nominal` it has no limit. Further keywords are nominal quotas by GPU model."""
+    limits = {"borrowing_limit": borrowing, "lending_limit": lending}
     return Queue(
         name=name,
         parent=parent,
-        quota=quota,
+        quota=None if nominal is None else Quota(nominal=nominal, **limits),
         gpu_models={model: Quota(nominal=value) for model, value in models.items()},
     )
 

@@ -1,0 +1,1 @@
+"""formulation.md in code."""

@@ -1,0 +1,1 @@
+"""Plans and diffs as text, JSON and HTML; no decisions."""
