@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from planner.models.base import Noun
+from planner.models.mig import profile_milli
 from planner.models.units import MILLI, Count, Mib, Milli, Name
 
 
@@ -36,9 +37,11 @@ class Replica(Noun):
     resources: dict[Name, Count] = Field(default_factory=dict)
 
     @property
-    def gpu_milli(self) -> int:
-        """Thousandths of GPUs held as whole GPUs or shares (MIG slices not counted)."""
-        return sum(held.milli for held in self.gpus if isinstance(held, GpuShare))
+    def quota_milli(self) -> int:
+        """Thousandths of GPUs that count against quotas; a MIG slice by its compute slices."""
+        return sum(
+            held.milli if isinstance(held, GpuShare) else profile_milli(held.profile) for held in self.gpus
+        )
 
 
 class Placement(Noun):

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from planner.models.base import Noun
 from planner.models.cluster import Cluster
 from planner.models.job import Job
+from planner.models.placement import Placement  # noqa: TC001 - pydantic reads annotations
 from planner.models.queue import Queue
 from planner.models.units import Timestamp
 
@@ -39,3 +40,8 @@ class Snapshot(Noun):
     def job_by_name(self) -> dict[str, Job]:
         """Jobs by name."""
         return {job.name: job for job in self.jobs}
+
+    @cached_property
+    def running_placements(self) -> tuple[Placement, ...]:
+        """Where the running jobs are, in the order of the jobs."""
+        return tuple(placement for job in self.jobs if (placement := job.placement))

@@ -1,1 +1,11 @@
-"""How answers are found; imports models only."""
+"""How answers are found; imports models only, and no solver library until one is asked to solve."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SOLVERS: Final = {
+    "milp": "planner.solvers.milp:solve",
+    "cpsat": "planner.solvers.cpsat:solve",
+}
+"""Exact solvers by name: where the `interface.Solver` is, as an entry point (module:function)."""

@@ -1,1 +1,41 @@
-"""formulation.md in code."""
+"""The block model of docs/formulation.md in code: `formulate` is its table of contents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from planner.models.formulation.assignment import assignment
+from planner.models.formulation.compute import compute
+from planner.models.formulation.gang import gang
+from planner.models.formulation.objective import completion
+from planner.models.formulation.queues import queues
+from planner.models.formulation.rows import Formulation, Row
+from planner.models.formulation.sharing import sharing
+from planner.models.formulation.staircase import staircase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from planner.models.formulation.columns import Columns
+    from planner.models.problem import Problem
+
+FAMILIES: Final[tuple[Callable[[Problem, Columns], Iterator[Row]], ...]] = (
+    assignment,
+    gang,
+    staircase,
+    sharing,
+    compute,
+    queues,
+)
+"""The model, in reading order."""
+
+
+def formulate(problem: Problem, x: Columns) -> Formulation:
+    """The whole model: maximize the objective subject to every row of every family."""
+    return Formulation(
+        upper=np.array(x.upper, dtype=np.int64),
+        objective=completion(problem, x),
+        rows=tuple(row for family in FAMILIES for row in family(problem, x)),
+    )

@@ -1,0 +1,90 @@
+"""Column, Row and Formulation: the mathematics of a Problem as data, for any solver to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+Ints: TypeAlias = "NDArray[np.int64]"
+Term: TypeAlias = tuple[int, int]
+"""(column, coefficient)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`lower ≤ Σ coefficient · column ≤ upper`; None is no limit on that side."""
+
+    family: str
+    key: tuple[str | int, ...]
+    """What the row is about, such as (group, size)."""
+    columns: Ints
+    """Indices, each at most once."""
+    coefficients: Ints
+    lower: int | None
+    upper: int | None
+
+    def value(self, values: Ints) -> int:
+        """Left-hand side at an assignment of all columns."""
+        return int(self.coefficients @ values[self.columns])
+
+    def holds(self, values: Ints) -> bool:
+        """True if the assignment satisfies the row."""
+        value = self.value(values)
+        return (self.lower is None or value >= self.lower) and (self.upper is None or value <= self.upper)
+
+
+@dataclass(frozen=True, slots=True)
+class Formulation:
+    """Maximize `objective · column` over integer columns `0 ≤ column ≤ upper` and all rows."""
+
+    upper: Ints
+    """Upper bound of each column."""
+    objective: Ints
+    """Points of one unit of each column."""
+    rows: tuple[Row, ...]
+
+    def points(self, values: Ints) -> int:
+        """Objective of an assignment."""
+        return int(self.objective @ values)
+
+    def violated(self, values: Ints) -> tuple[Row, ...]:
+        """Rows that an assignment breaks."""
+        return tuple(row for row in self.rows if not row.holds(values))
+
+
+def row(
+    family: str,
+    key: tuple[str | int, ...],
+    terms: Iterable[Term],
+    *,
+    lower: int | None = None,
+    upper: int | None = None,
+) -> Row:
+    """Make a row of single terms; those of the same column are added up."""
+    merged: dict[int, int] = {}
+    for column, coefficient in terms:
+        merged[column] = merged.get(column, 0) + coefficient
+    columns = np.fromiter(merged.keys(), dtype=np.int64, count=len(merged))
+    coefficients = np.fromiter(merged.values(), dtype=np.int64, count=len(merged))
+    return dense(family, key, columns, coefficients, lower=lower, upper=upper)
+
+
+def dense(
+    family: str,
+    key: tuple[str | int, ...],
+    columns: Ints,
+    coefficients: Ints,
+    *,
+    lower: int | None = None,
+    upper: int | None = None,
+) -> Row:
+    """Make a row of arrays of distinct columns and their coefficients; zeros are left out."""
+    used = np.flatnonzero(coefficients)
+    return Row(family, key, columns[used], coefficients[used], lower, upper)

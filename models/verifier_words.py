@@ -1,0 +1,76 @@
+"""How the verifier words amounts: GPUs and cores in decimals, memory and disk in MiB, lists cut short."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from planner.models.placement import GpuShare
+from planner.models.units import MILLI, print_milli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from planner.models.cluster import MigInstance
+    from planner.models.placement import MigSlice, Replica
+
+CORES: Final = "CPU cores"
+MEMORY: Final = "MiB of memory"
+DISK: Final = "MiB of disk"
+_LONGEST_LIST: Final = 5
+
+
+def counted(number: float, noun: str) -> str:
+    """`1 replica`, `3 replicas`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def in_gpus(milli: int) -> str:
+    """Thousandths of GPUs in words: `1.5 GPUs`."""
+    return counted(print_milli(milli), "GPU")
+
+
+def in_words(amount: int, unit: str) -> str:
+    """An amount of a node resource: `4.5 CPU cores`, `2048 MiB of memory`, `8 rdma/hca`."""
+    return counted(print_milli(amount), "CPU core") if unit == CORES else f"{amount} {unit}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in order, the first few of a long list."""
+    ordered = sorted(names)
+    rest = len(ordered) - _LONGEST_LIST
+    return ", ".join(ordered[:_LONGEST_LIST]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def mig_in_words(instance: MigInstance | MigSlice) -> str:
+    """A MIG instance on its GPU: `1g.10gb at slice 2`."""
+    return f"{instance.profile} at slice {instance.start}"
+
+
+def gpu_in_words(held: GpuShare | MigSlice) -> str:
+    """Part of a GPU: `gpu 3`, `0.5 of gpu 3`, `1g.10gb at slice 2 of gpu 3`."""
+    if not isinstance(held, GpuShare):
+        return f"{mig_in_words(held)} of gpu {held.index}"
+    return f"gpu {held.index}" if held.milli == MILLI else f"{print_milli(held.milli)} of gpu {held.index}"
+
+
+def amounts(replica: Replica) -> dict[str, int]:
+    """What a replica holds beside GPUs, by unit; names of resources have no spaces and so never collide."""
+    return {
+        CORES: replica.cpu_milli,
+        MEMORY: replica.memory_mib,
+        DISK: replica.disk_mib,
+        **replica.resources,
+    }
+
+
+def replica_in_words(replica: Replica) -> str:
+    """Everything a replica holds: `node n0, gpu 0, 4 CPU cores`."""
+    gpus = sorted(replica.gpus, key=lambda held: (held.index, gpu_in_words(held)))
+    held = sorted((unit, amount) for unit, amount in amounts(replica).items() if amount)
+    return ", ".join(
+        [
+            f"node {replica.node}",
+            *map(gpu_in_words, gpus),
+            *(in_words(amount, unit) for unit, amount in held),
+        ]
+    )

@@ -1,0 +1,65 @@
+"""The product on one screen: plan one epoch."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from planner.drafting import draft
+from planner.models.errors import PlannerError
+from planner.models.policy import BudgetMode
+from planner.models.verifier import verify
+from planner.posing import pose
+from planner.solvers import portfolio
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from planner.models.plan import Plan
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+
+
+def plan_epoch(snapshot: Snapshot, policy: Policy, *, seed: int, created_at: datetime) -> Plan:
+    """
+    Plan one epoch: ask the question, answer it, check the answer, say what must change.
+
+    Raises
+    ------
+    PlannerError
+        No answer passed the verifier, not even greedy's: a defect, with the first violations.
+    """
+    snapshot = snapshot.canonical()
+    # 1. Freeze the question. Everything after this line is a pure function of it, the clock apart.
+    problem = pose(snapshot, policy)
+    # 2. Answer it: greedy always answers; an exact solver improves on it within the budget.
+    #    A candidate that breaks a rule is rejected and recorded, so that greedy's still stands.
+    check = partial(verify, snapshot, policy)
+    limits = limits_of(policy, seed)
+    solution = portfolio.solve(problem, snapshot.running_placements, limits, check)
+    # 3. Never trust a solver. The verifier shares no code with the formulation.
+    verification = check(solution.placements)
+    if verification.violations:
+        listed = "\n".join(f"  {violation}" for violation in verification.violations[:5])
+        raise PlannerError(
+            f"the plan breaks {len(verification.violations)} rules and is withheld:\n{listed}\n"
+            "This is a defect of gpuplan. Please report it with the snapshot, the policy and the seed."
+        )
+    # 4. Say what must change, and why.
+    return draft(snapshot, policy, solution, verification.terms, seed=seed, created_at=created_at)
+
+
+def limits_of(policy: Policy, seed: int) -> portfolio.Limits:
+    """The policy's budget as the portfolio takes it."""
+    budget = policy.budget
+    deterministic = budget.mode is BudgetMode.DETERMINISTIC
+    # With deterministic ticks the wall clock is a safety stop that should never fire.
+    factor = 10 if deterministic else 1
+    return portfolio.Limits(
+        seconds=factor * budget.time_limit_ms / 1000,
+        solvers=tuple(policy.solvers),
+        workers=budget.workers,
+        seed=seed,
+        ticks=budget.ticks if deterministic else None,
+        stop_gap=budget.stop_gap,
+    )

@@ -1,0 +1,215 @@
+"""pose(snapshot, policy) → Problem: who may go where, what is free, and who is like whom."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+from planner.models.occupancy import free_capacity
+from planner.models.policy import completion_points, job_points
+from planner.models.problem import FreeNode, JobClass, NodeGroup, Option, Problem, QueueBudget, Shape
+from planner.models.queue import ALL_MODELS, queue_limits
+from planner.models.selection import refusal
+from planner.unmodelled import not_modelled
+
+if TYPE_CHECKING:
+    from planner.models.cluster import Node
+    from planner.models.job import Job
+    from planner.models.placement import Placement
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+
+_STANDARD_RESOURCES: Final = ("cpu_milli", "memory_mib", "disk_mib")
+
+
+def pose(snapshot: Snapshot, policy: Policy) -> Problem:
+    """Ask the question of one epoch: a pure function of snapshot and policy, whatever their order."""
+    snapshot = snapshot.canonical()
+    waiting = [
+        job for job in snapshot.jobs if job.running is None and not job.held and not_modelled(job) is None
+    ]
+    nodes = [node for node in snapshot.cluster.nodes if node.schedulable]
+    further = sorted({name for job in waiting for name in job.request.resources})
+    groups = _groups(nodes, waiting)
+    queues = tuple(queue.name for queue in snapshot.queues)
+    return Problem(
+        resources=(*_STANDARD_RESOURCES, *further),
+        nodes=_free_nodes(nodes, snapshot.running_placements, further),
+        groups=groups,
+        classes=_classes(snapshot, policy, waiting, nodes, groups, further),
+        queues=queues,
+        budgets=_budgets(snapshot, queues),
+    )
+
+
+def _free_nodes(
+    nodes: list[Node], running: tuple[Placement, ...], further: list[str]
+) -> tuple[FreeNode, ...]:
+    free = free_capacity(nodes, running)
+    return tuple(
+        FreeNode(
+            name=node.name,
+            gpus=tuple(max(0, milli) for milli in left.gpu_milli),
+            amounts=tuple(
+                max(0, amount)
+                for amount in (
+                    left.cpu_milli,
+                    left.memory_mib,
+                    left.disk_mib,
+                    *(left.resources.get(name, 0) for name in further),
+                )
+            ),
+        )
+        for node in nodes
+        for left in (free[node.name],)
+    )
+
+
+def _groups(nodes: list[Node], waiting: list[Job]) -> tuple[NodeGroup, ...]:
+    """Nodes that `refusal` cannot tell apart for any waiting job."""
+    selectors = sorted({item for job in waiting for item in job.node_selector.items()})
+    members: dict[Any, list[int]] = defaultdict(list)
+    for index, node in enumerate(nodes):
+        gpus = node.gpus
+        key = (
+            (gpus.model, gpus.count, gpus.memory_mib) if gpus else ("", 0, 0),
+            tuple(node.labels.get(label) == value for label, value in selectors),
+            tuple(sorted((taint.key, taint.value, taint.effect) for taint in node.taints)),
+        )
+        members[key].append(index)
+    return tuple(
+        NodeGroup(gpu_model=key[0][0] or None, gpus=key[0][1], nodes=tuple(indices))
+        for key, indices in sorted(members.items())
+    )
+
+
+def _shape(job: Job, further: list[str]) -> Shape:
+    request = job.request
+    return Shape(
+        gpus=request.gpus,
+        gpu_milli=request.gpu_milli,
+        amounts=(
+            request.cpu_milli,
+            request.memory_mib,
+            request.disk_mib,
+            *(request.resources.get(name, 0) for name in further),
+        ),
+    )
+
+
+def _classes(
+    snapshot: Snapshot,
+    policy: Policy,
+    waiting: list[Job],
+    nodes: list[Node],
+    groups: tuple[NodeGroup, ...],
+    further: list[str],
+) -> tuple[JobClass, ...]:
+    queue_index = {queue.name: index for index, queue in enumerate(snapshot.queues)}
+    members: dict[Any, list[Job]] = defaultdict(list)
+    for job in waiting:
+        key = (
+            job.queue,
+            job_points(policy, job, snapshot.taken_at),
+            job.gang.minimum,
+            job.gang.maximum,
+            _filters(job),
+            *_shape_key(job, further),
+        )
+        members[key].append(job)
+    classes = []
+    options_by_filter: dict[Any, dict[str | None, tuple[int, ...]]] = {}
+    for key, jobs in sorted(members.items()):
+        job = jobs[0]
+        if (allowed := options_by_filter.get(key[4])) is None:
+            allowed = options_by_filter[key[4]] = _allowed_groups(job, nodes, groups)
+        options = tuple(
+            Option(model, allowed[model], completion_points(key[1], job, model, 1))
+            for model in sorted(allowed, key=lambda model: (-job.speed_milli(model), model or ""))
+        )
+        if options:
+            first = sorted(jobs, key=lambda job: (job.submitted_at, job.name))
+            classes.append(
+                JobClass(
+                    jobs=tuple(job.name for job in first),
+                    shape=_shape(job, further),
+                    minimum=job.gang.minimum,
+                    maximum=job.gang.maximum,
+                    queue=queue_index[job.queue],
+                    options=options,
+                )
+            )
+    return tuple(classes)
+
+
+def _shape_key(job: Job, further: list[str]) -> tuple[int, ...]:
+    shape = _shape(job, further)
+    return (shape.gpus, shape.gpu_milli, *shape.amounts)
+
+
+def _filters(job: Job) -> tuple[Any, ...]:
+    """All that `refusal` looks at in a job."""
+    return (
+        job.request.needs_gpu,
+        job.request.gpu_milli,
+        job.request.gpu_memory_mib,
+        tuple(sorted(job.gpu_models.items())),
+        tuple(sorted(job.node_selector.items())),
+        tuple(sorted((t.key or "", t.value or "", t.value is None, t.effect or "") for t in job.tolerations)),
+    )
+
+
+def _allowed_groups(
+    job: Job, nodes: list[Node], groups: tuple[NodeGroup, ...]
+) -> dict[str | None, tuple[int, ...]]:
+    """Groups the job may use, by GPU model; under None for a job without GPUs."""
+    allowed: dict[str | None, list[int]] = defaultdict(list)
+    for index, group in enumerate(groups):
+        if refusal(job, nodes[group.nodes[0]]) is None:
+            allowed[group.gpu_model if job.request.needs_gpu else None].append(index)
+    return {model: tuple(indices) for model, indices in allowed.items()}
+
+
+def _budgets(snapshot: Snapshot, queues: tuple[str, ...]) -> tuple[QueueBudget, ...]:
+    models = sorted({model for queue in snapshot.queues for model in queue.gpu_models})
+    position = {name: index for index, name in enumerate(queues)}
+    usage = _usage_of_running(snapshot)
+    budgets = []
+    for resource in (ALL_MODELS, *models):
+        limits = queue_limits(snapshot.queues, resource)
+        own = {
+            name: sum(milli for model, milli in held.items() if resource in (ALL_MODELS, model))
+            for name, held in usage.items()
+        }
+        total = limits.usage(own)
+        budgets.append(
+            QueueBudget(
+                resource=resource,
+                leaves_first=tuple(position[name] for name in limits.leaves_first),
+                parent=tuple(
+                    None if (above := limits.parent[name]) is None else position[above] for name in queues
+                ),
+                kept=tuple(limits.kept[name] for name in queues),
+                limit=tuple(
+                    None if (limit := limits.limit[name]) is None else max(limit, total[name])
+                    for name in queues
+                ),
+                own=tuple(own.get(name, 0) for name in queues),
+            )
+        )
+    return tuple(budgets)
+
+
+def _usage_of_running(snapshot: Snapshot) -> dict[str, dict[str, int]]:
+    """Thousandths of GPUs held by running jobs, by queue and GPU model."""
+    nodes = snapshot.cluster.node_by_name
+    usage: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for job in snapshot.jobs:
+        for replica in job.running.replicas if job.running else ():
+            if model := _model_of(nodes.get(replica.node)):
+                usage[job.queue][model] += replica.quota_milli
+    return usage
+
+
+def _model_of(node: Node | None) -> str | None:
+    return node.gpu_model if node else None

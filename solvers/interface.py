@@ -1,0 +1,55 @@
+"""What every exact solver is given and what it gives back."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from planner.models.formulation.rows import Formulation, Ints
+    from planner.models.solution import SolveStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """When a solver must stop."""
+
+    deadline: float
+    """Instant of `time.monotonic`, which all processes of a machine share."""
+    workers: int = 1
+    seed: int = 0
+    ticks: int | None = None
+    """Deterministic work; with it the answer does not depend on the clock unless `deadline` comes first."""
+    stop_gap: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Wall clock left, never less than a moment."""
+        return max(0.01, self.deadline - time.monotonic())
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a solver claims; nothing in it is trusted until it is verified."""
+
+    status: SolveStatus
+    values: Ints | None = None
+    """Of all columns, with OPTIMAL and FEASIBLE only."""
+    bound: int | None = None
+    """No assignment scores more."""
+    detail: str = ""
+    """The solver's own words about how it ended."""
+
+
+class Solver(Protocol):
+    """Maximizes a formulation within a budget; `hint` is a complete feasible assignment."""
+
+    def __call__(self, formulation: Formulation, budget: Budget, hint: Ints) -> Answer:
+        """Solve."""
+        ...
+
+
+def integer_bound(bound: float) -> int:
+    """The largest integer objective a floating-point bound allows, its rounding error included."""
+    return int(bound + 1e-6 * max(1.0, abs(bound)))

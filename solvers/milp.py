@@ -1,0 +1,136 @@
+"""Formulation → PuLP, solved by HiGHS, or by the CBC that PuLP brings: lowering, statuses, bound."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pulp
+
+from planner.models.solution import SolveStatus
+from planner.solvers.interface import Answer, integer_bound
+
+if TYPE_CHECKING:
+    from planner.models.formulation.rows import Formulation, Ints
+    from planner.solvers.interface import Budget
+
+_NODES_PER_TICK: Final = 100
+
+# PuLP calls a run that hit its time limit "Optimal" in `status`; only `sol_status` tells a proof.
+_CBC_STATUS: Final = {
+    pulp.LpSolutionOptimal: SolveStatus.OPTIMAL,
+    pulp.LpSolutionIntegerFeasible: SolveStatus.FEASIBLE,
+    pulp.LpSolutionInfeasible: SolveStatus.INFEASIBLE,
+    pulp.LpSolutionNoSolutionFound: SolveStatus.NO_ANSWER,
+    pulp.LpSolutionUnbounded: SolveStatus.FAILED,
+}
+
+
+def solve(formulation: Formulation, budget: Budget, hint: Ints) -> Answer:
+    """Maximize with HiGHS; without highspy with CBC, which proves optimality but reports no other bound."""
+    with warnings.catch_warnings():
+        # PuLP 3 announces names that PuLP 4 will drop.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        problem, variables = _lower(formulation)
+        if pulp.HiGHS(msg=False).available():
+            return _solve_highs(problem, variables, budget, hint)
+        return _solve_cbc(problem, variables, budget)
+
+
+def _solve_highs(
+    problem: pulp.LpProblem, variables: list[pulp.LpVariable], budget: Budget, hint: Ints
+) -> Answer:
+    # Status and bound are read from HiGHS itself: PuLP maps every limit to "Optimal" and drops the bound.
+    from highspy import HighsModelStatus, HighsSolution, kSolutionStatusFeasible  # noqa: PLC0415 - optional
+
+    driver = pulp.HiGHS(**_options(budget))
+    driver.createAndConfigureSolver(problem)
+    driver.buildSolverModel(problem)
+    highs = problem.solverModel
+    place = np.array([variable.index for variable in variables], dtype=np.int64)
+    start = HighsSolution()
+    start.col_value = _scatter(hint, place)
+    highs.setSolution(start)
+    driver.callSolver(problem)
+
+    model_status, info = highs.getModelStatus(), highs.getInfo()
+    # PuLP minimizes the negated objective.
+    bound = integer_bound(-info.mip_dual_bound) if np.isfinite(info.mip_dual_bound) else None
+    has_values = info.primal_solution_status == int(kSolutionStatusFeasible)
+    status = {
+        HighsModelStatus.kOptimal: SolveStatus.OPTIMAL,
+        HighsModelStatus.kModelEmpty: SolveStatus.OPTIMAL,
+        HighsModelStatus.kInfeasible: SolveStatus.INFEASIBLE,
+        HighsModelStatus.kTimeLimit: SolveStatus.FEASIBLE if has_values else SolveStatus.NO_ANSWER,
+        HighsModelStatus.kSolutionLimit: SolveStatus.FEASIBLE if has_values else SolveStatus.NO_ANSWER,
+        HighsModelStatus.kInterrupt: SolveStatus.FEASIBLE if has_values else SolveStatus.NO_ANSWER,
+    }.get(model_status, SolveStatus.FAILED)
+    detail = highs.modelStatusToString(model_status)
+    if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
+        return Answer(status, bound=bound, detail=detail)
+    values = np.rint(np.array(highs.getSolution().col_value)[place]).astype(np.int64)
+    return Answer(status, values, bound, detail)
+
+
+def _scatter(values: Ints, place: Ints) -> list[float]:
+    scattered = np.zeros(len(values))
+    scattered[place] = values
+    return [float(value) for value in scattered]
+
+
+def _solve_cbc(problem: pulp.LpProblem, variables: list[pulp.LpVariable], budget: Budget) -> Answer:
+    problem.solve(
+        pulp.PULP_CBC_CMD(msg=False, timeLimit=budget.seconds, gapRel=budget.stop_gap, threads=budget.workers)
+    )
+    status = _CBC_STATUS.get(problem.sol_status, SolveStatus.FAILED)
+    detail = pulp.LpSolution[problem.sol_status]
+    if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
+        return Answer(status, detail=detail)
+    values = np.array([round(variable.value() or 0) for variable in variables], dtype=np.int64)
+    proven = status is SolveStatus.OPTIMAL and budget.stop_gap == 0
+    bound = integer_bound(pulp.value(problem.objective)) if proven else None
+    return Answer(status, values, bound, detail)
+
+
+def _lower(formulation: Formulation) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
+    problem = pulp.LpProblem("epoch", pulp.LpMaximize)
+    variables = [
+        pulp.LpVariable(f"x{column}", 0, upper, pulp.LpInteger)
+        for column, upper in enumerate(formulation.upper.tolist())
+    ]
+    earning = np.flatnonzero(formulation.objective)
+    problem += pulp.LpAffineExpression(
+        [(variables[column], int(formulation.objective[column])) for column in earning.tolist()]
+    )
+    problem.addVariables(variables)
+    for row in formulation.rows:
+        terms = pulp.LpAffineExpression(
+            [
+                (variables[column], coefficient)
+                for column, coefficient in zip(row.columns.tolist(), row.coefficients.tolist(), strict=True)
+            ]
+        )
+        if row.lower is not None and row.lower == row.upper:
+            problem += pulp.LpConstraint(terms, pulp.LpConstraintEQ, rhs=row.lower)
+            continue
+        if row.upper is not None:
+            problem += pulp.LpConstraint(terms, pulp.LpConstraintLE, rhs=row.upper)
+        if row.lower is not None:
+            problem += pulp.LpConstraint(terms, pulp.LpConstraintGE, rhs=row.lower)
+    return problem, variables
+
+
+def _options(budget: Budget) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "msg": False,
+        "timeLimit": budget.seconds,
+        "gapRel": budget.stop_gap,
+        "threads": budget.workers,
+        "random_seed": budget.seed,
+        # Points are integers: a gap below one point is a proof.
+        "mip_abs_gap": 0.999,
+    }
+    if budget.ticks is not None:
+        options["mip_max_nodes"] = budget.ticks * _NODES_PER_TICK
+    return options

@@ -1,0 +1,122 @@
+"""
+Seeded random instances for cross-checks between solvers, small enough for exhaustive proofs.
+
+`divisible` ones have sizes that each divide the next and CPU in the same proportion as GPUs: there the block
+model is exact. `mixed` ones have any sizes and scarce CPU: there it is a bound.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import build
+
+from planner.models.policy import Policy
+from planner.models.queue import Queue, Quota
+
+CORES_PER_GPU = 8
+MODELS = ("H100-80GB", "A100-80GB")
+
+
+def divisible(seed):
+    """Snapshot with GPU sizes 1, 2, 4, 8 and shares of 250 and 500, tight enough that not all fits."""
+    return _instance(random.Random(seed), gpus=(1, 1, 2, 4, 8), shares=(250, 500, 500), fair=True)
+
+
+def mixed(seed):
+    """Snapshot with any sizes, any shares, and CPU and memory that bind."""
+    return _instance(random.Random(seed), gpus=(1, 1, 2, 3, 5, 6), shares=(300, 470, 810), fair=False)
+
+
+def _instance(draw, *, gpus, shares, fair):
+    nodes = [_node(draw, f"n{index}", fair=fair) for index in range(draw.randint(1, 4))]
+    running = _running(draw, nodes, shares, fair=fair)
+    jobs = [_job(draw, f"j{index}", gpus, shares, fair=fair) for index in range(draw.randint(2, 8))]
+    return build.snapshot(nodes=nodes, jobs=[*jobs, *running], queues=_queues(draw))
+
+
+def _node(draw, name, *, fair):
+    gpus = draw.choice((0, 2, 4, 8, 8))
+    labels = {"tier": draw.choice(("gold", "iron"))}
+    cpus = CORES_PER_GPU * max(gpus, 2) if fair else draw.choice((8, 24, 40, 64))
+    return build.node(
+        name, gpus=gpus, model=draw.choice(MODELS), cpus=cpus, memory_gib=cpus * 8, labels=labels
+    )
+
+
+def _job(draw, name, gpus, shares, *, fair):
+    kind = draw.choice(("whole", "whole", "whole", "share", "share", "cpu"))
+    size = draw.choice(gpus) if kind == "whole" else 0
+    milli = draw.choice(shares) if kind == "share" else 0
+    cpus = CORES_PER_GPU * (size + milli / 1000) if fair else draw.choice((0, 1, 5, 9, 14))
+    # CPU-only work would break the fixed proportion of CPU to GPU.
+    if fair and kind == "cpu":
+        size, cpus = 1, CORES_PER_GPU
+    replicas = draw.choice((1, 1, 1, 2, 3, (1, 3), (2, 4)))
+    more = {}
+    if draw.random() < 0.3:
+        more["gpu_models"] = {draw.choice(MODELS): 1}
+    elif draw.random() < 0.3:
+        more["gpu_models"] = dict(zip(MODELS, (1, 0.5), strict=True))
+    if draw.random() < 0.15:
+        more["node_selector"] = {"tier": draw.choice(("gold", "iron"))}
+    return build.job(
+        name,
+        gpus=size,
+        milli=milli,
+        cpus=cpus,
+        memory_gib=int(cpus * 8) if fair else draw.choice((0, 8, 60)),
+        replicas=replicas,
+        queue=draw.choice(("a", "b", "c")),
+        priority=draw.choice((0, 0, 1, 3)),
+        waited=timedelta(hours=draw.choice((0, 0, 7))),
+        **more,
+    )
+
+
+def _running(draw, nodes, shares, *, fair):
+    """Running jobs that hold some GPUs, whole or in part, in their fair proportion of CPU."""
+    running = []
+    for node in nodes:
+        for index in range(node.gpu_count):
+            if draw.random() < 0.25:
+                milli = draw.choice((1000, 1000, *shares))
+                cpus = CORES_PER_GPU * milli / 1000 if fair else draw.choice((0, 2))
+                place = build.replica(
+                    node.name, gpus=(index,), milli=milli, cpus=cpus, memory_gib=int(cpus * 8)
+                )
+                request = {"gpus": 1} if milli == 1000 else {"milli": milli}
+                running.append(
+                    build.job(
+                        f"r-{node.name}-{index}",
+                        **request,
+                        cpus=cpus,
+                        memory_gib=int(cpus * 8),
+                        queue=draw.choice(("a", "b", "c")),
+                        at=[place],
+                    )
+                )
+    return running
+
+
+def _queues(draw):
+    def quota(*values):
+        nominal = draw.choice(values)
+        if nominal is None:
+            return None
+        return Quota(
+            nominal=nominal,
+            borrowing_limit=draw.choice((None, 0, 2)),
+            lending_limit=draw.choice((None, None, 1)),
+        )
+
+    return (
+        Queue(name="root", quota=quota(None, 0, 4)),
+        Queue(name="a", parent="root", quota=quota(None, 2, 4, 8)),
+        Queue(name="b", parent="root", quota=quota(None, 1, 6)),
+        Queue(name="c", quota=quota(None, 3), gpu_models={MODELS[0]: Quota(nominal=2)}),
+    )
+
+
+POLICY = Policy()

@@ -1,0 +1,67 @@
+"""Solvers that misbehave, each in one way; what `planner.solvers.SOLVERS` names instead."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+
+from planner.models.solution import SolveStatus
+from planner.solvers.interface import Answer
+
+
+def crash(formulation, budget, hint):
+    os.abort()
+
+
+def raise_error(formulation, budget, hint):
+    raise RuntimeError("out of licences")
+
+
+def hang(formulation, budget, hint):
+    time.sleep(600)
+
+
+def nothing(formulation, budget, hint):
+    return Answer(SolveStatus.NO_ANSWER, bound=None, detail="gave up")
+
+
+def infeasible(formulation, budget, hint):
+    return Answer(SolveStatus.INFEASIBLE, detail="proved infeasible")
+
+
+def everything(formulation, budget, hint):
+    """Claims that all columns at their upper bounds are optimal."""
+    return Answer(SolveStatus.OPTIMAL, formulation.upper, formulation.points(formulation.upper))
+
+
+def negative(formulation, budget, hint):
+    return Answer(SolveStatus.OPTIMAL, -np.ones_like(formulation.upper), 10**9)
+
+
+def short(formulation, budget, hint):
+    return Answer(SolveStatus.OPTIMAL, formulation.upper[:-1], 10**9)
+
+
+def low_bound(formulation, budget, hint):
+    """Feasible values with a bound that any plan beats."""
+    return Answer(SolveStatus.OPTIMAL, hint, 1)
+
+
+def no_bound(formulation, budget, hint):
+    return Answer(SolveStatus.FEASIBLE, hint, None)
+
+
+def empty(formulation, budget, hint):
+    """Feasible, and far worse than the hint."""
+    return Answer(SolveStatus.FEASIBLE, np.zeros_like(hint), None)
+
+
+def no_values(formulation, budget, hint):
+    return Answer(SolveStatus.OPTIMAL, None, 10**9)
+
+
+def garbage(formulation, budget, hint):
+    print("noise on standard output")
+    return "42"

@@ -1,0 +1,129 @@
+"""What every exact solver must do, whichever it is."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from planner.models.formulation.rows import Formulation, row
+from planner.models.solution import SolveStatus
+from planner.solvers import SOLVERS, cpsat, milp
+from planner.solvers.interface import Budget, integer_bound
+
+
+def cbc(formulation, budget, hint):
+    """What milp falls back to where highspy is missing."""
+    return milp._solve_cbc(*milp._lower(formulation), budget)
+
+
+EXACT = pytest.mark.parametrize("solve", [cpsat.solve, milp.solve, cbc], ids=["cpsat", "milp", "cbc"])
+
+
+def question(*rows, upper=(5, 5), objective=(3, 2)):
+    return Formulation(np.array(upper), np.array(objective), tuple(rows))
+
+
+def budget(seconds=20.0, **more):
+    return Budget(deadline=time.monotonic() + seconds, **more)
+
+
+def nothing(formulation):
+    return np.zeros_like(formulation.upper)
+
+
+@EXACT
+def test_optimum_is_found_and_proven(solve):
+    formulation = question(row("r", (), [(0, 2), (1, 1)], upper=7))
+
+    answer = solve(formulation, budget(), nothing(formulation))
+
+    assert (answer.status, answer.bound, answer.values.tolist()) == (SolveStatus.OPTIMAL, 13, [1, 5])
+
+
+@EXACT
+def test_equality_and_lower_limits_are_kept(solve):
+    equal = row("r", ("equal",), [(0, 1), (1, -2)], lower=0, upper=0)
+    at_least = row("r", ("at least",), [(1, -1)], lower=-2)
+    formulation = question(equal, at_least)
+
+    answer = solve(formulation, budget(), nothing(formulation))
+
+    assert answer.values.tolist() == [4, 2]
+    assert answer.bound == 16
+
+
+@EXACT
+def test_impossible_question_is_infeasible(solve):
+    formulation = question(row("r", (), [(0, 1)], lower=6))
+
+    answer = solve(formulation, budget(), nothing(formulation))
+
+    assert answer.status is SolveStatus.INFEASIBLE
+    assert answer.values is None
+
+
+@EXACT
+def test_same_column_twice_in_a_row_counts_twice(solve):
+    formulation = question(row("r", (), [(0, 1), (0, 1)], upper=4), objective=(1, 1))
+
+    answer = solve(formulation, budget(), nothing(formulation))
+
+    assert answer.values[0] == 2
+
+
+def knapsack(size):
+    """A strongly correlated multi-row knapsack, which no solver closes in a moment."""
+    draw = np.random.default_rng(1)
+    weights = draw.integers(100, 1000, size=(5, size))
+    rows = [
+        row("r", (index,), list(enumerate(line.tolist())), upper=int(line.sum() // 3))
+        for index, line in enumerate(weights)
+    ]
+    return question(*rows, upper=[1] * size, objective=(weights.sum(axis=0) // 5 + 50).tolist())
+
+
+@pytest.mark.parametrize("solve", [cpsat.solve, milp.solve], ids=["cpsat", "milp"])
+def test_at_the_time_limit_the_hint_is_kept_and_the_bound_is_true(solve):
+    formulation = knapsack(200)
+    hint = nothing(formulation)
+    hint[:60] = 1
+
+    answer = solve(formulation, budget(2.0), hint)
+
+    assert answer.status is SolveStatus.FEASIBLE
+    assert formulation.violated(answer.values) == ()
+    assert formulation.points(hint) <= formulation.points(answer.values) <= answer.bound
+
+
+@pytest.mark.parametrize("solve", [cpsat.solve, milp.solve], ids=["cpsat", "milp"])
+def test_deterministic_budget_gives_the_same_answer_twice(solve):
+    formulation = knapsack(120)
+
+    first, second = (
+        solve(formulation, budget(120.0, ticks=1, seed=3), nothing(formulation)) for _ in range(2)
+    )
+
+    assert first.status is SolveStatus.FEASIBLE
+    assert first.values.tolist() == second.values.tolist()
+    assert first.bound == second.bound
+
+
+@pytest.mark.parametrize("solve", [cpsat.solve, milp.solve], ids=["cpsat", "milp"])
+def test_stop_gap_ends_early_with_a_bound_that_says_so(solve):
+    formulation = knapsack(120)
+
+    answer = solve(formulation, budget(30.0, stop_gap=0.05), nothing(formulation))
+
+    gap = (answer.bound - formulation.points(answer.values)) / formulation.points(answer.values)
+    assert 0 <= gap <= 0.05
+
+
+def test_every_named_solver_exists():
+    assert set(SOLVERS) == {"milp", "cpsat"}
+
+
+@pytest.mark.parametrize(("bound", "integer"), [(10.0, 10), (9.9999999, 10), (10.4, 10), (0.0, 0)])
+def test_bound_is_rounded_down_but_for_rounding_errors(bound, integer):
+    assert integer_bound(bound) == integer

@@ -1,0 +1,172 @@
+"""Whatever an exact solver does, the plan is verified, in time, and says what happened."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+import build
+import pytest
+from solver_doubles import __name__ as doubles
+
+from planner.models.policy import Policy
+from planner.models.solution import SolveStatus
+from planner.models.verifier import verify
+from planner.posing import pose
+from planner.solvers import SOLVERS
+from planner.solvers.portfolio import Limits, solve
+
+POLICY = Policy()
+
+
+def contested():
+    """One node of two GPUs: greedy takes the denser small job (300 points), the large one is worth 400."""
+    small = build.job("small", gpus=1, priority=2)
+    large = build.job("large", gpus=2, priority=1)
+    return build.snapshot(nodes=[build.node(gpus=2)], jobs=[small, large])
+
+
+def run(snapshot, *, solvers=("milp",), seconds=10.0, check=None):
+    check = check or partial(verify, snapshot, POLICY)
+    return solve(pose(snapshot, POLICY), snapshot.running_placements, Limits(seconds, solvers), check)
+
+
+def use(monkeypatch, name, double):
+    monkeypatch.setitem(SOLVERS, name, f"{doubles}:{double}")
+
+
+@pytest.mark.parametrize("solver", ["milp", "cpsat"])
+def test_exact_solver_beats_greedy_and_proves_it(solver):
+    snapshot = contested()
+
+    solution = run(snapshot, solvers=(solver,))
+
+    assert solution.status is SolveStatus.OPTIMAL
+    assert solution.gap == 0
+    assert solution.solver == solver
+    assert (solution.greedy_objective, solution.objective) == (300, 400)
+    assert solution.fallback is None
+    assert verify(snapshot, POLICY, solution.placements).violations == ()
+
+
+def test_greedy_alone_is_optimal_when_everything_fits():
+    snapshot = build.snapshot(jobs=[build.job("a", gpus=8)])
+
+    solution = run(snapshot)
+
+    assert (solution.status, solution.solver, solution.gap) == (SolveStatus.OPTIMAL, "greedy", 0)
+    assert "solve" not in solution.phases
+
+
+def test_without_solvers_the_plan_is_greedys_and_no_fallback():
+    solution = run(contested(), solvers=())
+
+    assert solution.solver == "greedy"
+    assert solution.status is SolveStatus.FEASIBLE
+    assert solution.bound == 300 + 400
+    assert solution.fallback is None
+
+
+@pytest.mark.parametrize(
+    ("double", "words"),
+    [
+        ("crash", "ended with code -6"),
+        ("raise_error", "RuntimeError: out of licences"),
+        ("missing_function", "has no attribute 'missing_function'"),
+        ("nothing", "found no plan: gave up"),
+        ("infeasible", "INFEASIBLE: proved infeasible"),
+        ("everything", "broke"),
+        ("negative", "outside their bounds"),
+        ("short", "gave no values for its columns"),
+        ("low_bound", "claimed the bound 1, below a verified plan"),
+        ("no_values", "gave no values"),
+        ("garbage", "gave no answer"),
+    ],
+)
+def test_misbehaving_solver_leaves_greedys_plan_and_its_reason(monkeypatch, double, words):
+    use(monkeypatch, "milp", double)
+    snapshot = contested()
+
+    solution = run(snapshot)
+
+    assert solution.solver == "greedy"
+    assert solution.objective == solution.greedy_objective > 0
+    assert solution.status is SolveStatus.FEASIBLE
+    assert solution.fallback is not None
+    assert (solution.fallback.tried, solution.fallback.used) == ("milp", "greedy")
+    assert words in solution.fallback.reason
+    assert verify(snapshot, POLICY, solution.placements).violations == ()
+
+
+def test_missing_module_is_a_reason(monkeypatch):
+    monkeypatch.setitem(SOLVERS, "milp", "planner.solvers.not_installed:solve")
+
+    solution = run(contested())
+
+    assert "No module named 'planner.solvers.not_installed'" in solution.fallback.reason
+
+
+def test_hanging_solver_is_killed_at_the_limit(monkeypatch):
+    use(monkeypatch, "milp", "hang")
+    began = time.monotonic()
+
+    solution = run(contested(), seconds=1.0)
+
+    assert "was killed" in solution.fallback.reason
+    assert solution.solver == "greedy"
+    # Ten times the limit tells a kill from a solver waited for, however busy the machine is.
+    assert time.monotonic() - began < 10
+
+
+def test_next_solver_in_the_chain_answers_for_one_that_crashed(monkeypatch):
+    use(monkeypatch, "milp", "crash")
+
+    solution = run(contested(), solvers=("milp", "cpsat"))
+
+    assert solution.solver == "cpsat"
+    assert solution.status is SolveStatus.OPTIMAL
+    assert (solution.fallback.tried, solution.fallback.used) == ("milp", "cpsat")
+
+
+def test_no_time_for_an_exact_solver_leaves_greedys_plan():
+    solution = run(contested(), seconds=0.0)
+
+    assert solution.solver == "greedy"
+    assert solution.fallback.reason == "milp: no time left of 0 s"
+
+
+def test_empty_answer_is_filled_up_to_what_greedy_reaches(monkeypatch):
+    use(monkeypatch, "milp", "empty")
+
+    solution = run(contested())
+
+    assert solution.objective == solution.greedy_objective
+
+
+def test_solver_without_a_bound_leaves_the_ceiling(monkeypatch):
+    use(monkeypatch, "milp", "no_bound")
+    snapshot = contested()
+
+    solution = run(snapshot)
+
+    assert solution.bound == pose(snapshot, POLICY).ceiling
+    assert solution.status is SolveStatus.FEASIBLE
+
+
+def test_plan_that_breaks_a_rule_is_rejected_and_recorded():
+    """A verifier that dislikes whatever the exact solver proposes: greedy's plan stands."""
+    snapshot = contested()
+    honest = partial(verify, snapshot, POLICY)
+    greedy = run(snapshot, solvers=())
+    strict = build.snapshot(nodes=[build.node(gpus=1)], jobs=snapshot.jobs)
+
+    def check(placements):
+        same = placements == greedy.placements
+        return honest(placements) if same else verify(strict, POLICY, placements)
+
+    solution = run(snapshot, check=check)
+
+    assert solution.placements == greedy.placements
+    assert solution.fallback.reason == "milp: its plan broke a rule"
+    assert solution.rejected[0].solver == "milp"
+    assert solution.rejected[0].violations
