@@ -1,0 +1,54 @@
+# gpuplan: everything a developer types. `make demo` and `make test` work from a fresh checkout.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+WORKERS ?= auto
+DEMO := .gpuplan/demo
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check fmt bench golden clean
+
+help:
+	@echo "make setup   create .venv with everything below"
+	@echo "make demo    plan, review, apply and verify the production-size scenario"
+	@echo "make test    all checks and tests, as CI runs them"
+	@echo "make check   formatting, linters, types, import rules"
+	@echo "make fmt     format the code"
+	@echo "make bench   measure and print the tables of docs/benchmarks.md"
+	@echo "make golden  rewrite expected outputs; review the diff"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "gpuplan needs Python 3.11 or newer; set PYTHON=python3.12, say."; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	@touch $@
+
+demo: $(STAMP)
+	@sh scenarios/demo.sh $(BIN)/gpuplan scenarios/production $(DEMO)
+
+test: check
+	$(BIN)/pytest -n $(WORKERS)
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache > .lint-imports.log 2>&1 || { cat .lint-imports.log; exit 1; }
+	@tail -n 1 .lint-imports.log
+
+fmt: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks
+
+golden: $(STAMP)
+	GPUPLAN_REWRITE_GOLDEN=1 $(BIN)/pytest tests/scenarios tests/rendering tests/docs
+	git diff --stat
+
+clean:
+	rm -rf .venv .gpuplan build dist *.egg-info .lint-imports.log

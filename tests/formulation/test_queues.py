@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import build
+import pytest
+from modelling import most, rows
+
+
+def singles(count, queue="q"):
+    return [build.job(f"{queue}{index}", gpus=1, queue=queue) for index in range(count)]
+
+
+def test_queue_without_quota_has_no_row():
+    assert rows(build.snapshot(jobs=singles(2)), "queues") == []
+
+
+def test_nominal_quota_is_reached_and_not_exceeded():
+    queues = [build.queue("q", nominal=3)]
+
+    assert most(build.snapshot(queues=queues, jobs=singles(3)), "queues") == 3
+    assert most(build.snapshot(queues=queues, jobs=singles(4)), "queues") == 3
+
+
+def test_shares_count_in_thousandths():
+    queues = [build.queue("q", nominal=1)]
+
+    assert (
+        most(build.snapshot(queues=queues, jobs=[build.job(name, milli=400) for name in "abc"]), "queues")
+        == 2
+    )
+
+
+@pytest.mark.parametrize(
+    ("borrowing", "lending", "fit"),
+    [(None, None, 8), (2, None, 6), (0, None, 4), (None, 1, 5), (None, 0, 4)],
+)
+def test_queue_borrows_what_its_sibling_lends(borrowing, lending, fit):
+    queues = [
+        build.queue("root"),
+        build.queue("q", parent="root", nominal=4, borrowing=borrowing),
+        build.queue("other", parent="root", nominal=4, lending=lending),
+    ]
+
+    assert most(build.snapshot(queues=queues, jobs=singles(10)), "queues") == fit
+
+
+def test_lender_may_use_what_it_keeps_whatever_others_borrow():
+    queues = [
+        build.queue("root"),
+        build.queue("q", parent="root", nominal=4),
+        build.queue("other", parent="root", nominal=4, lending=1),
+    ]
+    jobs = [*singles(10), *singles(3, "other")]
+
+    assert most(build.snapshot(queues=queues, jobs=jobs), "queues") == 8
+
+
+def test_quota_of_one_gpu_model_leaves_others_alone():
+    nodes = [build.node("a", model="H100-80GB"), build.node("b", model="A100-80GB")]
+    queues = [build.queue("q", **{"H100-80GB": 2})]
+
+    assert most(build.snapshot(nodes=nodes, queues=queues, jobs=singles(16)), "queues", "staircase") == 10
+
+
+def test_running_jobs_use_quota_and_may_exceed_it_without_making_the_question_impossible():
+    running = build.job("r", gpus=4, at=[build.replica("n0", gpus=range(4))])
+
+    assert most(build.snapshot(queues=[build.queue("q", nominal=5)], jobs=[running, *singles(3)])) == 1
+    assert most(build.snapshot(queues=[build.queue("q", nominal=2)], jobs=[running, *singles(3)])) == 0
+
+
+def test_cpu_only_jobs_use_no_gpu_quota():
+    queues = [build.queue("q", nominal=0)]
+
+    assert most(build.snapshot(queues=queues, jobs=[build.job(cpus=1)])) == 1

@@ -1,0 +1,39 @@
+"""Rows of one family for a small snapshot, and the most jobs they let through."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from planner.models.formulation import formulate
+from planner.models.formulation.columns import Columns
+from planner.models.formulation.rows import Formulation
+from planner.models.policy import Policy
+from planner.posing import pose
+from planner.solvers import cpsat
+from planner.solvers.interface import Budget
+
+
+def model(snapshot):
+    """(problem, columns, formulation) of a snapshot."""
+    problem = pose(snapshot, Policy())
+    x = Columns(problem)
+    return problem, x, formulate(problem, x)
+
+
+def rows(snapshot, family):
+    """Rows of one family."""
+    return [row for row in model(snapshot)[2].rows if row.family == family]
+
+
+def most(snapshot, *families):
+    """Replicas in the best answer under the named families alone; all families if none is named."""
+    _, x, whole = model(snapshot)
+    counted = np.zeros_like(whole.objective)
+    counted[list(x.replicas.values())] = 1
+    kept = tuple(row for row in whole.rows if not families or row.family in families)
+    answer = cpsat.solve(
+        Formulation(whole.upper, counted, kept), Budget(time.monotonic() + 20), np.zeros_like(whole.upper)
+    )
+    return answer.bound
