@@ -59,11 +59,9 @@ def _overfull_gpus(case: Case) -> Iterator[tuple[str, list[tuple[str, int]]]]:
 def mig(case: Case) -> Iterator[Violation]:
     """A GPU in MIG mode is used by instances it has, each once and together legal; any other by none."""
     for (name, index), holders in case.newly_used_gpus.items():
-        gpus = case.nodes[name].gpus
-        if gpus is None:  # newly used GPUs exist
-            continue
-        for found, allowed in _mig_faults(gpus.by_index[index].mig, holders, gpus.model):
-            yield Violation(Rule.MIG, f"node {name} gpu {index}", found, allowed)
+        if gpus := case.nodes[name].gpus:
+            for found, allowed in _mig_faults(gpus.by_index[index].mig, holders, gpus.model):
+                yield Violation(Rule.MIG, f"node {name} gpu {index}", found, allowed)
 
 
 def _mig_faults(
@@ -82,7 +80,7 @@ def _mig_faults(
             users[instance].append(holder.job)
             if not holder.kept:
                 new.add(instance)
-        elif present is not None and not holder.kept:
+        elif present is not None:
             yield f"held by {holder.job} as a GPU", "MIG instances: MIG mode is on"
     for instance in new:
         if present is None:
@@ -176,14 +174,14 @@ def _kept_and_limit(tree: list[Queue], resource: str) -> tuple[dict[str, float],
         quota, from_children = queue.quota_for(resource), lent[queue.name]
         if quota is None:
             subtree = sum(from_children) if from_children else inf
-            lending = borrowing = inf
+            lending, borrowing, kept[queue.name] = inf, inf, 0
         else:
             # A child without a limit has no quota to lend.
             subtree = quota.nominal + sum(part for part in from_children if part < inf)
             lending = inf if quota.lending_limit is None else quota.lending_limit
             borrowing = inf if quota.borrowing_limit is None else quota.borrowing_limit
+            kept[queue.name] = max(0, subtree - lending)
         lent[queue.parent].append(min(subtree, lending))
-        kept[queue.name] = max(0, subtree - lending) if lending < inf else 0
         limit[queue.name] = subtree if queue.parent is None else subtree + borrowing
     return kept, limit
 
@@ -213,7 +211,7 @@ def _usage_by_queue_and_model(case: Case, placements: Iterable[Placement]) -> di
         if (job := case.jobs.get(placement.job)) is None:
             continue
         for replica in placement.replicas:
-            if replica.gpus and (node := case.nodes.get(replica.node)) and node.gpu_model:
+            if (node := case.nodes.get(replica.node)) and node.gpu_model:
                 usage[job.queue, node.gpu_model] += sum(map(_quota_milli, replica.gpus))
     return usage
 

@@ -59,18 +59,17 @@ class Case:
 
     @cached_property
     def kept(self) -> dict[str, int]:
-        """Index of the placement of each running job that stays exactly as it is, by job name."""
-        found: dict[str, int] = {}
-        for index, placement in enumerate(self.placements):
-            job = self.jobs.get(placement.job)
-            if (
-                job is not None
-                and job.running is not None
-                and placement.job not in found
-                and same_holdings(job.running.replicas, placement.replicas)
-            ):
-                found[placement.job] = index
-        return found
+        """
+        Index of the placement of each running job that stays exactly as it is, by job name.
+
+        If a placement is repeated, one of the copies is the one that is kept.
+        """
+        jobs = ((index, self.jobs.get(placement.job)) for index, placement in enumerate(self.placements))
+        return {
+            job.name: index
+            for index, job in jobs
+            if job and job.running and same_holdings(job.running.replicas, self.placements[index].replicas)
+        }
 
     @cached_property
     def newly_used_gpus(self) -> dict[tuple[str, int], list[Holder]]:

@@ -207,8 +207,9 @@ def _gpu_memory_mib(gpus: NodeGpus, held: GpuShare | MigSlice) -> int:
     if isinstance(held, GpuShare):
         return gpus.memory_mib * held.milli // MILLI
     geometry = mig_geometry(gpus.model)
-    profile = geometry.profiles.get(held.profile) if geometry else None
-    return gpus.memory_mib * profile.memory_slices // geometry.memory_slices if geometry and profile else 0
+    if geometry is None or held.profile not in geometry.profiles:
+        return 0
+    return gpus.memory_mib * geometry.profiles[held.profile].memory_slices // geometry.memory_slices
 
 
 def locality(case: Case) -> Iterator[Violation]:

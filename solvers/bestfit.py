@@ -38,9 +38,11 @@ class Stranding:
     def __init__(self, gpu_free: Ints, free: Ints) -> None:
         self._gpus = 1.0 / np.maximum(1, gpu_free.sum(axis=1))
         self._amounts = 1.0 / np.maximum(1, free)
+        # A resource the node lacks from the start strands nothing: nothing that needs it comes here.
+        self._lacking = (free <= 0).astype(np.float64)
 
     def _strand(self, gpus: Floats, free: Floats, nodes: Ints) -> Floats:
-        scarcest = (free * self._amounts[nodes]).min(axis=1)
+        scarcest = (free * self._amounts[nodes] + self._lacking[nodes]).min(axis=1)
         lack: Floats = np.maximum(0.0, gpus * self._gpus[nodes] - scarcest)
         return lack * lack
 

@@ -1,0 +1,232 @@
+"""`gpuplan apply`, `audit` and `simulated`: carry plans out, and the cluster to try that on."""
+
+from __future__ import annotations
+
+import getpass
+import signal
+import socket
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from planner.cli.documents import STATE
+from planner.cli.options import Duration, ascii_only, terminal_width, wants_colour
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from planner.executors.simulated import SimulatedCluster
+    from planner.models.plan import Plan
+
+AUDIT = ".gpuplan/audit.jsonl"
+
+_state_option = click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    default=STATE,
+    show_default=True,
+    help="File of the simulated cluster.",
+)
+
+
+@click.command("apply")
+@click.argument("plan_file")
+@click.option(
+    "--executor", type=click.Choice(["simulated"]), required=True, help="What carries the plan out."
+)
+@_state_option
+@click.option(
+    "--audit",
+    "audit_file",
+    type=click.Path(path_type=Path),
+    default=AUDIT,
+    show_default=True,
+    help="Audit log.",
+)
+@click.option("--auto-approve", is_flag=True, help="Do not ask.")
+@click.option("--resume", is_flag=True, help="Go on with a plan that was applied in part.")
+@click.option(
+    "--drift",
+    "drift_mode",
+    type=click.Choice(["strict", "preconditions"]),
+    help="How much may have changed since the plan; by default as its policy says.",
+)
+def apply_command(
+    plan_file: str,
+    executor: str,  # noqa: ARG001 - one executor so far; the option is part of the contract
+    state: Path,
+    audit_file: Path,
+    auto_approve: bool,
+    resume: bool,
+    drift_mode: str | None,
+) -> None:
+    """
+    Carry out a saved plan: check that it is still true, ask, act, and record each step.
+
+    A simulated cluster that does not exist yet is created from the plan's own snapshot.
+    """
+    from datetime import UTC, datetime
+
+    from planner.applying import apply_plan
+    from planner.auditing import AuditLog
+    from planner.models.policy import Drift
+    from planner.planfile import load_plan
+
+    plan = load_plan(plan_file)
+    if not plan.has_changes:
+        click.echo("No changes. There is nothing to apply.")
+        return
+    if not auto_approve:
+        _ask(plan)
+    cluster = _cluster(state, plan)
+    with _progress() as on_progress, _stop_signals() as stop:
+        outcome = apply_plan(
+            plan,
+            cluster,
+            AuditLog(audit_file),
+            who=f"{getpass.getuser()}@{socket.gethostname()}",
+            now=lambda: datetime.now(UTC),
+            resume=resume,
+            drift_mode=Drift(drift_mode) if drift_mode else None,
+            on_progress=on_progress,
+            stop=stop,
+        )
+    earlier = f", {len(outcome.skipped):,} were done before" if outcome.skipped else ""
+    click.echo(f"Apply complete: {len(outcome.done):,} actions done{earlier}. Audit log: {audit_file}")
+
+
+def _ask(plan: Plan) -> None:
+    from planner.rendering.text import plan_text
+
+    click.echo(
+        plan_text(
+            plan,
+            width=terminal_width(),
+            colour=wants_colour(),
+            ascii_only=ascii_only(),
+            verbose=False,
+            path=None,
+        )
+    )
+    click.echo("Apply these changes? Only 'yes' will be accepted.")
+    try:
+        answer = input("  Answer: ")
+    except EOFError:
+        answer = ""
+    if answer != "yes":
+        click.echo("Not applied: nothing was changed.", err=True)
+        sys.exit(1)
+
+
+def _cluster(state: Path, plan: Plan) -> SimulatedCluster:
+    from planner.executors.simulated import SimulatedCluster
+
+    if state.exists():
+        return SimulatedCluster(state)
+    click.echo(f"Creating the simulated cluster {state} from the plan's snapshot.", err=True)
+    return SimulatedCluster.create(state, plan.snapshot)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int, str], None] | None]:
+    """A progress bar on a terminal; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("checking the cluster", total=None)
+        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
+
+
+@contextmanager
+def _stop_signals() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and SIGTERM end an apply after the step in hand."""
+    caught: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda received, _: caught.append(received))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield lambda: bool(caught)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@click.group("audit")
+def audit_group() -> None:
+    """Read and check the audit log of applied plans."""
+
+
+_log_argument = click.argument("log", type=click.Path(path_type=Path), default=AUDIT)
+
+
+@audit_group.command("verify")
+@_log_argument
+def audit_verify_command(log: Path) -> None:
+    """Walk the hash chain of LOG: exit code 23 if a record was changed, removed or added."""
+    from planner.auditing import verify_log
+
+    trail = verify_log(log)
+    click.echo(f"Verified: {len(trail.records):,} records, chain intact up to {trail.last_hash[:12]}.")
+
+
+@audit_group.command("show")
+@_log_argument
+def audit_show_command(log: Path) -> None:
+    """Print LOG, one line a record, oldest first."""
+    from planner.auditing import verify_log
+    from planner.models.units import print_timestamp
+
+    for record in verify_log(log).records:
+        parts = (
+            f"{record.sequence:>6}",
+            print_timestamp(record.at),
+            record.who,
+            record.plan_id,
+            f"{record.kind:<9}",
+            record.action or "",
+            record.outcome or "",
+            record.detail,
+        )
+        click.echo("  ".join(part for part in parts if part))
+
+
+@click.group("simulated")
+def simulated_group() -> None:
+    """Create the simulated cluster and move its clock."""
+
+
+@simulated_group.command("create")
+@click.argument("source")
+@_state_option
+def simulated_create_command(source: str, state: Path) -> None:
+    """Create a simulated cluster that is as SOURCE shows it."""
+    from planner.executors.simulated import SimulatedCluster
+    from planner.sources.files import load_snapshot
+
+    snapshot = load_snapshot(source)
+    SimulatedCluster.create(state, snapshot).close()
+    click.echo(f"Created {state}: {len(snapshot.cluster.nodes):,} nodes, {len(snapshot.jobs):,} jobs.")
+
+
+@simulated_group.command("advance")
+@click.argument("duration", type=Duration())
+@_state_option
+def simulated_advance_command(duration: int, state: Path) -> None:
+    """Move the cluster's clock by DURATION; jobs whose expected end passes are finished."""
+    from planner.executors.simulated import SimulatedCluster
+    from planner.models.units import print_timestamp
+
+    with SimulatedCluster(state) as cluster:
+        before = len(cluster.finished())
+        now = cluster.advance(duration // 1000)
+        ended = len(cluster.finished()) - before
+    click.echo(f"The clock of {state} is at {print_timestamp(now)}; {ended:,} jobs finished.")

@@ -1,0 +1,103 @@
+"""`gpuplan snapshot`, `validate`, `schema`: documents in and out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from planner.cli.options import working
+
+SCHEMAS = ("snapshot", "policy", "plan")
+STATE = ".gpuplan/simulated.db"
+
+
+@click.command("snapshot")
+@click.option(
+    "--from",
+    "kind",
+    type=click.Choice(["openb", "simulated", "synthetic"]),
+    required=True,
+    help="What to read: the openb trace, the simulated cluster, or a seeded synthetic workload.",
+)
+@click.option("--nodes", type=click.Path(path_type=Path), help="openb: node list (CSV).")
+@click.option("--pods", type=click.Path(path_type=Path), help="openb: pod list (CSV).")
+@click.option("--at", type=int, help="openb: second of the trace; without it every pod waits.")
+@click.option("--profile", type=click.Path(path_type=Path), help="synthetic: workload profile (YAML).")
+@click.option("--seed", type=int, default=0, show_default=True, help="synthetic: seed.")
+@click.option(
+    "--state", type=click.Path(path_type=Path), default=STATE, show_default=True, help="simulated: file."
+)
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), help="File to write; standard output without it."
+)
+def snapshot_command(
+    kind: str,
+    nodes: Path | None,
+    pods: Path | None,
+    at: int | None,
+    profile: Path | None,
+    seed: int,
+    state: Path,
+    out: Path | None,
+) -> None:
+    """Read a real system, a trace or a generator into a snapshot."""
+    from planner.sources.files import snapshot_text
+    from planner.writing import write_atomically
+
+    with working(f"reading {kind}"):
+        match kind:
+            case "openb":
+                from planner.sources.openb import read_openb
+
+                snapshot = read_openb(_required(nodes, "--nodes"), _required(pods, "--pods"), at=at)
+            case "synthetic":
+                from planner.sources.synthetic import generate, load_profile
+
+                snapshot = generate(load_profile(_required(profile, "--profile")), seed=seed)
+            case _:
+                from planner.executors.simulated import SimulatedCluster
+
+                snapshot = SimulatedCluster(state).snapshot()
+        text = snapshot_text(snapshot)
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    write_atomically(out, text)
+    click.echo(
+        f"Wrote {len(snapshot.cluster.nodes):,} nodes and {len(snapshot.jobs):,} jobs to {out}.", err=True
+    )
+
+
+def _required(path: Path | None, option: str) -> Path:
+    if path is None:
+        raise click.UsageError(f"{option} is required for this source.")
+    return path
+
+
+@click.command("validate")
+@click.argument("source")
+def validate_command(source: str) -> None:
+    """Report all problems of SOURCE at once, with file and line."""
+    from planner.sources.files import default_policy_path, load_policy, load_snapshot
+
+    with working("reading"):
+        snapshot = load_snapshot(source)
+        load_policy(default_policy_path(source))
+    running = sum(job.running is not None for job in snapshot.jobs)
+    click.echo(
+        f"Valid: {len(snapshot.cluster.nodes):,} nodes, "
+        f"{sum(node.gpu_count for node in snapshot.cluster.nodes):,} GPUs, {len(snapshot.queues):,} queues, "
+        f"{running:,} running and {len(snapshot.jobs) - running:,} waiting jobs."
+    )
+
+
+@click.command("schema")
+@click.argument("document", type=click.Choice(SCHEMAS))
+def schema_command(document: str) -> None:
+    """Print the JSON Schema of a document."""
+    import json
+
+    from planner.schemas import schema
+
+    click.echo(json.dumps(schema(document), indent=2, sort_keys=True))

@@ -1,0 +1,198 @@
+"""`gpuplan plan`, `show`, `diff`, `verify`: make a plan and review it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from planner.cli.options import Duration, ascii_only, terminal_width, wants_colour, working
+
+if TYPE_CHECKING:
+    from planner.models.plan import Plan
+    from planner.models.policy import Policy
+
+EXIT_CHANGES = 10
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
+_ascii_option = click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
+_all_option = click.option(
+    "-a", "--all", "everything", is_flag=True, help="Every action on a line of its own."
+)
+
+
+@click.command("plan")
+@click.argument("source")
+@click.option("--policy", "policy_file", help="Policy file; by default policy.yaml in SOURCE, else defaults.")
+@click.option(
+    "--time-limit", type=Duration(), help="Wall clock for the epoch, such as 10s; overrides the policy."
+)
+@click.option(
+    "--solver",
+    type=click.Choice(["auto", "milp", "cpsat", "greedy"]),
+    default="auto",
+    show_default=True,
+    help="auto: as the policy says.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the solvers.")
+@click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Save the plan to this file.")
+@click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report to this file.")
+@_json_option
+@_ascii_option
+@_all_option
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 10 if the plan has changes.")
+def plan_command(
+    source: str,
+    policy_file: str | None,
+    time_limit: int | None,
+    solver: str,
+    seed: int,
+    deterministic: bool,
+    out: Path | None,
+    report: Path | None,
+    as_json: bool,
+    plain: bool,
+    everything: bool,
+    detailed_exitcode: bool,
+) -> int:
+    """
+    Plan one epoch of SOURCE: what to start, what waits, and why.
+
+    SOURCE is a snapshot: a directory of YAML or JSON documents, one file, or - for standard input.
+    """
+    from datetime import UTC, datetime
+
+    from planner.epoch import plan_epoch
+    from planner.planfile import save_plan
+    from planner.sources.files import default_policy_path, load_policy, load_snapshot
+
+    with working("reading"):
+        snapshot = load_snapshot(source)
+        policy = load_policy(policy_file or default_policy_path(source))
+    policy = _with_options(policy, time_limit, solver, deterministic=deterministic)
+    waiting = sum(job.running is None for job in snapshot.jobs)
+    with working(f"planning {waiting:,} waiting jobs on {len(snapshot.cluster.nodes):,} nodes"):
+        plan = plan_epoch(snapshot, policy, seed=seed, created_at=datetime.now(UTC))
+        if out is not None:
+            save_plan(plan, out)
+        if report is not None:
+            _write_report(plan, report)
+    _print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=out)
+    return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
+
+
+def _with_options(policy: Policy, time_limit: int | None, solver: str, *, deterministic: bool) -> Policy:
+    """The policy with what the command line overrides."""
+    from planner.models.policy import BudgetMode, SolverName
+
+    budget = policy.budget
+    if time_limit is not None:
+        budget = budget.model_copy(update={"time_limit_ms": time_limit})
+    if deterministic:
+        budget = budget.model_copy(update={"mode": BudgetMode.DETERMINISTIC})
+    solvers = policy.solvers
+    if solver != "auto":
+        solvers = () if solver == "greedy" else (SolverName(solver),)
+    return policy.model_copy(update={"budget": budget, "solvers": solvers})
+
+
+def _write_report(plan: Plan, path: Path) -> None:
+    from planner.rendering.report import report_html
+    from planner.writing import write_atomically
+
+    write_atomically(path, report_html(plan))
+
+
+def _print_plan(plan: Plan, *, as_json: bool, plain: bool, everything: bool, path: Path | None) -> None:
+    if as_json:
+        from planner.planfile import plan_text as plan_json
+
+        click.echo(plan_json(plan), nl=False)
+        return
+    from planner.rendering.text import plan_text
+
+    text = plan_text(
+        plan,
+        width=terminal_width(),
+        colour=wants_colour(),
+        ascii_only=plain or ascii_only(),
+        verbose=everything,
+        path=None if path is None else str(path),
+    )
+    click.echo(text, nl=False)
+
+
+@click.command("show")
+@click.argument("plan_file")
+@_json_option
+@_ascii_option
+@_all_option
+def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -> None:
+    """Show a saved plan again, as it was reviewed."""
+    from planner.planfile import load_plan
+
+    plan = load_plan(plan_file)
+    _print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=Path(plan_file))
+
+
+@click.command("diff")
+@click.argument("plan_file")
+@click.argument("source", required=False)
+@_json_option
+@_ascii_option
+@_all_option
+def diff_command(plan_file: str, source: str | None, as_json: bool, plain: bool, everything: bool) -> None:
+    """Compare before and after a plan by job, node and queue; with SOURCE, its drift too."""
+    from planner.diffing import diff
+    from planner.planfile import load_plan
+    from planner.rendering.text import diff_text
+    from planner.sources.files import load_snapshot
+
+    plan = load_plan(plan_file)
+    difference = diff(plan, load_snapshot(source) if source else None)
+    if as_json:
+        click.echo(difference.model_dump_json(indent=2))
+        return
+    click.echo(
+        diff_text(
+            difference,
+            width=terminal_width(),
+            colour=wants_colour(),
+            ascii_only=plain or ascii_only(),
+            verbose=everything,
+        ),
+        nl=False,
+    )
+
+
+@click.command("verify")
+@click.argument("plan_file")
+@click.argument("source")
+def verify_command(plan_file: str, source: str) -> int:
+    """Check every rule and recompute the objective, with the independent verifier."""
+    from planner.models.verifier import verify
+    from planner.planfile import load_plan
+    from planner.sources.files import load_snapshot
+
+    plan = load_plan(plan_file)
+    snapshot = load_snapshot(source)
+    same_world = snapshot.fingerprint() == plan.base.snapshot
+    verification = verify(snapshot, plan.policy, plan.placements)
+    for violation in verification.violations:
+        click.echo(str(violation))
+    stated = plan.solution.objective
+    if same_world and verification.objective != stated:
+        click.echo(f"objective: the plan states {stated:,}, the placements earn {verification.objective:,}")
+        return 1
+    if verification.violations:
+        click.echo(f"{len(verification.violations)} rules broken.")
+        return 1
+    earned = f"objective {verification.objective:,} as stated"
+    if not same_world:
+        earned = (
+            f"SOURCE is not what the plan was made from: {verification.objective:,} of {stated:,} points left"
+        )
+    click.echo(f"Verified: {len(plan.placements):,} placements break no rule; {earned}.")
+    return 0

@@ -1,0 +1,34 @@
+"""The verifier as tests call it, and builders for what only its rules look at."""
+
+from __future__ import annotations
+
+from planner.models import verifier
+from planner.models.placement import MigSlice
+from planner.models.policy import Policy
+from planner.models.violation import Violation
+
+
+def judge(snapshot, *placements, policy=None):
+    """Everything that breaks a rule if these placements hold."""
+    return verifier.verify(snapshot, policy or Policy(), placements).violations
+
+
+def broken(rule, subject, found, allowed):
+    """What `judge` answers if one rule is broken once."""
+    return (Violation(rule, subject, found, allowed),)
+
+
+def asking(job, **request):
+    """The same job with other fields of its request."""
+    return job.model_copy(update={"request": job.request.model_copy(update=request)})
+
+
+def holding(replica, **held):
+    """The same replica holding other things."""
+    return replica.model_copy(update=held)
+
+
+def sliced(replica, *slices):
+    """The same replica on MIG slices (GPU index, profile, start)."""
+    held = tuple(MigSlice(index=index, profile=profile, start=start) for index, profile, start in slices)
+    return replica.model_copy(update={"gpus": held})

@@ -1,0 +1,85 @@
+from build import cluster, job, node, placement, replica, snapshot
+from judging import broken, judge
+
+from planner.models.violation import Rule
+
+MIXED = (node("n0", model="H100-80GB"), node("n1", model="A100-80GB"))
+
+
+def replicas(count, **more):
+    return [replica(gpus=(index,), **more) for index in range(count)]
+
+
+def test_a_gang_starts_whole():
+    world = snapshot(jobs=[job("a", gpus=1, replicas=3)])
+
+    assert judge(world, placement("a", *replicas(3))) == ()
+
+
+def test_an_elastic_gang_starts_with_its_minimum_or_its_maximum_or_between():
+    world = snapshot(jobs=[job("a", gpus=1, replicas=(2, 4))])
+
+    assert judge(world, placement("a", *replicas(2))) == ()
+    assert judge(world, placement("a", *replicas(3))) == ()
+    assert judge(world, placement("a", *replicas(4))) == ()
+
+
+def test_a_gang_does_not_start_with_one_replica_less():
+    world = snapshot(jobs=[job("a", gpus=1, replicas=3)])
+
+    found = judge(world, placement("a", *replicas(2)))
+
+    assert found == broken(Rule.GANG, "job a", "2 replicas", "3 replicas")
+
+
+def test_a_gang_does_not_start_with_one_replica_more():
+    world = snapshot(jobs=[job("a", gpus=1)])
+
+    found = judge(world, placement("a", *replicas(2)))
+
+    assert found == broken(Rule.GANG, "job a", "2 replicas", "1 replica")
+
+
+def test_an_elastic_gang_does_not_leave_its_range():
+    world = snapshot(jobs=[job("a", gpus=1, replicas=(2, 4))])
+
+    assert judge(world, placement("a", *replicas(1))) == broken(
+        Rule.GANG, "job a", "1 replica", "2 to 4 replicas"
+    )
+    assert judge(world, placement("a", *replicas(5))) == broken(
+        Rule.GANG, "job a", "5 replicas", "2 to 4 replicas"
+    )
+
+
+def test_a_gang_is_on_one_gpu_model():
+    world = snapshot(nodes=MIXED, jobs=[job("a", gpus=1, replicas=2)])
+
+    found = judge(world, placement("a", replica("n0", gpus=(0,)), replica("n1", gpus=(0,))))
+
+    assert found == broken(Rule.GANG, "job a", "GPU models A100-80GB, H100-80GB", "1 GPU model")
+
+
+def test_a_gang_on_two_nodes_of_one_model_is_legal():
+    world = snapshot(nodes=cluster(2), jobs=[job("a", gpus=1, replicas=2)])
+
+    assert judge(world, placement("a", replica("n0", gpus=(0,)), replica("n1", gpus=(0,)))) == ()
+
+
+def test_a_gang_without_gpus_may_stand_beside_any_gpu_model():
+    world = snapshot(nodes=MIXED, jobs=[job("a", cpus=1, replicas=2)])
+
+    assert judge(world, placement("a", replica("n0", cpus=1), replica("n1", cpus=1))) == ()
+
+
+def test_a_running_gang_is_what_it_is():
+    runs = job("a", gpus=1, replicas=4, at=[replica("n0", gpus=(0,)), replica("n1", gpus=(0,))])
+
+    assert judge(snapshot(nodes=MIXED, jobs=[runs]), runs.placement) == ()
+
+
+def test_gpus_that_a_node_does_not_have_are_of_no_model():
+    world = snapshot(nodes=[node("n0"), node("n1", gpus=0)], jobs=[job("a", gpus=1, replicas=2)])
+
+    found = judge(world, placement("a", replica("n0", gpus=(0,)), replica("n1", gpus=(0,))))
+
+    assert [each.rule for each in found] == [Rule.SELECTION]
