@@ -139,8 +139,8 @@ def _improve(epoch: _Epoch, failures: list[tuple[str, str]]) -> None:
         x = Columns(epoch.problem)
         formulation = formulate(epoch.problem, x)
         hint = x.encode(epoch.best.placements)
-    # Placing and verifying the answer takes about as long as greedy did.
-    reserve = 2 * (epoch.phases["greedy"] + epoch.phases["verify"])
+    # Placing an answer takes up to twice as long as greedy did, judging it as long as greedy's plan.
+    reserve = 2 * epoch.phases["greedy"] + epoch.phases["verify"]
     deadline = epoch.began + limits.seconds - reserve
     for solver in limits.solvers:
         if time.monotonic() >= deadline:
