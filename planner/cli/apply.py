@@ -82,6 +82,7 @@ def apply_command(
     if not auto_approve:
         _ask(plan)
     cluster = _cluster(state, plan)
+    audit_file.parent.mkdir(parents=True, exist_ok=True)
     with _progress() as on_progress, _stop_signals() as stop:
         outcome = apply_plan(
             plan,
@@ -127,6 +128,7 @@ def _cluster(state: Path, plan: Plan) -> SimulatedCluster:
     if state.exists():
         return SimulatedCluster(state)
     click.echo(f"Creating the simulated cluster {state} from the plan's snapshot.", err=True)
+    state.parent.mkdir(parents=True, exist_ok=True)
     return SimulatedCluster.create(state, plan.snapshot)
 
 
@@ -176,6 +178,8 @@ def audit_verify_command(log: Path) -> None:
 
     trail = verify_log(log)
     click.echo(f"Verified: {len(trail.records):,} records, chain intact up to {trail.last_hash[:12]}.")
+    if trail.unfinished:
+        click.echo("The last line was cut off while it was written; the next apply will record that.")
 
 
 @audit_group.command("show")
@@ -213,6 +217,7 @@ def simulated_create_command(source: str, state: Path) -> None:
     from planner.sources.files import load_snapshot
 
     snapshot = load_snapshot(source)
+    state.parent.mkdir(parents=True, exist_ok=True)
     SimulatedCluster.create(state, snapshot).close()
     click.echo(f"Created {state}: {len(snapshot.cluster.nodes):,} nodes, {len(snapshot.jobs):,} jobs.")
 

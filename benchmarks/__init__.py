@@ -1,0 +1,1 @@
+"""Measurements behind docs/benchmarks.md; never imported by the product."""

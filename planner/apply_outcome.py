@@ -1,0 +1,120 @@
+"""What became of a plan that was applied, and how people are told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from planner.models.errors import PartlyAppliedError, PlannerError, StalePlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from planner.preconditions import DriftItem
+
+_NAMED_AT_MOST: Final = 20
+"""Ids or items listed in one message; the errors carry all of them."""
+
+_HOW_TO_GO_ON: Final = (
+    "Go on with `gpuplan apply --resume`, or make a new plan of what is left with `gpuplan plan`."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAction:
+    """The action that could not be done, and why."""
+
+    action: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOutcome:
+    """Ids of the plan's changing actions, in plan order, by what became of them."""
+
+    done: tuple[str, ...]
+    """Done by this run."""
+    skipped: tuple[str, ...] = ()
+    """Done before it."""
+    failed: FailedAction | None = None
+    remaining: tuple[str, ...] = ()
+    """Neither done nor tried."""
+
+
+class DriftedPlanError(StalePlanError):
+    """A stale plan, with everything that has changed."""
+
+    def __init__(self, plan_id: str, items: tuple[DriftItem, ...]) -> None:
+        super().__init__(_stale_message(plan_id, items))
+        self.items = items
+
+
+class InterruptedApplyError(PartlyAppliedError):
+    """An apply that ended before its plan's end, with what is done and what is not."""
+
+    def __init__(self, message: str, outcome: ApplyOutcome) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+def refuse_unfinished(plan_id: str, done: Sequence[str], left: Sequence[str]) -> InterruptedApplyError:
+    """The error of applying anew a plan of which an earlier run did a part."""
+    return InterruptedApplyError(
+        f"Plan {plan_id} was applied in part by an earlier run.\n"
+        f"  done:     {_named(done)}\n"
+        f"  not done: {_named(left)}\n"
+        f"{_HOW_TO_GO_ON}",
+        ApplyOutcome(done=(), skipped=tuple(done), remaining=tuple(left)),
+    )
+
+
+def unrecorded(plan_id: str, outcome: ApplyOutcome, error: PlannerError) -> InterruptedApplyError:
+    """The error of a run that did everything and could not record the end of it."""
+    return InterruptedApplyError(
+        f"Plan {plan_id} was applied, but its audit log is not complete: {error}\n"
+        "Run `gpuplan apply --resume` to complete the log; no action is done twice.",
+        outcome,
+    )
+
+
+def raise_unless_complete(plan_id: str, outcome: ApplyOutcome) -> None:
+    """Say exactly what is done and what is not, unless all of it is."""
+    if outcome.failed is None and not outcome.remaining:
+        return
+    if outcome.failed:
+        cause = f"action {outcome.failed.action} failed: {outcome.failed.reason}"
+    else:
+        cause = "it was told to stop."
+    if not outcome.done and not outcome.skipped:
+        raise PlannerError(
+            f"Plan {plan_id} was not applied: {cause}\n"
+            "No action of it was done.\n"
+            "Apply it again, or make a new plan with `gpuplan plan`."
+        )
+    raise InterruptedApplyError(
+        f"Plan {plan_id} was applied in part: {cause}\n"
+        f"  done:     {_named((*outcome.skipped, *outcome.done))}\n"
+        + (f"  failed:   {outcome.failed.action}\n" if outcome.failed else "")
+        + f"  not done: {_named(outcome.remaining)}\n"
+        + _HOW_TO_GO_ON,
+        outcome,
+    )
+
+
+def _named(ids: Sequence[str]) -> str:
+    more = len(ids) - _NAMED_AT_MOST
+    names = ", ".join(ids[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+    return f"{len(ids)} ({names})" if ids else "none"
+
+
+def _stale_message(plan_id: str, items: Sequence[DriftItem]) -> str:
+    if len(items) == 1:
+        (item,) = items
+        what = (
+            f"{item.subject} {item.change} since it was made (expected {item.expected}, found {item.found})."
+        )
+    else:
+        more = len(items) - _NAMED_AT_MOST
+        lines = [f"  {item}" for item in items[:_NAMED_AT_MOST]] + [f"  and {more} more"] * (more > 0)
+        what = "\n".join([f"{len(items)} things changed since it was made.", *lines])
+    return f"Plan {plan_id} is stale: {what}\nRun `gpuplan plan` again."

@@ -1,0 +1,229 @@
+"""
+Carry a plan out: prove that it is still true, do its actions one by one, and leave a record of each.
+
+The only caller of a cluster's changing methods. The order of writing makes it safe to kill at any moment:
+the intent is durable before the deed, the deed is done once for its key, and what an interrupted run left
+unknown is asked of the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, assert_never
+
+from planner.apply_outcome import (
+    ApplyOutcome,
+    DriftedPlanError,
+    FailedAction,
+    raise_unless_complete,
+    refuse_unfinished,
+    unrecorded,
+)
+from planner.drift import drift
+from planner.journal import Journal
+from planner.models.errors import PlannerError
+from planner.models.plan import Keep, Start, Wait
+from planner.preconditions import LiveView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
+
+    from planner.auditing import AuditLog
+    from planner.executors.interface import Executor
+    from planner.models.plan import Action, Plan
+    from planner.models.policy import Drift
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def apply_plan(
+    plan: Plan,
+    cluster: Executor,
+    audit: AuditLog,
+    *,
+    who: str,
+    now: Callable[[], datetime],
+    resume: bool = False,
+    drift_mode: Drift | None = None,
+    on_progress: Callable[[int, int, str], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> ApplyOutcome:
+    """
+    Do what a plan says, all of it or up to the first failure.
+
+    Parameters
+    ----------
+    who
+        user@host, for the audit log.
+    resume
+        Go on with a plan of which an earlier run did a part.
+    drift_mode
+        How much the cluster may have changed since the plan was made; by default as the plan's policy says.
+    on_progress
+        Called after each action with the number done, the number of all, and what was done.
+    stop
+        Asked before each action; once it says so, the run ends there.
+
+    Raises
+    ------
+    StalePlanError
+        The cluster has changed; nothing was done by this run.
+    PartlyAppliedError
+        Some of the plan is done and some is not: an action failed or `stop` said so; or an earlier run did
+        a part of it and `resume` is not set.
+    PlannerError
+        The first action failed, or the run was stopped before it: nothing was changed. Or another process
+        is at work on the cluster or the log.
+    """
+    actions = _changes(plan.actions)
+    _refuse_bad_order(plan)
+    with cluster.exclusively(), audit.writing(who=who, now=now) as log:
+        journal = Journal(log, plan_id=plan.plan_id, cluster=cluster.identity, who=who, now=now)
+        recorded = journal.recorded
+        done = {
+            action.id for action in actions if action.id in recorded or cluster.performed(_key(plan, action))
+        }
+        skipped = tuple(action.id for action in actions if action.id in done)
+        owed = [action for action in actions if action.id in done and action.id not in recorded]
+        left = [action for action in actions if action.id not in done]
+        if not left:
+            if owed or not journal.closed:
+                _begin(journal, f"resumed: all of {len(actions)} done before", owed)
+                journal.end(_ending(len(actions), len(actions), state="complete"))
+            return ApplyOutcome(done=(), skipped=skipped)
+        if done and not resume:
+            raise refuse_unfinished(plan.plan_id, skipped, _ids(left))
+        live = cluster.snapshot()
+        if items := drift(plan, live, done=done, mode=drift_mode or plan.policy.drift):
+            raise DriftedPlanError(plan.plan_id, items)
+        how = f"resumed: {len(done)} of {len(actions)} done before" if done else "from the start"
+        _begin(journal, how, owed)
+        started = time.perf_counter()
+        run = _Run(plan, cluster, journal, LiveView.of(live), len(done), len(actions), on_progress, stop)
+        with journal.written_whatever_happens():
+            outcome = run.carry_out(left, skipped)
+        _close(journal, plan, outcome, total=len(actions))
+    _LOG.info("phase=apply plan=%s seconds=%.3f", plan.plan_id, time.perf_counter() - started)
+    raise_unless_complete(plan.plan_id, outcome)
+    return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One apply at work."""
+
+    plan: Plan
+    cluster: Executor
+    journal: Journal
+    view: LiveView
+    before: int
+    """Actions that were done before."""
+    total: int
+    on_progress: Callable[[int, int, str], None] | None
+    stop: Callable[[], bool] | None
+
+    def carry_out(self, left: Sequence[Start], skipped: tuple[str, ...]) -> ApplyOutcome:
+        """Do the actions in order; end at the first failure, or when told to."""
+        ids = _ids(left)
+        for count, action in enumerate(left):
+            if self.stop is not None and self.stop():
+                return ApplyOutcome(ids[:count], skipped, remaining=ids[count:])
+            if (why := self._do(action)) is not None:
+                return ApplyOutcome(ids[:count], skipped, FailedAction(action.id, why), ids[count + 1 :])
+            if self.on_progress is not None:
+                self.on_progress(self.before + count + 1, self.total, _label(action))
+        return ApplyOutcome(ids, skipped)
+
+    def _do(self, action: Start) -> str | None:
+        """Check, write the intent, act; why it failed, None if it was done."""
+        sights = self.view.sights(action)
+        seen = tuple(sight.text for sight in sights)
+        if unmet := [str(sight.drift) for sight in sights if sight.drift]:
+            why = f"a precondition does not hold: {'; '.join(unmet)}"
+            self.journal.failed(action, why=why, seen=seen)
+            return why
+        self.journal.intent(action, detail=_label(action), seen=seen)
+        try:
+            self.journal.write()
+        except PlannerError as error:
+            return f"its intent cannot be recorded: {error}"
+        started = time.perf_counter()
+        try:
+            self.cluster.perform(action, _key(self.plan, action))
+        except PlannerError as error:
+            self.journal.failed(action, why=str(error), seconds=time.perf_counter() - started)
+            return str(error)
+        self.journal.done(action, seconds=time.perf_counter() - started)
+        self.view.done(action)
+        return None
+
+
+def _key(plan: Plan, action: Action) -> str:
+    """The name of the action for ever; all applies of one plan share it."""
+    return f"{plan.plan_id}:{action.id}"
+
+
+def _begin(journal: Journal, how: str, owed: Iterable[Start]) -> None:
+    """Open the records of this apply, with the outcomes that an interrupted one owed."""
+    journal.begin(how)
+    for action in owed:
+        journal.skipped(action)
+
+
+def _close(journal: Journal, plan: Plan, outcome: ApplyOutcome, *, total: int) -> None:
+    state = "failed" if outcome.failed else "stopped" if outcome.remaining else "complete"
+    try:
+        journal.end(_ending(len(outcome.skipped) + len(outcome.done), total, state=state))
+    except PlannerError as error:
+        if state == "complete":
+            raise unrecorded(plan.plan_id, outcome, error) from None
+        _LOG.warning("phase=apply plan=%s end=unrecorded reason=%s", plan.plan_id, error)
+
+
+def _ending(done: int, total: int, *, state: str) -> str:
+    return f"{state}: {done} of {total} done"
+
+
+def _changes(actions: Iterable[Action]) -> list[Start]:
+    """The actions that change the cluster."""
+    changes: list[Start] = []
+    for action in actions:
+        match action:
+            case Start():
+                changes.append(action)
+            case Keep() | Wait():
+                pass
+            case _:
+                assert_never(action)
+    return changes
+
+
+def _refuse_bad_order(plan: Plan) -> None:
+    """Release before acquire is the order of the plan; one that breaks its own order is not begun."""
+    seen: set[str] = set()
+    for action in plan.actions:
+        if action.id in seen:
+            raise PlannerError(
+                f"plan {plan.plan_id}: expected each action id once, found {action.id} twice.\n"
+                "Run `gpuplan plan` again, and report this plan."
+            )
+        if early := sorted(set(action.after_actions) - seen):
+            raise PlannerError(
+                f"plan {plan.plan_id}: action {action.id} must come after {', '.join(early)}; "
+                "expected those before it, found them later or not at all.\n"
+                "Run `gpuplan plan` again, and report this plan."
+            )
+        seen.add(action.id)
+
+
+def _label(action: Start) -> str:
+    nodes = sorted({replica.node for replica in action.after.replicas})
+    where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes from {nodes[0]} to {nodes[-1]}"
+    return f"start {action.job} on {where}"
+
+
+def _ids(actions: Iterable[Start]) -> tuple[str, ...]:
+    return tuple(action.id for action in actions)

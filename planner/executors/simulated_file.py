@@ -1,0 +1,196 @@
+"""The file of a simulated cluster: its tables, its making, and transactions on it with errors for people."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from planner.locking import exclusive
+from planner.models.base import canonical_json
+from planner.models.errors import PlannerError
+from planner.models.units import print_timestamp
+from planner.writing import sync_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from planner.models.job import Job
+    from planner.models.snapshot import Snapshot
+
+_APPLICATION: Final = 0x67707570
+"""Marks the file as ours (SQLite's application_id)."""
+
+_VERSION: Final = 1
+"""Of the tables below (SQLite's user_version)."""
+
+_BUSY_SECONDS: Final = 30.0
+
+_TABLES: Final = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE queues (name TEXT PRIMARY KEY, document TEXT NOT NULL);
+CREATE TABLE nodes (name TEXT PRIMARY KEY, document TEXT NOT NULL);
+CREATE TABLE jobs (
+    name TEXT PRIMARY KEY,
+    document TEXT NOT NULL,
+    ends_at INTEGER  -- seconds since 1970, empty while the job waits or where nobody knows
+);
+CREATE TABLE held (
+    job TEXT NOT NULL REFERENCES jobs (name) ON DELETE CASCADE,
+    node TEXT NOT NULL,
+    replica TEXT NOT NULL
+);
+CREATE INDEX held_by_node ON held (node);
+CREATE INDEX held_by_job ON held (job);
+CREATE TABLE finished (name TEXT NOT NULL, finished_at TEXT NOT NULL, document TEXT NOT NULL);
+CREATE TABLE operations (key TEXT PRIMARY KEY, job TEXT NOT NULL, performed_at TEXT NOT NULL);
+"""
+
+
+def lock_path(path: Path) -> Path:
+    """The file whose lock guards the cluster."""
+    return path.with_name(f"{path.name}.lock")
+
+
+def create_file(path: Path, snapshot: Snapshot) -> None:
+    """Make the file of a cluster in one step; it is there complete or not at all."""
+    subject = f"simulated cluster {path}"
+    with exclusive(lock_path(path), subject=subject):
+        if path.exists():
+            raise PlannerError(
+                f"{subject} exists already; expected a path where nothing is.\n"
+                "Give another path, or use the cluster that is there."
+            )
+        try:
+            _make(path.with_name(f".{path.name}.draft"), path, snapshot)
+        except OSError as error:
+            raise PlannerError(
+                f"{subject} cannot be created: {error.strerror}.\n"
+                "Give a path in a directory that exists and may be written."
+            ) from None
+
+
+def _make(draft: Path, path: Path, snapshot: Snapshot) -> None:
+    # What a killed creation left; and a log beside a cluster that is gone would be replayed into the new one.
+    for name in (draft, path):
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            name.with_name(f"{name.name}{suffix}").unlink(missing_ok=True)
+    with clear_errors(path), closing(sqlite3.connect(draft, isolation_level=None)) as db:
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("BEGIN")
+        for statement in _TABLES.split(";"):
+            db.execute(statement)
+        _fill(db, snapshot)
+        db.execute(f"PRAGMA application_id = {_APPLICATION}")
+        db.execute(f"PRAGMA user_version = {_VERSION}")
+        db.execute("COMMIT")
+        # Kept in the file, for every later connection.
+        db.execute("PRAGMA journal_mode = WAL")
+    draft.rename(path)
+    sync_directory(path.parent)
+
+
+def _fill(db: sqlite3.Connection, snapshot: Snapshot) -> None:
+    facts = {
+        "identity": f"simulated {secrets.token_hex(8)}",
+        "clock": print_timestamp(snapshot.taken_at),
+        "cluster": snapshot.cluster.name,
+    }
+    db.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
+    for table, nouns in (("queues", snapshot.queues), ("nodes", snapshot.cluster.nodes)):
+        rows = ((noun.name, canonical_json(noun.document())) for noun in nouns)
+        db.executemany(f"INSERT INTO {table} VALUES (?, ?)", rows)  # noqa: S608 (two names above)
+    for job in snapshot.jobs:
+        db.execute("INSERT INTO jobs VALUES (?, ?, ?)", job_row(job))
+        hold(db, job)
+
+
+def job_row(job: Job) -> tuple[str, str, int | None]:
+    """The job as its row in `jobs`."""
+    ends_at = None
+    if job.running is not None and job.expected_duration is not None:
+        ends_at = int(job.running.started_at.timestamp()) + job.expected_duration
+    return job.name, canonical_json(job.document()), ends_at
+
+
+def hold(db: sqlite3.Connection, job: Job) -> None:
+    """Enter what a running job holds."""
+    replicas = job.running.replicas if job.running else ()
+    db.executemany(
+        "INSERT INTO held VALUES (?, ?, ?)",
+        ((job.name, replica.node, canonical_json(replica.document())) for replica in replicas),
+    )
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """A connection to the file of a cluster; refuses a file that is none, and makes none."""
+    if not path.is_file():
+        raise PlannerError(
+            f"there is no simulated cluster at {path}; expected the file of one.\n"
+            "Give the path of a cluster that was created from a snapshot."
+        )
+    with clear_errors(path), ExitStack() as undo:
+        db = sqlite3.connect(path, isolation_level=None, timeout=_BUSY_SECONDS)
+        undo.callback(db.close)
+        _refuse_foreign(db, path)
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA foreign_keys = ON")
+        undo.pop_all()
+    return db
+
+
+def _refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
+    application, version = _pragma(db, "application_id"), _pragma(db, "user_version")
+    if (application, version) != (_APPLICATION, _VERSION):
+        ours = application == _APPLICATION
+        found = f"tables of version {version}" if ours else "the file of another application"
+        raise PlannerError(
+            f"{path} is no simulated cluster that this gpuplan reads: "
+            f"expected tables of version {_VERSION}, found {found}.\n"
+            "Give the path of a cluster that was created from a snapshot."
+        )
+
+
+def _pragma(db: sqlite3.Connection, name: str) -> int:
+    return int(db.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection, path: Path, *, write: bool) -> Iterator[None]:
+    """All of the block or nothing of it; a block that only reads sees one moment."""
+    with clear_errors(path):
+        db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        try:
+            yield
+            db.execute("COMMIT")
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+
+
+@contextmanager
+def clear_errors(path: Path) -> Iterator[None]:
+    """SQLite's errors, and rows that are no documents, as errors for people."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise PlannerError(
+            f"simulated cluster {path} cannot be used: {error}.\n"
+            "Check that the file is a simulated cluster, may be written, and has room on its disk."
+        ) from None
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise PlannerError(
+            f"simulated cluster {path} is damaged: {place}: {problem['msg']}, found {problem['input']!r}.\n"
+            "Restore the file from a copy, or create the cluster again."
+        ) from None
+
+
+def documents(rows: Iterable[tuple[str]]) -> str:
+    """Rows of one document each as one JSON list."""
+    return f"[{','.join(document for (document,) in rows)}]"

@@ -1,0 +1,66 @@
+"""
+One process at a time: an exclusive lock held through a small file that names its holder.
+
+The kernel drops the lock with its process, however that ends, so a lock is never stale. The file stays:
+removing it would let two processes lock two files of one name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from planner.models.errors import PlannerError
+from planner.models.units import print_timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class LockedError(PlannerError):
+    """Another process holds the lock."""
+
+
+@contextmanager
+def exclusive(path: Path, *, subject: str) -> Iterator[None]:
+    """
+    Hold the lock file at `path` for as long as the block lasts.
+
+    Raises
+    ------
+    LockedError
+        At once, if another process holds it; names that process and since when. `subject` says in the
+        message what the lock guards.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise PlannerError(
+            f"{subject} cannot be locked: {path}: {error.strerror}.\n"
+            "Give a path in a directory that exists and may be written."
+        ) from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(
+                f"{subject} is in use by {_holder(descriptor)}; expected it to be free.\n"
+                "Wait until that process ends, or stop it, and try again."
+            ) from None
+        os.ftruncate(descriptor, 0)
+        # The holder's start is the time of this write, which the file system keeps.
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _holder(descriptor: int) -> str:
+    """The process that wrote its id into the lock file; it may not have come to that yet."""
+    pid = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+    since = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, tz=UTC)
+    return f"process {pid} since {print_timestamp(since)}" if pid.isdigit() else "another process"

@@ -1,0 +1,140 @@
+"""One epoch end to end: verified, complete, repeatable, and at rest once it is applied."""
+
+from __future__ import annotations
+
+import build
+import instances
+import pytest
+
+from planner import epoch
+from planner.epoch import limits_of, plan_epoch
+from planner.models.errors import PlannerError
+from planner.models.job import Running
+from planner.models.placement import Placement
+from planner.models.plan import Keep, Start, Wait
+from planner.models.policy import BudgetMode, BudgetPolicy, Policy, SolverName
+from planner.models.verifier import verify
+
+DETERMINISTIC = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
+GREEDY = Policy(solvers=())
+KINDS = pytest.mark.parametrize("kind", [instances.divisible, instances.mixed], ids=["divisible", "mixed"])
+
+
+def planned(snapshot, policy=DETERMINISTIC, seed=0):
+    return plan_epoch(snapshot, policy, seed=seed, created_at=build.NOW)
+
+
+def applied(snapshot, plan):
+    """The snapshot as it is once the plan's starts are done."""
+    places = {action.job: action.after for action in plan.actions if isinstance(action, Start)}
+    jobs = [
+        job.model_copy(
+            update={"running": Running(started_at=snapshot.taken_at, replicas=places[job.name].replicas)}
+        )
+        if job.name in places
+        else job
+        for job in snapshot.jobs
+    ]
+    return snapshot.model_copy(update={"jobs": tuple(jobs)})
+
+
+@KINDS
+def test_every_job_has_exactly_one_action_and_the_plan_breaks_no_rule(kind):
+    kinds_seen = set()
+    for seed in range(30):
+        snapshot = kind(seed)
+
+        plan = planned(snapshot, GREEDY)
+
+        assert sorted(action.job for action in plan.actions) == [job.name for job in snapshot.jobs]
+        verification = verify(snapshot, GREEDY, plan.placements)
+        assert verification.violations == ()
+        assert verification.objective == plan.solution.objective == sum(plan.solution.terms.values())
+        kinds_seen |= {type(action) for action in plan.actions}
+    assert kinds_seen == {Start, Keep, Wait}
+
+
+@KINDS
+@pytest.mark.parametrize("policy", [GREEDY, DETERMINISTIC], ids=["greedy", "milp"])
+def test_planning_again_after_apply_changes_nothing(kind, policy):
+    started = 0
+    for seed in range(6):
+        snapshot = kind(seed)
+        plan = planned(snapshot, policy)
+
+        again = planned(applied(snapshot, plan), policy)
+
+        assert not again.has_changes, seed
+        started += plan.has_changes
+    assert started >= 4
+
+
+@pytest.mark.parametrize("solver", list(SolverName))
+def test_same_question_gives_the_same_plan_id_whatever_the_order_of_input(solver):
+    snapshot = instances.mixed(5)
+    policy = DETERMINISTIC.model_copy(update={"solvers": (solver,)})
+    backwards = snapshot.model_copy(update={"jobs": snapshot.jobs[::-1], "queues": snapshot.queues[::-1]})
+
+    first, second, third = planned(snapshot, policy), planned(snapshot, policy), planned(backwards, policy)
+
+    assert first.solution.solver == solver
+    assert first.plan_id == second.plan_id == third.plan_id
+
+
+def test_another_seed_or_policy_is_another_plan():
+    snapshot = instances.mixed(5)
+
+    ids = {planned(snapshot).plan_id, planned(snapshot, seed=1).plan_id, planned(snapshot, GREEDY).plan_id}
+
+    assert len(ids) == 3
+
+
+def test_one_more_node_or_a_larger_quota_never_worsens_the_optimum():
+    better = 0
+    for seed in range(6):
+        snapshot = instances.divisible(seed)
+        nodes = (*snapshot.cluster.nodes, build.node("extra", gpus=8, cpus=64))
+        wider = snapshot.model_copy(update={"cluster": snapshot.cluster.model_copy(update={"nodes": nodes})})
+        freer = snapshot.model_copy(
+            update={"queues": tuple(queue.model_copy(update={"quota": None}) for queue in snapshot.queues)}
+        )
+
+        before, more_nodes, more_quota = (planned(world) for world in (snapshot, wider, freer))
+
+        assert before.solution.status == more_nodes.solution.status == more_quota.solution.status == "OPTIMAL"
+        assert before.solution.objective <= more_nodes.solution.objective
+        assert before.solution.objective <= more_quota.solution.objective
+        better += before.solution.objective < more_nodes.solution.objective
+    assert better >= 1
+
+
+def test_plan_that_breaks_a_rule_is_withheld(monkeypatch):
+    snapshot = build.snapshot(jobs=[build.job("a", gpus=1)])
+    honest = epoch.portfolio.solve
+
+    def lying(*arguments):
+        solution = honest(*arguments)
+        nowhere = Placement(job="a", replicas=(build.replica("nowhere", gpus=(0,)),))
+        return epoch.portfolio.Solution(
+            **{name: getattr(solution, name) for name in solution.__slots__} | {"placements": (nowhere,)}
+        )
+
+    monkeypatch.setattr(epoch.portfolio, "solve", lying)
+
+    with pytest.raises(PlannerError, match="the plan breaks 1 rules and is withheld:\n  selection: job a"):
+        planned(snapshot, GREEDY)
+
+
+def test_budget_reaches_the_solvers():
+    budget = BudgetPolicy(time_limit="500ms", workers=2, stop_gap=0.01)
+
+    limits = limits_of(Policy(budget=budget), seed=7)
+
+    assert (limits.seconds, limits.workers, limits.stop_gap, limits.seed, limits.ticks) == (
+        0.5,
+        2,
+        0.01,
+        7,
+        None,
+    )
+    assert limits_of(DETERMINISTIC, seed=0).ticks == DETERMINISTIC.budget.ticks

@@ -1,0 +1,212 @@
+"""Killed with SIGKILL at every step and resumed, apply reaches the end it would have reached."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections import Counter
+
+import crashing
+import pytest
+from build import cluster, job, placement, replica, snapshot
+from crashing import PLAN, STARTS, WORLD
+from handmade import plan_of
+
+from planner.auditing import AuditLog, verify_log
+from planner.executors.simulated import SimulatedCluster
+from planner.models.audit import AuditKind, Outcome
+
+CHILDREN = multiprocessing.get_context("forkserver")
+# Imported once, in the server that the children are forked from.
+CHILDREN.set_forkserver_preload(
+    ["pytest", "planner.applying", "planner.auditing", "planner.executors.simulated", "planner.planfile"]
+)
+
+KILLED = -signal.SIGKILL
+
+
+def in_child(function, *arguments, **named):
+    """Exit code of a function run in a fresh process."""
+    child = CHILDREN.Process(target=function, args=arguments, kwargs=named)
+    child.start()
+    child.join(60)
+    return child.exitcode
+
+
+def end_state(folder):
+    with SimulatedCluster(folder / "cluster.db") as live:
+        return live.snapshot(), live.operations()
+
+
+def assert_recorded_once(folder, plan=PLAN):
+    """Each action was performed once, and its end is recorded once; the chain is sound."""
+    trail = verify_log(folder / "audit.jsonl")
+    ids = [action.id for action in plan.actions if action.type == "start"]
+    outcomes = Counter(record.action for record in trail.records if record.kind is AuditKind.OUTCOME)
+    _, operations = end_state(folder)
+    assert trail.unfinished == b""
+    assert outcomes == Counter(ids)
+    assert [key for key, _ in operations] == [f"{plan.plan_id}:{id_}" for id_ in ids]
+    assert trail.records[-1].detail == f"complete: {len(ids)} of {len(ids)} done"
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    SimulatedCluster.create(folder / "cluster.db", WORLD).close()
+    assert in_child(crashing.resume, folder) == 0
+    assert_recorded_once(folder)
+    return end_state(folder)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    SimulatedCluster.create(tmp_path / "cluster.db", WORLD).close()
+    return tmp_path
+
+
+# One write holds begin and the first intent, each further one an outcome and the next intent, the last one
+# an outcome and the end.
+CUTS = ("nothing", "a byte", "half", "a line", "no end", "all")
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("write", range(STARTS + 1))
+def test_killed_in_a_write_to_the_log(folder, uninterrupted, write, cut):
+    assert in_child(crashing.apply_dying_at_write, folder, write, cut) == KILLED
+
+    assert in_child(crashing.resume, folder) == 0
+    assert end_state(folder) == uninterrupted
+    assert_recorded_once(folder)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("deed", range(STARTS))
+def test_killed_before_or_after_a_deed(folder, uninterrupted, deed, when):
+    assert in_child(crashing.apply_dying_at_deed, folder, deed, when) == KILLED
+
+    assert in_child(crashing.resume, folder) == 0
+    assert end_state(folder) == uninterrupted
+    assert_recorded_once(folder)
+
+
+def test_killed_before_each_statement_to_the_cluster(tmp_path, uninterrupted):
+    for statement in range(1000):
+        folder = tmp_path / str(statement)
+        folder.mkdir()
+        SimulatedCluster.create(folder / "cluster.db", WORLD).close()
+        ended = in_child(crashing.apply_dying_at_statement, folder, statement)
+        if ended == 0:
+            break
+        assert ended == KILLED
+        assert in_child(crashing.resume, folder) == 0
+        assert end_state(folder) == uninterrupted
+        assert_recorded_once(folder)
+    assert statement > STARTS * 8
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_killed_and_killed_again_while_resuming(folder, uninterrupted, cut):
+    assert in_child(crashing.apply_dying_at_write, folder, 1, "half") == KILLED
+    assert in_child(crashing.apply_dying_at_write, folder, 0, cut, resume=True) == KILLED
+    assert in_child(crashing.apply_dying_at_write, folder, 1, cut, resume=True) == KILLED
+
+    assert in_child(crashing.resume, folder) == 0
+    assert end_state(folder) == uninterrupted
+    assert_recorded_once(folder)
+
+
+def test_an_action_done_but_not_recorded_is_recorded_as_skipped(folder):
+    in_child(crashing.apply_dying_at_deed, folder, 1, "after")
+
+    in_child(crashing.resume, folder)
+
+    outcomes = {record.action: record.outcome for record in AuditLog(folder / "audit.jsonl").records()}
+    assert [outcomes[id_] for id_ in ("a1", "a2", "a3")] == [Outcome.DONE, Outcome.SKIPPED, Outcome.DONE]
+
+
+def test_a_half_written_record_is_told_of_in_the_log(folder):
+    in_child(crashing.apply_dying_at_write, folder, 1, "half")
+
+    in_child(crashing.resume, folder)
+
+    kinds = [record.kind for record in AuditLog(folder / "audit.jsonl").records()]
+    assert kinds.count(AuditKind.RECOVERED) == 1
+
+
+def test_killed_from_outside_again_and_again_until_it_is_through(tmp_path):
+    jobs = [job(f"j{number:03}", gpus=1) for number in range(160)]
+    world = snapshot(nodes=cluster(20), jobs=jobs)
+    places = [
+        placement(job_.name, replica(f"n{number // 8}", gpus=[number % 8]))
+        for number, job_ in enumerate(jobs)
+    ]
+    plan = plan_of(world, *places)
+    SimulatedCluster.create(tmp_path / "cluster.db", world).close()
+
+    kills = 0
+    for attempt in range(100):
+        child = CHILDREN.Process(target=crashing.resume, args=(tmp_path, plan))
+        child.start()
+        child.join(0.03 + 0.017 * attempt)
+        child.kill()
+        child.join()
+        if child.exitcode == 0:
+            break
+        kills += 1
+
+    assert kills >= 2
+    assert {placed.job for placed in end_state(tmp_path)[0].running_placements} == {
+        job_.name for job_ in jobs
+    }
+    assert_recorded_once(tmp_path, plan)
+
+
+def test_a_creation_killed_leaves_no_cluster_or_a_whole_one_and_can_be_repeated(tmp_path):
+    path = tmp_path / "cluster.db"
+    missing = 0
+    for statement in range(1000):
+        ended = in_child(crashing.create_dying_at_statement, path, statement)
+        if not path.exists():
+            missing += 1
+            assert ended == KILLED
+            SimulatedCluster.create(path, WORLD).close()
+        with SimulatedCluster(path) as live:
+            assert live.snapshot() == WORLD
+        path.unlink()
+        if ended == 0:
+            break
+
+    assert missing > len(WORLD.jobs)
+    assert {left.name for left in tmp_path.iterdir()} <= {
+        "cluster.db.lock",
+        "cluster.db-wal",
+        "cluster.db-shm",
+    }
+
+
+def test_a_creation_killed_before_the_file_has_its_name_can_be_repeated(tmp_path):
+    assert in_child(crashing.create_dying_before_its_name, tmp_path / "cluster.db") == KILLED
+    assert not (tmp_path / "cluster.db").exists()
+
+    with SimulatedCluster.create(tmp_path / "cluster.db", WORLD) as live:
+        assert live.snapshot() == WORLD
+
+
+def test_a_clock_killed_while_it_moves_has_moved_or_not(tmp_path):
+    jobs = [
+        job(f"j{number}", gpus=1, at=[replica("n0", gpus=[number])], expected_duration="61m")
+        for number in range(3)
+    ]
+    world = snapshot(jobs=jobs)
+    seen = set()
+    for statement in range(100):
+        path = tmp_path / f"{statement}.db"
+        SimulatedCluster.create(path, world).close()
+        ended = in_child(crashing.advance_dying_at_statement, path, statement, 120)
+        with SimulatedCluster(path) as live:
+            seen.add((live.snapshot() == world, len(live.snapshot().jobs), len(live.finished())))
+        if ended == 0:
+            break
+
+    assert seen == {(True, 3, 0), (False, 0, 3)}
