@@ -1,0 +1,58 @@
+"""What only a process of its own shows: start-up, pipes, signals."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+GPUPLAN = (sys.executable, "-m", "planner")
+HEAVY = ("numpy", "pandas", "ortools", "pulp", "highspy", "pydantic", "rich", "jinja2", "yaml")
+
+
+def run(*arguments, **more):
+    return subprocess.run(
+        [*GPUPLAN, *map(str, arguments)], capture_output=True, text=True, check=False, **more
+    )
+
+
+def test_help_imports_nothing_heavy():
+    script = (
+        "import sys; from click.testing import CliRunner; from planner.cli import cli\n"
+        "assert CliRunner().invoke(cli, ['--help']).exit_code == 0\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert shown.stdout == "[]\n"
+
+
+def test_snapshot_flows_through_a_pipe(quickstart):
+    snapshot = "".join(
+        (quickstart / name).read_text() + "\n---\n" for name in ("cluster.yaml", "queues.yaml", "jobs.yaml")
+    )
+
+    shown = run("plan", "-", "--solver", "greedy", input=snapshot.removesuffix("---\n"))
+
+    assert shown.returncode == 0, shown.stderr
+    assert "Plan: 5 to start" in shown.stdout
+    assert "\x1b" not in shown.stdout
+    assert shown.stderr == ""
+
+
+def test_reader_that_leaves_early_is_no_error(quickstart):
+    command = f"{' '.join(GPUPLAN)} schema plan | head -n 1; echo ${{PIPESTATUS[0]}}"
+
+    shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert shown.stdout == "{\n0\n"
+    assert shown.stderr == ""
+
+
+def test_output_that_cannot_carry_signs_is_ascii(quickstart):
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+
+    shown = run("plan", quickstart, "--solver", "greedy", env=environment)
+
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.isascii()
