@@ -10,7 +10,7 @@ from planner.solvers.ledger import Ledger, Site
 if TYPE_CHECKING:
     from planner.models.formulation.columns import Columns
     from planner.models.formulation.rows import Ints
-    from planner.models.problem import Option, Problem
+    from planner.models.problem import Problem
 
 
 def disaggregate(problem: Problem, x: Columns, values: Ints) -> tuple[Ledger, int]:
@@ -31,15 +31,18 @@ def disaggregate(problem: Problem, x: Columns, values: Ints) -> tuple[Ledger, in
 def _realize(problem: Problem, x: Columns, values: Ints, order: list[int]) -> tuple[Ledger, int]:
     """Place class by class; one that finds its planned group full may go to any group right away."""
     ledger = Ledger(problem)
+    left = {key: int(values[column]) for key, column in x.replicas.items()}
+    kind_of = {member: index for index, kind in enumerate(x.kinds) for member in kind.classes}
     missed = 0
     for index in order:
-        options = problem.classes[index].options
+        kind = kind_of[index]
         astray = 0
-        for option in options:
-            if jobs := sum(int(values[column]) for column in x.jobs_of(index, option)):
-                sites = _sites(ledger, x, values, index, option)
-                astray += jobs - ledger.settle(index, option, sites, jobs=jobs)
-        for option in options:
+        for tier, positions in enumerate(x.kinds[kind].tiers):
+            if (column := x.jobs.get((index, tier))) is not None and (jobs := int(values[column])):
+                for position in positions:
+                    jobs -= _place_as_planned(ledger, index, position, jobs, left, kind)
+                astray += jobs
+        for option in problem.classes[index].options:
             if astray:
                 astray -= ledger.place(index, option, jobs=astray)
         missed += astray
@@ -47,14 +50,20 @@ def _realize(problem: Problem, x: Columns, values: Ints, order: list[int]) -> tu
     return ledger, missed
 
 
-def _sites(ledger: Ledger, x: Columns, values: Ints, index: int, option: Option) -> list[Site]:
-    shape = ledger.problem.classes[index].shape
+def _place_as_planned(
+    ledger: Ledger, index: int, position: int, jobs: int, left: dict[tuple[int, int], int], kind: int
+) -> int:
+    """Place jobs of a class on one option, on the groups where the answer left places for its kind."""
+    job_class = ledger.problem.classes[index]
+    option = job_class.options[position]
     sites: list[Site] = []
     for group in option.groups:
-        column = x.replicas.get((index, group))
-        if column is not None and values[column]:
-            sites += ledger.take(shape, ledger.nodes_of((group,)), int(values[column]))
-    return sites
+        wanted = min(left.get((kind, group), 0), jobs * job_class.maximum - len(sites))
+        if wanted > 0:
+            found = ledger.take(job_class.shape, (group,), wanted)
+            left[kind, group] -= len(found)
+            sites += found
+    return ledger.settle(index, option, sites, jobs=jobs)
 
 
 def _largest_first(problem: Problem) -> list[int]:

@@ -1,32 +1,35 @@
 """
 Ledger: what is still free on concrete nodes, and a fast best fit into it.
 
-It scores the nodes once a class and then only those it touches, so that its cost follows classes times nodes
+It scores the nodes once a shape and then only those that change, so that its cost follows shapes times nodes
 plus replicas, not jobs times nodes. It never takes what is not there: capacity, queue limits and gangs hold
 after every call, which the verifier confirms.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
 from planner.models.placement import GpuShare, Placement, Replica
 from planner.models.units import MILLI
-from planner.solvers.bestfit import Stranding, best_fit
+from planner.solvers.bestfit import Board, Stranding, best_fit
 from planner.solvers.quota import QuotaLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import NDArray
 
     from planner.models.problem import Option, Problem, Shape
 
 Ints: TypeAlias = "NDArray[np.int64]"
+Bools: TypeAlias = "NDArray[np.bool_]"
+
+_BOARDS_KEPT: Final = 1024
+"""Boards are two numbers a node: 25 MB at 1,500 nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,34 +59,49 @@ class Ledger:
         self.placed: list[Placed] = []
         widest = max((group.gpus for group in problem.groups), default=0)
         count = len(problem.nodes)
-        self.gpu_free = np.zeros((count, max(1, widest)), dtype=np.int64)
+        self.gpu_free: Ints = np.zeros((count, max(1, widest)), dtype=np.int64)
+        """Thousandths free, shape (nodes, GPUs)."""
         for index, node in enumerate(problem.nodes):
             self.gpu_free[index, : len(node.gpus)] = node.gpus
-        self.free = np.array([node.amounts for node in problem.nodes], dtype=np.int64).reshape(
+        self.free: Ints = np.array([node.amounts for node in problem.nodes], dtype=np.int64).reshape(
             count, len(problem.resources)
         )
+        """Shape (nodes, resources)."""
+        self.gpu_left: Ints = self.gpu_free.sum(axis=1)
         self.whole: Ints = (self.gpu_free == MILLI).sum(axis=1)
         """Wholly free GPUs of each node."""
-        self._nodes_of = [np.array(group.nodes, dtype=np.int64) for group in problem.groups]
         self.has_gpus = np.array([bool(node.gpus) for node in problem.nodes], dtype=bool)
         self.stranding = Stranding(self.gpu_free, self.free)
+        self.version = 0
+        self.changed_at: Ints = np.zeros(count, dtype=np.int64)
+        """Version at which each node last changed."""
+        self._boards: OrderedDict[tuple[Shape, tuple[int, ...]], Board] = OrderedDict()
+        self._amounts: dict[Shape, Ints] = {}
 
-    def nodes_of(self, groups: Iterable[int]) -> Ints:
-        """Indices of all nodes in the groups."""
-        parts = [self._nodes_of[group] for group in groups]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+    def board(self, shape: Shape, groups: tuple[int, ...]) -> Board:
+        """Costs of one more replica on the nodes of the groups; recently used boards are kept."""
+        key = (shape, groups)
+        if (board := self._boards.get(key)) is None:
+            nodes = [node for group in groups for node in self.problem.groups[group].nodes]
+            board = self._boards[key] = Board(self, shape, np.array(sorted(nodes), dtype=np.int64))
+            if len(self._boards) > _BOARDS_KEPT:
+                self._boards.popitem(last=False)
+        self._boards.move_to_end(key)
+        return board
 
-    def room(self, shape: Shape, nodes: Ints) -> Ints:
-        """How many replicas of a shape each of the nodes could take, were they all for it."""
+    def amounts_of(self, shape: Shape) -> Ints:
+        """A shape's countable resources as an array."""
+        if (amounts := self._amounts.get(shape)) is None:
+            amounts = self._amounts[shape] = np.array(shape.amounts, dtype=np.int64)
+        return amounts
+
+    def has_room(self, shape: Shape, nodes: Ints) -> Bools:
+        """Which of the nodes could take one replica of a shape."""
+        room: Bools = np.all(self.free[nodes] >= self.amounts_of(shape), axis=1)
         if shape.gpus:
-            room = self.whole[nodes] // shape.gpus
+            room &= self.whole[nodes] >= shape.gpus
         elif shape.gpu_milli:
-            room = (self.gpu_free[nodes] // shape.gpu_milli).sum(axis=1)
-        else:
-            room = np.full(len(nodes), np.iinfo(np.int32).max, dtype=np.int64)
-        for resource, amount in enumerate(shape.amounts):
-            if amount:
-                room = np.minimum(room, self.free[nodes, resource] // amount)
+            room &= np.any(self.gpu_free[nodes] >= shape.gpu_milli, axis=1)
         return room
 
     def place(self, index: int, option: Option, *, jobs: int) -> int:
@@ -92,10 +110,10 @@ class Ledger:
         jobs = min(jobs, self.quota.headroom(job_class, option, job_class.minimum))
         if jobs <= 0:
             return 0
-        nodes = self.nodes_of(option.groups)
-        sites = self.take(job_class.shape, nodes, jobs * job_class.minimum)
+        sites = self.take(job_class.shape, option.groups, jobs * job_class.minimum)
         gangs = len(sites) // job_class.minimum
-        sites += self.take(job_class.shape, nodes, gangs * (job_class.maximum - job_class.minimum))
+        more = gangs * (job_class.maximum - job_class.minimum)
+        sites += self.take(job_class.shape, option.groups, more)
         return self.settle(index, option, sites, jobs=gangs)
 
     def settle(self, index: int, option: Option, sites: list[Site], *, jobs: int) -> int:
@@ -121,29 +139,34 @@ class Ledger:
             start += size
         return max(0, jobs)
 
-    def take(self, shape: Shape, nodes: Ints, count: int) -> list[Site]:
-        """Take up to so many sites for a shape on the nodes, best fit first."""
-        return list(islice(best_fit(self, shape, nodes), max(0, count)))
+    def take(self, shape: Shape, groups: tuple[int, ...], count: int) -> list[Site]:
+        """Take up to so many sites for a shape on the nodes of the groups, best fit first."""
+        return list(islice(best_fit(self, shape, groups), max(0, count)))
 
     def take_one(self, shape: Shape, node: int) -> Site:
         """Take a site on a node that has room: the first whole GPUs, or the fullest GPU a share fits."""
-        free = self.gpu_free[node]
-        gpus: Ints = np.zeros(0, dtype=np.int64)
-        if shape.gpus:
-            gpus = np.flatnonzero(free == MILLI)[: shape.gpus]
-        elif shape.gpu_milli:
-            enough = np.flatnonzero(free >= shape.gpu_milli)
-            gpus = enough[[np.argmin(free[enough])]]
-        site = Site(node, tuple(gpus.tolist()))
+        gpus: list[int] = []
+        if shape.quota_milli:
+            free = self.gpu_free[node].tolist()
+            if shape.gpus:
+                gpus = [gpu for gpu, milli in enumerate(free) if milli == MILLI][: shape.gpus]
+            else:
+                gpus = [min((milli, gpu) for gpu, milli in enumerate(free) if milli >= shape.gpu_milli)[1]]
+        site = Site(node, tuple(gpus))
         self._charge(shape, site, 1)
         return site
 
     def _charge(self, shape: Shape, site: Site, replicas: int) -> None:
         """Take a site, or give it back with -1."""
+        node = site.node
         for gpu in site.gpus:
-            self.gpu_free[site.node, gpu] -= replicas * (shape.gpu_milli or MILLI)
-        self.free[site.node] -= replicas * np.array(shape.amounts, dtype=np.int64)
-        self.whole[site.node] = np.count_nonzero(self.gpu_free[site.node] == MILLI)
+            self.gpu_free[node, gpu] -= replicas * (shape.gpu_milli or MILLI)
+        if site.gpus:
+            self.gpu_left[node] -= replicas * shape.quota_milli
+            self.whole[node] = np.count_nonzero(self.gpu_free[node] == MILLI)
+        self.free[node] -= replicas * self.amounts_of(shape)
+        self.version += 1
+        self.changed_at[node] = self.version
 
     @property
     def objective(self) -> int:

@@ -28,11 +28,15 @@ def rows(snapshot, family):
 
 
 def most(snapshot, *families):
-    """Replicas in the best answer under the named families alone; all families if none is named."""
+    """
+    Replicas in the best answer under the named families alone; all families if none is named.
+
+    The rows of `gang` are always there: they tie jobs to their replicas.
+    """
     _, x, whole = model(snapshot)
     counted = np.zeros_like(whole.objective)
     counted[list(x.replicas.values())] = 1
-    kept = tuple(row for row in whole.rows if not families or row.family in families)
+    kept = tuple(row for row in whole.rows if not families or row.family in (*families, "gang"))
     answer = cpsat.solve(
         Formulation(whole.upper, counted, kept), Budget(time.monotonic() + 20), np.zeros_like(whole.upper)
     )

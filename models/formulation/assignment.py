@@ -17,11 +17,15 @@ def assignment(problem: Problem, x: Columns) -> Iterator[Row]:
     """
     No job is placed twice.
 
-        Σ_m jobs[j,m]  ≤  n_j        ∀ classes j
+        Σ_k jobs[j,k]  ≤  n_j        ∀ classes j of several tiers
 
-    where jobs[j,m] is gangs[j,m] for gangs and Σ_{t ∈ m} replicas[j,t] for single replicas.
+    A class of one tier needs no row: its column's upper bound says it.
     """
-    for index, job_class in enumerate(problem.classes):
-        columns = [column for option in job_class.options for column in x.jobs_of(index, option)]
-        if columns:
-            yield row("assignment", (index,), ((column, 1) for column in columns), upper=len(job_class.jobs))
+    for kind in x.kinds:
+        for index in kind.classes:
+            columns = [
+                column for tier in range(len(kind.tiers)) if (column := x.jobs.get((index, tier))) is not None
+            ]
+            if len(columns) > 1:
+                jobs = len(problem.classes[index].jobs)
+                yield row("assignment", (index,), ((column, 1) for column in columns), upper=jobs)

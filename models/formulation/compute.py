@@ -20,7 +20,7 @@ def compute(problem: Problem, x: Columns) -> Iterator[Row]:
     """
     Countable resources suffice, in total and for replicas that are large for a node.
 
-        Σ_j ⌊a_jr/u⌋ · replicas[j,t]   ≤   Σ_{n ∈ t} ⌊free_nr/u⌋        ∀ t, resources r, units u
+        Σ_i ⌊a_ir/u⌋ · replicas[i,t]   ≤   Σ_{n ∈ t} ⌊free_nr/u⌋        ∀ t, resources r, units u
 
     u = 1 is the total. u = ⌊C/(k+1)⌋ + 1 for k = 1…8, with C the largest free amount on a node of the group,
     says that of replicas larger than C/(k+1) at most k fit one node.

@@ -13,20 +13,19 @@ if TYPE_CHECKING:
     from planner.models.problem import Problem
 
 
-def gang(problem: Problem, x: Columns) -> Iterator[Row]:
+def gang(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every family has the same form
     """
-    All replicas of a gang are placed or none, on one GPU model.
+    All replicas of a job are placed or none; those of a gang on one GPU model, which is its tier.
 
-        min_j · gangs[j,m]  ≤  Σ_{t ∈ m} replicas[j,t]  ≤  max_j · gangs[j,m]        ∀ gangs j, models m
+        min_i · Σ_{j ∈ i} jobs[j,k]  ≤  Σ_{t ∈ k} replicas[i,t]  ≤  max_i · Σ_{j ∈ i} jobs[j,k]    ∀ i, k
     """
-    for index, job_class, option in problem.options():
-        size = x.gangs.get((index, option.gpu_model))
-        if size is None:
-            continue
-        replicas = [(column, 1) for column in x.replicas_of(index, option)]
-        key = (index, option.gpu_model or "")
-        if job_class.elastic:
-            yield row("gang", (*key, "min"), [*replicas, (size, -job_class.minimum)], lower=0)
-            yield row("gang", (*key, "max"), [*replicas, (size, -job_class.maximum)], upper=0)
+    for index, kind, tier in x.tiers():
+        replicas = [(column, 1) for _, column in x.replicas_of(index, tier)]
+        jobs = [x.jobs[member, tier] for member in kind.classes]
+        at_most = [*replicas, *((column, -kind.maximum) for column in jobs)]
+        if kind.elastic:
+            at_least = [*replicas, *((column, -kind.minimum) for column in jobs)]
+            yield row("gang", (index, tier, "min"), at_least, lower=0)
+            yield row("gang", (index, tier, "max"), at_most, upper=0)
         else:
-            yield row("gang", key, [*replicas, (size, -job_class.maximum)], lower=0, upper=0)
+            yield row("gang", (index, tier), at_most, lower=0, upper=0)

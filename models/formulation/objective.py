@@ -16,14 +16,17 @@ def completion(problem: Problem, x: Columns) -> Ints:
     """
     Weighted completion: what the placed jobs are worth.
 
-        Σ_{rigid j, m} v_jm · jobs[j,m]  +  Σ_{elastic j, t ∈ m} v_jm · replicas[j,t]
+        Σ_{rigid j, k} v_jk · jobs[j,k]  +  Σ_{elastic i, t ∈ k} v_jk · replicas[i,t]
 
-    v_jm is w_j times the speed of model m for the class, per job or per replica
+    v_jk is w_j times the speed of the GPU models of tier k for the class, per job or per replica
     (`models.policy.completion_points`).
     """
     points = np.zeros(len(x.upper), dtype=np.int64)
-    for index, job_class, option in problem.options():
-        earning = x.replicas_of(index, option) if job_class.elastic else x.jobs_of(index, option)
-        for column in earning:
-            points[column] = option.points
+    for index, kind, tier in x.tiers():
+        for member in kind.classes:
+            paid = problem.classes[member].options[kind.tiers[tier][0]].points
+            if kind.elastic:
+                points[[column for _, column in x.replicas_of(index, tier)]] = paid
+            else:
+                points[x.jobs[member, tier]] = paid
     return points

@@ -11,21 +11,25 @@ if TYPE_CHECKING:
 
     from planner.models.formulation.columns import Columns
     from planner.models.formulation.rows import Term
-    from planner.models.problem import Problem, QueueBudget
+    from planner.models.problem import Problem
 
 
 def queues(problem: Problem, x: Columns) -> Iterator[Row]:
     """
     No queue, nor any above it, uses more than its limit, in all and of each GPU model r with a quota.
 
-        usage[r,q] = own_rq + Σ_{j in q, t of r} milli_j · replicas[j,t] + Σ_{children c} spilled[r,c]
+        usage[r,q] = own_rq + Σ_{j in q, k of r} milli_j · max_j · jobs[j,k] + Σ_{children c} spilled[r,c]
         usage[r,q]  ≤  limit_rq
         spilled[r,c] = usage[r,c], or spill[r,c] ≥ usage[r,c] − kept_rc where c keeps quota from lending
 
-    in thousandths of GPUs; limits and kept quota as in `models.queue.QueueLimits`.
+    in thousandths of GPUs; an elastic class counts milli_j · replicas[i,t] instead. Limits and kept quota are
+    those of `models.queue.QueueLimits`.
     """
     for budget in problem.budgets:
-        terms, fixed = _own_usage(problem, x, budget)
+        terms: list[list[Term]] = [[] for _ in problem.queues]
+        for queue, column, milli in x.usage(budget.resource):
+            terms[queue].append((column, milli))
+        fixed = list(budget.own)
         for queue in budget.leaves_first:
             key = (budget.resource, problem.queues[queue])
             if (limit := budget.limit[queue]) is not None and terms[queue]:
@@ -37,20 +41,6 @@ def queues(problem: Problem, x: Columns) -> Iterator[Row]:
                 terms[parent] += terms[queue]
                 fixed[parent] += fixed[queue]
             else:
-                yield row(
-                    "queues",
-                    (*key, "spill"),
-                    [*terms[queue], (spill, -1)],
-                    upper=budget.kept[queue] - fixed[queue],
-                )
+                lends = [*terms[queue], (spill, -1)]
+                yield row("queues", (*key, "spill"), lends, upper=budget.kept[queue] - fixed[queue])
                 terms[parent].append((spill, 1))
-
-
-def _own_usage(problem: Problem, x: Columns, budget: QueueBudget) -> tuple[list[list[Term]], list[int]]:
-    """Usage directly in each queue: terms by queue, and what running jobs hold."""
-    terms: list[list[Term]] = [[] for _ in problem.queues]
-    for (index, group), column in x.replicas.items():
-        job_class = problem.classes[index]
-        if job_class.shape.quota_milli and budget.counts(problem.groups[group].gpu_model):
-            terms[job_class.queue].append((column, job_class.shape.quota_milli))
-    return terms, list(budget.own)

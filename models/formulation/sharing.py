@@ -20,9 +20,9 @@ def sharing(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - ev
     """
     Shares fit the GPUs already shared and those opened for sharing.
 
-        Σ_j ⌊h_j/d⌋ · replicas[j,t]   ≤   Σ_{GPUs already shared} ⌊f/d⌋  +  ⌊1000/d⌋ · opened[t]     ∀ t, d
+        Σ_i ⌊h_i/d⌋ · replicas[i,t]   ≤   Σ_{GPUs already shared} ⌊f/d⌋  +  ⌊1000/d⌋ · opened[t]     ∀ t, d
 
-    h_j is the share in thousandths, f what a GPU has left; d runs over the shares on the group, over 1, and
+    h_i is the share in thousandths, f what a GPU has left; d runs over the shares on the group, over 1, and
     over ⌊1000/(k+1)⌋ + 1 for k = 1…4, of which at most k fit one GPU.
     """
     for group, opened in x.opened.items():

@@ -19,9 +19,9 @@ def staircase(problem: Problem, x: Columns) -> Iterator[Row]:
     """
     Whole GPUs fit the nodes of their group, block size by block size.
 
-        Σ_j ⌊g_j/s⌋ · replicas[j,t]  +  [s = 1] · opened[t]   ≤   Σ_{n ∈ t} blocks[n,s]        ∀ t, s
+        Σ_i ⌊g_i/s⌋ · replicas[i,t]  +  [s = 1] · opened[t]   ≤   Σ_{n ∈ t} blocks[n,s]        ∀ t, s
 
-    s runs over the sizes g_j on group t, and 1. blocks[n,s] is ⌊f_n/s⌋, f_n the wholly free GPUs of node n,
+    s runs over the sizes g_i on group t, and 1. blocks[n,s] is ⌊f_n/s⌋, f_n the wholly free GPUs of node n,
     and no more than its other resources allow, given what the most frugal class takes of them a block.
     Floors are superadditive, so the rows hold for every placement; where each size divides the next they
     suffice: first fit decreasing packs whatever satisfies them.

@@ -1,11 +1,22 @@
 from __future__ import annotations
 
-import build
 from modelling import most, rows
 
+import build
 
-def test_single_replicas_need_no_gang():
-    assert rows(build.snapshot(jobs=[build.job(gpus=1)]), "gang") == []
+
+def test_classes_of_one_kind_share_their_replicas():
+    jobs = [build.job("low", gpus=1), build.job("high", gpus=1, priority=1)]
+
+    (row,) = rows(build.snapshot(jobs=jobs), "gang")
+
+    assert sorted(row.coefficients.tolist()) == [-1, -1, 1]
+
+
+def test_elastic_classes_are_a_kind_each():
+    jobs = [build.job("low", gpus=1, replicas=(1, 2)), build.job("high", gpus=1, replicas=(1, 2), priority=1)]
+
+    assert len(rows(build.snapshot(jobs=jobs), "gang")) == 4
 
 
 def test_rigid_gang_takes_all_its_places():

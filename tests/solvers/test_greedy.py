@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 
-import build
 import instances
 import pytest
 
+import build
 from planner.models.policy import Policy
 from planner.models.verifier import verify
 from planner.posing import pose
+from planner.solvers.bestfit import Board
 from planner.solvers.greedy import fill, greedy, ranking
 from planner.solvers.ledger import Ledger
 
@@ -144,11 +145,27 @@ def test_ledger_gives_back_exactly_what_it_took():
         problem = pose(instances.mixed(seed), POLICY)
         ledger, fresh = Ledger(problem), Ledger(problem)
         for index, job_class, option in problem.options():
-            sites = ledger.take(job_class.shape, ledger.nodes_of(option.groups), draw.randint(0, 3))
+            sites = ledger.take(job_class.shape, option.groups, draw.randint(0, 3))
             assert ledger.settle(index, option, sites, jobs=0) == 0
         assert (ledger.gpu_free == fresh.gpu_free).all()
         assert (ledger.free == fresh.free).all()
         assert (ledger.whole == fresh.whole).all()
+        assert (ledger.gpu_left == fresh.gpu_left).all()
+
+
+def test_board_kept_up_to_date_is_a_board_made_anew():
+    for seed in range(40):
+        draw = random.Random(seed)
+        problem = pose(instances.mixed(seed), POLICY)
+        ledger = Ledger(problem)
+        for _ in range(6):
+            for _, job_class, option in problem.options():
+                ledger.take(job_class.shape, option.groups, draw.randint(0, 2))
+                kept = ledger.board(job_class.shape, option.groups)
+                anew = Board(ledger, job_class.shape, kept.nodes)
+                assert kept.best(ledger) == anew.best(ledger)
+                assert kept.cost.tolist() == anew.cost.tolist()
+                assert kept.tightness.tolist() == anew.tightness.tolist()
 
 
 def test_ranking_puts_every_class_once():
