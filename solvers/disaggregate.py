@@ -63,7 +63,7 @@ def _place_as_planned(
             found = ledger.take(job_class.shape, (group,), wanted)
             left[kind, group] -= len(found)
             sites += found
-    return ledger.settle(index, option, sites, jobs=jobs)
+    return ledger.settle(index, option, sites, jobs=jobs) if sites else 0
 
 
 def _largest_first(problem: Problem) -> list[int]:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from planner.models.problem import Option, Problem, Shape
 
 Ints: TypeAlias = "NDArray[np.int64]"
-Bools: TypeAlias = "NDArray[np.bool_]"
 
 _BOARDS_KEPT: Final = 1024
 """Boards are two numbers a node: 25 MB at 1,500 nodes."""
@@ -76,7 +75,6 @@ class Ledger:
         self.changed_at: Ints = np.zeros(count, dtype=np.int64)
         """Version at which each node last changed."""
         self._boards: OrderedDict[tuple[Shape, tuple[int, ...]], Board] = OrderedDict()
-        self._amounts: dict[Shape, Ints] = {}
 
     def board(self, shape: Shape, groups: tuple[int, ...]) -> Board:
         """Costs of one more replica on the nodes of the groups; recently used boards are kept."""
@@ -88,21 +86,6 @@ class Ledger:
                 self._boards.popitem(last=False)
         self._boards.move_to_end(key)
         return board
-
-    def amounts_of(self, shape: Shape) -> Ints:
-        """A shape's countable resources as an array."""
-        if (amounts := self._amounts.get(shape)) is None:
-            amounts = self._amounts[shape] = np.array(shape.amounts, dtype=np.int64)
-        return amounts
-
-    def has_room(self, shape: Shape, nodes: Ints) -> Bools:
-        """Which of the nodes could take one replica of a shape."""
-        room: Bools = np.all(self.free[nodes] >= self.amounts_of(shape), axis=1)
-        if shape.gpus:
-            room &= self.whole[nodes] >= shape.gpus
-        elif shape.gpu_milli:
-            room &= np.any(self.gpu_free[nodes] >= shape.gpu_milli, axis=1)
-        return room
 
     def place(self, index: int, option: Option, *, jobs: int) -> int:
         """Place up to so many jobs of a class on an option, wherever they fit best; the number placed."""
@@ -163,8 +146,10 @@ class Ledger:
             self.gpu_free[node, gpu] -= replicas * (shape.gpu_milli or MILLI)
         if site.gpus:
             self.gpu_left[node] -= replicas * shape.quota_milli
-            self.whole[node] = np.count_nonzero(self.gpu_free[node] == MILLI)
-        self.free[node] -= replicas * self.amounts_of(shape)
+            self.whole[node] = self.gpu_free[node].tolist().count(MILLI)
+        for resource, amount in enumerate(shape.amounts):
+            if amount:
+                self.free[node, resource] -= replicas * amount
         self.version += 1
         self.changed_at[node] = self.version
 
