@@ -230,10 +230,13 @@ class Plan(PlanPart):
 
 
 def plan_content(document: dict[str, Any]) -> dict[str, Any]:
-    """The part of a plan document that `plan_id` hashes: no times, no timings, not the id itself."""
-    content = {
-        key: value for key, value in document.items() if key not in ("plan_id", "created_at", "checksum")
-    }
+    """
+    The part of a plan document that `plan_id` hashes: no times, no timings, not the id itself.
+
+    Snapshot and policy are in it by their fingerprints, which stand in `base`.
+    """
+    left_out = ("plan_id", "created_at", "checksum", "snapshot", "policy")
+    content = {key: value for key, value in document.items() if key not in left_out}
     content["solution"] = {
         key: value for key, value in content["solution"].items() if key not in ("seconds", "phases")
     }

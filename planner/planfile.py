@@ -30,7 +30,7 @@ _MAKE_A_PLAN: Final = "Make one with `gpuplan plan SOURCE -o plan.json`."
 
 def with_id(plan: Plan) -> Plan:
     """The plan under the id that its content gives it; what stood there before does not matter."""
-    return plan.model_copy(update={"plan_id": plan_id_of(_content_document(plan))})
+    return plan.model_copy(update={"plan_id": plan_id_of(_decisions(plan))})
 
 
 def plan_id_of(document: dict[str, Any]) -> str:
@@ -40,7 +40,9 @@ def plan_id_of(document: dict[str, Any]) -> str:
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The plan as the plain JSON object of docs/plan-format.md, with its checksum."""
-    document = _content_document(plan)
+    # The snapshot is most of the file; its defaults are left out, as in the documents people write.
+    asked = {"snapshot": plan.snapshot.document(), "policy": plan.policy.document()}
+    document = _decisions(plan) | asked
     return document | {"checksum": _checksum(document)}
 
 
@@ -72,13 +74,13 @@ def load_plan(path: str | Path) -> Plan:
     return _plan(document, place)
 
 
-def _content_document(plan: Plan) -> dict[str, Any]:
-    # The snapshot is most of the file; its defaults are left out, as in the documents people write.
+def _decisions(plan: Plan) -> dict[str, Any]:
+    """All of a plan but the documents it was made from."""
     document = plan.model_dump(mode="json", by_alias=True, exclude={"snapshot", "policy"})
     for action in document["actions"]:
         # What to do stands before why.
         action["reason"] = action.pop("reason")
-    return document | {"snapshot": plan.snapshot.document(), "policy": plan.policy.document()}
+    return document
 
 
 def _checksum(document: dict[str, Any]) -> str:
