@@ -12,7 +12,7 @@ from planner.solvers.interface import Answer, integer_bound
 
 if TYPE_CHECKING:
     from planner.models.formulation.rows import Formulation, Ints
-    from planner.solvers.interface import Budget
+    from planner.solvers.interface import Budget, Report
 
 _NO_LIMIT: Final = 2**62
 
@@ -25,7 +25,7 @@ _STATUS: Final = {
 }
 
 
-def solve(formulation: Formulation, budget: Budget, hint: Ints) -> Answer:
+def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:
     """Maximize with CP-SAT."""
     model = cp_model.CpModel()
     variables = [model.new_int_var(0, upper, "") for upper in formulation.upper.tolist()]
@@ -47,7 +47,7 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints) -> Answer:
         )
     )
     solver = _configured(budget)
-    claim = solver.solve(model)
+    claim = solver.solve(model, _Incumbents(variables, report))
     status = _STATUS.get(claim, SolveStatus.FAILED)
     bound = None
     if status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE, SolveStatus.NO_ANSWER):
@@ -56,6 +56,20 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints) -> Answer:
         return Answer(status, bound=bound, detail=solver.status_name(claim))
     values = np.array([solver.value(variable) for variable in variables], dtype=np.int64)
     return Answer(status, values, bound, solver.status_name(claim))
+
+
+class _Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] - untyped library
+    """Reports every better solution with the bound known by then."""
+
+    def __init__(self, variables: list[cp_model.IntVar], report: Report) -> None:
+        super().__init__()
+        self._variables = variables
+        self._report = report
+
+    def on_solution_callback(self) -> None:
+        values = np.array([self.value(variable) for variable in self._variables], dtype=np.int64)
+        bound = integer_bound(self.best_objective_bound)
+        self._report(Answer(SolveStatus.FEASIBLE, values, bound, "stopped while searching"))
 
 
 def _configured(budget: Budget) -> cp_model.CpSolver:

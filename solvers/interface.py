@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from planner.models.formulation.rows import Formulation, Ints
     from planner.models.solution import SolveStatus
 
@@ -42,11 +44,15 @@ class Answer:
     """The solver's own words about how it ended."""
 
 
+Report: TypeAlias = "Callable[[Answer], None]"
+"""Takes what a solver has so far, should it not live to give its last answer."""
+
+
 class Solver(Protocol):
     """Maximizes a formulation within a budget; `hint` is a complete feasible assignment."""
 
-    def __call__(self, formulation: Formulation, budget: Budget, hint: Ints) -> Answer:
-        """Solve."""
+    def __call__(self, formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:
+        """Solve; report better values and bounds on the way."""
         ...
 
 

@@ -13,7 +13,7 @@ from planner.solvers.interface import Answer, integer_bound
 
 if TYPE_CHECKING:
     from planner.models.formulation.rows import Formulation, Ints
-    from planner.solvers.interface import Budget
+    from planner.solvers.interface import Budget, Report
 
 _NODES_PER_TICK: Final = 100
 
@@ -27,22 +27,22 @@ _CBC_STATUS: Final = {
 }
 
 
-def solve(formulation: Formulation, budget: Budget, hint: Ints) -> Answer:
+def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:
     """Maximize with HiGHS; without highspy with CBC, which proves optimality but reports no other bound."""
     with warnings.catch_warnings():
         # PuLP 3 announces names that PuLP 4 will drop.
         warnings.simplefilter("ignore", DeprecationWarning)
         problem, variables = _lower(formulation)
         if pulp.HiGHS(msg=False).available():
-            return _solve_highs(problem, variables, budget, hint)
+            return _solve_highs(problem, variables, budget, hint, report)
         return _solve_cbc(problem, variables, budget)
 
 
 def _solve_highs(
-    problem: pulp.LpProblem, variables: list[pulp.LpVariable], budget: Budget, hint: Ints
+    problem: pulp.LpProblem, variables: list[pulp.LpVariable], budget: Budget, hint: Ints, report: Report
 ) -> Answer:
     # Status and bound are read from HiGHS itself: PuLP maps every limit to "Optimal" and drops the bound.
-    from highspy import HighsModelStatus, HighsSolution, kSolutionStatusFeasible  # noqa: PLC0415 - optional
+    from highspy import HighsModelStatus, HighsSolution, cb, kSolutionStatusFeasible  # noqa: PLC0415 - optional
 
     driver = pulp.HiGHS(**_options(budget))
     driver.createAndConfigureSolver(problem)
@@ -52,6 +52,10 @@ def _solve_highs(
     start = HighsSolution()
     start.col_value = _scatter(hint, place)
     highs.setSolution(start)
+    watch = _Watch(cb.HighsCallbackType, place, report)
+    highs.setCallback(watch, None)
+    for kind in watch.kinds:
+        highs.startCallback(kind)
     driver.callSolver(problem)
 
     model_status, info = highs.getModelStatus(), highs.getInfo()
@@ -71,6 +75,36 @@ def _solve_highs(
         return Answer(status, bound=bound, detail=detail)
     values = np.rint(np.array(highs.getSolution().col_value)[place]).astype(np.int64)
     return Answer(status, values, bound, detail)
+
+
+class _Watch:
+    """Reports better solutions and bounds while HiGHS works."""
+
+    def __init__(self, kinds: Any, place: Ints, report: Report) -> None:
+        self._solution, self._log = kinds.kCallbackMipImprovingSolution, kinds.kCallbackMipLogging
+        self._place = place
+        self._report = report
+        self._values: Ints | None = None
+        self._bound: int | None = None
+
+    @property
+    def kinds(self) -> tuple[Any, Any]:
+        """What HiGHS is to call for."""
+        return self._solution, self._log
+
+    def __call__(self, kind: Any, _message: str, out: Any, *_: Any) -> None:
+        """Take what HiGHS has."""
+        news = False
+        if kind == self._solution:
+            self._values = np.rint(np.array(out.mip_solution)[self._place]).astype(np.int64)
+            news = True
+        if np.isfinite(out.mip_dual_bound):
+            bound = integer_bound(-out.mip_dual_bound)
+            news |= self._bound is None or bound < self._bound
+            self._bound = bound
+        if news:
+            found = SolveStatus.NO_ANSWER if self._values is None else SolveStatus.FEASIBLE
+            self._report(Answer(found, self._values, self._bound, "stopped while searching"))
 
 
 def _scatter(values: Ints, place: Ints) -> list[float]:

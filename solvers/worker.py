@@ -7,11 +7,13 @@ print there are turned to standard error.
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import pkgutil
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from planner.models.solution import SolveStatus
@@ -29,35 +31,58 @@ def solve_apart(solver: str, formulation: Formulation, budget: Budget, hint: Int
     """
     Run a solver, named as an entry point, in a child process that is killed soon after its deadline.
 
-    Every way to end badly becomes an Answer: NO_ANSWER when killed, FAILED when it crashed or is missing.
+    Every way to end badly becomes an Answer: what it last reported, if anything, when it had to be killed;
+    FAILED when it crashed or is missing.
     """
     question = pickle.dumps((solver, formulation, budget, hint))
+    child = [sys.executable, "-m", "planner.solvers.worker"]
+    killed = False
     try:
-        child = subprocess.run(
-            [sys.executable, "-m", "planner.solvers.worker"],
+        done = subprocess.run(
+            child,
             input=question,
             capture_output=True,
             timeout=budget.seconds + GRACE_SECONDS,
             check=False,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         )
-    except subprocess.TimeoutExpired:
-        return Answer(SolveStatus.NO_ANSWER, detail="did not stop at its time limit and was killed")
-    if child.returncode != 0:
-        last_words = child.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        return Answer(SolveStatus.FAILED, detail=f"ended with code {child.returncode}: {last_words[0]}")
-    answer = pickle.loads(child.stdout)  # noqa: S301 - written by our own child
-    return answer if isinstance(answer, Answer) else Answer(SolveStatus.FAILED, detail="gave no answer")
+        said, code, stderr = done.stdout, done.returncode, done.stderr
+    except subprocess.TimeoutExpired as error:
+        killed, said, code, stderr = True, error.stdout or b"", 0, b""
+    last = _last_answer(said)
+    if killed:
+        detail = "did not stop at its time limit and was killed"
+        return Answer(SolveStatus.NO_ANSWER, detail=detail) if last is None else replace(last, detail=detail)
+    if code != 0:
+        last_words = stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+        return Answer(SolveStatus.FAILED, detail=f"ended with code {code}: {last_words[0]}")
+    return last or Answer(SolveStatus.FAILED, detail="gave no answer")
+
+
+def _last_answer(said: bytes) -> Answer | None:
+    """The last whole answer of a child that may have been killed while it wrote one."""
+    last = None
+    stream = io.BytesIO(said)
+    while stream.tell() < len(said):
+        try:
+            answer = pickle.load(stream)  # noqa: S301 - written by our own child
+        except (EOFError, pickle.UnpicklingError):
+            break
+        last = answer if isinstance(answer, Answer) else None
+    return last
 
 
 def main() -> None:
-    """Read a question, answer it."""
+    """Read a question, answer it, reporting on the way."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    solver, formulation, budget, hint = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent
-    answer = pkgutil.resolve_name(solver)(formulation, budget, hint)
-    with answers:
+
+    def report(answer: Answer) -> None:
         pickle.dump(answer, answers)
+        answers.flush()
+
+    solver, formulation, budget, hint = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent
+    report(pkgutil.resolve_name(solver)(formulation, budget, hint, report))
 
 
 if __name__ == "__main__":

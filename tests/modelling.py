@@ -37,7 +37,7 @@ def most(snapshot, *families):
     counted = np.zeros_like(whole.objective)
     counted[list(x.replicas.values())] = 1
     kept = tuple(row for row in whole.rows if not families or row.family in (*families, "gang"))
-    answer = cpsat.solve(
-        Formulation(whole.upper, counted, kept), Budget(time.monotonic() + 20), np.zeros_like(whole.upper)
-    )
+    question = Formulation(whole.upper, counted, kept)
+    nothing = np.zeros_like(whole.upper)
+    answer = cpsat.solve(question, Budget(time.monotonic() + 20), nothing, lambda _: None)
     return answer.bound

@@ -13,7 +13,11 @@ from planner.solvers import SOLVERS, cpsat, milp
 from planner.solvers.interface import Budget, integer_bound
 
 
-def cbc(formulation, budget, hint):
+def silent(_answer):
+    """Nobody listens to reports."""
+
+
+def cbc(formulation, budget, hint, report):
     """What milp falls back to where highspy is missing."""
     return milp._solve_cbc(*milp._lower(formulation), budget)
 
@@ -37,7 +41,7 @@ def nothing(formulation):
 def test_optimum_is_found_and_proven(solve):
     formulation = question(row("r", (), [(0, 2), (1, 1)], upper=7))
 
-    answer = solve(formulation, budget(), nothing(formulation))
+    answer = solve(formulation, budget(), nothing(formulation), silent)
 
     assert (answer.status, answer.bound, answer.values.tolist()) == (SolveStatus.OPTIMAL, 13, [1, 5])
 
@@ -48,7 +52,7 @@ def test_equality_and_lower_limits_are_kept(solve):
     at_least = row("r", ("at least",), [(1, -1)], lower=-2)
     formulation = question(equal, at_least)
 
-    answer = solve(formulation, budget(), nothing(formulation))
+    answer = solve(formulation, budget(), nothing(formulation), silent)
 
     assert answer.values.tolist() == [4, 2]
     assert answer.bound == 16
@@ -58,7 +62,7 @@ def test_equality_and_lower_limits_are_kept(solve):
 def test_impossible_question_is_infeasible(solve):
     formulation = question(row("r", (), [(0, 1)], lower=6))
 
-    answer = solve(formulation, budget(), nothing(formulation))
+    answer = solve(formulation, budget(), nothing(formulation), silent)
 
     assert answer.status is SolveStatus.INFEASIBLE
     assert answer.values is None
@@ -68,7 +72,7 @@ def test_impossible_question_is_infeasible(solve):
 def test_same_column_twice_in_a_row_counts_twice(solve):
     formulation = question(row("r", (), [(0, 1), (0, 1)], upper=4), objective=(1, 1))
 
-    answer = solve(formulation, budget(), nothing(formulation))
+    answer = solve(formulation, budget(), nothing(formulation), silent)
 
     assert answer.values[0] == 2
 
@@ -89,12 +93,19 @@ def test_at_the_time_limit_the_hint_is_kept_and_the_bound_is_true(solve):
     formulation = knapsack(200)
     hint = nothing(formulation)
     hint[:60] = 1
+    reports = []
 
-    answer = solve(formulation, budget(2.0), hint)
+    answer = solve(formulation, budget(2.0), hint, reports.append)
 
     assert answer.status is SolveStatus.FEASIBLE
     assert formulation.violated(answer.values) == ()
     assert formulation.points(hint) <= formulation.points(answer.values) <= answer.bound
+    # What it reported on the way can stand in for its answer.
+    told = [report for report in reports if report.values is not None]
+    assert told
+    assert all(formulation.violated(report.values) == () for report in told)
+    assert formulation.points(told[-1].values) == formulation.points(answer.values)
+    assert all(report.bound is None or report.bound >= answer.bound for report in reports)
 
 
 @pytest.mark.parametrize("solve", [cpsat.solve, milp.solve], ids=["cpsat", "milp"])
@@ -102,7 +113,7 @@ def test_deterministic_budget_gives_the_same_answer_twice(solve):
     formulation = knapsack(120)
 
     first, second = (
-        solve(formulation, budget(120.0, ticks=1, seed=3), nothing(formulation)) for _ in range(2)
+        solve(formulation, budget(120.0, ticks=1, seed=3), nothing(formulation), silent) for _ in range(2)
     )
 
     assert first.status is SolveStatus.FEASIBLE
@@ -114,7 +125,7 @@ def test_deterministic_budget_gives_the_same_answer_twice(solve):
 def test_stop_gap_ends_early_with_a_bound_that_says_so(solve):
     formulation = knapsack(120)
 
-    answer = solve(formulation, budget(30.0, stop_gap=0.05), nothing(formulation))
+    answer = solve(formulation, budget(30.0, stop_gap=0.05), nothing(formulation), silent)
 
     gap = (answer.bound - formulation.points(answer.values)) / formulation.points(answer.values)
     assert 0 <= gap <= 0.05

@@ -23,7 +23,7 @@ CHUNKS, SEEDS = 10, 50
 
 
 def optimum(solve, formulation, hint):
-    answer = solve(formulation, Budget(deadline=time.monotonic() + 60), hint)
+    answer = solve(formulation, Budget(deadline=time.monotonic() + 60), hint, lambda _: None)
     assert answer.status is SolveStatus.OPTIMAL
     assert formulation.violated(answer.values) == ()
     assert formulation.points(answer.values) == answer.bound

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from functools import partial
 
-import build
 import pytest
 from solver_doubles import __name__ as doubles
 
+import build
 from planner.models.policy import Policy
 from planner.models.solution import SolveStatus
 from planner.models.verifier import verify
@@ -116,6 +116,27 @@ def test_hanging_solver_is_killed_at_the_limit(monkeypatch):
     assert solution.solver == "greedy"
     # Ten times the limit tells a kill from a solver waited for, however busy the machine is.
     assert time.monotonic() - began < 10
+
+
+def test_what_a_killed_solver_reported_counts(monkeypatch):
+    use(monkeypatch, "milp", "report_and_hang")
+
+    solution = run(contested(), seconds=2.0)
+
+    # The hint it reported is greedy's plan; the bound is one point below the ceiling.
+    assert solution.solver == "milp"
+    assert solution.objective == solution.greedy_objective
+    assert solution.bound == 699
+    assert solution.fallback is None
+
+
+def test_what_a_crashed_solver_reported_does_not_count(monkeypatch):
+    use(monkeypatch, "milp", "report_and_crash")
+
+    solution = run(contested())
+
+    assert solution.solver == "greedy"
+    assert "ended with code -6" in solution.fallback.reason
 
 
 def test_next_solver_in_the_chain_answers_for_one_that_crashed(monkeypatch):
