@@ -58,7 +58,7 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     return Answer(status, values, bound, solver.status_name(claim))
 
 
-class _Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc] - untyped library
+class _Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]  # untyped
     """Reports every better solution with the bound known by then."""
 
     def __init__(self, variables: list[cp_model.IntVar], report: Report) -> None:
