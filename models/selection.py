@@ -7,8 +7,23 @@ from typing import TYPE_CHECKING
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from planner.models.cluster import Node
     from planner.models.job import Job
+
+
+def filters(job: Job) -> tuple[Hashable, ...]:
+    """All that `refusal` looks at in a job: equal filters, equal answers."""
+    request = job.request
+    return (
+        request.needs_gpu,
+        # The share matters only together with a demand for GPU memory.
+        (request.gpu_memory_mib, request.gpu_milli) if request.gpu_memory_mib else None,
+        tuple(sorted(job.gpu_models)),
+        tuple(sorted(job.node_selector.items())),
+        job.tolerations,
+    )
 
 
 def refusal(job: Job, node: Node) -> str | None:

@@ -9,7 +9,7 @@ from planner.models.occupancy import free_capacity
 from planner.models.policy import completion_points, job_points
 from planner.models.problem import FreeNode, JobClass, NodeGroup, Option, Problem, QueueBudget, Shape
 from planner.models.queue import ALL_MODELS, queue_limits
-from planner.models.selection import refusal
+from planner.models.selection import filters, refusal
 from planner.unmodelled import not_modelled
 
 if TYPE_CHECKING:
@@ -113,16 +113,17 @@ def _classes(
             job_points(policy, job, snapshot.taken_at),
             job.gang.minimum,
             job.gang.maximum,
-            _filters(job),
-            *_shape_key(job, further),
+            tuple(sorted(job.gpu_models.items())),
+            filters(job),
+            _shape(job, further),
         )
         members[key].append(job)
     classes = []
-    options_by_filter: dict[Any, dict[str | None, tuple[int, ...]]] = {}
-    for key, jobs in sorted(members.items()):
+    allowed_by_filter: dict[Any, dict[str | None, tuple[int, ...]]] = {}
+    for key, jobs in members.items():
         job = jobs[0]
-        if (allowed := options_by_filter.get(key[4])) is None:
-            allowed = options_by_filter[key[4]] = _allowed_groups(job, nodes, groups)
+        if (allowed := allowed_by_filter.get(filters(job))) is None:
+            allowed = allowed_by_filter[filters(job)] = _allowed_groups(job, nodes, groups)
         options = tuple(
             Option(model, allowed[model], completion_points(key[1], job, model, 1))
             for model in sorted(allowed, key=lambda model: (-job.speed_milli(model), model or ""))
@@ -140,23 +141,6 @@ def _classes(
                 )
             )
     return tuple(classes)
-
-
-def _shape_key(job: Job, further: list[str]) -> tuple[int, ...]:
-    shape = _shape(job, further)
-    return (shape.gpus, shape.gpu_milli, *shape.amounts)
-
-
-def _filters(job: Job) -> tuple[Any, ...]:
-    """All that `refusal` looks at in a job."""
-    return (
-        job.request.needs_gpu,
-        job.request.gpu_milli,
-        job.request.gpu_memory_mib,
-        tuple(sorted(job.gpu_models.items())),
-        tuple(sorted(job.node_selector.items())),
-        tuple(sorted((t.key or "", t.value or "", t.value is None, t.effect or "") for t in job.tolerations)),
-    )
 
 
 def _allowed_groups(

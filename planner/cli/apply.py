@@ -102,16 +102,10 @@ def apply_command(
 def _ask(plan: Plan) -> None:
     from planner.rendering.text import plan_text
 
-    click.echo(
-        plan_text(
-            plan,
-            width=terminal_width(),
-            colour=wants_colour(),
-            ascii_only=ascii_only(),
-            verbose=False,
-            path=None,
-        )
+    text = plan_text(
+        plan, width=terminal_width(), colour=wants_colour(), ascii_only=ascii_only(), verbose=False
     )
+    click.echo(text)
     click.echo("Apply these changes? Only 'yes' will be accepted.")
     try:
         answer = input("  Answer: ")

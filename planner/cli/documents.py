@@ -29,7 +29,10 @@ STATE = ".gpuplan/simulated.db"
     "--state", type=click.Path(path_type=Path), default=STATE, show_default=True, help="simulated: file."
 )
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="File to write; standard output without it."
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File or existing directory to write; standard output without it.",
 )
 def snapshot_command(
     kind: str,
@@ -43,6 +46,7 @@ def snapshot_command(
 ) -> None:
     """Read a real system, a trace or a generator into a snapshot."""
     from planner.sources.files import snapshot_text
+    from planner.sources.scenario_folder import write_scenario
     from planner.writing import write_atomically
 
     with working(f"reading {kind}"):
@@ -59,11 +63,13 @@ def snapshot_command(
                 from planner.executors.simulated import SimulatedCluster
 
                 snapshot = SimulatedCluster(state).snapshot()
-        text = snapshot_text(snapshot)
     if out is None:
-        click.echo(text, nl=False)
+        click.echo(snapshot_text(snapshot), nl=False)
         return
-    write_atomically(out, text)
+    if out.is_dir():
+        write_scenario(snapshot, out)
+    else:
+        write_atomically(out, snapshot_text(snapshot))
     click.echo(
         f"Wrote {len(snapshot.cluster.nodes):,} nodes and {len(snapshot.jobs):,} jobs to {out}.", err=True
     )

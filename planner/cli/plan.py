@@ -162,6 +162,7 @@ def diff_command(plan_file: str, source: str | None, as_json: bool, plain: bool,
             colour=wants_colour(),
             ascii_only=plain or ascii_only(),
             verbose=everything,
+            path=plan_file,
         ),
         nl=False,
     )

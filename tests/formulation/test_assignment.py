@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from modelling import most, rows
-
 import build
+from modelling import most, rows
 
 TWO_MODELS = [build.node("a", model="H100-80GB"), build.node("b", model="A100-80GB")]
 

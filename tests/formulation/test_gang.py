@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from modelling import most, rows
-
 import build
+from modelling import most, rows
 
 
 def test_classes_of_one_kind_share_their_replicas():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
+import build
 import instances
 import pytest
 
-import build
 from planner.models.policy import Policy
 from planner.models.verifier import verify
 from planner.posing import pose

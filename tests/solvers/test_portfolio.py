@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from functools import partial
 
+import build
 import pytest
 from solver_doubles import __name__ as doubles
 
-import build
 from planner.models.policy import Policy
 from planner.models.solution import SolveStatus
 from planner.models.verifier import verify

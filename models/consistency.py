@@ -1,0 +1,58 @@
+"""
+Does a snapshot make sense as a whole: names unique, references known, nothing held twice.
+
+pydantic judges each entry by itself; these checks judge entries against each other. They are pure: who
+loads a document turns the locations into files and lines.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from planner.models import consistency_entries as entries
+from planner.models import consistency_running as running
+from planner.models.inconsistency import Inconsistency, View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from planner.models.snapshot import Snapshot
+
+    Check: TypeAlias = Callable[[View], Iterator[Inconsistency]]
+
+
+class Section(StrEnum):
+    """A section of a snapshot, which a check may have to know completely to be right."""
+
+    TAKEN_AT = "taken_at"
+    CLUSTER = "cluster"
+    QUEUES = "queues"
+    JOBS = "jobs"
+
+
+CHECKS: Final[dict[Check, frozenset[Section]]] = {
+    entries.names_are_unique: frozenset(),
+    entries.gpu_details_fit: frozenset(),
+    entries.mig_layouts_are_legal: frozenset(),
+    entries.parents_exist: frozenset({Section.QUEUES}),
+    entries.queues_form_a_tree: frozenset({Section.QUEUES}),
+    entries.queues_exist: frozenset({Section.QUEUES}),
+    entries.profiles_are_offered: frozenset({Section.CLUSTER}),
+    entries.times_are_in_order: frozenset({Section.TAKEN_AT}),
+    running.gangs_are_complete: frozenset(),
+    running.places_exist: frozenset({Section.CLUSTER}),
+    running.mig_use_fits_the_layout: frozenset({Section.CLUSTER}),
+    running.gpus_are_held_once: frozenset(),
+}
+"""Every check with the sections it must know completely."""
+
+
+def inconsistencies(
+    snapshot: Snapshot, *, incomplete: frozenset[Section] = frozenset()
+) -> Iterator[Inconsistency]:
+    """All that is wrong between entries; checks that need an incomplete section are passed over."""
+    view = View(snapshot)
+    for check, needed in CHECKS.items():
+        if not needed & incomplete:
+            yield from check(view)

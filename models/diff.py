@@ -1,0 +1,96 @@
+"""
+Diff: what a plan changes, before against after, as data.
+
+Only what differs is in it; before and the diff together give after. With a newer snapshot it also says what
+has become of the world the plan was made for. GPUs are in thousandths (`milli`).
+"""
+
+from __future__ import annotations
+
+from planner.models.base import Noun
+from planner.models.placement import Placement
+from planner.models.units import Count, Name
+
+
+class JobDiff(Noun):
+    """A job whose placement the plan changes; None stands for waiting."""
+
+    job: Name
+    queue: Name
+    before: Placement | None
+    after: Placement | None
+
+
+class NodeDiff(Noun):
+    """A node on which the plan changes what is free."""
+
+    node: Name
+    gpus: Count
+    """All of its GPUs, usable or not."""
+    free_before_milli: int
+    free_after_milli: int
+    arriving: tuple[Name, ...]
+    """Jobs that start a replica here, sorted."""
+
+
+class QueueDiff(Noun):
+    """A queue, or one GPU model in it, with what counts against its limit (as `models.queue` defines it)."""
+
+    queue: Name
+    parent: Name | None
+    gpu_model: str
+    """Empty for all models together."""
+    used_before_milli: int
+    used_after_milli: int
+    limit_milli: int | None
+    """None is no limit."""
+    waiting_before: Count
+    """Jobs directly in this queue."""
+    waiting_after: Count
+
+
+class GpuModelDiff(Noun):
+    """All usable GPUs of one model: healthy, on ready nodes."""
+
+    gpu_model: Name
+    usable_milli: int
+    used_before_milli: int
+    used_after_milli: int
+
+
+class Drifted(Noun):
+    """Something that is no longer as it was when the plan was made."""
+
+    subject: str
+    """Such as `job train-a` or `node h100-03`."""
+    change: str
+    """Such as `is gone` or `changed in priority`."""
+    touched: bool
+    """True if the plan counts on it: a job it starts, or a node it starts something on."""
+
+
+class Diff(Noun):
+    """Before against after, per job, node, queue and GPU model."""
+
+    plan_id: str
+    jobs: tuple[JobDiff, ...]
+    """By name."""
+    unchanged: Count
+    """Running jobs that stay as they are."""
+    waiting: Count
+    """Jobs that wait before and after."""
+    nodes: tuple[NodeDiff, ...]
+    """By name."""
+    queues: tuple[QueueDiff, ...]
+    """All of them, parents before their children; each first in all, then by GPU model with a limit."""
+    gpu_models: tuple[GpuModelDiff, ...]
+    """All of them, by name."""
+    live: str | None = None
+    """Fingerprint of the newer snapshot, if there was one."""
+    drift: tuple[Drifted, ...] = ()
+    """What the newer snapshot shows differently, the touched first."""
+
+    @property
+    def empty(self) -> bool:
+        """True if the plan changes nothing."""
+        return not self.jobs

@@ -1,0 +1,126 @@
+"""The cluster in figures: each function is one figure of a plan, its docstring the formula."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import fsum
+from typing import TYPE_CHECKING, Final
+
+from planner.models.mig import profile_milli
+from planner.models.occupancy import NodeFree, free_capacity
+from planner.models.placement import GpuShare
+from planner.models.plan import JobCounts, Metrics
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from planner.models.cluster import Cluster
+    from planner.models.placement import Placement
+    from planner.models.snapshot import Snapshot
+
+REFERENCE_GPUS: Final = 8
+"""Whole GPUs on one node that the reference request of the fragmentation ratio asks for."""
+
+
+def measure(snapshot: Snapshot, placements: tuple[Placement, ...]) -> Metrics:
+    """All figures of the cluster with the placements of a plan in force."""
+    running = len(snapshot.running_placements)
+    return Metrics(
+        gpu_allocation_ratio=allocation_ratio(snapshot.cluster, placements),
+        gpu_allocation_ratio_before=allocation_ratio(snapshot.cluster, snapshot.running_placements),
+        fragmentation_ratio=fragmentation_ratio(snapshot.cluster, placements),
+        jain_index=jain_index(snapshot, placements),
+        hourly_cost=hourly_cost(snapshot.cluster),
+        jobs=JobCounts(
+            running=len(placements),
+            started=len(placements) - running,
+            waiting=len(snapshot.jobs) - len(placements),
+        ),
+    )
+
+
+def allocation_ratio(cluster: Cluster, placements: Iterable[Placement]) -> float:
+    """
+    Allocated part of the GPUs that can be used: the healthy ones of ready nodes.
+
+        Σ_g min(1, allocated(g)) / |usable GPUs|
+
+    A MIG slice counts with its compute slices out of 7. Without usable GPUs the ratio is 0.
+    """
+    used, usable = gpus_in_use(cluster, placements)
+    return _ratio(used.total(), usable.total())
+
+
+def gpus_in_use(cluster: Cluster, placements: Iterable[Placement]) -> tuple[Counter[str], Counter[str]]:
+    """Thousandths of GPUs by model, on healthy GPUs of ready nodes: those allocated, and all."""
+    held: Counter[tuple[str, int]] = Counter()
+    for placement in placements:
+        for replica in placement.replicas:
+            for part in replica.gpus:
+                milli = part.milli if isinstance(part, GpuShare) else profile_milli(part.profile)
+                held[replica.node, part.index] += milli
+    used, usable = Counter[str](), Counter[str]()
+    for node in cluster.nodes:
+        if node.gpus is None or not node.ready:
+            continue
+        healthy = [index for index, gpu in node.gpus.by_index.items() if gpu.healthy]
+        usable[node.gpus.model] += MILLI * len(healthy)
+        used[node.gpus.model] += sum(min(MILLI, held[node.name, index]) for index in healthy)
+    return used, usable
+
+
+def fragmentation_ratio(cluster: Cluster, placements: Iterable[Placement]) -> float:
+    """
+    Part of the free GPUs that no replica of 8 whole GPUs could use.
+
+        1 − Σ_n b_n · ⌊whole_n / b_n⌋ / Σ_n free_n        with b_n = min(8, GPUs of n)
+
+    over nodes on which jobs may start; `whole_n` counts its wholly free GPUs and `free_n` all that is free
+    of its GPUs. GPUs that are unhealthy or in MIG mode are left out. With nothing free the ratio is 0.
+    """
+    free_milli = usable_milli = 0
+    nodes = [node for node in cluster.nodes if node.schedulable and node.gpus]
+    free = free_capacity(nodes, placements)
+    for node in nodes:
+        gpus = free[node.name].gpu_milli
+        offered = NodeFree.of(node).gpu_milli.count(MILLI)
+        block = min(REFERENCE_GPUS, offered)
+        free_milli += sum(max(0, milli) for milli in gpus)
+        if block:
+            usable_milli += gpus.count(MILLI) // block * block * MILLI
+    return _ratio(free_milli - usable_milli, free_milli)
+
+
+def jain_index(snapshot: Snapshot, placements: Iterable[Placement]) -> float:
+    """
+    Jain's fairness index of how far the queues' demands are met: 1 is equal, 1/n is one queue served alone.
+
+        (Σ_q x_q)² / (n · Σ_q x_q²)        with x_q = allocated_q / demand_q
+
+    over the n queues whose own jobs demand GPUs: what the running ones hold, and the waiting ones that are
+    not held at their full size. Where nobody demands or gets anything it is 1.
+    """
+    jobs = snapshot.job_by_name
+    allocated, demand = Counter[str](), Counter[str]()
+    for placement in placements:
+        held = sum(replica.quota_milli for replica in placement.replicas)
+        allocated[jobs[placement.job].queue] += held
+        if jobs[placement.job].running:
+            demand[jobs[placement.job].queue] += held
+    for job in snapshot.jobs:
+        if job.running is None and not job.held:
+            demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
+    met = [allocated[queue] / wanted for queue, wanted in sorted(demand.items()) if wanted]
+    squares = len(met) * fsum(share * share for share in met)
+    return round(fsum(met) ** 2 / squares, 6) if squares else 1.0
+
+
+def hourly_cost(cluster: Cluster) -> float:
+    """Σ price_per_hour over the ready nodes, busy or idle, in the cluster's currency."""
+    return round(fsum(node.price_per_hour for node in cluster.nodes if node.ready), 6)
+
+
+def _ratio(part: int, whole: int) -> float:
+    """To six decimals, as it is written to files; 0 of nothing."""
+    return round(part / whole, 6) if whole else 0.0

@@ -1,0 +1,117 @@
+"""How much more the queues may hold: where on its way up the queue tree a job runs into a limit."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planner.models.queue import ALL_MODELS, QueueLimits, queue_limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from planner.models.placement import Placement
+    from planner.models.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaShortage:
+    """A limit that a job would break, in thousandths of GPUs."""
+
+    queue: str
+    gpu_model: str
+    """`ALL_MODELS` for the limit of all models together."""
+    used: int
+    limit: int
+    needed: int
+    """What of the job counts at this queue: a queue below may keep a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaAnswer:
+    """Where a job may go as far as quotas are concerned."""
+
+    gpu_models: tuple[str, ...]
+    """Models on which it keeps every limit."""
+    shortage: QuotaShortage | None
+    """The limit in the way, if there is none of them left."""
+
+
+class QuotaRoom:
+    """Limits of a queue tree and their usage by given placements."""
+
+    def __init__(self, snapshot: Snapshot, placements: Iterable[Placement]) -> None:
+        models = sorted({model for queue in snapshot.queues for model in queue.gpu_models})
+        own = own_usage(snapshot, placements)
+        self._limits = {
+            resource: queue_limits(snapshot.queues, resource) for resource in (ALL_MODELS, *models)
+        }
+        self._usage = {
+            resource: limits.usage(of_resource(own, resource)) for resource, limits in self._limits.items()
+        }
+        self._nothing = {queue.name: 0 for queue in snapshot.queues}
+
+    def alone(self, queue: str, needed: int, gpu_models: Iterable[str]) -> QuotaAnswer:
+        """As if every queue were empty."""
+        return self._answer(queue, needed, gpu_models, alone=True)
+
+    def now(self, queue: str, needed: int, gpu_models: Iterable[str]) -> QuotaAnswer:
+        """With the placements in force."""
+        return self._answer(queue, needed, gpu_models, alone=False)
+
+    def _answer(self, queue: str, needed: int, gpu_models: Iterable[str], *, alone: bool) -> QuotaAnswer:
+        def shortage_of(resource: str) -> QuotaShortage | None:
+            limits = self._limits.get(resource)
+            usage = self._nothing if alone else self._usage.get(resource, self._nothing)
+            return _shortage(limits, usage, queue=queue, needed=needed, resource=resource) if limits else None
+
+        if needed == 0:
+            return QuotaAnswer(tuple(gpu_models), None)
+        if (shortage := shortage_of(ALL_MODELS)) is not None:
+            return QuotaAnswer((), shortage)
+        by_model = {model: shortage_of(model) for model in sorted(gpu_models)}
+        allowed = tuple(model for model, shortage in by_model.items() if shortage is None)
+        if allowed or not by_model:
+            return QuotaAnswer(allowed, None)
+        # All of them are in the way; the nearest one tells the user most.
+        nearest = min(
+            (shortage for shortage in by_model.values() if shortage is not None),
+            key=lambda shortage: (shortage.used + shortage.needed - shortage.limit, shortage.gpu_model),
+        )
+        return QuotaAnswer((), nearest)
+
+
+def own_usage(snapshot: Snapshot, placements: Iterable[Placement]) -> dict[str, Counter[str]]:
+    """Thousandths of GPUs held by the jobs directly in each queue, by queue and GPU model."""
+    nodes, jobs = snapshot.cluster.node_by_name, snapshot.job_by_name
+    usage: dict[str, Counter[str]] = defaultdict(Counter)
+    for placement in placements:
+        queue = jobs[placement.job].queue
+        for replica in placement.replicas:
+            node = nodes.get(replica.node)
+            if replica.gpus and node is not None and node.gpus is not None:
+                usage[queue][node.gpus.model] += replica.quota_milli
+    return usage
+
+
+def of_resource(usage: Mapping[str, Counter[str]], resource: str) -> dict[str, int]:
+    """Usage by queue of one GPU model, or of all with `ALL_MODELS`."""
+    return {
+        queue: held.total() if resource == ALL_MODELS else held[resource] for queue, held in usage.items()
+    }
+
+
+def _shortage(
+    limits: QueueLimits, usage: Mapping[str, int], *, queue: str, needed: int, resource: str
+) -> QuotaShortage | None:
+    """The first limit on the way up that so much more would break; None if all are kept."""
+    name: str | None = queue
+    while name is not None and needed > 0:
+        used, limit, kept = usage[name], limits.limit[name], limits.kept[name]
+        if limit is not None and used + needed > limit:
+            return QuotaShortage(name, resource, used, limit, needed)
+        # What a queue keeps for itself does not count above it.
+        needed = max(0, used + needed - kept) - max(0, used - kept)
+        name = limits.parent[name]
+    return None

@@ -1,0 +1,66 @@
+"""Plans and diffs as text for a terminal or a pipe: every decision was made before."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from planner.rendering.actions import start_lines, wait_lines
+from planner.rendering.diff_tables import diff_lines
+from planner.rendering.grouping import SortedActions, sort_actions
+from planner.rendering.header import gap_text, header_lines, metrics_lines
+from planner.rendering.style import Style, Tone
+
+if TYPE_CHECKING:
+    from planner.models.diff import Diff
+    from planner.models.plan import Plan
+
+
+def plan_text(
+    plan: Plan, *, width: int, colour: bool, ascii_only: bool, verbose: bool, path: str | None = None
+) -> str:
+    """
+    The plan for review: what it is, what starts, what waits and why, and the next step.
+
+    Many actions are grouped unless `verbose`; nothing is left out without a line that says so. `path` is
+    where the plan file is, for the commands shown.
+    """
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    file = shlex.quote(path) if path else "PLAN"
+    more = f"gpuplan show {file} --all"
+    actions = sort_actions(plan.actions)
+    sections = [
+        header_lines(plan, style, verbose=verbose),
+        start_lines(actions.starts, plan.snapshot, style, verbose=verbose, more=more),
+        wait_lines(actions.waits, plan.snapshot, style, verbose=verbose, more=more),
+        [*metrics_lines(plan.metrics, style), *_summary(plan, actions, style)],
+    ]
+    if plan.has_changes and path:
+        sections[-1].append(style.clean(f"Next: gpuplan apply {file}"))
+    return _text(sections)
+
+
+def diff_text(
+    diff: Diff, *, width: int, colour: bool, ascii_only: bool, verbose: bool, path: str | None = None
+) -> str:
+    """Before against after as tables; the parameters are those of `plan_text`."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    more = f"gpuplan diff {shlex.quote(path) if path else 'PLAN'} --all"
+    return _text(diff_lines(diff, style, verbose=verbose, more=more))
+
+
+def _text(sections: list[list[str]]) -> str:
+    """Sections with an empty line between them."""
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _summary(plan: Plan, actions: SortedActions, style: Style) -> list[str]:
+    counts = f"{len(actions.waits):,} waiting, {len(actions.keeps):,} unchanged."
+    if plan.has_changes:
+        # Plans of this version stop nothing; the reviewer's first question is answered all the same.
+        text = f"Plan: {len(actions.starts):,} to start, 0 to preempt, {counts}"
+    elif plan.solution.status == "OPTIMAL":
+        text = f"No changes. The cluster matches the optimal plan ({gap_text(plan.solution)}): {counts}"
+    else:
+        text = f"No changes. No better plan was found ({gap_text(plan.solution)}): {counts}"
+    return [style.paint(line, Tone.STRONG) for line in style.wrap(text, 0)]

@@ -1,0 +1,79 @@
+"""
+JSON Schema of each document that people and programs write or read.
+
+pydantic derives the schemas from the nouns. What it does not see is put right here: the short forms that
+nouns accept, defaults in the units of documents, and the checksum that only the plan file has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from planner.models.plan import Plan
+from planner.models.policy import Policy
+from planner.models.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import core_schema
+
+    from planner.models.base import Noun
+
+_NOUNS: Final[dict[str, type[Noun]]] = {"plan": Plan, "policy": Policy, "snapshot": Snapshot}
+
+KINDS: Final = tuple(sorted(_NOUNS))
+"""Documents that have a schema."""
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_NOTES: Final = ("title", "description", "default")
+
+
+class _DocumentSchema(GenerateJsonSchema):
+    """Schemas of what is written in documents, where a noun holds other units or is stricter about keys."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        made = super().default_schema(schema)
+        printer = schema["schema"].get("serialization", {})
+        if "default" in made and printer.get("type") == "function-plain":
+            made["default"] = printer["function"](schema["default"])
+        return made
+
+    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
+        made = super().dict_schema(schema)
+        return made | {"additionalProperties": False} if "patternProperties" in made else made
+
+
+def schema(kind: str) -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of one of `KINDS`."""
+    made = _NOUNS[kind].model_json_schema(schema_generator=_DocumentSchema)
+    definitions = made["$defs"]
+    if kind == "snapshot":
+        _accept_short_forms(definitions, made)
+    if kind == "plan":
+        _accept_short_forms(definitions, definitions["Snapshot"])
+        made["properties"]["checksum"] = {
+            "type": "string",
+            "description": "SHA-256 (hex) of the canonical JSON of everything else in the file.",
+        }
+        made["required"].append("checksum")
+    return {"$schema": _DIALECT, **made, "title": f"gpuplan {kind}"}
+
+
+def _accept_short_forms(definitions: dict[str, Any], snapshot: dict[str, Any]) -> None:
+    """A list of nodes is a cluster, a number of replicas a gang, a list of GPU models one of equal speeds."""
+    job = definitions["Job"]["properties"]
+    _accept(job, "replicas", definitions["Gang"]["properties"]["min"])
+    _accept(job, "gpu_models", {"type": "array", "items": _bare(job["name"])})
+    _accept(snapshot["properties"], "cluster", definitions["Cluster"]["properties"]["nodes"])
+
+
+def _accept(properties: dict[str, Any], name: str, short: dict[str, Any]) -> None:
+    usual = properties[name]
+    notes = {key: usual[key] for key in _NOTES if key in usual}
+    properties[name] = {**notes, "anyOf": [_bare(usual), _bare(short)]}
+
+
+def _bare(part: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if key not in _NOTES}

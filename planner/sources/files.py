@@ -1,0 +1,171 @@
+"""
+gpuplan's own files: a snapshot from a directory, a file or standard input; a policy; and a snapshot as text.
+
+Reading collects all problems of all files, each with file and line, before it gives up.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from planner.models.errors import BadInputError, InputProblem
+from planner.models.near_miss import NearMisses
+from planner.models.policy import Policy
+from planner.sources.documents import (
+    JSON_SUFFIX,
+    LARGEST_BYTES,
+    STDIN,
+    YAML_SUFFIXES,
+    DocumentFile,
+    read_file,
+)
+from planner.sources.judging import AnyNoun, judge_noun, judge_snapshot
+from planner.sources.sections import assemble
+from planner.sources.spots import Spot, located
+
+if TYPE_CHECKING:
+    from planner.models.snapshot import Snapshot
+
+SUFFIXES: Final = (*YAML_SUFFIXES, JSON_SUFFIX)
+NO_SNAPSHOT: Final = frozenset({"plan", "policy", "profile", "scenario"})
+"""Files of these names, up to the first dot, stand in a snapshot's directory without being part of it."""
+
+_POLICY: Final = "policy"
+_DOCUMENTS: Final = "files named *.yaml, *.yml or *.json"
+
+
+def load_snapshot(source: str, *, largest: int = LARGEST_BYTES) -> Snapshot:
+    """
+    Read a snapshot from a directory of documents (not from its subdirectories), one file, or `-`.
+
+    Raises
+    ------
+    BadInputError
+        With every problem found: first those of the files as texts; if there are none, those of the data.
+    """
+    files = _read_all(_snapshot_files(source), largest)
+    snapshot, problems = judge_snapshot(assemble(files))
+    if snapshot is None:
+        raise BadInputError(located(problems, files, source))
+    return snapshot.canonical()
+
+
+def load_policy(path: str | None) -> Policy:
+    """
+    Read a policy file; without one the policy is the default one.
+
+    Raises
+    ------
+    BadInputError
+        With every problem of the file.
+    """
+    return Policy() if path is None else load_noun(path, Policy)
+
+
+def load_noun(path: str, noun: type[AnyNoun]) -> AnyNoun:
+    """
+    Read a file that holds the document of one noun, such as a policy.
+
+    Raises
+    ------
+    BadInputError
+        With every problem of the file.
+    """
+    file, name = read_file(path), noun.__name__.lower()
+    given = [number for number, document in enumerate(file.documents) if document is not None]
+    if len(given) != 1:
+        found = f"has {len(given)} documents" if given else "is empty"
+        raise _bad(file.place, f"the file {found}; expected one {name}, a mapping ({{}} is all defaults).")
+    spot = Spot(file, (given[0],))
+    document = file.documents[given[0]]
+    made, problems = judge_noun(document, noun, spot.inside, subject=f"the {name}", near=NearMisses())
+    if made is None:
+        raise BadInputError(located(problems, [file], path))
+    return made
+
+
+def default_policy_path(source: str) -> str | None:
+    """
+    The policy file in a snapshot's directory, if there is one.
+
+    Raises
+    ------
+    BadInputError
+        There are several.
+    """
+    if source == STDIN or not Path(source).is_dir():
+        return None
+    found = [path for path in _documents_in(source) if _stem(path) == _POLICY]
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise _bad(source, f"the directory has {len(found)} policies: {names}; expected one.")
+    return str(found[0]) if found else None
+
+
+def snapshot_text(snapshot: Snapshot) -> str:
+    """The snapshot as JSON with one line for each node, queue and job, so that two of them compare well."""
+    document = {"format_version": snapshot.format_version} | snapshot.canonical().document()
+    cluster = document["cluster"]
+    sections = {key: json.dumps(value, ensure_ascii=False) for key, value in document.items()}
+    name = f'"name": {json.dumps(cluster["name"])}, ' if "name" in cluster else ""
+    sections["cluster"] = f'{{{name}"nodes": {_one_a_line(cluster["nodes"])}}}'
+    for key in ("queues", "jobs"):
+        sections[key] = _one_a_line(document.get(key, []))
+    return "{\n" + ",\n".join(f'  "{key}": {text}' for key, text in sections.items()) + "\n}\n"
+
+
+def _one_a_line(entries: list[Any]) -> str:
+    if not entries:
+        return "[]"
+    return "[\n" + ",\n".join("    " + json.dumps(entry, ensure_ascii=False) for entry in entries) + "\n  ]"
+
+
+def _snapshot_files(source: str) -> list[str]:
+    if source == STDIN or not Path(source).is_dir():
+        return [source]
+    paths = [path for path in _documents_in(source) if _stem(path) not in NO_SNAPSHOT]
+    if not paths:
+        raise _bad(
+            source,
+            f"the directory has no snapshot; expected {_DOCUMENTS}.\n"
+            f"  Not counted are subdirectories and files named {', '.join(sorted(NO_SNAPSHOT))}.",
+        )
+    return [str(path) for path in paths]
+
+
+def _documents_in(directory: str) -> list[Path]:
+    """Document files by name; a link that leads nowhere is one, so that it is not passed over in silence."""
+    try:
+        entries = sorted(Path(directory).iterdir(), key=lambda path: path.name)
+    except OSError as error:
+        raise _bad(directory, f"cannot be read: {error.strerror}.") from None
+    return [path for path in entries if _is_document(path)]
+
+
+def _is_document(path: Path) -> bool:
+    named_so = path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+    return named_so and (path.is_file() or (path.is_symlink() and not path.exists()))
+
+
+def _stem(path: Path) -> str:
+    return path.name.partition(".")[0]
+
+
+def _read_all(paths: list[str], largest: int) -> list[DocumentFile]:
+    """All files, or the problems of all that cannot be read."""
+    files: list[DocumentFile] = []
+    problems: list[InputProblem] = []
+    for path in paths:
+        try:
+            files.append(read_file(path, largest=largest))
+        except BadInputError as error:
+            problems += error.problems
+    if problems:
+        raise BadInputError(tuple(problems))
+    return files
+
+
+def _bad(place: str, message: str) -> BadInputError:
+    return BadInputError((InputProblem(place, message),))

@@ -1,0 +1,127 @@
+"""First fit: how the generator places the running part of a workload, honouring capacities and quotas."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from planner.models.occupancy import NodeFree
+from planner.models.placement import GpuShare, Replica
+from planner.models.queue import ALL_MODELS, queue_limits
+from planner.models.selection import refusal
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from planner.models.cluster import Node
+    from planner.models.job import Job, ResourceRequest
+    from planner.models.queue import Queue
+
+_Kind: TypeAlias = tuple[object, ...]
+"""What jobs must have in common to be treated alike."""
+
+
+class FirstFit:
+    """
+    Nodes in a fixed order that fill up; nothing is ever given back.
+
+    A node that once had no room for a kind of job never has room for it again, so each kind goes on
+    searching where it stopped.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._free = {node.name: NodeFree.of(node) for node in nodes}
+        self._models = sorted({node.gpu_model for node in nodes if node.gpu_model})
+        self._candidates: dict[_Kind, list[Node]] = {}
+        self._searched: dict[_Kind, int] = {}
+
+    def find(self, job: Job) -> tuple[Replica, ...] | None:
+        """All replicas of the job on the first nodes with room, a gang on one GPU model; None if none has."""
+        if job.gang.maximum == 1 or not job.request.needs_gpu:
+            return self._find_on(job, None)
+        found = (self._find_on(job, model) for model in self._models)
+        return next((replicas for replicas in found if replicas), None)
+
+    def take(self, replicas: Iterable[Replica]) -> None:
+        """Fill what the replicas hold."""
+        for replica in replicas:
+            self._free[replica.node].take(replica)
+
+    def _find_on(self, job: Job, model: str | None) -> tuple[Replica, ...] | None:
+        kind = (job.request.model_dump_json(), tuple(sorted(job.gpu_models)), model)
+        candidates = self._nodes_for(job, model)
+        wanted = job.gang.maximum
+        replicas: list[Replica] = []
+        for position in range(self._searched.get(kind, 0), len(candidates)):
+            name = candidates[position].name
+            replicas += _replicas(job.request, name, self._free[name], most=wanted - len(replicas))
+            if len(replicas) == wanted:
+                return tuple(replicas)
+            if not replicas:
+                self._searched[kind] = position + 1
+        return None
+
+    def _nodes_for(self, job: Job, model: str | None) -> list[Node]:
+        """Nodes that may take the job as things stand, whatever is free there."""
+        request = job.request
+        memory = (request.gpu_memory_mib, request.gpu_milli) if request.gpu_memory_mib else None
+        alike = (request.needs_gpu, memory, tuple(sorted(job.gpu_models)), model)
+        if alike not in self._candidates:
+            self._candidates[alike] = [
+                node for node in self._nodes if model in (None, node.gpu_model) and refusal(job, node) is None
+            ]
+        return self._candidates[alike]
+
+
+def _replicas(request: ResourceRequest, name: str, free: NodeFree, *, most: int) -> list[Replica]:
+    """As many replicas as fit on one node together, up to a number."""
+    replicas: list[Replica] = []
+    while len(replicas) < most and (replica := _replica(request, name, free)):
+        if not replicas:
+            free = replace(free, gpu_milli=list(free.gpu_milli), resources=dict(free.resources))
+        free.take(replica)
+        replicas.append(replica)
+    return replicas
+
+
+def _replica(request: ResourceRequest, name: str, free: NodeFree) -> Replica | None:
+    """One replica on the first GPUs of a node with room; None if there is none."""
+    each = request.gpu_milli or MILLI
+    wanted = 1 if request.gpu_milli else request.gpus
+    indices = [index for index, milli in enumerate(free.gpu_milli) if milli >= each][:wanted]
+    if len(indices) < wanted:
+        return None
+    replica = Replica(
+        node=name,
+        gpus=tuple(GpuShare(index=index, milli=each) for index in indices),
+        cpu_milli=f"{request.cpu_milli}m",
+        memory_mib=request.memory_mib,
+        disk_mib=request.disk_mib,
+        resources=request.resources,
+    )
+    return replica if free.holds(replica) else None
+
+
+class QuotaUse:
+    """What each queue holds, against the limits of the tree."""
+
+    def __init__(self, queues: tuple[Queue, ...]) -> None:
+        resources = {ALL_MODELS, *(model for queue in queues for model in queue.gpu_models)}
+        self._limits = {resource: queue_limits(queues, resource) for resource in sorted(resources)}
+        self._own: dict[str, dict[str, int]] = {resource: {} for resource in self._limits}
+
+    def admit(self, queue: str, gpu_model: str | None, milli: int) -> bool:
+        """Count a job that starts if no limit of the tree forbids it."""
+        added: dict[str, dict[str, int]] = {}
+        for resource in {ALL_MODELS, gpu_model or ALL_MODELS} & self._limits.keys():
+            own = self._own[resource] | {queue: self._own[resource].get(queue, 0) + milli}
+            limits = self._limits[resource]
+            for name, used in limits.usage(own).items():
+                limit = limits.limit[name]
+                if limit is not None and used > limit:
+                    return False
+            added[resource] = own
+        self._own.update(added)
+        return True

@@ -1,0 +1,111 @@
+"""
+The judgement of documents: the nouns that they state, or every problem at once.
+
+Entries are judged one by one. One that is wrong in itself does not hide what is wrong between the others:
+it is left out, and the checks that its absence could mislead are passed over.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from planner.models.base import Noun
+from planner.models.cluster import Node
+from planner.models.consistency import Section, inconsistencies
+from planner.models.inconsistency import NODES
+from planner.models.job import Job
+from planner.models.near_miss import NearMisses
+from planner.models.queue import Queue
+from planner.models.snapshot import Snapshot
+from planner.sources.sections import JOBS, QUEUES, Assembly
+from planner.sources.spots import Problem, Spot
+from planner.sources.wording import faults_in, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planner.models.inconsistency import Location
+
+AnyNoun = TypeVar("AnyNoun", bound=Noun)
+
+MOST_PROBLEMS: Final = 10_000
+"""Told at most; a document with more is not one that somebody wrote."""
+
+_THERE_ARE_MORE: Final = f"there are more problems than the {MOST_PROBLEMS:,} told here; correct these first."
+
+_ENTRIES: Final[dict[Location, type[Noun]]] = {NODES: Node, QUEUES: Queue, JOBS: Job}
+_SECTION: Final = {NODES: Section.CLUSTER, QUEUES: Section.QUEUES, JOBS: Section.JOBS}
+_ANY_TIME: Final = "2000-01-01T00:00:00Z"
+
+
+def judge_noun(
+    document: Any,
+    noun: type[AnyNoun],
+    spot_of: Callable[[Location], Spot | None],
+    *,
+    subject: str,
+    near: NearMisses,
+) -> tuple[AnyNoun | None, list[Problem]]:
+    """The noun that a document states, or all that is wrong with it in itself."""
+    try:
+        # Fields have one name in documents, even where the noun has another.
+        return noun.model_validate(document, by_alias=True, by_name=False), []
+    except ValidationError as error:
+        faults = faults_in(error, document, noun, subject=subject, near=near)
+        return None, [Problem(spot_of(fault.location), fault.message) for fault in faults]
+    except ArithmeticError:
+        message = f"{subject} has a number or a time beyond all bounds; expected one that makes sense."
+        return None, [Problem(spot_of(()), message)]
+
+
+def judge_snapshot(assembly: Assembly) -> tuple[Snapshot | None, list[Problem]]:
+    """The snapshot that all documents together state, in their order, or all that is wrong with it."""
+    near = NearMisses()
+    problems = list(assembly.problems)
+    # A section that was refused may be any of them, under a wrong name.
+    missing = [section for section in _ENTRIES if section not in assembly.lists]
+    incomplete = set(Section) if problems else {_SECTION[section] for section in missing}
+    sound = Assembly(scalars=assembly.scalars, lists={section: [] for section in assembly.lists})
+    for section, noun in _ENTRIES.items():
+        for entry, spot in assembly.entries(section):
+            made, faulty = judge_noun(entry, noun, spot.inside, subject=_named(noun, entry, spot), near=near)
+            if made is not None:
+                sound.extend(section, [(made, spot)])
+                continue
+            incomplete.add(_SECTION[section])
+            problems += faulty
+            if len(problems) > MOST_PROBLEMS:
+                return None, _cut_short(problems)
+
+    snapshot, faulty = judge_noun(sound.document, Snapshot, assembly.spot, subject="the snapshot", near=near)
+    problems += [problem for problem in faulty if problem.spot or not assembly.problems]
+    if snapshot is None:
+        incomplete.add(Section.TAKEN_AT)
+    found = inconsistencies(snapshot or _at_any_time(sound), incomplete=frozenset(incomplete))
+    for one in islice(found, MOST_PROBLEMS):
+        earlier = sound.spot(one.contradicts) if one.contradicts else None
+        problems.append(Problem(sound.spot(one.location), one.message, earlier))
+    return (None if problems else snapshot), _cut_short(problems)
+
+
+def _named(noun: type[Noun], entry: Any, spot: Spot) -> str:
+    """`job 'train-a'`, or `jobs[3]` for one without a name."""
+    name = entry.get("name") if isinstance(entry, dict) else None
+    if name and isinstance(name, str):
+        return f"{noun.__name__.lower()} {shown(name)}"
+    return "{}[{}]".format(*spot.location[-2:])
+
+
+def _at_any_time(sound: Assembly) -> Snapshot:
+    """What is right in an assembly that states no whole snapshot."""
+    lists = {str(section[0]): sound.lists.get(section, []) for section in _ENTRIES}
+    return Snapshot.model_validate({"taken_at": _ANY_TIME, **lists})
+
+
+def _cut_short(problems: list[Problem]) -> list[Problem]:
+    if len(problems) <= MOST_PROBLEMS:
+        return problems
+    return [*problems[:MOST_PROBLEMS], Problem(None, _THERE_ARE_MORE)]

@@ -1,0 +1,117 @@
+"""One snapshot document out of the sections that several documents hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from planner.models.inconsistency import NODES
+from planner.models.near_miss import NearMisses
+from planner.sources.spots import Problem, Spot
+from planner.sources.wording import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from planner.models.inconsistency import Location
+    from planner.sources.documents import DocumentFile
+
+QUEUES: Final[Location] = ("queues",)
+JOBS: Final[Location] = ("jobs",)
+_LISTS: Final = (NODES, QUEUES, JOBS)
+_SCALARS: Final[tuple[Location, ...]] = (("format_version",), ("taken_at",), ("cluster", "name"))
+_SECTIONS: Final = ("format_version", "taken_at", "cluster", "queues", "jobs")
+_EXPECTED: Final = f"a mapping with some of the sections {', '.join(_SECTIONS)}"
+
+
+@dataclass
+class Assembly:
+    """The sections of all documents as one document, and where each part of it came from."""
+
+    scalars: dict[Location, Any] = field(default_factory=dict)
+    lists: dict[Location, list[Any]] = field(default_factory=dict)
+    spots: dict[Location, Spot] = field(default_factory=dict)
+    """Of each scalar, and of each entry of a list."""
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The snapshot's document."""
+        document: dict[str, Any] = {}
+        for section, value in (self.scalars | self.lists).items():
+            holder = document.setdefault("cluster", {}) if len(section) > 1 else document
+            holder[section[-1]] = value
+        return document
+
+    def spot(self, location: Location) -> Spot | None:
+        """Where an entry of the document was written; None for what no document holds."""
+        for length in (3, 2, 1):
+            if spot := self.spots.get(location[:length]):
+                return spot.inside(location[length:])
+        return None
+
+    def entries(self, section: Location) -> Iterator[tuple[Any, Spot]]:
+        """The entries of a list, each with its spot."""
+        for index, entry in enumerate(self.lists.get(section, ())):
+            yield entry, self.spots[*section, index]
+
+    def take(self, document: Any, spot: Spot) -> None:
+        """Add the sections of one document."""
+        if not isinstance(document, dict):
+            self._refuse(spot, f"the document is {shown(document)}; expected {_EXPECTED}.")
+            return
+        for key, value in document.items():
+            here = spot.inside((key,))
+            if key != "cluster":
+                self._put((key,), value, here)
+            elif isinstance(value, dict):
+                for inner, part in value.items():
+                    self._put((key, inner), part, here.inside((inner,)))
+            else:
+                self._put((key, "nodes"), value, here)
+
+    def extend(self, section: Location, entries: Iterable[tuple[Any, Spot]]) -> None:
+        """Add entries to a list, each with its spot."""
+        joined = self.lists.setdefault(section, [])
+        for entry, spot in entries:
+            self.spots[*section, len(joined)] = spot
+            joined.append(entry)
+
+    def _put(self, section: Location, value: Any, spot: Spot) -> None:
+        path = ".".join(map(str, section))
+        if section in _LISTS and isinstance(value, list):
+            self.extend(section, [(entry, spot.inside((index,))) for index, entry in enumerate(value)])
+        elif section in _LISTS:
+            self._refuse(spot, f"the snapshot has {path} = {shown(value)}; expected a list.")
+        elif section not in _SCALARS:
+            self._refuse(spot, _unknown(section))
+        elif section in self.spots:
+            message = f"the snapshot has {path} a second time; expected it once."
+            self.problems.append(Problem(spot, message, contradicts=self.spots[section]))
+        else:
+            self.scalars[section] = value
+            self.spots[section] = spot
+
+    def _refuse(self, spot: Spot, message: str) -> None:
+        self.problems.append(Problem(spot, message))
+
+
+def assemble(files: Iterable[DocumentFile]) -> Assembly:
+    """Take all files together: lists are joined in the order of the files, all else may be given once."""
+    assembly = Assembly()
+    for file in files:
+        # A document between two `---` may be empty, a file may not.
+        given = [number for number, document in enumerate(file.documents) if document is not None]
+        for number in given:
+            assembly.take(file.documents[number], Spot(file, (number,)))
+        if not given:
+            assembly.problems.append(Problem(Spot(file, ()), f"the file is empty; expected {_EXPECTED}."))
+    return assembly
+
+
+def _unknown(section: Location) -> str:
+    *around, name = section
+    known = ("name", "nodes") if around else _SECTIONS
+    hint = NearMisses().hint(str(name), known)
+    what = "cluster has unknown field" if around else "snapshot has unknown section"
+    return f"the {what} {shown(name)}.\n  Known: {', '.join(known)}.{hint}"

@@ -1,0 +1,98 @@
+"""Amounts in words: the one way numbers with units read in reasons, tables and reports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from planner.models.job import ResourceRequest
+from planner.models.placement import GpuShare
+from planner.models.units import MILLI, print_milli
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from planner.models.placement import Placement
+
+_MIB_PER_GIB: Final = 1024
+_SECONDS_PER_UNIT: Final = (("d", 24 * 3600), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `1,047 jobs`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def decimal(milli: int) -> str:
+    """Thousandths as people read them: `0.46`, `1,047`."""
+    return f"{print_milli(milli):,}"
+
+
+def in_gpus(milli: int) -> str:
+    """`0.46 GPU`, `1 GPU`, `131.5 GPUs`."""
+    return f"{decimal(milli)} GPU" if 0 < milli <= MILLI else f"{decimal(milli)} GPUs"
+
+
+def in_cpus(milli: int) -> str:
+    """`0.5 CPU`, `16 CPUs`."""
+    return f"{decimal(milli)} CPU" if 0 < milli <= MILLI else f"{decimal(milli)} CPUs"
+
+
+def in_gib(mib: int) -> str:
+    """`64 GiB`, `0.5 GiB`; three decimals tell any two MiB figures of a document apart well enough."""
+    return f"{f'{mib / _MIB_PER_GIB:,.3f}'.rstrip('0').rstrip('.')} GiB"
+
+
+def duration(seconds: int) -> str:
+    """The two largest units: `2d4h`, `3h10m`, `45s`."""
+    parts = []
+    for unit, size in _SECONDS_PER_UNIT:
+        amount, seconds = divmod(seconds, size)
+        parts.append(f"{amount}{unit}" if amount else "")
+    first = next((index for index, part in enumerate(parts) if part), None)
+    return "0s" if first is None else "".join(parts[first : first + 2])
+
+
+def listed(parts: Iterable[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *front, last = parts
+    return f"{', '.join(front)} and {last}" if front else last
+
+
+def replica_size(request: ResourceRequest) -> str:
+    """What one replica asks for, told by its scarcest part: `8 GPUs`, `0.46 GPU`, `16 CPUs`, `64 GiB`."""
+    if request.gpus or request.gpu_milli:
+        return in_gpus(request.gpus * MILLI + request.gpu_milli)
+    if request.mig:
+        return " + ".join(
+            profile if count == 1 else f"{count} × {profile}"
+            for profile, count in sorted(request.mig.items())
+        )
+    if request.cpu_milli:
+        return in_cpus(request.cpu_milli)
+    return in_gib(request.memory_mib) if request.memory_mib else "no GPU"
+
+
+def gang_size(request: ResourceRequest, least: int, most: int) -> str:
+    """What a whole gang asks for: `4 × 8 GPUs`, `2-8 × 1 GPU`."""
+    size = replica_size(request)
+    if least != most:
+        return f"{least:,}-{most:,} × {size}"
+    return size if least == 1 else f"{least:,} × {size}"
+
+
+def placement_size(placement: Placement) -> str:
+    """What a placed gang holds, replicas being equal: `4 × 8 GPUs`."""
+    replica = placement.replicas[0]
+    profiles = Counter(held.profile for held in replica.gpus if not isinstance(held, GpuShare))
+    shares = [held.milli for held in replica.gpus if isinstance(held, GpuShare)]
+    # Either whole GPUs or one share, so that the sum tells them apart.
+    gpus, share = divmod(sum(shares), MILLI)
+    request = ResourceRequest.model_construct(
+        gpus=gpus,
+        gpu_milli=share,
+        mig=dict(profiles),
+        cpu_milli=replica.cpu_milli,
+        memory_mib=replica.memory_mib,
+    )
+    return gang_size(request, len(placement.replicas), len(placement.replicas))

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from collections import Counter
+
+from answers import legal_placements
+from build import cluster, job, node, placement, queue, replica, snapshot
+from drafts import drafted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import snapshots
+
+from planner.diffing import diff
+from planner.metrics import gpus_in_use
+from planner.models.diff import Diff
+from planner.models.occupancy import free_capacity
+
+
+def changes(found):
+    return [(item.subject, item.change, item.touched) for item in found.drift]
+
+
+def test_only_what_changes_is_listed():
+    world = snapshot(
+        nodes=cluster(3),
+        jobs=[job("a", gpus=2), job("b", gpus=1), job("c", gpus=8, at=[replica("n1", gpus=range(8))])],
+    )
+
+    found = diff(drafted(world, placement("a", replica(gpus=[0, 1]))))
+
+    assert [(change.job, change.before) for change in found.jobs] == [("a", None)]
+    assert (found.unchanged, found.waiting) == (1, 1)
+    (changed,) = found.nodes
+    assert (changed.node, changed.gpus) == ("n0", 8)
+    assert (changed.free_before_milli, changed.free_after_milli) == (8000, 6000)
+    assert changed.arriving == ("a",)
+
+
+def test_a_plan_that_starts_nothing_is_empty():
+    assert diff(drafted(snapshot(jobs=[job("a", gpus=1)]))).empty
+
+
+def test_queues_come_as_a_tree_with_usage_that_counts_against_limits():
+    queues = [
+        queue("z", nominal=4, **{"H100-80GB": 3}),
+        queue("b", parent="z", nominal=2, lending=0),
+        queue("a", parent="z"),
+        queue("m"),
+    ]
+    world = snapshot(
+        queues=queues,
+        jobs=[job("x", gpus=3, queue="b"), job("y", gpus=1, queue="a", at=[replica(gpus=[0])])],
+    )
+
+    found = diff(drafted(world, placement("x", replica(gpus=[1, 2, 3]))))
+
+    rows = [
+        (row.queue, row.gpu_model, row.used_before_milli, row.used_after_milli, row.limit_milli)
+        for row in found.queues
+    ]
+    # Queue b keeps 2 of the 3 GPUs it uses; only the third counts above it.
+    assert rows == [
+        ("m", "", 0, 0, None),
+        ("z", "", 1000, 2000, 4000),
+        ("z", "H100-80GB", 1000, 4000, 3000),
+        ("a", "", 1000, 1000, None),
+        ("b", "", 0, 3000, None),
+    ]
+    waiting = {row.queue: (row.waiting_before, row.waiting_after) for row in found.queues}
+    assert waiting["b"] == (1, 0)
+
+
+def test_gpu_models_tell_what_is_usable():
+    world = snapshot(
+        nodes=[node(model="A"), node("n1", model="A", ready=False), node("n2", model="B", gpus=2)],
+        jobs=[job("a", milli=500)],
+    )
+
+    found = diff(drafted(world, placement("a", replica("n2", gpus=[0], milli=500))))
+
+    rows = [
+        (row.gpu_model, row.usable_milli, row.used_before_milli, row.used_after_milli)
+        for row in found.gpu_models
+    ]
+    assert rows == [("A", 8000, 0, 0), ("B", 2000, 0, 500)]
+
+
+def test_without_a_newer_snapshot_nothing_is_said_about_drift():
+    found = diff(drafted(snapshot()))
+
+    assert found.live is None
+    assert found.drift == ()
+
+
+def test_the_same_snapshot_in_another_order_has_not_drifted():
+    world = snapshot(jobs=[job("a", gpus=1), job("b", gpus=1)])
+    mixed = world.model_copy(update={"jobs": world.jobs[::-1]})
+
+    found = diff(drafted(world), mixed)
+
+    assert found.live == world.fingerprint()
+    assert found.drift == ()
+
+
+def test_every_way_to_drift_is_named_and_what_the_plan_counts_on_comes_first():
+    at = [replica("n1", gpus=[0])]
+    before = snapshot(
+        nodes=cluster(4),
+        queues=[queue(), queue("old"), queue("p")],
+        jobs=[
+            job("ends", gpus=1, at=at),
+            job("goes", gpus=1),
+            job("starts", gpus=1),
+            job("stops", gpus=1, at=at),
+            job("changes", gpus=1),
+            job("moves", gpus=1, at=at),
+            job("same", gpus=1),
+        ],
+    )
+    plan = drafted(before, placement("changes", replica(gpus=[0])))
+    live = snapshot(
+        nodes=[*cluster(3, cordoned=True)[:1], *cluster(3)[1:], node("n9")],
+        queues=[queue(nominal=5), queue("p"), queue("young")],
+        jobs=[
+            job("starts", gpus=1, at=[replica("n1", gpus=[2])]),
+            job("stops", gpus=1),
+            job("changes", gpus=1, priority=3, user="else"),
+            job("moves", gpus=1, at=[replica("n2", gpus=[0])]),
+            job("new", gpus=1),
+            job("same", gpus=1),
+        ],
+    )
+
+    assert changes(diff(plan, live)) == [
+        ("job changes", "changed in priority, user", True),
+        ("node n0", "changed in cordoned", True),
+        ("job ends", "has ended", False),
+        ("job goes", "is gone", False),
+        ("job moves", "changed in running", False),
+        ("job new", "is new", False),
+        ("job starts", "has started on n1", False),
+        ("job stops", "was stopped and waits again", False),
+        ("node n3", "is gone", False),
+        ("node n9", "is new", False),
+        ("queue old", "is gone", False),
+        ("queue q", "changed in quota", False),
+        ("queue young", "is new", False),
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_before_and_the_diff_give_after(data):
+    world = data.draw(snapshots(mig=True))
+    placements = tuple(data.draw(legal_placements(world)))
+    plan = drafted(world, *placements[len(world.running_placements) :])
+
+    found = diff(plan)
+
+    placed = {placement.job: placement for placement in world.running_placements}
+    for change in found.jobs:
+        assert placed.get(change.job) == change.before
+        placed[change.job] = change.after
+    assert placed == {placement.job: placement for placement in plan.placements}
+
+    free = _free(world, world.running_placements)
+    for node_diff in found.nodes:
+        assert free[node_diff.node] == node_diff.free_before_milli
+        free[node_diff.node] = node_diff.free_after_milli
+    assert free == _free(world, placements)
+
+    used_after, _ = gpus_in_use(world.cluster, placements)
+    assert Counter({row.gpu_model: row.used_after_milli for row in found.gpu_models}) == used_after
+    waiting = {(row.queue): row.waiting_after for row in found.queues}
+    assert sum(waiting.values()) == len(plan.waiting) == found.waiting
+
+
+def _free(world, placements):
+    """Thousandths of GPUs free by node."""
+    free = free_capacity(world.cluster.nodes, placements)
+    return {name: sum(max(0, milli) for milli in left.gpu_milli) for name, left in free.items()}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_a_diff_survives_its_document(data):
+    world = data.draw(snapshots())
+    plan = drafted(world, *data.draw(legal_placements(world))[len(world.running_placements) :])
+
+    found = diff(plan, world)
+
+    assert Diff.model_validate_json(found.model_dump_json()) == found

@@ -1,0 +1,113 @@
+"""JSON Schemas: what loads validates, most of what is refused does not, and defaults are as documents say."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from build import job, placement, replica, snapshot
+from good_document import GOOD
+from handmade import plan_of
+from jsonschema import Draft202012Validator
+
+from planner.models.policy import Policy
+from planner.planfile import plan_document
+from planner.schemas import KINDS, schema
+from planner.sources.files import load_snapshot, snapshot_text
+
+VALIDATORS = {kind: Draft202012Validator(schema(kind)) for kind in KINDS}
+
+
+def valid(kind, document):
+    return VALIDATORS[kind].is_valid(document)
+
+
+def good(**changes):
+    """The good document, its first job changed."""
+    document = copy.deepcopy(GOOD)
+    document["jobs"][2] |= changes
+    return document
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_schema_is_one(kind):
+    made = schema(kind)
+
+    Draft202012Validator.check_schema(made)
+    assert made["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert made["title"] == f"gpuplan {kind}"
+    assert json.loads(json.dumps(made)) == made
+
+
+def test_a_snapshot_that_uses_nearly_every_field_validates():
+    assert valid("snapshot", GOOD)
+
+
+def test_a_snapshot_as_it_is_written_validates():
+    world = snapshot(jobs=[job("a", gpus=2, at=[replica("n0", gpus=[0, 1])]), job("b", milli=250)])
+
+    assert valid("snapshot", json.loads(snapshot_text(world)))
+
+
+def test_a_plan_as_it_is_written_validates():
+    world = snapshot(
+        jobs=[job("run", gpus=1, at=[replica("n0", gpus=[0])]), job("new", gpus=1), job("big", gpus=8)]
+    )
+    document = plan_document(plan_of(world, placement("new", replica("n1", gpus=[0]))))
+
+    assert valid("plan", json.loads(json.dumps(document)))
+    assert not valid("plan", {key: value for key, value in document.items() if key != "checksum"})
+
+
+def test_policies_validate():
+    assert valid("policy", {})
+    assert valid("policy", Policy().model_dump(mode="json"))
+    assert valid(
+        "policy", {"weights": {"basis": "gpu_hour"}, "budget": {"time_limit": 5}, "solvers": ["cpsat"]}
+    )
+    assert not valid("policy", {"solvers": ["cplex"]})
+
+
+SHORT_FORMS = (
+    good(replicas=4),
+    good(gpu_models=["H100-80GB"]),
+    GOOD | {"cluster": GOOD["cluster"]["nodes"]},
+)
+
+
+@pytest.mark.parametrize("document", SHORT_FORMS)
+def test_short_forms_validate_and_load(document, tmp_path):
+    (tmp_path / "s.json").write_text(json.dumps(document))
+
+    assert valid("snapshot", document)
+    assert load_snapshot(str(tmp_path / "s.json"))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        good(replicas=0),
+        good(replicas="4"),
+        good(gpu_models=[1]),
+        good(gpu_models=["a b"]),
+        good(gpu_models={"a b": 1}),
+        good(labels={"a b": "c"}),
+        good(gpu_count=8),
+        good(priority=1.5),
+        good(name=""),
+        GOOD | {"cluster": [5]},
+        GOOD | {"job": []},
+        {key: value for key, value in GOOD.items() if key != "queues"},
+    ],
+)
+def test_wrong_documents_do_not_validate(document):
+    assert not valid("snapshot", document)
+
+
+def test_defaults_are_in_the_units_of_documents():
+    snapshots, policies = schema("snapshot")["$defs"], schema("policy")["$defs"]
+
+    assert snapshots["Job"]["properties"]["weight"]["default"] == 1
+    assert policies["BudgetPolicy"]["properties"]["time_limit"]["default"] == "10s"
+    assert policies["Weights"]["properties"]["smallest_size"]["default"] == 0.1

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+from build import job, placement, replica
+from judging import asking, sliced
+
+from planner.wording import counted, duration, gang_size, in_cpus, in_gib, in_gpus, listed, placement_size
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (counted(1, "job"), "1 job"),
+        (counted(1047, "job"), "1,047 jobs"),
+        (in_gpus(0), "0 GPUs"),
+        (in_gpus(460), "0.46 GPU"),
+        (in_gpus(1000), "1 GPU"),
+        (in_gpus(1_131_500), "1,131.5 GPUs"),
+        (in_cpus(500), "0.5 CPU"),
+        (in_cpus(16_000), "16 CPUs"),
+        (in_gib(1024), "1 GiB"),
+        (in_gib(512), "0.5 GiB"),
+        (in_gib(102_400), "100 GiB"),
+        (duration(0), "0s"),
+        (duration(45), "45s"),
+        (duration(3 * 3600 + 10 * 60 + 59), "3h10m"),
+        (duration(86_400), "1d"),
+        (duration(2 * 86_400 + 59), "2d"),
+        (listed(["a"]), "a"),
+        (listed(["a", "b", "c"]), "a, b and c"),
+    ],
+)
+def test_amounts_read_as_people_write_them(found, expected):
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("waiting", "size"),
+    [
+        (job(gpus=8), "8 GPUs"),
+        (job(gpus=8, replicas=4), "4 × 8 GPUs"),
+        (job(milli=460, replicas=(2, 8)), "2-8 × 0.46 GPU"),
+        (job(gpus=1, replicas=(1, 2)), "1-2 × 1 GPU"),
+        (asking(job(), mig={"1g.10gb": 2, "3g.40gb": 1}), "2 × 1g.10gb + 3g.40gb"),
+        (job(cpus=16, memory_gib=64), "16 CPUs"),
+        (job(memory_gib=64), "64 GiB"),
+        (job(), "no GPU"),
+    ],
+)
+def test_a_gang_is_told_by_its_scarcest_part(waiting, size):
+    assert gang_size(waiting.request, waiting.gang.minimum, waiting.gang.maximum) == size
+
+
+@pytest.mark.parametrize(
+    ("replicas", "size"),
+    [
+        ([replica(gpus=range(8))] * 4, "4 × 8 GPUs"),
+        ([replica(gpus=[3], milli=460)], "0.46 GPU"),
+        ([sliced(replica(), (0, "1g.10gb", 0), (0, "1g.10gb", 1))], "2 × 1g.10gb"),
+        ([replica(cpus=2)], "2 CPUs"),
+    ],
+)
+def test_a_placement_reads_like_the_request_it_serves(replicas, size):
+    assert placement_size(placement("a", *replicas)) == size

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+from answers import legal_placements
+from build import cluster, job, placement, queue, replica, snapshot
+from drafts import drafted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples import WORLD, small_plan
+from strategies import snapshots
+
+from planner.models.solution import Fallback, SolveStatus
+from planner.rendering.report import report_html
+
+
+class Page(HTMLParser):
+    """What a page shows and what it refers to."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.attributes, self.words = [], [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        if self.tags[-1:] != ["style"]:
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+
+def page(plan):
+    return Page(report_html(plan))
+
+
+def test_the_page_shows_what_the_plan_claims():
+    text = page(small_plan()).text
+
+    assert "3 to start, 4 waiting, 2 unchanged" in text
+    assert "45,900 greedy alone 43,790" in text
+    assert "0.9 % bound 46,330" in text
+    assert "milp feasible, in 6.0 s" in text
+    assert "69.5 % 18.8 % before" in text
+
+
+def test_every_start_and_every_reason_is_on_the_page():
+    text = page(small_plan()).text
+
+    assert "train-llama 4 × 8 GPUs research h100-[03-06] one rack (r2); waited 3h10m" in text
+    assert "needs 24 GPUs; queue research uses 32 of 48 GPUs train-next" in text
+    assert "sweep-[117-118]" in text
+
+
+def test_queues_and_models_are_drawn_against_their_limits():
+    html = report_html(small_plan())
+
+    # 48 GPUs, the limit of research, is the longest of all and so fills the width.
+    queues = html[html.index('id="queues"') : html.index('id="gpu-models"')]
+    research = queues[queues.index(">research<") :]
+    assert 'class="added" style="width:66.67%"' in research
+    assert 'class="limit" style="left:min(100.0%' in research
+    assert "12 → 44.46 of 64" in html
+
+
+def test_every_node_with_gpus_is_a_bar():
+    html = report_html(small_plan())
+
+    assert html.count('<i title="h100-') == len(WORLD.cluster.nodes)
+    assert '<i title="h100-02: 4 → 4.46 of 8 GPUs" style="--b:50%;--a:56%">' in html
+
+
+def test_nodes_that_are_down_are_not_drawn_as_free():
+    world = snapshot(nodes=cluster(1, ready=False))
+
+    assert '<i title="n0: down" class="off">' in report_html(small_plan(world, ()))
+
+
+def test_a_fallback_is_hard_to_overlook():
+    plan = small_plan(solver="greedy", bound=None, fallback=Fallback("milp", "greedy", "it crashed"))
+
+    text = page(plan).text
+
+    assert "Fell back from milp to greedy: it crashed" in text
+    assert "unknown nobody proved a bound" in text
+
+
+def test_no_changes_are_said():
+    text = page(small_plan(started=(), status=SolveStatus.OPTIMAL)).text
+
+    assert "no changes, 7 waiting, 2 unchanged" in text
+    assert "Nothing starts." in text
+
+
+def test_names_and_labels_cannot_become_markup():
+    hostile = "<script>alert(1)</script>"
+    world = snapshot(nodes=cluster(2, rack=hostile), jobs=[job(gpus=8, replicas=2)])
+    started = placement("a", replica(gpus=range(8)), replica("n1", gpus=range(8)))
+
+    found = page(small_plan(world, [started]))
+
+    assert "script" not in found.tags
+    assert hostile in found.text
+
+
+def test_the_page_needs_nothing_from_elsewhere():
+    html = report_html(small_plan())
+
+    found = Page(html)
+    assert not {"script", "link", "img", "iframe", "object"} & set(found.tags)
+    assert not [name for name, _ in found.attributes if name in ("src", "href") or name.startswith("on")]
+    assert "url(" not in html
+    assert "http:" not in html
+    assert "https:" not in html
+
+
+def test_thousands_of_jobs_make_a_page_one_can_mail():
+    waiting = [job(f"waits-{index:05d}", gpus=8, queue=f"q{index % 3}") for index in range(3000)]
+    starts = [job(f"starts-{index:05d}", milli=250) for index in range(1000)]
+    started = [
+        placement(f"starts-{index:05d}", replica(f"n{index // 32}", gpus=[index // 4 % 8], milli=250))
+        for index in range(1000)
+    ]
+    queues = [queue(), *(queue(f"q{index}", nominal=8) for index in range(3))]
+    world = snapshot(nodes=cluster(32), jobs=[*waiting, *starts], queues=queues)
+
+    html = report_html(small_plan(world, started))
+
+    assert len(html) < 1_000_000
+    assert all(job.name in html for job in world.jobs)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_plan_has_a_page_with_all_its_jobs(data):
+    world = data.draw(snapshots(mig=True, locality=True))
+    plan = drafted(world, *data.draw(legal_placements(world))[len(world.running_placements) :])
+
+    text = page(plan).text
+
+    moving = {action.job for action in plan.actions if action.type != "keep"}
+    assert all(re.search(rf"\b{name}\b", text) for name in moving)

@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from textwrap import dedent
+
+import pytest
+from answers import legal_placements
+from build import cluster, job, placement, queue, replica, snapshot
+from drafts import drafted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judging import broken
+from samples import NODES, WORLD, small_plan
+from strategies import snapshots
+
+from planner.diffing import diff
+from planner.models.cluster import Cluster
+from planner.models.solution import Fallback, Rejected, SolveStatus
+from planner.models.violation import Rule
+from planner.rendering.text import diff_text, plan_text
+
+COLOURS = re.compile(r"\x1b\[\d+m")
+HEAD = """\
+Plan 7c1e55aa  epoch 2026-11-20T12:00:00Z  snapshot 9f3a9f3a  policy 1d201d20
+"""
+
+
+def text(plan, *, width=80, colour=False, ascii_only=False, verbose=False, path="plan.json"):
+    return plan_text(plan, width=width, colour=colour, ascii_only=ascii_only, verbose=verbose, path=path)
+
+
+def text_of_diff(found, *, width=80, colour=False, ascii_only=False, verbose=False, path="plan.json"):
+    return diff_text(found, width=width, colour=colour, ascii_only=ascii_only, verbose=verbose, path=path)
+
+
+def shown(golden):
+    return dedent(golden).removeprefix("\n")
+
+
+def test_a_plan_at_eighty_columns():
+    assert text(small_plan()) == HEAD + shown("""
+        milp FEASIBLE  objective 45,900  bound 46,330  gap 0.9 %  in 6.0 s
+        terms  completion 45,900  (greedy 43,790)
+
+          + start  train-llama  4 × 8 GPUs  h100-[03-06]  queue research
+                   one rack (r2); waited 3h10m
+          + start  infer-a      0.46 GPU    h100-02       queue batch
+                   on H100-80GB; just submitted
+          + start  prepare      16 CPUs     h100-02       queue batch     just submitted
+
+          . wait  notebook    1 GPU       queue batch
+                  held by its user or an operator
+          . wait  train-moe   8 × 8 GPUs  queue research
+                  needs 64 GPUs; queue research may never hold more than 48 GPUs
+          . wait  train-next  3 × 8 GPUs  queue research
+                  needs 24 GPUs; queue research uses 32 of 48 GPUs
+          . wait  render      3 × 8 GPUs  queue batch
+                  needs 24 GPUs; 19.54 GPUs free on 8 matching nodes
+
+        allocated 18.8 % → 69.5 %  fragmentation 18.1 %  fairness 0.99  cost 196/h
+        Plan: 3 to start, 0 to preempt, 4 waiting, 2 unchanged.
+        Next: gpuplan apply plan.json
+        """)
+
+
+def test_everything_on_one_line_each_in_ascii():
+    found = text(small_plan(), ascii_only=True, verbose=True, path="my plan.json")
+
+    assert found == HEAD + shown("""
+        milp FEASIBLE  objective 45,900  bound 46,330  gap 0.9 %  in 6.0 s
+        terms  completion 45,900  (greedy 43,790)
+
+          + start  train-llama  4 x 8 GPUs  h100-[03-06]  queue research  one rack (r2); waited 3h10m
+          + start  infer-a      0.46 GPU    h100-02       queue batch     on H100-80GB; just submitted
+          + start  prepare      16 CPUs     h100-02       queue batch     just submitted
+
+          . wait  notebook    1 GPU       queue batch     held by its user or an operator
+          . wait  train-moe   8 x 8 GPUs  queue research  needs 64 GPUs; queue research may never hold more than 48 GPUs
+          . wait  train-next  3 x 8 GPUs  queue research  needs 24 GPUs; queue research uses 32 of 48 GPUs
+          . wait  render      3 x 8 GPUs  queue batch     needs 24 GPUs; 19.54 GPUs free on 8 matching nodes
+
+        allocated 18.8 % -> 69.5 %  fragmentation 18.1 %  fairness 0.99  cost 196/h
+        Plan: 3 to start, 0 to preempt, 4 waiting, 2 unchanged.
+        Next: gpuplan apply 'my plan.json'
+        """)  # fmt: skip  # noqa: E501
+
+
+def test_what_went_another_way_than_meant_is_said():
+    violations = broken(Rule.SHARING, "node h100-02 gpu 4", "1.5 GPUs", "1 GPU")
+    plan = small_plan(
+        solver="greedy",
+        objective=43_790,
+        bound=None,
+        fallback=Fallback(
+            tried="milp", used="greedy", reason="the time limit of 1 s passed without an answer"
+        ),
+        rejected=(Rejected(solver="milp", violations=violations),),
+        not_disaggregated=2,
+    )
+
+    assert text(plan).startswith(HEAD + shown("""
+        greedy FEASIBLE  objective 43,790  bound unknown  in 6.0 s
+        terms  completion 43,790  (greedy 43,790)
+        Fell back from milp to greedy: the time limit of 1 s passed without an answer
+        Rejected an answer that breaks a rule: milp: sharing: node h100-02 gpu 4: found
+        1.5 GPUs, allowed 1 GPU
+        2 jobs of the solver's answer found no concrete place and wait
+
+          + start""")[:-1])  # fmt: skip
+
+
+def test_a_cluster_that_is_optimal_already_has_no_changes():
+    world = WORLD.model_copy(update={"jobs": tuple(job for job in WORLD.jobs if job.running or job.held)})
+    plan = small_plan(world, (), status=SolveStatus.OPTIMAL, objective=0, bound=0, greedy_objective=0)
+
+    assert text(plan) == HEAD + shown("""
+        milp OPTIMAL  objective 0  bound 0  gap 0.0 %  in 6.0 s
+        terms  completion 0  (greedy 0)
+
+          . wait  notebook  1 GPU  queue batch  held by its user or an operator
+
+        allocated 18.8 %  fragmentation 7.7 %  fairness 1.00  cost 196/h
+        No changes. The cluster matches the optimal plan (gap 0.0 %): 1 waiting, 2
+        unchanged.
+        """)
+
+
+def test_without_a_proof_no_changes_is_not_called_optimal():
+    found = text(small_plan(started=(), bound=None))
+
+    assert "No changes. No better plan was found (bound unknown): 7 waiting, 2 unchanged." in found
+    assert "Next:" not in found
+
+
+def test_without_a_file_there_is_no_next_command():
+    assert "Next:" not in text(small_plan(), path=None)
+
+
+def crowd():
+    """Hundreds of starts and waits."""
+    jobs = [
+        *(job(f"share-{index:03d}", milli=250, queue=f"q{index % 3}") for index in range(240)),
+        *(job(f"big-{index:02d}", gpus=8, queue="q0") for index in range(60)),
+        *(job(f"held-{index:02d}", gpus=1, queue="q1", held=True) for index in range(30)),
+    ]
+    nodes = cluster(30)
+    started = [
+        *(
+            placement(f"share-{index:03d}", replica(f"n{index // 32}", gpus=[index // 4 % 8], milli=250))
+            for index in range(200)
+        ),
+        *(placement(f"big-{index:02d}", replica(f"n{index + 7}", gpus=range(8))) for index in range(23)),
+    ]
+    queues = [queue("q0", nominal=100), queue("q1"), queue("q2")]
+    return small_plan(snapshot(nodes=nodes, jobs=jobs, queues=queues), started)
+
+
+def test_many_actions_are_grouped_and_the_rest_is_counted():
+    lines = text(crowd()).split("\n\n", 1)[1]
+
+    assert lines == shown("""
+          + start  23 jobs  8 GPUs    23 nodes  queue q0  184 GPUs in all
+          + start  67 jobs  0.25 GPU  7 nodes   queue q0  16.75 GPUs in all
+          + start  67 jobs  0.25 GPU  7 nodes   queue q1  16.75 GPUs in all
+          + start  66 jobs  0.25 GPU  7 nodes   queue q2  16.5 GPUs in all
+          Grouped by size and queue; each one: gpuplan show plan.json --all
+
+          . wait  30 jobs  Held
+                    30  held by its user or an operator
+          . wait  50 jobs  WaitingForQuota
+                    37  needs 8 GPUs; queue q0 uses 200.75 of 100 GPUs
+                    13  needs 0.25 GPU; queue q0 uses 200.75 of 100 GPUs
+          . wait  27 jobs  Resources
+                    27  would fit, but no place was chosen for it in the time given
+          Grouped by reason; each one: gpuplan show plan.json --all
+
+        allocated 0.0 % → 97.5 %  fragmentation 100.0 %  fairness 0.92
+        Plan: 223 to start, 0 to preempt, 107 waiting, 0 unchanged.
+        Next: gpuplan apply plan.json
+        """)
+
+
+def test_every_job_is_shown_when_all_are_asked_for():
+    plan = crowd()
+
+    found = text(plan, verbose=True)
+
+    assert all(re.search(rf"\b{job.name}\b", found) for job in plan.snapshot.jobs)
+    assert "Grouped" not in found
+
+
+def test_a_plan_of_very_many_kinds_stays_on_a_few_screens():
+    kinds = [(gpus, replicas) for gpus in range(1, 9) for replicas in range(1, 12)]
+    waiting = [job(f"w{index}", gpus=gpus, replicas=100 + count) for index, (gpus, count) in enumerate(kinds)]
+    starting = [job(f"s{index}", gpus=gpus, replicas=count) for index, (gpus, count) in enumerate(kinds)]
+    started = [
+        placement(
+            f"s{index}", *(replica(f"n{index * 11 + number}", gpus=range(gpus)) for number in range(count))
+        )
+        for index, (gpus, count) in enumerate(kinds)
+    ]
+    world = snapshot(nodes=cluster(11 * len(kinds)), jobs=[*waiting, *starting])
+
+    lines = text(small_plan(world, started)).splitlines()
+
+    starts = [line for line in lines if line.startswith("  + start")]
+    assert len(starts) == 38
+    assert "  … 50 more kinds of start, 50 jobs" in lines
+    assert len(lines) < 75
+
+
+def test_long_names_are_cut_in_the_middle_and_only_where_they_must():
+    long = "team-a/experiment-" + "x" * 200 + "-0007"
+    world = snapshot(nodes=NODES, jobs=[job(long, gpus=8), job("b", gpus=8)])
+    plan = small_plan(
+        world,
+        [
+            placement(long, replica("h100-01", gpus=range(8))),
+            placement("b", replica("h100-02", gpus=range(8))),
+        ],
+    )
+
+    narrow, all_of_it = text(plan), text(plan, verbose=True)
+
+    assert re.search(r"\+ start  team-a/exper\S*…\S*x-0007  8 GPUs  h100-01  queue q", narrow)
+    assert max(map(len, narrow.splitlines())) == 80
+    assert long in all_of_it
+
+
+def test_colour_is_only_paint():
+    plain, painted = text(small_plan()), text(small_plan(), colour=True)
+
+    assert painted != plain
+    assert COLOURS.sub("", painted) == plain
+
+
+def test_what_a_terminal_would_obey_is_shown_instead():
+    nodes = cluster(2, rack="\x1b[31mr\n1é")
+    plan = small_plan(
+        snapshot(nodes=nodes, jobs=[job(gpus=8, replicas=2)]),
+        [placement("a", replica(gpus=range(8)), replica("n1", gpus=range(8)))],
+    )
+
+    assert r"one rack (\x1b[31mr\n1é)" in text(plan, width=120)
+    assert r"one rack (\x1b[31mr\n1\xe9)" in text(plan, width=120, ascii_only=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_lines_fit_any_usual_width(data):
+    world = data.draw(snapshots(mig=True, locality=True))
+    plan = drafted(world, *data.draw(legal_placements(world))[len(world.running_placements) :])
+    width = data.draw(st.integers(60, 132))
+
+    for view in (text(plan, width=width), text_of_diff(diff(plan, world), width=width)):
+        assert max(map(len, view.splitlines())) <= width
+        assert not any(line != line.rstrip() for line in view.splitlines())
+    assert text(plan, ascii_only=True).isascii()
+    assert text_of_diff(diff(plan, world), ascii_only=True).isascii()
+
+
+def test_a_diff_at_eighty_columns():
+    assert text_of_diff(diff(small_plan())) == shown("""
+        Diff of plan 7c1e55aa
+
+        Jobs: 3 change, 2 unchanged, 4 waiting
+             JOB          SIZE        NODES         QUEUE
+          +  infer-a      0.46 GPU    h100-02       batch
+          +  prepare      16 CPUs     h100-02       batch
+          +  train-llama  4 × 8 GPUs  h100-[03-06]  research
+
+        Nodes: 5 change
+          NODE     GPUS  FREE GPUS  ARRIVING
+          h100-02  8     4 → 3.54   infer-a, prepare
+          h100-03  8     8 → 0      train-llama
+          h100-04  8     8 → 0      train-llama
+          h100-05  8     8 → 0      train-llama
+          h100-06  8     8 → 0      train-llama
+
+        Queues
+          QUEUE       GPUS USED   LIMIT  WAITING
+          all         12 → 44.46  none   0
+            batch     12 → 12.46  none   4 → 2
+            research  0 → 32      48     3 → 2
+
+        GPU models
+          GPU MODEL  USABLE  GPUS USED   ALLOCATED
+          H100-80GB  64      12 → 44.46  18.8 % → 69.5 %
+        """)
+
+
+def test_drift_comes_first_and_marks_what_the_plan_counts_on():
+    later = job("late", queue="batch", waited=-timedelta(minutes=1))
+    live = WORLD.model_copy(
+        update={"jobs": (*WORLD.jobs[1:], later), "cluster": Cluster(nodes=(*NODES[:2], *NODES[3:]))}
+    )
+    found = diff(small_plan(), live).model_copy(update={"live": "ab12" * 16})
+
+    assert text_of_diff(found).startswith(shown("""
+        Diff of plan 7c1e55aa
+
+        Drift: 3 changed since in snapshot ab12ab12, 2 of them matter
+             SUBJECT
+          !  job infer-a   is gone
+          !  node h100-03  is gone
+             job late      is new
+
+        Jobs: 3 change"""))  # fmt: skip
+
+
+def test_no_drift_and_no_changes_are_said_in_words():
+    found = diff(small_plan(started=()), WORLD).model_copy(update={"live": "ab12" * 16})
+
+    assert text_of_diff(found).startswith(shown("""
+        Diff of plan 7c1e55aa
+
+        Snapshot ab12ab12 is as the plan expects it.
+
+        No changes: 7 waiting, 2 unchanged.
+
+        Queues
+        """))  # fmt: skip
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_long_tables_are_cut_unless_all_is_asked_for(verbose):
+    lines = text_of_diff(diff(crowd()), verbose=verbose).splitlines()
+
+    jobs = [line for line in lines if line.startswith("  + ")]
+    assert len(jobs) == (223 if verbose else 19)
+    assert ("  … 204 more: gpuplan diff plan.json --all" in lines) is not verbose
+
+
+def test_models_with_quotas_have_rows_of_their_own():
+    world = snapshot(queues=[queue(nominal=16, **{"H100-80GB": 8})], jobs=[job(gpus=1)])
+
+    found = text_of_diff(diff(drafted(world, placement("a", replica(gpus=[0])))))
+
+    assert shown("""
+        Queues
+          QUEUE  GPU MODEL  GPUS USED  LIMIT  WAITING
+          q      all        0 → 1      16     1 → 0
+          q      H100-80GB  0 → 1      8
+        """) in found  # fmt: skip
