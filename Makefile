@@ -22,8 +22,10 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "gpuplan needs Python 3.11 or newer; set PYTHON=python3.12, say."; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	@echo "Installing into .venv (once, about a minute) ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[test]' \
+		> .venv/install.log 2>&1 || { cat .venv/install.log; exit 1; }
 	@touch $@
 
 demo: $(STAMP)

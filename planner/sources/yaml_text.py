@@ -42,8 +42,8 @@ def yaml_tokens(text: str) -> Iterator[Token]:
             match event:
                 case yaml.ScalarEvent():
                     _refuse_anchor_and_tag(event, line)
-                    plain = event.implicit[0] and not event.style
-                    value = _plain(event.value, line) if plain else event.value
+                    in_quotes = not event.implicit[0]
+                    value = event.value if in_quotes else _plain(event.value, line)
                     if not event.value.isascii() and _SURROGATE.search(event.value):
                         raise RefusedError(line, "has half of a surrogate pair; expected whole characters.")
                     yield Token(Kind.SCALAR, line, value, event.value)

@@ -95,6 +95,12 @@ def test_a_node_a_queue_and_a_job_may_share_a_name():
     assert found(world(nodes=[node("q")], queues=[queue("q")], jobs=[job("q", queue="q")])) == []
 
 
+def test_of_two_entries_with_one_name_the_first_counts():
+    runs = job("a", at=[replica("n0", gpus=[7])])
+
+    assert len(found(world(nodes=[node("n0", gpus=8), node("n0", gpus=4)], jobs=[runs]))) == 1
+
+
 def test_details_of_a_gpu_the_node_does_not_have_are_told():
     assert found(world(nodes=[details(Gpu(index=8))])) == [
         (
@@ -156,7 +162,7 @@ def test_an_unknown_parent_is_told_with_a_near_one():
     [
         ({"q": "q"}, 0, "q -> q"),
         ({"c": "a", "b": "c", "a": "b"}, 2, "a -> b -> c -> a"),
-        ({"in": "b", "b": "a", "a": "b"}, 2, "a -> b -> a"),
+        ({"A": "b", "b": "a", "a": "b"}, 2, "a -> b -> a"),
     ],
 )
 def test_a_cycle_of_queues_is_told_once_and_printed_from_its_first_name(parents, position, path):

@@ -10,6 +10,7 @@ import pytest
 from planner.models.errors import BadInputError
 from planner.sources import entries, yaml_text
 from planner.sources.documents import read_file
+from planner.sources.json_text import json_tokens
 
 
 @pytest.fixture
@@ -89,6 +90,11 @@ def test_a_yaml_file_may_hold_several_documents(read):
 def test_json_is_read_under_any_name(read):
     for name in ("x.json", "x.yaml", "x"):
         assert read('{"a": [1, 2.5, "x", null, true]}', name).documents == [{"a": [1, 2.5, "x", None, True]}]
+
+
+def test_json_is_read_fast_under_a_yaml_name(read):
+    assert read('{"a": 1}', "x.yaml").tokens is json_tokens
+    assert read("a: 1", "x.yaml").tokens is yaml_text.yaml_tokens
 
 
 def test_yaml_in_braces_is_read_under_a_yaml_name(read):

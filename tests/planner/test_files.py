@@ -466,6 +466,45 @@ def test_wrong_entries_are_not_taken_for_missing_ones(told):
     assert "train-a" not in found
 
 
+def test_a_misspelt_section_is_not_also_told_as_missing(told):
+    jobs = f"jobs:\n- {JOB % ''}\n"
+
+    assert told(jobs, base=BASE.replace("queues:", "queus:")).count("jobs.yaml") == 0
+    assert told(jobs, base=BASE.replace("queues:", "queus:")).startswith(
+        "base.yaml:6: the snapshot has unknown section 'queus'."
+    )
+
+
+def test_entries_of_a_misspelt_section_are_not_told_as_unknown(told):
+    other = (JOB % "").replace("research", "elsewhere")
+
+    assert told(f"queus: [{{name: elsewhere}}]\njobs:\n- {other}\n") == (
+        "jobs.yaml:1: the snapshot has unknown section 'queus'.\n"
+        "  Known: format_version, taken_at, cluster, queues, jobs.\n"
+        "  Maybe 'queues' was meant."
+    )
+
+
+def test_without_a_time_of_the_snapshot_no_time_is_called_wrong(told):
+    assert told(f"jobs:\n- {JOB % ''}\n", base=BASE.replace("2026-11-20T12:00:00Z", "soon")) == (
+        "base.yaml:2: the snapshot has taken_at = 'soon'; expected a time such as 2026-11-20T12:00:00Z."
+    )
+
+
+def test_problems_come_in_the_order_of_files_and_lines(told):
+    jobs = f"jobs:\n- {JOB % 'user: 5'}\n- {{}}\n"
+
+    lines = told(
+        jobs, base=BASE.replace("research}\n", "research, quota: 5}\n").replace("{name: n1", "{nam: n1")
+    )
+
+    places = [line.partition(": ")[0] for line in lines.splitlines() if not line.startswith(" ")]
+    assert places == [
+        *("base.yaml:5", "base.yaml:5", "base.yaml:7", "base.yaml:8"),
+        *("jobs.yaml:2", "jobs.yaml:3", "jobs.yaml:3", "jobs.yaml:3"),
+    ]
+
+
 def test_a_number_beyond_all_bounds_is_told_and_not_raised(told):
     for fields in (
         "weight: '1e999999999'",
