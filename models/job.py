@@ -136,7 +136,9 @@ class Job(Noun):
     @classmethod
     def _a_list_of_models_has_equal_speeds(cls, data: Any) -> Any:
         if isinstance(data, dict) and isinstance(models := data.get("gpu_models"), list):
-            return data | {"gpu_models": {model: 1 for model in models if isinstance(model, str)}}
+            if strange := [model for model in models if not isinstance(model, str)]:
+                raise ValueError(f"expected names of GPU models in gpu_models, found {strange[0]!r}")
+            return data | {"gpu_models": dict.fromkeys(models, 1)}
         return data
 
     @model_validator(mode="after")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from math import ceil
 from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import (
@@ -32,7 +33,7 @@ LARGEST_MIB: Final = 2**40
 """Upper bound of one memory or disk figure (1 EiB)."""
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,3})?)s)?(?:(\d+)ms)?")
-_MEMORY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
+_MEMORY = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _BYTES: Final = {
     None: 1,
     "Ki": 2**10,
@@ -53,11 +54,11 @@ def parse_milli(value: Any) -> int:
     text = str(value).strip()
     try:
         thousandths = Decimal(text[:-1]) if text.endswith("m") else Decimal(text) * MILLI
-    except InvalidOperation:
+    except ArithmeticError:
         raise ValueError(f"expected a number such as 4, 11.5 or 500m, found {value!r}") from None
     if not thousandths.is_finite():
         raise ValueError(f"expected a finite number, found {value!r}")
-    if abs(thousandths) > LARGEST_COUNT * MILLI:
+    if not -LARGEST_COUNT * MILLI <= thousandths <= LARGEST_COUNT * MILLI:
         raise ValueError(f"expected at most {LARGEST_COUNT}, found {value!r}")
     if thousandths != int(thousandths):
         raise ValueError(f"expected at most three decimals, found {value!r}")
@@ -78,7 +79,7 @@ def parse_mib(value: Any) -> int:
     match = _MEMORY.fullmatch(value.strip())
     if match is None or match[2] is None:
         raise ValueError(f"expected MiB as an integer, or a quantity such as 64Gi, found {value!r}")
-    return -int(-(Decimal(match[1]) * _BYTES[match[2]]) // 2**20)
+    return -(-ceil(Decimal(match[1]) * _BYTES[match[2]]) // 2**20)
 
 
 def parse_milliseconds(value: Any) -> int:
@@ -114,7 +115,10 @@ def print_milliseconds(value: int) -> str:
 
 
 def _whole_second_utc(value: datetime) -> datetime:
-    return value.astimezone(UTC).replace(microsecond=0)
+    try:
+        return value.astimezone(UTC).replace(microsecond=0)
+    except OverflowError:
+        raise ValueError(f"expected a time within the years 1 to 9999 in UTC, found {value}") from None
 
 
 def print_timestamp(value: datetime) -> str:

@@ -8,7 +8,7 @@ import click
 
 from planner.cli.options import working
 
-SCHEMAS = ("snapshot", "policy", "plan")
+DOCUMENTS = ("snapshot", "policy", "plan")
 STATE = ".gpuplan/simulated.db"
 
 
@@ -99,7 +99,7 @@ def validate_command(source: str) -> None:
 
 
 @click.command("schema")
-@click.argument("document", type=click.Choice(SCHEMAS))
+@click.argument("document", type=click.Choice(DOCUMENTS))
 def schema_command(document: str) -> None:
     """Print the JSON Schema of a document."""
     import json

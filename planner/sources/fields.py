@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from planner.models.inconsistency import Location
+
+
+def words_of(noun: type[Noun]) -> str:
+    """What a noun is called in a sentence: `workload profile`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", noun.__name__).lower()
 
 
 def field_names(noun: type[Noun]) -> dict[str, FieldInfo]:

@@ -21,6 +21,7 @@ from planner.sources.documents import (
     DocumentFile,
     read_file,
 )
+from planner.sources.fields import words_of
 from planner.sources.judging import AnyNoun, judge_noun, judge_snapshot
 from planner.sources.sections import assemble
 from planner.sources.spots import Spot, located
@@ -73,7 +74,7 @@ def load_noun(path: str, noun: type[AnyNoun]) -> AnyNoun:
     BadInputError
         With every problem of the file.
     """
-    file, name = read_file(path), noun.__name__.lower()
+    file, name = read_file(path), words_of(noun)
     given = [number for number, document in enumerate(file.documents) if document is not None]
     if len(given) != 1:
         found = f"has {len(given)} documents" if given else "is empty"

@@ -56,9 +56,6 @@ def judge_noun(
     except ValidationError as error:
         faults = faults_in(error, document, noun, subject=subject, near=near)
         return None, [Problem(spot_of(fault.location), fault.message) for fault in faults]
-    except ArithmeticError:
-        message = f"{subject} has a number or a time beyond all bounds; expected one that makes sense."
-        return None, [Problem(spot_of(()), message)]
 
 
 def judge_snapshot(assembly: Assembly) -> tuple[Snapshot | None, list[Problem]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from planner.models.near_miss import NearMisses
 from planner.sources.fields import field_names, in_document_units, meant_field, noun_at
 
 if TYPE_CHECKING:
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
     from planner.models.base import Noun
     from planner.models.inconsistency import Location
+    from planner.models.near_miss import NearMisses
 
 _LONGEST_VALUE: Final = 60
+_LONGEST_REASON: Final = 500
 _TIME: Final = "such as 2026-11-20T12:00:00Z"
 _WHOLE, _LIST, _MAPPING = "a whole number", "a list", "a mapping"
 _EXPECTED: Final = {
@@ -71,17 +73,12 @@ class _Error(NamedTuple):
 
 
 def faults_in(
-    error: ValidationError,
-    document: Any,
-    noun: type[Noun],
-    *,
-    subject: str | None = None,
-    near: NearMisses | None = None,
+    error: ValidationError, document: Any, noun: type[Noun], *, subject: str, near: NearMisses
 ) -> Iterator[Fault]:
-    """Every fault of a noun's document, each once, in the order of the fields."""
-    writer = _Writer(document, noun, subject or f"the {noun.__name__.lower()}", near or NearMisses())
+    """Every fault of a noun's document, each once, in the order of the fields; `subject` is its name."""
+    writer = _Writer(document, noun, subject, near)
     if (count := error.error_count()) > _MOST_FAULTS:
-        message = f"{writer.subject} is wrong in {count} places.\n  `gpuplan schema` prints what is expected."
+        message = f"{subject} is wrong in {count} places.\n  `gpuplan schema` prints what is expected."
         yield Fault((), message)
         return
     told: set[Fault] = set()
@@ -129,7 +126,7 @@ def _worth_telling(errors: list[_Error]) -> Iterator[_Error]:
     """Of an entry that may be one of several nouns, only the errors of the noun that comes closest."""
     count = Counter(error.arm for error in errors if error.arm)
     closest: dict[Location, str] = {}
-    for (entry, arm), _ in reversed(count.most_common()):
+    for (entry, arm), _ in sorted(count.items(), key=itemgetter(1)):
         closest.setdefault(entry, arm)
     inside = {error.present[:length] for error in errors for length in range(len(error.present))}
     for error in errors:
@@ -163,7 +160,7 @@ class _Writer:
         if location[-1:] == ("[key]",):
             return f"{self.subject} has name {shown(error.present[-1])}{around}; expected {expected}."
         if kind == "value_error" and isinstance(value, dict | list):
-            return f"{self.subject}{_within(path)}: {error.details['ctx']['error']}."
+            return f"{self.subject}{_within(path)}: {str(error.details['ctx']['error'])[:_LONGEST_REASON]}."
         return f"{self.subject} {f'has {path} =' if path else 'is'} {shown(value)}; expected {expected}."
 
     def _expected(self, details: ErrorDetails) -> str:

@@ -88,11 +88,11 @@ def test_what_has_no_clear_meaning_is_refused(unit, written):
         held(unit, written)
 
 
-@pytest.mark.xfail(strict=True, raises=ArithmeticError, reason="decimal and datetime overflow escape")
 @pytest.mark.parametrize(
     ("unit", "written"),
     [
         (Milli, "1e999999999"),
+        (Milli, "1e999999999m"),
         (Mib, "9" * 40 + "Gi"),
         (Timestamp, "9999-12-31T23:59:59-14:00"),
         (Timestamp, "0001-01-01T00:00:00+14:00"),
@@ -141,7 +141,6 @@ def test_values_are_printed_as_people_write_them(unit, value, text):
     assert printed(unit, value) == text
 
 
-@pytest.mark.xfail(strict=True, reason="division of decimals rounds towards zero")
 @MODEST
 @given(st.integers(1, 10**6), st.sampled_from(["Ki", "Mi", "Gi", "k", "M", "G"]))
 def test_memory_is_rounded_up_to_whole_mib(amount, suffix):

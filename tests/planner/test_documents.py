@@ -165,7 +165,8 @@ def test_yaml_that_is_refused_is_told_with_its_line(refused, text, message):
             '{"a":\n"\\ud83d\\ude00 \\\\ud800 \\ud800"}',
             "x.json:2: has \\ud800, half of a surrogate pair; expected whole characters.",
         ),
-        ('{"a": 1,}', "x.json:1: expected JSON, found an error at column 9: "),
+        # Python 3.13 points at the comma, older ones behind it.
+        ('{"a": 1,}', "x.json:1: expected JSON, found an error at column "),
         ('{"a": 1}\n{"b": 2}', "x.json:2: expected JSON, found an error at column 1: Extra data."),
         ("a: 1", "x.json:1: expected JSON, found an error at column 1: Expecting value."),
         ('{"a": "x\ny"}', "x.json:1: expected JSON, found an error at column 9: "),

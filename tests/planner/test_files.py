@@ -13,10 +13,12 @@ from build import NOW, cluster, job, node, queue, replica, snapshot
 
 from planner.models.cluster import Gpu, MigInstance, Taint
 from planner.models.errors import BadInputError
+from planner.models.job import ResourceRequest
 from planner.models.policy import Policy
+from planner.models.queue import Quota
 from planner.models.snapshot import Snapshot
 from planner.sources import judging
-from planner.sources.files import default_policy_path, load_policy, load_snapshot, snapshot_text
+from planner.sources.files import default_policy_path, load_noun, load_policy, load_snapshot, snapshot_text
 
 BASE = """
 taken_at: 2026-11-20T12:00:00Z
@@ -574,6 +576,14 @@ def test_a_wrong_policy_is_told(put, text, message):
         load_policy("policy.yaml")
 
     assert message in str(caught.value)
+
+
+def test_any_noun_is_read_and_told_by_its_own_name(put):
+    put(quota__yaml="nominal: x", request__yaml="gpus: x")
+
+    for name, noun in (("quota", Quota), ("resource request", ResourceRequest)):
+        with pytest.raises(BadInputError, match=f": the {name} has "):
+            load_noun(f"{name.split()[-1]}.yaml", noun)
 
 
 def test_a_directory_may_have_its_own_policy(put):
