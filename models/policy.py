@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from planner.models.base import Noun
 from planner.models.units import MILLI, Count, Milli, Milliseconds, Seconds
@@ -32,7 +32,19 @@ class SizeBasis(StrEnum):
 class Ageing(Noun):
     """How waiting raises a job's priority: `gain` points each full `step`, at most `cap` points."""
 
-    step: Annotated[Seconds, Field(ge=1)] = 6 * _SECONDS_PER_HOUR
+    step: Annotated[
+        Seconds,
+        Field(ge=1),
+        # A duration of at least a second has a digit other than 0.
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "integer", "minimum": 1},
+                    {"type": "string", "pattern": "[1-9]", "examples": ["1h30m"]},
+                ]
+            }
+        ),
+    ] = 6 * _SECONDS_PER_HOUR
     gain: Count = 1
     cap: Count = 10
 
@@ -52,7 +64,11 @@ class SolverName(StrEnum):
     """Solvers a policy may name."""
 
     MILP = "milp"
+    """PuLP and HiGHS."""
     CPSAT = "cpsat"
+    """OR-Tools CP-SAT."""
+    CBC = "cbc"
+    """PuLP and the CBC it brings: slow, and without a bound unless it finishes; it runs everywhere."""
 
 
 class BudgetMode(StrEnum):

@@ -23,8 +23,9 @@ from planner.apply_outcome import (
 )
 from planner.drift import drift
 from planner.journal import Journal
-from planner.models.errors import PlannerError
+from planner.models.errors import PlannerError, StalePlanError
 from planner.models.plan import Keep, Start, Wait
+from planner.models.verifier import verify
 from planner.preconditions import LiveView
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from planner.executors.interface import Executor
     from planner.models.plan import Action, Plan
     from planner.models.policy import Drift
+    from planner.models.snapshot import Snapshot
 
 _LOG: Final = logging.getLogger(__name__)
+_NAMED_AT_MOST: Final = 20
 
 
 def apply_plan(
@@ -99,6 +102,7 @@ def apply_plan(
         live = cluster.snapshot()
         if items := drift(plan, live, done=done, mode=drift_mode or plan.policy.drift):
             raise DriftedPlanError(plan.plan_id, items)
+        _refuse_broken_rules(plan, live, left)
         how = f"resumed: {len(done)} of {len(actions)} done before" if done else "from the start"
         _begin(journal, how, owed)
         started = time.perf_counter()
@@ -159,6 +163,21 @@ class _Run:
         self.journal.done(action, seconds=time.perf_counter() - started)
         self.view.done(action)
         return None
+
+
+def _refuse_broken_rules(plan: Plan, live: Snapshot, left: Sequence[Start]) -> None:
+    """Whatever drift is accepted, the cluster as it would be must break no rule, quotas included."""
+    after = (*live.running_placements, *(action.after for action in left))
+    violations = verify(live, plan.policy, after).violations
+    if violations:
+        listed = "".join(f"\n  {violation}" for violation in violations[:_NAMED_AT_MOST])
+        more = (
+            f"\n  … and {len(violations) - _NAMED_AT_MOST} more" if len(violations) > _NAMED_AT_MOST else ""
+        )
+        raise StalePlanError(
+            f"Plan {plan.plan_id} is stale: in the cluster as it is now it would break rules:{listed}{more}\n"
+            "Run `gpuplan plan` again."
+        )
 
 
 def _key(plan: Plan, action: Action) -> str:

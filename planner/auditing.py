@@ -68,6 +68,11 @@ class AuditLog:
     @contextmanager
     def writing(self, *, who: str, now: Callable[[], datetime]) -> Iterator[AuditWriter]:
         """Append, as the only one meanwhile; an unfinished last line gives way to a record of it."""
+        if self.path.exists() and not self.path.is_file():
+            raise PlannerError(
+                f"audit log {self.path} is no regular file; expected one, or a path where nothing is.\n"
+                "Give another path."
+            )
         with exclusive(self.path.with_name(f"{self.path.name}.lock"), subject=f"audit log {self.path}"):
             trail = verify_log(self.path) if self.path.exists() else AuditTrail((), b"", 0)
             try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from planner.drafting import draft
 from planner.models.errors import PlannerError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from planner.models.plan import Plan
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 def plan_epoch(snapshot: Snapshot, policy: Policy, *, seed: int, created_at: datetime) -> Plan:
@@ -37,6 +40,8 @@ def plan_epoch(snapshot: Snapshot, policy: Policy, *, seed: int, created_at: dat
     check = partial(verify, snapshot, policy)
     limits = limits_of(policy, seed)
     solution = portfolio.solve(problem, snapshot.running_placements, limits, check)
+    for phase, seconds in solution.phases.items():
+        _LOG.info("phase=%s seconds=%.3f", phase, seconds)
     # 3. Never trust a solver. The verifier shares no code with the formulation.
     verification = check(solution.placements)
     if verification.violations:

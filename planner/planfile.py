@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pydantic import ValidationError
 
+from planner.coherence import contradictions
 from planner.models.base import fingerprint_of
 from planner.models.errors import BadInputError, InputProblem, TamperedError
 from planner.models.plan import PLAN_FORMAT, Plan, plan_content
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _STDIN: Final = "-"
 _MAJOR, _MINOR = (int(part) for part in PLAN_FORMAT.split("."))
 _ID_LENGTH: Final = 16
+_NAMED_AT_MOST: Final = 10
 _MAKE_A_PLAN: Final = "Make one with `gpuplan plan SOURCE -o plan.json`."
 
 
@@ -71,7 +73,9 @@ def load_plan(path: str | Path) -> Plan:
     document = _parse(_read(path, place), place)
     minor = _minor_version(document, place)
     _refuse_edited(document, place, minor)
-    return _plan(document, place)
+    plan = _plan(document, place)
+    _refuse_forged(plan, document, place)
+    return plan
 
 
 def _decisions(plan: Plan) -> dict[str, Any]:
@@ -183,6 +187,23 @@ def _refuse_edited(document: dict[str, Any], place: str, minor: int) -> None:
         raise TamperedError(
             f"{place}: the plan does not carry its own id: found {_short(document.get('plan_id'))}, "
             f"expected {plan_id}.\n"
+            "Plans are not edited: change the snapshot or the policy and run `gpuplan plan` again."
+        )
+
+
+def _refuse_forged(plan: Plan, document: dict[str, Any], place: str) -> None:
+    """Sums can be made anew by whoever edits a file: the parts must agree as well."""
+    found = [
+        f"the {part} is not the one the plan was made from"
+        for part, fingerprint in (("snapshot", plan.base.snapshot), ("policy", plan.base.policy))
+        if fingerprint_of(document[part]) != fingerprint
+    ]
+    found += contradictions(plan)
+    if found:
+        listed = "".join(f"\n  {contradiction}" for contradiction in found[:_NAMED_AT_MOST])
+        more = f"\n  … and {len(found) - _NAMED_AT_MOST} more" if len(found) > _NAMED_AT_MOST else ""
+        raise TamperedError(
+            f"{place}: the plan contradicts itself:{listed}{more}\n"
             "Plans are not edited: change the snapshot or the policy and run `gpuplan plan` again."
         )
 

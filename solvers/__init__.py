@@ -7,5 +7,6 @@ from typing import Final
 SOLVERS: Final = {
     "milp": "planner.solvers.milp:solve",
     "cpsat": "planner.solvers.cpsat:solve",
+    "cbc": "planner.solvers.milp:solve_with_cbc",
 }
 """Exact solvers by name: where the `interface.Solver` is, as an entry point (module:function)."""

@@ -1,8 +1,9 @@
-"""Formulation → PuLP, solved by HiGHS, or by the CBC that PuLP brings: lowering, statuses, bound."""
+"""Formulation → PuLP, solved by HiGHS or by the CBC that PuLP brings: lowering, statuses, bound."""
 
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,6 +13,8 @@ from planner.models.solution import SolveStatus
 from planner.solvers.interface import Answer, integer_bound
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from planner.models.formulation.rows import Formulation, Ints
     from planner.solvers.interface import Budget, Report
 
@@ -28,22 +31,12 @@ _CBC_STATUS: Final = {
 
 
 def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:
-    """Maximize with HiGHS; without highspy with CBC, which proves optimality but reports no other bound."""
-    with warnings.catch_warnings():
-        # PuLP 3 announces names that PuLP 4 will drop.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        problem, variables = _lower(formulation)
-        if pulp.HiGHS(msg=False).available():
-            return _solve_highs(problem, variables, budget, hint, report)
-        return _solve_cbc(problem, variables, budget)
-
-
-def _solve_highs(
-    problem: pulp.LpProblem, variables: list[pulp.LpVariable], budget: Budget, hint: Ints, report: Report
-) -> Answer:
+    """Maximize with HiGHS."""
     # Status and bound are read from HiGHS itself: PuLP maps every limit to "Optimal" and drops the bound.
-    from highspy import HighsModelStatus, HighsSolution, cb, kSolutionStatusFeasible  # noqa: PLC0415 - optional
+    # Imported here, so that CBC answers where HiGHS is missing.
+    from highspy import HighsModelStatus, HighsSolution, cb, kSolutionStatusFeasible  # noqa: PLC0415
 
+    problem, variables = _lower(formulation)
     driver = pulp.HiGHS(**_options(budget))
     driver.createAndConfigureSolver(problem)
     driver.buildSolverModel(problem)
@@ -113,10 +106,14 @@ def _scatter(values: Ints, place: Ints) -> list[float]:
     return [float(value) for value in scattered]
 
 
-def _solve_cbc(problem: pulp.LpProblem, variables: list[pulp.LpVariable], budget: Budget) -> Answer:
-    problem.solve(
-        pulp.PULP_CBC_CMD(msg=False, timeLimit=budget.seconds, gapRel=budget.stop_gap, threads=budget.workers)
-    )
+def solve_with_cbc(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:  # noqa: ARG001
+    """Maximize with the CBC that PuLP brings, everywhere; it proves optimality but tells no other bound."""
+    problem, variables = _lower(formulation)
+    with _announcements_ignored():
+        cbc = pulp.PULP_CBC_CMD(
+            msg=False, timeLimit=budget.seconds, gapRel=budget.stop_gap, threads=budget.workers
+        )
+    problem.solve(cbc)
     status = _CBC_STATUS.get(problem.sol_status, SolveStatus.FAILED)
     detail = pulp.LpSolution[problem.sol_status]
     if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
@@ -127,7 +124,20 @@ def _solve_cbc(problem: pulp.LpProblem, variables: list[pulp.LpVariable], budget
     return Answer(status, values, bound, detail)
 
 
+@contextmanager
+def _announcements_ignored() -> Iterator[None]:
+    """PuLP 3 warns of names that PuLP 4 will drop."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
 def _lower(formulation: Formulation) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
+    with _announcements_ignored():
+        return _lowered(formulation)
+
+
+def _lowered(formulation: Formulation) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
     problem = pulp.LpProblem("epoch", pulp.LpMaximize)
     variables = [
         pulp.LpVariable(f"x{column}", 0, upper, pulp.LpInteger)

@@ -63,7 +63,7 @@ def main() -> None:
     try:
         code = cli.main(standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
         sys.exit(EXIT_INTERRUPTED)
     except click.ClickException as error:
@@ -79,6 +79,15 @@ def main() -> None:
         # The reader of a pipe has seen enough; keep the interpreter from complaining about it at exit.
         sys.stdout = None
         sys.exit(0)
+    except OSError as error:
+        sys.stdout = None
+        click.echo(
+            f"Error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", err=True
+        )
+        sys.exit(1)
+    except ImportError as error:
+        click.echo(f"Error: this installation is not complete: {error}.\nInstall gpuplan again.", err=True)
+        sys.exit(1)
 
 
 def _show_problems(error: BadInputError, most: int = 100) -> None:

@@ -167,11 +167,15 @@ _log_argument = click.argument("log", type=click.Path(path_type=Path), default=A
 @audit_group.command("verify")
 @_log_argument
 def audit_verify_command(log: Path) -> None:
-    """Walk the hash chain of LOG: exit code 23 if a record was changed, removed or added."""
+    """
+    Walk the hash chain of LOG: exit code 23 if a record was changed, added, or removed from the middle.
+
+    Records cut off at the end leave an intact chain: keep the hash that is printed to notice that.
+    """
     from planner.auditing import verify_log
 
     trail = verify_log(log)
-    click.echo(f"Verified: {len(trail.records):,} records, chain intact up to {trail.last_hash[:12]}.")
+    click.echo(f"Verified: {len(trail.records):,} records, chain intact up to {trail.last_hash}.")
     if trail.unfinished:
         click.echo("The last line was cut off while it was written; the next apply will record that.")
 

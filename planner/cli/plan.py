@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from planner.models.policy import Policy
 
 EXIT_CHANGES = 10
+_VIOLATIONS_SHOWN = 20
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
 _ascii_option = click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
@@ -26,7 +27,9 @@ _all_option = click.option(
 @click.argument("source")
 @click.option("--policy", "policy_file", help="Policy file; by default policy.yaml in SOURCE, else defaults.")
 @click.option(
-    "--time-limit", type=Duration(), help="Wall clock for the epoch, such as 10s; overrides the policy."
+    "--time-limit",
+    type=Duration(),
+    help="Wall clock for the epoch, such as 10s; with --deterministic a safety stop at ten times that.",
 )
 @click.option(
     "--solver",
@@ -172,28 +175,44 @@ def diff_command(plan_file: str, source: str | None, as_json: bool, plain: bool,
 @click.argument("plan_file")
 @click.argument("source")
 def verify_command(plan_file: str, source: str) -> int:
-    """Check every rule and recompute the objective, with the independent verifier."""
+    """
+    Check every rule and recompute the objective, with the independent verifier.
+
+    Where SOURCE is not what the plan was made from, what counts is the cluster there with those starts added
+    that are still to be done.
+    """
+    from planner.models.plan import Start
     from planner.models.verifier import verify
     from planner.planfile import load_plan
     from planner.sources.files import load_snapshot
 
     plan = load_plan(plan_file)
     snapshot = load_snapshot(source)
-    same_world = snapshot.fingerprint() == plan.base.snapshot
-    verification = verify(snapshot, plan.policy, plan.placements)
-    for violation in verification.violations:
+    running = {placement.job: placement for placement in snapshot.running_placements}
+    starts = [action.after for action in plan.actions if isinstance(action, Start)]
+    left = [placement for placement in starts if running.get(placement.job) != placement]
+    verification = verify(snapshot, plan.policy, (*snapshot.running_placements, *left))
+    for violation in verification.violations[:_VIOLATIONS_SHOWN]:
         click.echo(str(violation))
-    stated = plan.solution.objective
-    if same_world and verification.objective != stated:
-        click.echo(f"objective: the plan states {stated:,}, the placements earn {verification.objective:,}")
+    if broken := len(verification.violations):
+        if broken > _VIOLATIONS_SHOWN:
+            click.echo(f"… and {broken - _VIOLATIONS_SHOWN:,} more")
+        click.echo(f"The plan breaks a rule in {broken:,} place{'s' if broken > 1 else ''}.")
         return 1
-    if verification.violations:
-        click.echo(f"{len(verification.violations)} rules broken.")
-        return 1
-    earned = f"objective {verification.objective:,} as stated"
-    if not same_world:
-        earned = (
-            f"SOURCE is not what the plan was made from: {verification.objective:,} of {stated:,} points left"
+    if snapshot.fingerprint() != plan.base.snapshot:
+        done = len(starts) - len(left)
+        click.echo(
+            f"Verified: SOURCE has changed since the plan; {done:,} of its {len(starts):,} starts are done "
+            f"there, and the other {len(left):,} would break no rule."
         )
-    click.echo(f"Verified: {len(plan.placements):,} placements break no rule; {earned}.")
+        return 0
+    if verification.terms != plan.solution.terms:
+        click.echo(
+            f"The plan states the terms {plan.solution.terms}, its placements earn {verification.terms}."
+        )
+        return 1
+    click.echo(
+        f"Verified: {len(plan.placements):,} placements break no rule; "
+        f"objective {verification.objective:,} as stated."
+    )
     return 0

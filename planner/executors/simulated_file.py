@@ -65,9 +65,14 @@ def create_file(path: Path, snapshot: Snapshot) -> None:
                 f"{subject} exists already; expected a path where nothing is.\n"
                 "Give another path, or use the cluster that is there."
             )
+        draft = path.with_name(f".{path.name}.draft")
         try:
-            _make(path.with_name(f".{path.name}.draft"), path, snapshot)
+            _make(draft, path, snapshot)
+        except PlannerError:
+            _remove(draft)
+            raise
         except OSError as error:
+            _remove(draft)
             raise PlannerError(
                 f"{subject} cannot be created: {error.strerror}.\n"
                 "Give a path in a directory that exists and may be written."
@@ -76,9 +81,8 @@ def create_file(path: Path, snapshot: Snapshot) -> None:
 
 def _make(draft: Path, path: Path, snapshot: Snapshot) -> None:
     # What a killed creation left; and a log beside a cluster that is gone would be replayed into the new one.
-    for name in (draft, path):
-        for suffix in ("", "-journal", "-wal", "-shm"):
-            name.with_name(f"{name.name}{suffix}").unlink(missing_ok=True)
+    _remove(draft)
+    _remove(path)
     with clear_errors(path), closing(sqlite3.connect(draft, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = FULL")
         db.execute("BEGIN")
@@ -92,6 +96,12 @@ def _make(draft: Path, path: Path, snapshot: Snapshot) -> None:
         db.execute("PRAGMA journal_mode = WAL")
     draft.rename(path)
     sync_directory(path.parent)
+
+
+def _remove(path: Path) -> None:
+    """Remove a database file with what SQLite keeps beside it."""
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
 
 
 def _fill(db: sqlite3.Connection, snapshot: Snapshot) -> None:

@@ -6,7 +6,7 @@ import os
 from datetime import timedelta
 
 import pytest
-from build import NOW, cluster, job, placement, replica, snapshot
+from build import NOW, cluster, job, placement, queue, replica, snapshot
 from handmade import plan_of, start
 
 from planner.applying import apply_plan
@@ -493,3 +493,15 @@ def test_jobs_that_ended_meanwhile_on_nodes_not_needed_any_more_do_not_hinder_re
 
         assert carry_out(live, log, plan=plan, resume=True).done == ("a2",)
         assert running(live) == {"b"}
+
+
+@pytest.mark.parametrize("mode", list(Drift))
+def test_quota_that_shrank_since_the_plan_makes_it_stale(tmp_path, log, mode):
+    planned = snapshot(jobs=[job("a", gpus=4)], queues=[queue("q", nominal=4)])
+    plan = plan_of(planned, placement("a", replica("n0", gpus=range(4))))
+    shrunk = planned.model_copy(update={"queues": (queue("q", nominal=3),)})
+    with SimulatedCluster.create(tmp_path / "cluster.db", shrunk) as live:
+        with pytest.raises(StalePlanError, match="queues: queue q: found 4 GPUs, allowed 3 GPUs"):
+            apply_plan(plan, live, log, who="me", now=lambda: NOW, drift_mode=mode)
+
+        assert live.snapshot().running_placements == ()

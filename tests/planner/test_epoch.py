@@ -69,7 +69,7 @@ def test_planning_again_after_apply_changes_nothing(kind, policy):
     assert started >= 4
 
 
-@pytest.mark.parametrize("solver", list(SolverName))
+@pytest.mark.parametrize("solver", [SolverName.MILP, SolverName.CPSAT])
 def test_same_question_gives_the_same_plan_id_whatever_the_order_of_input(solver):
     snapshot = instances.mixed(5)
     policy = DETERMINISTIC.model_copy(update={"solvers": (solver,)})

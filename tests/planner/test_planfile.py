@@ -216,6 +216,7 @@ def test_keys_of_a_newer_minor_version_are_passed_over(tmp_path):
     document["actions"][0]["cost"] = 3
     document["snapshot"]["format_version"] = "1.7"
     document["snapshot"]["jobs"][0]["mood"] = "good"
+    document["base"]["snapshot"] = fingerprint_of(document["snapshot"])
     path = written(tmp_path / "plan.json", stamped(document))
 
     plan = load_plan(path)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from planner.models.formulation.rows import Formulation, row
+from planner.models.policy import SolverName
 from planner.models.solution import SolveStatus
 from planner.solvers import SOLVERS, cpsat, milp
 from planner.solvers.interface import Budget, integer_bound
@@ -17,12 +18,9 @@ def silent(_answer):
     """Nobody listens to reports."""
 
 
-def cbc(formulation, budget, hint, report):
-    """What milp falls back to where highspy is missing."""
-    return milp._solve_cbc(*milp._lower(formulation), budget)
-
-
-EXACT = pytest.mark.parametrize("solve", [cpsat.solve, milp.solve, cbc], ids=["cpsat", "milp", "cbc"])
+EXACT = pytest.mark.parametrize(
+    "solve", [cpsat.solve, milp.solve, milp.solve_with_cbc], ids=["cpsat", "milp", "cbc"]
+)
 
 
 def question(*rows, upper=(5, 5), objective=(3, 2)):
@@ -132,7 +130,7 @@ def test_stop_gap_ends_early_with_a_bound_that_says_so(solve):
 
 
 def test_every_named_solver_exists():
-    assert set(SOLVERS) == {"milp", "cpsat"}
+    assert set(SOLVERS) == set(SolverName)
 
 
 @pytest.mark.parametrize(("bound", "integer"), [(10.0, 10), (9.9999999, 10), (10.4, 10), (0.0, 0)])
