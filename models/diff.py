@@ -66,7 +66,7 @@ class Drifted(Noun):
     change: str
     """Such as `is gone` or `changed in priority`."""
     touched: bool
-    """True if the plan counts on it: a job it starts, or a node it starts something on."""
+    """True if it is a job the plan starts, a node it starts something on, or a job that ran or runs there."""
 
 
 class Diff(Noun):
@@ -89,6 +89,8 @@ class Diff(Noun):
     """Fingerprint of the newer snapshot, if there was one."""
     drift: tuple[Drifted, ...] = ()
     """What the newer snapshot shows differently, the touched first."""
+    stale: tuple[str, ...] = ()
+    """Why applying the plan to the newer snapshot would be refused; empty if it would be accepted."""
 
     @property
     def empty(self) -> bool:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 POINTS_PER_WEIGHT: Final = 100
 """Objective points of one unit of weight: fine enough to order jobs, coarse enough for a proof."""
 
+LARGEST_POINTS: Final = 10**9
+"""Of one job: the sum over a whole queue stays exact in floating point, as solvers need it."""
+
 _SECONDS_PER_HOUR: Final = 3600
 
 
@@ -114,7 +117,7 @@ class Policy(Noun):
 
 def job_points(policy: Policy, job: Job, now: datetime) -> int:
     """
-    Points of a job that runs at full size on its fastest GPU model, at least 1.
+    Points of a job that runs at full size on its fastest GPU model, at least 1 and at most 10⁹.
 
         w_j = weight · (1 + priority + min(cap, gain · ⌊waiting / step⌋)) · size
 
@@ -136,7 +139,7 @@ def job_points(policy: Policy, job: Job, now: datetime) -> int:
         case SizeBasis.GPU_HOUR:
             size_milli = gpus_milli * seconds // _SECONDS_PER_HOUR
     points = job.weight_milli * (1 + job.priority + boost) * size_milli * POINTS_PER_WEIGHT // MILLI**2
-    return max(1, points)
+    return min(LARGEST_POINTS, max(1, points))
 
 
 def completion_points(full_points: int, job: Job, gpu_model: str | None, replicas: int) -> int:

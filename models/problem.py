@@ -69,7 +69,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class JobClass:
-    """Waiting jobs that differ only in name, user and submission time."""
+    """Waiting jobs that are worth the same, may use the same nodes and take the same there."""
 
     jobs: tuple[str, ...]
     """Names, the one to start first in front."""
@@ -121,7 +121,7 @@ class Problem:
     """The frozen question of one epoch."""
 
     resources: tuple[str, ...]
-    """Countable resources of a node beside GPUs, such as cpu_milli and memory_mib."""
+    """Countable resources of a node beside GPUs: thousandths of cores, memory, disk, then others by name."""
     nodes: tuple[FreeNode, ...]
     groups: tuple[NodeGroup, ...]
     classes: tuple[JobClass, ...]

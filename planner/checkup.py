@@ -83,7 +83,7 @@ def _coexistence() -> Finding:
                 "solvers together",
                 works=False,
                 detail=last,
-                advice="Install highspy>=1.14,<1.15 with ortools 9.15.",
+                advice="Install highspy>=1.12,<1.14 with ortools 9.15.",
             )
     return Finding("solvers together", works=True, detail="both import orders")
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
 
-_STANDARD_RESOURCES: Final = ("cpu_milli", "memory_mib", "disk_mib")
+_STANDARD_RESOURCES: Final = ("CPU cores", "memory in MiB", "disk in MiB")
+"""With spaces, as no name in a document has: a countable resource cannot be taken for one of them."""
 
 
 def pose(snapshot: Snapshot, policy: Policy) -> Problem:

@@ -50,7 +50,8 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     claim = solver.solve(model, _Incumbents(variables, report))
     status = _STATUS.get(claim, SolveStatus.FAILED)
     bound = None
-    if status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE, SolveStatus.NO_ANSWER):
+    # With nothing found CP-SAT reports 0, which is no bound.
+    if status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
         bound = integer_bound(solver.best_objective_bound)
     if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
         return Answer(status, bound=bound, detail=solver.status_name(claim))

@@ -18,7 +18,11 @@ def greedy(problem: Problem) -> Ledger:
 
 
 def fill(ledger: Ledger) -> None:
-    """Place whatever still fits, in the order of `ranking`; afterwards no unplaced job fits anywhere."""
+    """
+    Place whatever still fits, in the order of `ranking`, and let elastic jobs grow into what is left.
+
+    Afterwards no unplaced job, nor one more replica of an elastic one, fits anywhere.
+    """
     problem = ledger.problem
     left = [len(job_class.jobs) for job_class in problem.classes]
     for placed in ledger.placed:
@@ -26,6 +30,9 @@ def fill(ledger: Ledger) -> None:
     for index in ranking(problem):
         for option in problem.classes[index].options:
             left[index] -= ledger.place(index, option, jobs=left[index])
+    for position, placed in enumerate(ledger.placed):
+        if problem.classes[placed.job_class].elastic:
+            ledger.grow(position)
 
 
 def ranking(problem: Problem) -> list[int]:

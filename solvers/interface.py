@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -56,6 +57,6 @@ class Solver(Protocol):
         ...
 
 
-def integer_bound(bound: float) -> int:
-    """The largest integer objective a floating-point bound allows, its rounding error included."""
-    return int(bound + 1e-6 * max(1.0, abs(bound)))
+def integer_bound(bound: float, *, relative_error: float = 0.0) -> int:
+    """The largest integer objective a bound allows, the rounding error of floating-point sums included."""
+    return math.floor(bound + max(1e-6, relative_error * abs(bound)))

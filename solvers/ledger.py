@@ -9,14 +9,14 @@ after every call, which the verifier confirms.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
 from planner.models.placement import GpuShare, Placement, Replica
-from planner.models.units import MILLI
+from planner.models.units import MILLI, print_milli
 from planner.solvers.bestfit import Board, Stranding, best_fit
 from planner.solvers.quota import QuotaLedger
 
@@ -122,6 +122,17 @@ class Ledger:
             start += size
         return max(0, jobs)
 
+    def grow(self, position: int) -> None:
+        """Add replicas to an elastic job already placed while places and quota last."""
+        placed = self.placed[position]
+        job_class = self.problem.classes[placed.job_class]
+        wanted = min(
+            job_class.maximum - len(placed.sites), self.quota.headroom(job_class, placed.option, replicas=1)
+        )
+        if more := self.take(job_class.shape, placed.option.groups, wanted):
+            self.quota.take(job_class, placed.option, len(more))
+            self.placed[position] = replace(placed, sites=(*placed.sites, *more))
+
     def take(self, shape: Shape, groups: tuple[int, ...], count: int) -> list[Site]:
         """Take up to so many sites for a shape on the nodes of the groups, best fit first."""
         return list(islice(best_fit(self, shape, groups), max(0, count)))
@@ -175,12 +186,16 @@ class Ledger:
         )
 
     def _replica(self, shape: Shape, site: Site) -> Replica:
-        standard = dict(zip(self.problem.resources, shape.amounts, strict=True))
+        cpu_milli, memory_mib, disk_mib, *further = shape.amounts
         return Replica(
             node=self.problem.nodes[site.node].name,
             gpus=tuple(GpuShare(index=gpu, milli=shape.gpu_milli or MILLI) for gpu in site.gpus),
-            cpu_milli=standard.pop("cpu_milli") / MILLI,
-            memory_mib=standard.pop("memory_mib"),
-            disk_mib=standard.pop("disk_mib"),
-            resources={name: amount for name, amount in standard.items() if amount},
+            cpu_milli=print_milli(cpu_milli),  # constructors take cores
+            memory_mib=memory_mib,
+            disk_mib=disk_mib,
+            resources={
+                name: amount
+                for name, amount in zip(self.problem.resources[3:], further, strict=True)
+                if amount
+            },
         )

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _NODES_PER_TICK: Final = 100
 
+_RELATIVE_ERROR: Final = 1e-9
+"""Of an objective or bound that was computed in floating point."""
+
 # PuLP calls a run that hit its time limit "Optimal" in `status`; only `sol_status` tells a proof.
 _CBC_STATUS: Final = {
     pulp.LpSolutionOptimal: SolveStatus.OPTIMAL,
@@ -53,7 +56,11 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
 
     model_status, info = highs.getModelStatus(), highs.getInfo()
     # PuLP minimizes the negated objective.
-    bound = integer_bound(-info.mip_dual_bound) if np.isfinite(info.mip_dual_bound) else None
+    bound = (
+        integer_bound(-info.mip_dual_bound, relative_error=_RELATIVE_ERROR)
+        if np.isfinite(info.mip_dual_bound)
+        else None
+    )
     has_values = info.primal_solution_status == int(kSolutionStatusFeasible)
     status = {
         HighsModelStatus.kOptimal: SolveStatus.OPTIMAL,
@@ -92,7 +99,7 @@ class _Watch:
             self._values = np.rint(np.array(out.mip_solution)[self._place]).astype(np.int64)
             news = True
         if np.isfinite(out.mip_dual_bound):
-            bound = integer_bound(-out.mip_dual_bound)
+            bound = integer_bound(-out.mip_dual_bound, relative_error=_RELATIVE_ERROR)
             news |= self._bound is None or bound < self._bound
             self._bound = bound
         if news:
@@ -120,7 +127,7 @@ def solve_with_cbc(formulation: Formulation, budget: Budget, hint: Ints, report:
         return Answer(status, detail=detail)
     values = np.array([round(variable.value() or 0) for variable in variables], dtype=np.int64)
     proven = status is SolveStatus.OPTIMAL and budget.stop_gap == 0
-    bound = integer_bound(pulp.value(problem.objective)) if proven else None
+    bound = integer_bound(pulp.value(problem.objective), relative_error=_RELATIVE_ERROR) if proven else None
     return Answer(status, values, bound, detail)
 
 

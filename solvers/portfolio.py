@@ -152,6 +152,7 @@ def _improve(epoch: _Epoch, failures: list[tuple[str, str]]) -> None:
         if (fault := _fault(answer, formulation, epoch)) is not None:
             failures.append((solver, fault))
             continue
+        bound_before = epoch.bound
         if answer.bound is not None:
             epoch.bound = min(epoch.bound, answer.bound)
         if answer.values is None:
@@ -163,6 +164,9 @@ def _improve(epoch: _Epoch, failures: list[tuple[str, str]]) -> None:
         if not epoch.offer(solver, starts, missed=missed):
             failures.append((solver, "its plan broke a rule"))
             continue
+        if epoch.best.objective > epoch.bound:
+            failures.append((solver, f"claimed the bound {epoch.bound}, below its own verified plan"))
+            epoch.bound = bound_before
         if epoch.best.solver != solver:
             failures.append((solver, "its plan, once placed on nodes, scored less"))
         return

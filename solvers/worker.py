@@ -35,7 +35,9 @@ def solve_apart(solver: str, formulation: Formulation, budget: Budget, hint: Int
     FAILED when it crashed or is missing.
     """
     question = pickle.dumps((solver, formulation, budget, hint))
-    child = [sys.executable, "-m", "planner.solvers.worker"]
+    # -P and the path without "": what lies in the user's folder is not ours to import.
+    child = [sys.executable, "-P", "-m", "planner.solvers.worker"]
+    path = os.pathsep.join(folder for folder in sys.path if folder)
     killed = False
     try:
         done = subprocess.run(
@@ -44,7 +46,7 @@ def solve_apart(solver: str, formulation: Formulation, budget: Budget, hint: Int
             capture_output=True,
             timeout=budget.seconds + GRACE_SECONDS,
             check=False,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            env=os.environ | {"PYTHONPATH": path},
         )
         said, code, stderr = done.stdout, done.returncode, done.stderr
     except subprocess.TimeoutExpired as error:
@@ -66,7 +68,7 @@ def _last_answer(said: bytes) -> Answer | None:
     while stream.tell() < len(said):
         try:
             answer = pickle.load(stream)  # noqa: S301 - written by our own child
-        except (EOFError, pickle.UnpicklingError):
+        except Exception:  # noqa: BLE001 - bytes that are no answer can fail in any way
             break
         last = answer if isinstance(answer, Answer) else None
     return last

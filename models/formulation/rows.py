@@ -1,4 +1,4 @@
-"""Column, Row and Formulation: the mathematics of a Problem as data, for any solver to read."""
+"""Row and Formulation: the mathematics of a Problem as data, for any solver to read."""
 
 from __future__ import annotations
 
@@ -85,6 +85,19 @@ def dense(
     lower: int | None = None,
     upper: int | None = None,
 ) -> Row:
-    """Make a row of arrays of distinct columns and their coefficients; zeros are left out."""
+    """
+    Make a row of arrays of distinct columns and their coefficients; zeros are left out.
+
+    All is divided by the greatest common divisor, rounding towards feasibility for integer columns: smaller
+    numbers, and a tighter row.
+    """
     used = np.flatnonzero(coefficients)
-    return Row(family, key, columns[used], coefficients[used], lower, upper)
+    divisor = max(1, int(np.gcd.reduce(coefficients[used], initial=0)))
+    return Row(
+        family,
+        key,
+        columns[used],
+        coefficients[used] // divisor,
+        None if lower is None else -(-lower // divisor),
+        None if upper is None else upper // divisor,
+    )

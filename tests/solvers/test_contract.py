@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
+import highspy
 import numpy as np
 import pytest
 
@@ -133,6 +135,46 @@ def test_every_named_solver_exists():
     assert set(SOLVERS) == set(SolverName)
 
 
-@pytest.mark.parametrize(("bound", "integer"), [(10.0, 10), (9.9999999, 10), (10.4, 10), (0.0, 0)])
+@pytest.mark.parametrize(
+    ("bound", "integer"),
+    [
+        (10.0, 10),
+        (9.9999999, 10),
+        (10.4, 10),
+        (0.0, 0),
+        (1e6, 10**6),
+        (8e6, 8 * 10**6),
+        (3e9 - 1e-7, 3 * 10**9),
+    ],
+)
 def test_bound_is_rounded_down_but_for_rounding_errors(bound, integer):
     assert integer_bound(bound) == integer
+    assert integer_bound(bound, relative_error=1e-12) == integer
+
+
+@EXACT
+def test_large_points_are_proven_to_the_point(solve):
+    formulation = question(row("r", (), [(0, 2), (1, 1)], upper=7), objective=(3_000_001, 2_000_000))
+
+    answer = solve(formulation, budget(), nothing(formulation), silent)
+
+    assert (answer.status, answer.bound) == (SolveStatus.OPTIMAL, 13_000_001)
+
+
+def test_no_answer_comes_without_a_bound():
+    formulation = knapsack(3000)
+
+    answer = cpsat.solve(formulation, budget(0.02), nothing(formulation), silent)
+
+    assert answer.status is not SolveStatus.NO_ANSWER or answer.bound is None
+
+
+def test_pinned_highs_does_not_prove_a_false_optimum():
+    """HiGHS 1.14.0 proves 212 for this block model, whose optimum is 232 (tests/cases/false_bound)."""
+    highs = highspy.Highs()
+    highs.setOptionValue("output_flag", False)
+    highs.readModel(str(Path(__file__).parents[1] / "cases" / "false_bound" / "model.mps"))
+    highs.run()
+
+    assert highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    assert round(abs(highs.getInfo().objective_function_value)) == 232

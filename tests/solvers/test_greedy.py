@@ -8,6 +8,7 @@ import build
 import instances
 import pytest
 
+from planner.models.job import ResourceRequest
 from planner.models.policy import Policy
 from planner.models.verifier import verify
 from planner.posing import pose
@@ -91,6 +92,29 @@ def test_elastic_gang_grows_into_what_is_free():
     snapshot = build.snapshot(nodes=build.cluster(3), jobs=[build.job(gpus=8, replicas=(1, 9))])
 
     assert len(started(snapshot)["a"].replicas) == 3
+
+
+def test_elastic_gang_placed_small_grows_when_the_ledger_is_filled():
+    problem = pose(build.snapshot(nodes=build.cluster(1), jobs=[build.job(gpus=1, replicas=(1, 8))]), POLICY)
+    ledger = Ledger(problem)
+    option = problem.classes[0].options[0]
+    ledger.settle(0, option, ledger.take(problem.classes[0].shape, option.groups, 1), jobs=1)
+
+    fill(ledger)
+
+    assert [len(placed.sites) for placed in ledger.placed] == [8]
+
+
+def test_resource_named_like_a_standard_one_is_a_resource_of_its_own():
+    node = build.node(resources={"cpu_milli": 5})
+    request = ResourceRequest(gpus=1, cpus=4, resources={"cpu_milli": 2})
+    jobs = [build.job("z").model_copy(update={"request": request}), build.job("a", gpus=1, cpus=4)]
+    snapshot = build.snapshot(nodes=[node], jobs=jobs)
+
+    starts = greedy(pose(snapshot, POLICY)).placements()
+
+    assert {placement.job for placement in starts} == {"a", "z"}
+    assert verify(snapshot, POLICY, starts).violations == ()
 
 
 def test_quota_stops_growth_of_an_elastic_gang():

@@ -15,6 +15,7 @@ from planner.models.verifier import verify
 from planner.posing import pose
 from planner.solvers import SOLVERS
 from planner.solvers.portfolio import Limits, solve
+from planner.solvers.worker import _last_answer
 
 POLICY = Policy()
 
@@ -137,6 +138,34 @@ def test_what_a_crashed_solver_reported_does_not_count(monkeypatch):
 
     assert solution.solver == "greedy"
     assert "ended with code -6" in solution.fallback.reason
+
+
+def test_bound_below_the_plan_made_from_its_own_values_is_dropped(monkeypatch):
+    """Its values are worth 300 and so is its bound; filled up, the plan is worth more."""
+    use(monkeypatch, "milp", "modest")
+    snapshot = build.snapshot(
+        nodes=[build.node(gpus=3)],
+        jobs=[*contested().jobs, build.job("other", gpus=1, priority=1)],
+    )
+    problem = pose(snapshot, POLICY)
+
+    solution = run(snapshot)
+
+    assert solution.objective > 300
+    assert solution.bound == problem.ceiling or solution.bound >= solution.objective
+    assert solution.status is SolveStatus.FEASIBLE or solution.objective == problem.ceiling
+
+
+def test_solver_does_not_import_from_the_users_folder(monkeypatch, tmp_path):
+    (tmp_path / "numpy.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+
+    assert run(contested()).solver == "milp"
+
+
+@pytest.mark.parametrize("said", [b"License ok\n", b"cfoo\nbar\n.", b"\x80", b"("])
+def test_bytes_that_are_no_answer_are_no_answer(said):
+    assert _last_answer(said) is None
 
 
 def test_next_solver_in_the_chain_answers_for_one_that_crashed(monkeypatch):
