@@ -207,7 +207,8 @@ def test_after_a_stop_the_error_says_what_is_done_and_how_to_go_on(live, log):
         f"Plan {PLAN.plan_id} was applied in part: it was told to stop.",
         "  done:     2 (a1, a2)",
         "  not done: 1 (a3)",
-        "Go on with `gpuplan apply --resume`, or make a new plan of what is left with `gpuplan plan`.",
+        "Go on with the same command and --resume,",
+        "or make a new plan of what is left with `gpuplan plan`.",
     ]
     assert caught.value.outcome.remaining == ("a3",)
     assert running(live) == {"a", "b", "runs"}
@@ -311,8 +312,9 @@ def test_a_stale_plan_is_refused_before_anything_is_done(live, log):
         carry_out(live, log)
     assert caught.value.exit_code == 21
     assert str(caught.value) == (
-        f"Plan {PLAN.plan_id} is stale: job thief now runs on n1 since it was made "
-        "(expected not running there, found running there).\nRun `gpuplan plan` again."
+        f"Plan {PLAN.plan_id} is stale: 1 thing changed since it was made.\n"
+        "  job thief now runs on n1: expected not running there, found running there\n"
+        "Run `gpuplan plan` again."
     )
     assert running(live) == {"thief", "runs"}
     assert log.records() == ()
@@ -343,6 +345,36 @@ def test_a_long_list_of_changes_is_cut_in_the_message_and_whole_in_the_error(tmp
     ):
         carry_out(other, log, plan=plan)
     assert len(caught.value.items) == 30
+
+
+def test_where_jobs_have_only_left_the_message_tells_how_to_apply_all_the_same(tmp_path, log):
+    freed = WORLD.model_copy(update={"jobs": tuple(job_ for job_ in WORLD.jobs if job_.name != "runs")})
+    with SimulatedCluster.create(tmp_path / "other.db", freed) as other:
+        with pytest.raises(StalePlanError) as caught:
+            carry_out(other, log)
+        assert str(caught.value).splitlines()[1:] == [
+            "  job runs no longer runs on n0: expected running there, found no such job",
+            "Run `gpuplan plan` again.",
+            "Such changes only free room: `--drift preconditions` accepts them.",
+        ]
+        assert carry_out(other, log, drift_mode=Drift.PRECONDITIONS).done == ("a1", "a2", "a3")
+
+
+def test_long_lists_of_actions_are_wrapped_and_no_id_is_torn(tmp_path, log):
+    names = [f"job-with-a-long-name-{number:02d}" for number in range(30)]
+    places = [placement(name, replica(f"n{number}", gpus=[0])) for number, name in enumerate(names)]
+    world = snapshot(nodes=cluster(30), jobs=[job(name, gpus=1) for name in names])
+    with (
+        SimulatedCluster.create(tmp_path / "other.db", world) as other,
+        pytest.raises(PartlyAppliedError) as caught,
+    ):
+        carry_out(other, log, plan=plan_of(world, *places), stop=stop_after(5))
+    lines = str(caught.value).splitlines()
+    assert max(map(len, lines)) <= 79
+    assert lines[1] == "  done:     5 (a1, a2, a3, a4, a5)"
+    assert lines[2].startswith("  not done: 25 (a6, a7, ")
+    assert lines[3].startswith("            a")
+    assert lines[3].endswith("a25 and 5 more)")
 
 
 def test_the_callers_drift_mode_goes_before_the_policys(live, log):

@@ -13,6 +13,7 @@ from planner.diffing import diff
 from planner.metrics import gpus_in_use
 from planner.models.diff import Diff
 from planner.models.occupancy import free_capacity
+from planner.models.policy import Drift, Policy
 
 
 def changes(found):
@@ -145,6 +146,49 @@ def test_every_way_to_drift_is_named_and_what_the_plan_counts_on_comes_first():
         ("queue q", "changed in quota", False),
         ("queue young", "is new", False),
     ]
+
+
+PLANNED = placement("a", replica(gpus=[0]))
+THIEF = job("thief", gpus=1, at=[replica(gpus=[7])])
+
+
+def test_a_stranger_on_a_node_of_the_plan_makes_it_stale():
+    before = snapshot(nodes=cluster(2), jobs=[job("a", gpus=1)])
+    live = snapshot(nodes=cluster(2), jobs=[job("a", gpus=1), THIEF])
+
+    found = diff(drafted(before, PLANNED), live)
+
+    assert found.stale == ("job thief now runs on n0: expected not running there, found running there",)
+    assert changes(found) == [("job thief", "is new", True)]
+
+
+def test_what_makes_a_plan_stale_is_for_its_policy_to_say():
+    before, live = snapshot(jobs=[job("a", gpus=1)]), snapshot(jobs=[job("a", gpus=1), THIEF])
+
+    found = diff(drafted(before, PLANNED, policy=Policy(drift=Drift.PRECONDITIONS)), live)
+
+    assert found.drift
+    assert found.stale == ()
+
+
+def test_starts_that_are_done_exactly_as_planned_make_nothing_stale():
+    jobs = [job("a", gpus=1), job("b", gpus=1)]
+    plan = drafted(snapshot(jobs=jobs), PLANNED, placement("b", replica(gpus=[1])))
+
+    as_planned = snapshot(jobs=[job("a", gpus=1, at=PLANNED.replicas), jobs[1]])
+    elsewhere = snapshot(jobs=[job("a", gpus=1, at=[replica(gpus=[2])]), jobs[1]])
+
+    assert diff(plan, as_planned).stale == ()
+    assert "job a is already running" in diff(plan, elsewhere).stale[0]
+
+
+def test_a_rule_that_the_plan_would_break_by_now_makes_it_stale():
+    before = snapshot(jobs=[job("a", gpus=1)], queues=[queue(nominal=1)])
+    live = snapshot(jobs=[job("a", gpus=1)], queues=[queue(nominal=0)])
+
+    (broken,) = diff(drafted(before, PLANNED), live).stale
+
+    assert broken.startswith("it would break a rule: queues: queue q: found 1 GPU")
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,10 +6,12 @@ import io
 import json
 import sys
 import time
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
 from build import NOW, cluster, job, node, queue, replica, snapshot
+from handmade import plan_of
 
 from planner.models.cluster import Gpu, MigInstance, Taint
 from planner.models.errors import BadInputError
@@ -17,6 +19,7 @@ from planner.models.job import ResourceRequest
 from planner.models.policy import Policy
 from planner.models.queue import Quota
 from planner.models.snapshot import Snapshot
+from planner.planfile import plan_document
 from planner.sources import judging
 from planner.sources.files import default_policy_path, load_noun, load_policy, load_snapshot, snapshot_text
 
@@ -266,6 +269,10 @@ def test_a_field_that_is_missing_is_told_at_its_entry(told):
         ),
         ("replicas: 0", "job 'train-a' has replicas = 0; expected at least 1."),
         (
+            "replicas: four",
+            "job 'train-a' has replicas = 'four'; expected a whole number, or a mapping with min and max.",
+        ),
+        (
             "replicas: {min: 3, max: 2}",
             "job 'train-a' in replicas: expected min <= max, found min 3 and max 2.",
         ),
@@ -404,6 +411,21 @@ def test_an_unknown_field_of_the_cluster_is_told(told):
         "jobs.yaml:2: the cluster has unknown field 'nods'.\n"
         "  Known: name, nodes.\n"
         "  Maybe 'nodes' was meant."
+    )
+
+
+@pytest.mark.parametrize("source", [".", "my-plan.json"])
+def test_a_plan_is_told_once_as_one_whatever_its_name(put, source):
+    plan = plan_document(plan_of(snapshot(jobs=[job()])))
+    put(my_plan__json=json.dumps(plan), base__yaml=BASE)
+    Path("my_plan.json").rename("my-plan.json")
+
+    with pytest.raises(BadInputError) as caught:
+        load_snapshot(source)
+
+    assert str(caught.value) == (
+        "my-plan.json:1: the document is a plan, not a snapshot; see it with `gpuplan show my-plan.json`.\n"
+        "  In a snapshot's directory, name it plan.json: files of that name are passed over."
     )
 
 
@@ -564,7 +586,7 @@ def test_without_a_file_the_policy_is_the_default():
         ),
         (
             "drift: loose\nsolvers: [cplex]",
-            "policy.yaml:2: the policy has solvers[0] = 'cplex'; expected one of 'milp' or 'cpsat'.",
+            "policy.yaml:2: the policy has solvers[0] = 'cplex'; expected one of 'milp', 'cpsat' or 'cbc'.",
         ),
         ("time_limit: 10s", "Maybe 'budget.time_limit' was meant."),
     ],

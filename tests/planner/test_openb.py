@@ -216,6 +216,14 @@ def test_all_problems_of_both_files_are_told_at_once_with_their_lines(read):
     )
 
 
+def test_missing_columns_are_told_alone_however_wrong_the_rows_are(read):
+    found = problems(read, nodes="sn,cpu_milli\n" + NODES)
+
+    assert [problem.partition("; ")[0] for problem in found] == [
+        "nodes.csv:1: has no columns gpu, memory_mib, model"
+    ]
+
+
 def test_a_column_that_is_wrong_throughout_does_not_fill_the_screen(read):
     pods = POD_HEADER + "".join(f"p{n},1,?,0,0,,LS,Running,0,1,0\n" for n in range(1000))
 

@@ -11,10 +11,11 @@ from good_document import GOOD
 from handmade import plan_of
 from jsonschema import Draft202012Validator
 
+from planner.models.errors import BadInputError
 from planner.models.policy import Policy
 from planner.planfile import plan_document
 from planner.schemas import KINDS, schema
-from planner.sources.files import load_snapshot, snapshot_text
+from planner.sources.files import load_policy, load_snapshot, snapshot_text
 
 VALIDATORS = {kind: Draft202012Validator(schema(kind)) for kind in KINDS}
 
@@ -69,6 +70,19 @@ def test_policies_validate():
     assert not valid("policy", {"solvers": ["cplex"]})
 
 
+@pytest.mark.parametrize("step", [0, 1, 30, "0s", "0h0m", "1s", "0h20m", "10m"])
+def test_a_step_of_ageing_validates_exactly_if_it_loads(step, tmp_path):
+    document = {"weights": {"ageing": {"step": step}}}
+    (tmp_path / "policy.json").write_text(json.dumps(document))
+
+    try:
+        loads = bool(load_policy(str(tmp_path / "policy.json")))
+    except BadInputError:
+        loads = False
+
+    assert valid("policy", document) == loads
+
+
 SHORT_FORMS = (
     good(replicas=4),
     good(gpu_models=["H100-80GB"]),
@@ -111,3 +125,4 @@ def test_defaults_are_in_the_units_of_documents():
     assert snapshots["Job"]["properties"]["weight"]["default"] == 1
     assert policies["BudgetPolicy"]["properties"]["time_limit"]["default"] == "10s"
     assert policies["Weights"]["properties"]["smallest_size"]["default"] == 0.1
+    assert policies["Ageing"]["properties"]["step"]["default"] == "6h"

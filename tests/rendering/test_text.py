@@ -58,9 +58,10 @@ def test_a_plan_at_eighty_columns():
           . wait  render      3 × 8 GPUs  queue batch
                   needs 24 GPUs; 19.54 GPUs free on 8 matching nodes
 
-        allocated 18.8 % → 69.5 %  fragmentation 18.1 %  fairness 0.99  cost 196/h
+        allocated 18.8 % → 69.5 %  free GPUs in whole nodes 81.9 %  fairness 0.99
+          cost 196/h
         Plan: 3 to start, 0 to preempt, 4 waiting, 2 unchanged.
-        Next: gpuplan apply plan.json
+        Next: gpuplan apply plan.json --executor simulated
         """)
 
 
@@ -80,9 +81,10 @@ def test_everything_on_one_line_each_in_ascii():
           . wait  train-next  3 x 8 GPUs  queue research  needs 24 GPUs; queue research uses 32 of 48 GPUs
           . wait  render      3 x 8 GPUs  queue batch     needs 24 GPUs; 19.54 GPUs free on 8 matching nodes
 
-        allocated 18.8 % -> 69.5 %  fragmentation 18.1 %  fairness 0.99  cost 196/h
+        allocated 18.8 % -> 69.5 %  free GPUs in whole nodes 81.9 %  fairness 0.99
+          cost 196/h
         Plan: 3 to start, 0 to preempt, 4 waiting, 2 unchanged.
-        Next: gpuplan apply 'my plan.json'
+        Next: gpuplan apply 'my plan.json' --executor simulated
         """)  # fmt: skip  # noqa: E501
 
 
@@ -110,7 +112,7 @@ def test_what_went_another_way_than_meant_is_said():
           + start""")[:-1])  # fmt: skip
 
 
-def test_a_cluster_that_is_optimal_already_has_no_changes():
+def test_a_proof_that_nothing_can_start_is_said():
     world = WORLD.model_copy(update={"jobs": tuple(job for job in WORLD.jobs if job.running or job.held)})
     plan = small_plan(world, (), status=SolveStatus.OPTIMAL, objective=0, bound=0, greedy_objective=0)
 
@@ -120,21 +122,36 @@ def test_a_cluster_that_is_optimal_already_has_no_changes():
 
           . wait  notebook  1 GPU  queue batch  held by its user or an operator
 
-        allocated 18.8 %  fragmentation 7.7 %  fairness 1.00  cost 196/h
-        No changes. The cluster matches the optimal plan (gap 0.0 %): 1 waiting, 2
+        allocated 18.8 %  free GPUs in whole nodes 92.3 %  fairness 1.00  cost 196/h
+        No changes: nothing that waits can start now (proven, gap 0.0 %). 1 waiting, 2
         unchanged.
         """)
 
 
-def test_without_a_proof_no_changes_is_not_called_optimal():
+def test_without_a_proof_no_changes_is_not_called_proven():
     found = text(small_plan(started=(), bound=None))
 
-    assert "No changes. No better plan was found (bound unknown): 7 waiting, 2 unchanged." in found
+    assert "No changes: nothing better was found (bound unknown). 7 waiting, 2 unchanged." in found
     assert "Next:" not in found
 
 
 def test_without_a_file_there_is_no_next_command():
     assert "Next:" not in text(small_plan(), path=None)
+
+
+@pytest.mark.parametrize("path", [None, "-"])
+def test_no_command_is_shown_for_a_plan_that_is_in_no_file(path):
+    found = text(crowd(), path=path)
+
+    assert "Next:" not in found
+    assert "each one: gpuplan plan … --all" in found
+    assert "each one: --all" in text_of_diff(diff(crowd()), path=path)
+
+
+def test_where_nothing_is_free_nothing_is_said_about_what_is_free():
+    world = snapshot(nodes=cluster(1), jobs=[job("a", gpus=8)])
+
+    assert "free GPUs" not in text(small_plan(world, [placement("a", replica(gpus=range(8)))]))
 
 
 def crowd():
@@ -175,9 +192,9 @@ def test_many_actions_are_grouped_and_the_rest_is_counted():
                     27  would fit, but no place was chosen for it in the time given
           Grouped by reason; each one: gpuplan show plan.json --all
 
-        allocated 0.0 % → 97.5 %  fragmentation 100.0 %  fairness 0.92
+        allocated 0.0 % → 97.5 %  free GPUs in whole nodes 0.0 %  fairness 0.92
         Plan: 223 to start, 0 to preempt, 107 waiting, 0 unchanged.
-        Next: gpuplan apply plan.json
+        Next: gpuplan apply plan.json --executor simulated
         """)
 
 
@@ -300,13 +317,43 @@ def test_drift_comes_first_and_marks_what_the_plan_counts_on():
     assert text_of_diff(found).startswith(shown("""
         Diff of plan 7c1e55aa
 
-        Drift: 3 changed since in snapshot ab12ab12, 2 of them matter
+        Drift: 3 changed since in snapshot ab12ab12; apply would refuse the plan:
+          job infer-a is gone: expected a waiting job, found no such job
+          node h100-03 is gone: expected a node that is ready, found no such node
+
+        Changed since
              SUBJECT
           !  job infer-a   is gone
           !  node h100-03  is gone
              job late      is new
 
         Jobs: 3 change"""))  # fmt: skip
+
+
+def test_drift_that_an_apply_would_accept_is_said_to_be():
+    live = WORLD.model_copy(update={"jobs": (*WORLD.jobs, job("late", queue="batch"))})
+    found = diff(small_plan(), live).model_copy(update={"live": "ab12" * 16})
+
+    assert text_of_diff(found).startswith(shown("""
+        Diff of plan 7c1e55aa
+
+        Drift: 1 changed since in snapshot ab12ab12; apply would still accept the plan
+            SUBJECT
+            job late  is new
+
+        Jobs: 3 change"""))  # fmt: skip
+
+
+def test_many_reasons_to_refuse_are_cut_and_the_hint_does_not_forget_the_snapshot():
+    plan = crowd()
+    live = plan.snapshot.model_copy(update={"jobs": ()})
+
+    lines = text_of_diff(diff(plan, live)).splitlines()
+
+    assert sum(line.startswith("  job ") and ": expected" in line for line in lines) == 19
+    assert "  … 204 more; each one: --all" in lines
+    assert not any("gpuplan diff" in line for line in lines)
+    assert max(map(len, lines)) <= 80
 
 
 def test_no_drift_and_no_changes_are_said_in_words():
@@ -329,7 +376,7 @@ def test_long_tables_are_cut_unless_all_is_asked_for(verbose):
 
     jobs = [line for line in lines if line.startswith("  + ")]
     assert len(jobs) == (223 if verbose else 19)
-    assert ("  … 204 more: gpuplan diff plan.json --all" in lines) is not verbose
+    assert ("  … 204 more; each one: gpuplan diff plan.json --all" in lines) is not verbose
 
 
 def test_models_with_quotas_have_rows_of_their_own():

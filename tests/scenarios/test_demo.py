@@ -27,7 +27,7 @@ def test_demo_script_goes_round_the_loop_and_ends_at_rest(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "No changes." in done.stdout.split("$ gpuplan plan")[-1]
+    assert "No changes" in done.stdout.split("$ gpuplan plan")[-1]
     # What the README shows of it are the same commands, on the production scenario.
     commands = re.findall(r"^\$ gpuplan (\w+)", done.stdout, re.MULTILINE)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -141,19 +141,13 @@ def test_what_a_crashed_solver_reported_does_not_count(monkeypatch):
 
 
 def test_bound_below_the_plan_made_from_its_own_values_is_dropped(monkeypatch):
-    """Its values are worth 300 and so is its bound; filled up, the plan is worth more."""
-    use(monkeypatch, "milp", "modest")
-    snapshot = build.snapshot(
-        nodes=[build.node(gpus=3)],
-        jobs=[*contested().jobs, build.job("other", gpus=1, priority=1)],
-    )
-    problem = pose(snapshot, POLICY)
+    use(monkeypatch, "milp", "too_modest")
 
-    solution = run(snapshot)
+    solution = run(contested())
 
-    assert solution.objective > 300
-    assert solution.bound == problem.ceiling or solution.bound >= solution.objective
-    assert solution.status is SolveStatus.FEASIBLE or solution.objective == problem.ceiling
+    assert solution.objective == 400
+    assert solution.bound == 700
+    assert solution.status is SolveStatus.FEASIBLE
 
 
 def test_solver_does_not_import_from_the_users_folder(monkeypatch, tmp_path):
