@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from planner.models.errors import PartlyAppliedError, PlannerError, StalePlanError
+from planner.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +17,12 @@ if TYPE_CHECKING:
 _NAMED_AT_MOST: Final = 20
 """Ids or items listed in one message; the errors carry all of them."""
 
+_WIDTH: Final = 79
+_FREED: Final = "no longer runs"
+"""How the change of a job begins that only made room."""
+
 _HOW_TO_GO_ON: Final = (
-    "Go on with `gpuplan apply --resume`, or make a new plan of what is left with `gpuplan plan`."
+    "Go on with the same command and --resume,\nor make a new plan of what is left with `gpuplan plan`."
 )
 
 
@@ -61,8 +67,8 @@ def refuse_unfinished(plan_id: str, done: Sequence[str], left: Sequence[str]) ->
     """The error of applying anew a plan of which an earlier run did a part."""
     return InterruptedApplyError(
         f"Plan {plan_id} was applied in part by an earlier run.\n"
-        f"  done:     {_named(done)}\n"
-        f"  not done: {_named(left)}\n"
+        f"{_named('done', done)}\n"
+        f"{_named('not done', left)}\n"
         f"{_HOW_TO_GO_ON}",
         ApplyOutcome(done=(), skipped=tuple(done), remaining=tuple(left)),
     )
@@ -72,7 +78,7 @@ def unrecorded(plan_id: str, outcome: ApplyOutcome, error: PlannerError) -> Inte
     """The error of a run that did everything and could not record the end of it."""
     return InterruptedApplyError(
         f"Plan {plan_id} was applied, but its audit log is not complete: {error}\n"
-        "Run `gpuplan apply --resume` to complete the log; no action is done twice.",
+        "Run the same command with --resume to complete the log; no action is done twice.",
         outcome,
     )
 
@@ -93,28 +99,34 @@ def raise_unless_complete(plan_id: str, outcome: ApplyOutcome) -> None:
         )
     raise InterruptedApplyError(
         f"Plan {plan_id} was applied in part: {cause}\n"
-        f"  done:     {_named((*outcome.skipped, *outcome.done))}\n"
+        f"{_named('done', (*outcome.skipped, *outcome.done))}\n"
         + (f"  failed:   {outcome.failed.action}\n" if outcome.failed else "")
-        + f"  not done: {_named(outcome.remaining)}\n"
+        + f"{_named('not done', outcome.remaining)}\n"
         + _HOW_TO_GO_ON,
         outcome,
     )
 
 
-def _named(ids: Sequence[str]) -> str:
+def _named(state: str, ids: Sequence[str]) -> str:
     more = len(ids) - _NAMED_AT_MOST
     names = ", ".join(ids[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
-    return f"{len(ids)} ({names})" if ids else "none"
+    head = f"  {f'{state}:':<9} "
+    return _wrapped(f"{head}{len(ids)} ({names})" if ids else f"{head}none", indent=len(head))
 
 
 def _stale_message(plan_id: str, items: Sequence[DriftItem]) -> str:
-    if len(items) == 1:
-        (item,) = items
-        what = (
-            f"{item.subject} {item.change} since it was made (expected {item.expected}, found {item.found})."
-        )
-    else:
-        more = len(items) - _NAMED_AT_MOST
-        lines = [f"  {item}" for item in items[:_NAMED_AT_MOST]] + [f"  and {more} more"] * (more > 0)
-        what = "\n".join([f"{len(items)} things changed since it was made.", *lines])
-    return f"Plan {plan_id} is stale: {what}\nRun `gpuplan plan` again."
+    lines = [f"Plan {plan_id} is stale: {counted(len(items), 'thing')} changed since it was made."]
+    lines += [_wrapped(f"  {item}", indent=4) for item in items[:_NAMED_AT_MOST]]
+    if (more := len(items) - _NAMED_AT_MOST) > 0:
+        lines.append(f"  and {more} more")
+    lines.append("Run `gpuplan plan` again.")
+    if all(item.change.startswith(_FREED) for item in items):
+        lines.append("Such changes only free room: `--drift preconditions` accepts them.")
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, *, indent: int) -> str:
+    """The text in lines of a terminal's width, those after the first indented; no name is torn."""
+    return textwrap.fill(
+        text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
+from planner.drift import drift
 from planner.metrics import gpus_in_use
 from planner.models.diff import Diff, Drifted, GpuModelDiff, JobDiff, NodeDiff, QueueDiff
 from planner.models.occupancy import NodeFree, free_capacity
 from planner.models.plan import Start
 from planner.models.queue import ALL_MODELS, queue_limits
+from planner.models.verifier import verify
 from planner.quota_room import of_resource, own_usage
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
         gpu_models=_gpu_models(plan),
         live=live.canonical().fingerprint() if live else None,
         drift=_drift(plan, live) if live else (),
+        stale=_stale(plan, live) if live else (),
     )
 
 
@@ -136,11 +139,15 @@ def _gpu_models(plan: Plan) -> tuple[GpuModelDiff, ...]:
 def _drift(plan: Plan, live: Snapshot) -> tuple[Drifted, ...]:
     base = plan.snapshot
     starts = [action for action in plan.actions if isinstance(action, Start)]
-    started = {action.job for action in starts}
     used = {replica.node for action in starts for replica in action.after.replicas}
+    counted_on = {action.job for action in starts} | {
+        placement.job
+        for placement in (*base.running_placements, *live.running_placements)
+        if any(replica.node in used for replica in placement.replicas)
+    }
     found = [
         *(
-            Drifted(subject=f"job {name}", change=change, touched=name in started)
+            Drifted(subject=f"job {name}", change=change, touched=name in counted_on)
             for name, change in _job_changes(base.job_by_name, live.job_by_name)
         ),
         *(
@@ -155,6 +162,20 @@ def _drift(plan: Plan, live: Snapshot) -> tuple[Drifted, ...]:
         ),
     ]
     return tuple(sorted(found, key=lambda item: (not item.touched, item.subject, item.change)))
+
+
+def _stale(plan: Plan, live: Snapshot) -> tuple[str, ...]:
+    """What an apply would refuse the plan for, with the drift its policy accepts."""
+    running = {placement.job: placement for placement in live.running_placements}
+    starts = [action for action in plan.actions if isinstance(action, Start)]
+    left = [action for action in starts if running.get(action.job) != action.after]
+    if not left:
+        return ()
+    done = {action.id for action in starts} - {action.id for action in left}
+    if items := drift(plan, live, done=done, mode=plan.policy.drift):
+        return tuple(map(str, items))
+    after = (*live.running_placements, *(action.after for action in left))
+    return tuple(f"it would break a rule: {broken}" for broken in verify(live, plan.policy, after).violations)
 
 
 def _job_changes(before: Mapping[str, Job], after: Mapping[str, Job]) -> Iterator[tuple[str, str]]:

@@ -35,7 +35,11 @@ class _DocumentSchema(GenerateJsonSchema):
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         made = super().default_schema(schema)
-        printer = schema["schema"].get("serialization", {})
+        inner: Any = schema["schema"]
+        # A further bound on a type is wrapped around what prints it.
+        while "serialization" not in inner and inner["type"] == "function-after":
+            inner = inner["schema"]
+        printer = inner.get("serialization", {})
         if "default" in made and printer.get("type") == "function-plain":
             made["default"] = printer["function"](schema["default"])
         return made

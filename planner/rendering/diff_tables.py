@@ -61,22 +61,27 @@ def _table(
     if not rows:
         return []
     shown = rows if verbose or len(rows) <= _MOST_LINES else rows[: _MOST_LINES - 1]
-    lines = [style.paint(style.clean(title), Tone.STRONG), *table([Row(heads), *shown], style, uncut=verbose)]
-    lines[1] = style.paint(lines[1], Tone.QUIET)
+    head, *lines = table([Row(heads), *shown], style, uncut=verbose)
+    lines = [*_title(title, style), style.paint(head, Tone.QUIET), *lines]
     if rest := len(rows) - len(shown):
-        lines += style.wrap(f"… {rest:,} more: {more}", 2)
+        lines += _rest(rest, style, more)
     return lines
+
+
+def _title(text: str, style: Style) -> list[str]:
+    return [style.paint(line, Tone.STRONG) for line in style.wrap(text, 0)]
+
+
+def _rest(left: int, style: Style, more: str) -> list[str]:
+    return style.wrap(f"… {left:,} more; each one: {more}", 2)
 
 
 def _drift(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[list[str]]:
     if diff.live is None:
         return []
-    if not diff.drift:
-        return [[style.clean(f"Snapshot {short(diff.live)} is as the plan expects it.")]]
-    touched = sum(item.touched for item in diff.drift)
-    title = (
-        f"Drift: {len(diff.drift):,} changed since in snapshot {short(diff.live)}, {touched:,} of them matter"
-    )
+    if not diff.drift and not diff.stale:
+        return [style.wrap(f"Snapshot {short(diff.live)} is as the plan expects it.", 0)]
+    title = f"Drift: {len(diff.drift):,} changed since in snapshot {short(diff.live)}"
     rows = [
         Row(
             ("!" if item.touched else "", item.subject),
@@ -85,7 +90,17 @@ def _drift(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[list[s
         )
         for item in diff.drift
     ]
-    return [_table(title, ("", "SUBJECT"), rows, style, verbose=verbose, more=more)]
+    heads = ("", "SUBJECT")
+    if not diff.stale:
+        title = f"{title}; apply would still accept the plan"
+        return [_table(title, heads, rows, style, verbose=verbose, more=more)]
+    refused = _title(f"{title}; apply would refuse the plan:", style)
+    told = diff.stale if verbose or len(diff.stale) <= _MOST_LINES else diff.stale[: _MOST_LINES - 1]
+    for text in told:
+        refused += [style.clean(f"  {text}")] if verbose else style.wrap(text, 2, hanging=2)
+    if rest := len(diff.stale) - len(told):
+        refused += _rest(rest, style, more)
+    return [refused, _table("Changed since", heads, rows, style, verbose=verbose, more=more)]
 
 
 def _job_row(job: JobDiff) -> Row:

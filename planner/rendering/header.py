@@ -51,9 +51,10 @@ def metrics_lines(metrics: Metrics, style: Style) -> list[str]:
     before, after = percent(metrics.gpu_allocation_ratio_before), percent(metrics.gpu_allocation_ratio)
     figures = [
         f"allocated {before} → {after}" if before != after else f"allocated {after}",
-        f"fragmentation {percent(metrics.fragmentation_ratio)}",
-        f"fairness {metrics.jain_index:.2f}",
     ]
+    if metrics.gpu_allocation_ratio < 1:
+        figures.append(f"free GPUs in whole nodes {percent(1 - metrics.fragmentation_ratio)}")
+    figures.append(f"fairness {metrics.jain_index:.2f}")
     if metrics.hourly_cost:
         figures.append(f"cost {metrics.hourly_cost:,.0f}/h")
     return style.flow(figures)

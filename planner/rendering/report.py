@@ -95,7 +95,11 @@ def _summary(plan: Plan) -> list[tuple[str, str, str]]:
             percent(metrics.gpu_allocation_ratio),
             f"{percent(metrics.gpu_allocation_ratio_before)} before",
         ),
-        ("Fragmentation", percent(metrics.fragmentation_ratio), "of free GPUs not in blocks of 8 on a node"),
+        (
+            "In whole nodes",
+            percent(1 - metrics.fragmentation_ratio),
+            "of the free GPUs, in blocks of 8 on a node",
+        ),
         ("Fairness", f"{metrics.jain_index:.2f}", "Jain's index of the queues' met demand"),
         ("Cost", f"{metrics.hourly_cost:,.0f}", "per hour, all ready nodes"),
     ]

@@ -51,13 +51,13 @@ class Style:
         head = max(0, width - len(dots) - tail)
         return f"{text[:head]}{dots}{text[len(text) - tail :]}"[:width]
 
-    def wrap(self, text: str, indent: int) -> list[str]:
-        """The text in lines of the width, each after so many spaces."""
+    def wrap(self, text: str, indent: int, *, hanging: int = 0) -> list[str]:
+        """The text in lines of the width, each after so many spaces, `hanging` more from the second on."""
         return textwrap.wrap(
             self.clean(text),
-            width=max(self.width, indent + 20),
+            width=max(self.width, indent + hanging + 20),
             initial_indent=" " * indent,
-            subsequent_indent=" " * indent,
+            subsequent_indent=" " * (indent + hanging),
             break_on_hyphens=False,
         )
 

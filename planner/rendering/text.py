@@ -26,8 +26,8 @@ def plan_text(
     where the plan file is, for the commands shown.
     """
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
-    file = shlex.quote(path) if path else "PLAN"
-    more = f"gpuplan show {file} --all"
+    file = _typed(path)
+    more = f"gpuplan show {file} --all" if file else "gpuplan plan … --all"
     actions = sort_actions(plan.actions)
     sections = [
         header_lines(plan, style, verbose=verbose),
@@ -35,8 +35,8 @@ def plan_text(
         wait_lines(actions.waits, plan.snapshot, style, verbose=verbose, more=more),
         [*metrics_lines(plan.metrics, style), *_summary(plan, actions, style)],
     ]
-    if plan.has_changes and path:
-        sections[-1].append(style.clean(f"Next: gpuplan apply {file}"))
+    if plan.has_changes and file:
+        sections[-1].append(style.clean(f"Next: gpuplan apply {file} --executor simulated"))
     return _text(sections)
 
 
@@ -45,8 +45,15 @@ def diff_text(
 ) -> str:
     """Before against after as tables; the parameters are those of `plan_text`."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
-    more = f"gpuplan diff {shlex.quote(path) if path else 'PLAN'} --all"
+    # Where the newer snapshot came from is not known here, and without it the command shows something else.
+    file = _typed(path) if diff.live is None else None
+    more = f"gpuplan diff {file} --all" if file else "--all"
     return _text(diff_lines(diff, style, verbose=verbose, more=more))
+
+
+def _typed(path: str | None) -> str | None:
+    """The path as one types it; None where no file can be named again, as standard input cannot."""
+    return None if path in (None, "-") else shlex.quote(path)
 
 
 def _text(sections: list[list[str]]) -> str:
@@ -59,8 +66,8 @@ def _summary(plan: Plan, actions: SortedActions, style: Style) -> list[str]:
     if plan.has_changes:
         # Plans of this version stop nothing; the reviewer's first question is answered all the same.
         text = f"Plan: {len(actions.starts):,} to start, 0 to preempt, {counts}"
-    elif plan.solution.status == "OPTIMAL":
-        text = f"No changes. The cluster matches the optimal plan ({gap_text(plan.solution)}): {counts}"
+    elif plan.solution.gap == 0:
+        text = f"No changes: nothing that waits can start now (proven, {gap_text(plan.solution)}). {counts}"
     else:
-        text = f"No changes. No better plan was found ({gap_text(plan.solution)}): {counts}"
+        text = f"No changes: nothing better was found ({gap_text(plan.solution)}). {counts}"
     return [style.paint(line, Tone.STRONG) for line in style.wrap(text, 0)]

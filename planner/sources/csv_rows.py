@@ -51,6 +51,8 @@ class CsvFile:
         self._what = what
         """The kind of file that was expected, for the next step of a message."""
         self._told: Counter[str] = Counter()
+        self._ragged: dict[int, int] = {}
+        """Widths of the lines that are not as wide as the header."""
         self._cells = self._read()
         self.columns: frozenset[str] = frozenset(() if self._cells is None else self._cells.columns)
 
@@ -66,6 +68,9 @@ class CsvFile:
                 f"  Give {self._what}, with its header line.",
             )
             return
+        for line, width in self._ragged.items():
+            expected = f"expected {len(self.columns)}, as the header"
+            self.complain(line, _LINE, f"has {width} cells; {expected}.")
         columns = [str(column) for column in self._cells.columns]
         for line, *cells in self._cells.itertuples(name=None):
             yield Row(self, line, dict(zip(columns, cells, strict=True)))
@@ -107,8 +112,8 @@ class CsvFile:
         body = lines.iloc[1:]
         body = body[body.str.strip() != ""]
         widths = body.str.count(",") + 1
-        for line, width in widths[widths != len(header)].items():
-            self.complain(int(str(line)), _LINE, f"has {width} cells; expected {len(header)}, as the header.")
+        # Told once the header is known to be one; without it, every line would be wrong.
+        self._ragged = {int(str(line)): width for line, width in widths[widths != len(header)].items()}
         cells = body[widths == len(header)].str.split(",", expand=True)
         if cells.empty:
             return pd.DataFrame(columns=header, dtype="str")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from planner.models.inconsistency import Location
 
 STDIN: Final = "-"
+_STDIN_PLACE: Final = "standard input"
 YAML_SUFFIXES: Final = (".yaml", ".yml")
 JSON_SUFFIX: Final = ".json"
 LARGEST_BYTES: Final = 64 * 2**20
@@ -47,6 +48,11 @@ class DocumentFile:
     tokens: Callable[[str], Iterator[Token]]
     text: str
 
+    @property
+    def argument(self) -> str:
+        """What a command is given to read the file."""
+        return STDIN if self.place == _STDIN_PLACE else self.place
+
     def lines(self, wanted: Iterable[Location]) -> dict[Location, int]:
         """Lines of entries and of all they stand in; a location starts with the document's number from 0."""
         return lines_of(entries(self.tokens(self.text)), wanted)
@@ -61,7 +67,7 @@ def read_file(source: str, *, largest: int = LARGEST_BYTES) -> DocumentFile:
     BadInputError
         With one problem: the file cannot be read, or it is no YAML or JSON.
     """
-    place = "standard input" if source == STDIN else source
+    place = _STDIN_PLACE if source == STDIN else source
     try:
         return _parsed(_decoded(_content(source, largest)), place, Path(source).suffix.lower())
     except RefusedError as error:

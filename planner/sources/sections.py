@@ -22,6 +22,8 @@ _LISTS: Final = (NODES, QUEUES, JOBS)
 _SCALARS: Final[tuple[Location, ...]] = (("format_version",), ("taken_at",), ("cluster", "name"))
 _SECTIONS: Final = ("format_version", "taken_at", "cluster", "queues", "jobs")
 _EXPECTED: Final = f"a mapping with some of the sections {', '.join(_SECTIONS)}"
+_OF_A_PLAN: Final = frozenset({"plan_id", "actions"})
+"""Keys by which a plan file is known, under whatever name it lies there."""
 
 
 @dataclass
@@ -59,6 +61,9 @@ class Assembly:
         """Add the sections of one document."""
         if not isinstance(document, dict):
             self._refuse(spot, f"the document is {shown(document)}; expected {_EXPECTED}.")
+            return
+        if document.keys() >= _OF_A_PLAN:
+            self._refuse(spot, _is_a_plan(spot.file.argument))
             return
         for key, value in document.items():
             here = spot.inside((key,))
@@ -107,6 +112,13 @@ def assemble(files: Iterable[DocumentFile]) -> Assembly:
         if not given:
             assembly.problems.append(Problem(Spot(file, ()), f"the file is empty; expected {_EXPECTED}."))
     return assembly
+
+
+def _is_a_plan(argument: str) -> str:
+    return (
+        f"the document is a plan, not a snapshot; see it with `gpuplan show {argument}`.\n"
+        "  In a snapshot's directory, name it plan.json: files of that name are passed over."
+    )
 
 
 def _unknown(section: Location) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from planner.models.job import Gang
 from planner.sources.fields import field_names, in_document_units, meant_field, noun_at
 
 if TYPE_CHECKING:
@@ -173,6 +174,8 @@ class _Writer:
         if kind not in _EXPECTED:
             return details["msg"].removeprefix("Input should be ")
         location = details["loc"]
+        if kind == "model_type" and noun_at(self.noun, location) is Gang:
+            return f"{_WHOLE}, or {_MAPPING} with min and max"
         bounds = {name: in_document_units(self.noun, location, bound) for name, bound in context.items()}
         return _EXPECTED[kind].format(**bounds)
 
