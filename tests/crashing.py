@@ -1,4 +1,4 @@
-"""Run in child processes only: apply a small plan and die by SIGKILL at a chosen point."""
+"""Run in child processes only: apply what the planner makes of a small world and die by SIGKILL at a chosen point."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import signal
 import sqlite3
 from pathlib import Path
 
-from build import NOW, job, placement, replica, snapshot
-from handmade import plan_of
+from build import NOW, job, replica, snapshot
 
 from planner.applying import apply_plan
 from planner.auditing import AuditLog, AuditWriter
+from planner.epoch import plan_epoch
 from planner.executors.simulated import SimulatedCluster
+from planner.models.policy import Policy
 
 WORLD = snapshot(
     jobs=[
@@ -23,12 +24,7 @@ WORLD = snapshot(
         job("waits", gpus=8, replicas=9),
     ]
 )
-PLAN = plan_of(
-    WORLD,
-    placement("a", replica("n0", gpus=[0, 1])),
-    placement("b", replica("n0", gpus=[2, 3]), replica("n1", gpus=[2, 3])),
-    placement("c", replica("n1", gpus=[0], milli=500)),
-)
+PLAN = plan_epoch(WORLD, Policy(solvers=()), seed=0, created_at=NOW)
 STARTS = 3
 
 

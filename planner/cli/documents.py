@@ -86,15 +86,17 @@ def _required(path: Path | None, option: str) -> Path:
 def validate_command(source: str) -> None:
     """Report all problems of SOURCE at once, with file and line."""
     from planner.sources.files import default_policy_path, load_policy, load_snapshot
+    from planner.wording import counted
 
     with working("reading"):
         snapshot = load_snapshot(source)
         load_policy(default_policy_path(source))
     running = sum(job.running is not None for job in snapshot.jobs)
+    gpus = sum(node.gpu_count for node in snapshot.cluster.nodes)
     click.echo(
-        f"Valid: {len(snapshot.cluster.nodes):,} nodes, "
-        f"{sum(node.gpu_count for node in snapshot.cluster.nodes):,} GPUs, {len(snapshot.queues):,} queues, "
-        f"{running:,} running and {len(snapshot.jobs) - running:,} waiting jobs."
+        f"Valid: {counted(len(snapshot.cluster.nodes), 'node')}, {counted(gpus, 'GPU')}, "
+        f"{counted(len(snapshot.queues), 'queue')}, {running:,} running and "
+        f"{counted(len(snapshot.jobs) - running, 'waiting job')}."
     )
 
 
