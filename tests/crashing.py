@@ -1,4 +1,4 @@
-"""Run in child processes only: apply what the planner makes of a small world and die by SIGKILL at a chosen point."""
+"""Run in child processes only: apply what the planner makes of a small world, and die by SIGKILL."""
 
 from __future__ import annotations
 
