@@ -8,13 +8,9 @@ the formulation read this and nothing else. Plain tuples here; whoever computes 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from planner.models.queue import ALL_MODELS
 from planner.models.units import MILLI
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +123,6 @@ class Problem:
     classes: tuple[JobClass, ...]
     queues: tuple[str, ...]
     budgets: tuple[QueueBudget, ...]
-
-    def options(self) -> Iterator[tuple[int, JobClass, Option]]:
-        """Every (class index, class, option)."""
-        for index, job_class in enumerate(self.classes):
-            for option in job_class.options:
-                yield index, job_class, option
 
     @property
     def ceiling(self) -> int:

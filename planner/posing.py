@@ -10,6 +10,7 @@ from planner.models.policy import completion_points, job_points
 from planner.models.problem import FreeNode, JobClass, NodeGroup, Option, Problem, QueueBudget, Shape
 from planner.models.queue import ALL_MODELS, queue_limits
 from planner.models.selection import filters, refusal
+from planner.quota_room import of_resource, own_usage
 from planner.unmodelled import not_modelled
 
 if TYPE_CHECKING:
@@ -158,14 +159,11 @@ def _allowed_groups(
 def _budgets(snapshot: Snapshot, queues: tuple[str, ...]) -> tuple[QueueBudget, ...]:
     models = sorted({model for queue in snapshot.queues for model in queue.gpu_models})
     position = {name: index for index, name in enumerate(queues)}
-    usage = _usage_of_running(snapshot)
+    usage = own_usage(snapshot, snapshot.running_placements)
     budgets = []
     for resource in (ALL_MODELS, *models):
         limits = queue_limits(snapshot.queues, resource)
-        own = {
-            name: sum(milli for model, milli in held.items() if resource in (ALL_MODELS, model))
-            for name, held in usage.items()
-        }
+        own = of_resource(usage, resource)
         total = limits.usage(own)
         budgets.append(
             QueueBudget(
@@ -183,18 +181,3 @@ def _budgets(snapshot: Snapshot, queues: tuple[str, ...]) -> tuple[QueueBudget, 
             )
         )
     return tuple(budgets)
-
-
-def _usage_of_running(snapshot: Snapshot) -> dict[str, dict[str, int]]:
-    """Thousandths of GPUs held by running jobs, by queue and GPU model."""
-    nodes = snapshot.cluster.node_by_name
-    usage: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for job in snapshot.jobs:
-        for replica in job.running.replicas if job.running else ():
-            if model := _model_of(nodes.get(replica.node)):
-                usage[job.queue][model] += replica.quota_milli
-    return usage
-
-
-def _model_of(node: Node | None) -> str | None:
-    return node.gpu_model if node else None
