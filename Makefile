@@ -15,7 +15,7 @@ help:
 	@echo "make check   formatting, linters, types, import rules"
 	@echo "make fmt     format the code"
 	@echo "make bench   measure and print the tables of docs/benchmarks.md"
-	@echo "make golden  rewrite expected outputs; review the diff"
+	@echo "make golden  rewrite scenarios/*/expected.txt; review the diff"
 
 setup: $(STAMP)
 
@@ -49,8 +49,8 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 golden: $(STAMP)
-	GPUPLAN_REWRITE_GOLDEN=1 $(BIN)/pytest tests/scenarios tests/rendering tests/docs
-	git diff --stat
+	GPUPLAN_REWRITE_GOLDEN=1 $(BIN)/pytest -q tests/scenarios/test_golden.py
+	git diff --stat scenarios
 
 clean:
 	rm -rf .venv .gpuplan build dist *.egg-info .lint-imports.log

@@ -39,7 +39,7 @@ class Run:
 
 
 def cases(folder: Path) -> list[Case]:
-    found = [Case("production", str(ROOT / "scenarios" / "production"))]
+    found = [Case(name, str(ROOT / "scenarios" / name)) for name in ("everything", "production")]
     if not (openb := os.environ.get("GPUPLAN_OPENB_DIR")):
         print("openb: skipped, GPUPLAN_OPENB_DIR is not set\n")
         return found

@@ -59,7 +59,7 @@ class AuditEntry(Noun):
     type: str = ""
     """Type of the action."""
     subject: str = ""
-    """Job, node or pool the action is about."""
+    """What the action is about, such as `job a`, `node n0` or `node n0 gpu 3`."""
     outcome: Outcome | None = None
     detail: str = ""
     seen: tuple[str, ...] = ()

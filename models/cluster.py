@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from planner.models.base import Noun
-from planner.models.units import Count, Label, Mib, Milli, Name
+from planner.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
 
 
 class Level(StrEnum):
@@ -53,6 +53,9 @@ class Gpu(Noun):
     mig: tuple[MigInstance, ...] | None = None
     """Instances present; an empty list is MIG mode on with nothing created; absent is MIG mode off."""
     numa: Annotated[int, Field(ge=0, le=63)] | None = None
+    """NUMA node the GPU is attached to."""
+    nvlink: Annotated[int, Field(ge=0, le=63)] | None = None
+    """GPUs of the node with the same number are joined by NVLink."""
 
 
 class NodeGpus(Noun):
@@ -64,6 +67,10 @@ class NodeGpus(Noun):
     """Memory of one GPU; 0 is unknown, and then requests for GPU memory do not match."""
     details: tuple[Gpu, ...] = ()
     """Only GPUs that differ from the default need an entry."""
+    time_sliced: bool = False
+    """Shares of these GPUs take turns without isolation: only jobs that allow it may share them."""
+    watts: Count = 0
+    """Power of one GPU under load; 0 is not counted against power caps."""
 
     @cached_property
     def by_index(self) -> dict[int, Gpu]:
@@ -94,8 +101,14 @@ class Node(Noun):
     spot: bool = False
     cordoned: bool = False
     """Nothing new may start here; what runs goes on."""
+    drain: bool = False
+    """Nothing new may start here, and what runs ought to leave."""
     ready: bool = True
     """False: the node is down, and nothing can run here."""
+    ready_at: Timestamp | None = None
+    """The node is being provisioned: what is started here runs from then on."""
+    power_cap_watts: Count = 0
+    """Most power its GPUs may draw together; 0 is no cap."""
 
     @property
     def gpu_count(self) -> int:
@@ -110,7 +123,7 @@ class Node(Noun):
     @property
     def schedulable(self) -> bool:
         """True if new jobs may start here."""
-        return self.ready and not self.cordoned
+        return self.ready and not self.cordoned and not self.drain
 
     def domain(self, level: Level) -> tuple[str, ...] | None:
         """
@@ -123,11 +136,73 @@ class Node(Noun):
         return path[:depth] if path[depth - 1] else None
 
 
+class NodePool(Noun):
+    """Equal nodes that may be added and removed, such as an autoscaling group of a cloud."""
+
+    name: Name
+    template: Node
+    """What a new node is like; its name begins the names of new nodes, its price is theirs."""
+    minimum: Count = Field(default=0, alias="min")
+    """Nodes the pool keeps at least."""
+    maximum: Count = Field(alias="max")
+    provisioning: Seconds = 0
+    """From the order of a node until it takes jobs."""
+    interruptions_per_hour: Annotated[float, Field(ge=0, le=60)] = 0.0
+    """Of a spot node, as expected."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> NodePool:
+        if self.minimum > self.maximum:
+            raise ValueError(f"expected min <= max, found min {self.minimum} and max {self.maximum}")
+        if self.template.pool not in (None, self.name):
+            raise ValueError(f"expected a template in pool {self.name}, found pool {self.template.pool}")
+        return self
+
+
+class QosClass(StrEnum):
+    """How firmly a job counts on the CPU and memory it asks for (Kubernetes' words)."""
+
+    GUARANTEED = "guaranteed"
+    BURSTABLE = "burstable"
+    BEST_EFFORT = "best_effort"
+
+
+class Overcommit(Noun):
+    """How many times over CPU and memory may be promised to jobs of one QoS class."""
+
+    cpu_milli: Annotated[Milli, Field(ge=MILLI)] = Field(default=MILLI, alias="cpus")
+    memory_milli: Annotated[Milli, Field(ge=MILLI)] = Field(default=MILLI, alias="memory")
+
+
+class Dataset(Noun):
+    """Data that jobs read, and what it costs to read it from each zone."""
+
+    name: Name
+    zones: dict[Label, Annotated[float, Field(ge=0, le=1e6)]] = Field(default_factory=dict)
+    """Cost of one replica that reads it from a node of the zone, in the cluster's currency."""
+    elsewhere: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    """Cost from any other zone."""
+
+
+class RackPower(Noun):
+    """A cap on the power that all GPUs of one rack may draw together."""
+
+    rack: Label
+    zone: Label = ""
+    region: Label = ""
+    watts: Annotated[int, Field(strict=True, ge=1, le=10_000_000)]
+
+
 class Cluster(Noun):
-    """All nodes one snapshot speaks of."""
+    """All nodes one snapshot speaks of, and what is true of them together."""
 
     name: Name = "cluster"
     nodes: tuple[Node, ...]
+    pools: tuple[NodePool, ...] = ()
+    overcommit: dict[QosClass, Overcommit] = Field(default_factory=dict)
+    """Guaranteed jobs are counted in full, whatever is written here for them."""
+    datasets: tuple[Dataset, ...] = ()
+    rack_power: tuple[RackPower, ...] = ()
 
     @model_validator(mode="before")
     @classmethod

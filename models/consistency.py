@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from planner.models import consistency_cluster as cluster
 from planner.models import consistency_entries as entries
 from planner.models import consistency_running as running
 from planner.models.inconsistency import Inconsistency, View
@@ -35,8 +36,13 @@ CHECKS: Final[dict[Check, frozenset[Section]]] = {
     entries.names_are_unique: frozenset(),
     entries.gpu_details_fit: frozenset(),
     entries.mig_layouts_are_legal: frozenset(),
+    cluster.pools_exist: frozenset({Section.CLUSTER}),
+    cluster.templates_take_jobs: frozenset(),
+    cluster.datasets_exist: frozenset({Section.CLUSTER}),
+    cluster.racks_exist: frozenset({Section.CLUSTER}),
     entries.parents_exist: frozenset({Section.QUEUES}),
     entries.queues_form_a_tree: frozenset({Section.QUEUES}),
+    entries.guarantees_can_be_kept: frozenset({Section.QUEUES}),
     entries.queues_exist: frozenset({Section.QUEUES}),
     entries.profiles_are_offered: frozenset({Section.CLUSTER}),
     entries.times_are_in_order: frozenset({Section.TAKEN_AT}),

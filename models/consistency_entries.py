@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.inconsistency import NODES, Inconsistency, gpu_indices
+from planner.models.inconsistency import DATASETS, NODES, POOLS, Inconsistency, gpu_indices
 from planner.models.mig import mig_geometry, profile_milli
 from planner.models.near_miss import listed
-from planner.models.units import print_timestamp
+from planner.models.queue import ALL_MODELS, queue_limits
+from planner.models.units import print_milli, print_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,13 +17,16 @@ if TYPE_CHECKING:
 
     from planner.models.cluster import NodeGpus
     from planner.models.inconsistency import Location, View
+    from planner.models.job import Running
 
 
 def names_are_unique(view: View) -> Iterator[Inconsistency]:
-    """Two nodes, two queues or two jobs never bear one name."""
+    """Two nodes never bear one name, nor do two pools, datasets, queues or jobs."""
     snapshot = view.snapshot
     for kind, location, names in (
         ("node", NODES, [node.name for node in snapshot.cluster.nodes]),
+        ("pool", POOLS, [pool.name for pool in snapshot.cluster.pools]),
+        ("dataset", DATASETS, [dataset.name for dataset in snapshot.cluster.datasets]),
         ("queue", ("queues",), [queue.name for queue in snapshot.queues]),
         ("job", ("jobs",), [job.name for job in snapshot.jobs]),
     ):
@@ -75,9 +80,14 @@ def mig_layouts_are_legal(view: View) -> Iterator[Inconsistency]:
 
 
 def _nodes_with_details(view: View) -> Iterator[tuple[str, Location, NodeGpus]]:
-    for index, node in enumerate(view.snapshot.cluster.nodes):
+    """Nodes, and templates of nodes."""
+    cluster = view.snapshot.cluster
+    for index, node in enumerate(cluster.nodes):
         if node.gpus and node.gpus.details:
             yield f"node '{node.name}'", (*NODES, index, "gpus", "details"), node.gpus
+    for index, pool in enumerate(cluster.pools):
+        if (gpus := pool.template.gpus) and gpus.details:
+            yield f"the template of pool '{pool.name}'", (*POOLS, index, "template", "gpus", "details"), gpus
 
 
 def parents_exist(view: View) -> Iterator[Inconsistency]:
@@ -111,6 +121,40 @@ def queues_form_a_tree(view: View) -> Iterator[Inconsistency]:
                 f"queue '{ordered[0]}' is above itself: {_path(ordered)}; expected a tree.\n"
                 "  Take the parent away from one of these queues.",
             )
+
+
+def guarantees_can_be_kept(view: View) -> Iterator[Inconsistency]:
+    """No queue is guaranteed more than its limit allows it to hold."""
+    queues = view.snapshot.queues
+    if not _is_a_tree(view):
+        return
+    for resource in (ALL_MODELS, *sorted({model for queue in queues for model in queue.gpu_models})):
+        limits = None
+        for index, queue in enumerate(queues):
+            quota = queue.quota_for(resource)
+            if quota is None or not quota.guarantee:
+                continue
+            limits = limits or queue_limits(queues, resource)
+            limit = limits.limit[queue.name]
+            if limit is not None and quota.guarantee > limit:
+                here = ("gpu_models", resource) if resource else ("quota",)
+                of_model = f" of model {resource}" if resource else ""
+                yield Inconsistency(
+                    ("queues", index, *here, "guarantee"),
+                    f"queue '{queue.name}' is guaranteed {print_milli(quota.guarantee)} GPUs{of_model}; "
+                    f"expected at most {print_milli(limit)}, which is all that it may ever hold.",
+                )
+
+
+def _is_a_tree(view: View) -> bool:
+    """True if every queue is given once, and is below a root."""
+    below: dict[str | None, list[str]] = defaultdict(list)
+    for queue in view.queues.values():
+        below[queue.parent].append(queue.name)
+    rooted = list(below[None])
+    for name in rooted:  # grows as it is walked
+        rooted += below[name]
+    return len(rooted) == len(view.snapshot.queues)
 
 
 def _path(names: list[str]) -> str:
@@ -163,12 +207,17 @@ def _offers(view: View) -> str:
 
 
 def times_are_in_order(view: View) -> Iterator[Inconsistency]:
-    """Nothing happened after the snapshot was taken, and no deadline passed before its job came."""
+    """
+    Nothing happened after the snapshot was taken, and no deadline passed before its job came.
+
+    A job may start later where a node of its is still being provisioned.
+    """
     taken_at = view.snapshot.taken_at
     for index, job in enumerate(view.snapshot.jobs):
         past: list[tuple[Location, datetime]] = [(("submitted_at",), job.submitted_at)]
         if job.running:
-            past.append((("running", "started_at"), job.running.started_at))
+            if not _is_being_provisioned(view, job.running):
+                past.append((("running", "started_at"), job.running.started_at))
             if job.running.last_checkpoint_at:
                 past.append((("running", "last_checkpoint_at"), job.running.last_checkpoint_at))
         for field, time in past:
@@ -184,3 +233,10 @@ def times_are_in_order(view: View) -> Iterator[Inconsistency]:
                 f"job '{job.name}' has deadline {print_timestamp(job.deadline)}; expected one after its "
                 f"submitted_at, {print_timestamp(job.submitted_at)}.",
             )
+
+
+def _is_being_provisioned(view: View, running: Running) -> bool:
+    """True if the job waits for a node that is not there yet, as one may that is not known at all."""
+    nodes = [view.nodes.get(replica.node) for replica in running.replicas]
+    taken_at = view.snapshot.taken_at
+    return any(node is None or (node.ready_at is not None and node.ready_at > taken_at) for node in nodes)

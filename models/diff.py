@@ -8,7 +8,9 @@ has become of the world the plan was made for. GPUs are in thousandths (`milli`)
 from __future__ import annotations
 
 from planner.models.base import Noun
+from planner.models.cluster import MigInstance
 from planner.models.placement import Placement
+from planner.models.plan import NodeChange
 from planner.models.units import Count, Name
 
 
@@ -17,20 +19,37 @@ class JobDiff(Noun):
 
     job: Name
     queue: Name
+    change: str
+    """Type of its action, such as `start` or `preempt`."""
     before: Placement | None
     after: Placement | None
 
 
 class NodeDiff(Noun):
-    """A node on which the plan changes what is free."""
+    """A node that the plan adds or removes, or on which it changes what is free."""
 
     node: Name
+    change: NodeChange = NodeChange.KEPT
     gpus: Count
     """All of its GPUs, usable or not."""
     free_before_milli: int
+    """0 of a node that is added."""
     free_after_milli: int
+    """0 of a node that is removed."""
     arriving: tuple[Name, ...]
-    """Jobs that start a replica here, sorted."""
+    """Jobs with new replicas here, sorted; a job that moves within the node arrives and leaves."""
+    leaving: tuple[Name, ...] = ()
+    """Jobs that give up replicas here, sorted."""
+
+
+class LayoutDiff(Noun):
+    """A GPU whose MIG layout the plan changes."""
+
+    node: Name
+    gpu: int
+    before: tuple[MigInstance, ...] | None
+    """None: MIG mode is off."""
+    after: tuple[MigInstance, ...]
 
 
 class QueueDiff(Noun):
@@ -53,7 +72,8 @@ class GpuModelDiff(Noun):
     """All usable GPUs of one model: healthy, on ready nodes."""
 
     gpu_model: Name
-    usable_milli: int
+    usable_before_milli: int
+    usable_after_milli: int
     used_before_milli: int
     used_after_milli: int
 
@@ -66,11 +86,11 @@ class Drifted(Noun):
     change: str
     """Such as `is gone` or `changed in priority`."""
     touched: bool
-    """True if it is a job the plan starts, a node it starts something on, or a job that ran or runs there."""
+    """True if it is a job or a node that the plan changes, or a job that ran or runs on such a node."""
 
 
 class Diff(Noun):
-    """Before against after, per job, node, queue and GPU model."""
+    """Before against after, per job, node, MIG layout, queue and GPU model."""
 
     plan_id: str
     jobs: tuple[JobDiff, ...]
@@ -81,6 +101,8 @@ class Diff(Noun):
     """Jobs that wait before and after."""
     nodes: tuple[NodeDiff, ...]
     """By name."""
+    layouts: tuple[LayoutDiff, ...] = ()
+    """By node and GPU."""
     queues: tuple[QueueDiff, ...]
     """All of them, parents before their children; each first in all, then by GPU model with a limit."""
     gpu_models: tuple[GpuModelDiff, ...]
@@ -95,4 +117,4 @@ class Diff(Noun):
     @property
     def empty(self) -> bool:
         """True if the plan changes nothing."""
-        return not self.jobs
+        return not (self.jobs or self.layouts or any(node.change != NodeChange.KEPT for node in self.nodes))

@@ -21,6 +21,9 @@ Location: TypeAlias = tuple[str | int, ...]
 """Keys and list indices that lead from a document's root to one of its entries."""
 
 NODES: Location = ("cluster", "nodes")
+POOLS: Location = ("cluster", "pools")
+DATASETS: Location = ("cluster", "datasets")
+RACK_POWER: Location = ("cluster", "rack_power")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +56,10 @@ class View:
 
     @cached_property
     def geometries(self) -> dict[str, MigGeometry]:
-        """MIG geometry of every GPU model of the cluster that has one."""
-        models = sorted({node.gpus.model for node in self.snapshot.cluster.nodes if node.gpus})
+        """MIG geometry of every GPU model of the cluster and its pools that has one."""
+        cluster = self.snapshot.cluster
+        nodes = (*cluster.nodes, *(pool.template for pool in cluster.pools))
+        models = sorted({node.gpus.model for node in nodes if node.gpus})
         return {model: geometry for model in models if (geometry := mig_geometry(model))}
 
     def running(self) -> Iterator[tuple[Location, Job, Running]]:

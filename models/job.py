@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from planner.models.base import Noun
-from planner.models.cluster import Level, Taint, TaintEffect
+from planner.models.cluster import Level, QosClass, Taint, TaintEffect
 from planner.models.mig import profile_milli
 from planner.models.placement import Placement, Replica
 from planner.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
@@ -82,6 +83,64 @@ class LocalityPreference(Noun):
     preferred: Level | None = None
 
 
+class Spread(Noun):
+    """At most so many replicas of the job in one domain of a level (as topology spread constraints do)."""
+
+    level: Level = Level.NODE
+    most: _AtLeastOne = Field(default=1, alias="max")
+
+
+class MatchOperator(StrEnum):
+    """How a node's label is compared (Kubernetes' words)."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+
+
+class NodeMatch(Noun):
+    """A condition on a node's labels."""
+
+    key: Name
+    operator: MatchOperator = MatchOperator.IN
+    values: tuple[Label, ...] = ()
+
+    @model_validator(mode="after")
+    def _values_where_compared(self) -> NodeMatch:
+        compares = self.operator in (MatchOperator.IN, MatchOperator.NOT_IN)
+        if compares != bool(self.values):
+            expected = "values" if compares else "no values"
+            raise ValueError(f"expected {expected} with operator {self.operator}, found {list(self.values)}")
+        return self
+
+    def holds(self, labels: dict[str, str]) -> bool:
+        """True if labels meet the condition; a missing label is in no list of values."""
+        match self.operator:
+            case MatchOperator.IN:
+                return labels.get(self.key) in self.values
+            case MatchOperator.NOT_IN:
+                return labels.get(self.key) not in self.values
+            case MatchOperator.EXISTS:
+                return self.key in labels
+            case MatchOperator.DOES_NOT_EXIST:
+                return self.key not in labels
+
+
+class PreferredNodes(Noun):
+    """Nodes a job would rather be on, and what a replica anywhere else costs."""
+
+    match: NodeMatch
+    points: Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+
+
+class AntiAffinity(Noun):
+    """Jobs that must not share a domain with this one: those that carry all of the labels."""
+
+    labels: dict[Name, Label] = Field(min_length=1)
+    level: Level = Level.NODE
+
+
 class Toleration(Noun):
     """A taint the job accepts (Kubernetes' rules: an empty key is every key, no value is every value)."""
 
@@ -122,11 +181,30 @@ class Job(Noun):
     """Allowed GPU models with their speeds; empty allows every model at equal speed."""
     node_selector: dict[Name, Label] = Field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
+    affinity: tuple[NodeMatch, ...] = ()
+    """Conditions that a node must meet, all of them."""
+    preferred_nodes: tuple[PreferredNodes, ...] = ()
+    regions: tuple[Label, ...] = ()
+    """Regions the job may run in, for residency; empty is anywhere."""
     locality: LocalityPreference = Field(default_factory=LocalityPreference)
+    spread: Spread | None = None
+    anti_affinity: tuple[AntiAffinity, ...] = ()
+    datasets: tuple[Name, ...] = ()
+    """Data every replica reads."""
+    workload_class: Name = "default"
+    """Such as training or inference: what placement profiles and interference are stated for."""
+    qos: QosClass = QosClass.GUARANTEED
+    time_slicing: bool = False
+    """The job may share a GPU without isolation."""
     submitted_at: Timestamp
     expected_duration: Seconds | None = None
     deadline: Timestamp | None = None
     preemptible: bool = True
+    """The job may be stopped, shrunk or moved while it runs."""
+    checkpoint_duration: Seconds | None = None
+    """To save its state before it is stopped; the policy's if absent."""
+    restart_duration: Seconds | None = None
+    """To come back to work from its last checkpoint; the policy's if absent."""
     held: bool = False
     """A user or operator keeps the job from starting."""
     labels: dict[Name, Label] = Field(default_factory=dict)
@@ -162,4 +240,5 @@ class Job(Noun):
         """Speed on a GPU model relative to the fastest one allowed, in thousandths (1000 = the fastest)."""
         if gpu_model is None or not self.gpu_models:
             return MILLI
-        return self.gpu_models[gpu_model] * MILLI // max(self.gpu_models.values())
+        slowest = min(self.gpu_models.values())  # of a job that runs where it may not start today
+        return self.gpu_models.get(gpu_model, slowest) * MILLI // max(self.gpu_models.values())

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from planner.models.layout import memory_slices
+from planner.models.mig import MigGeometry, mig_geometry
+from planner.models.overcommit import charged
 from planner.models.placement import GpuShare
 from planner.models.units import MILLI
 
@@ -12,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from planner.models.cluster import Node
-    from planner.models.placement import Placement, Replica
+    from planner.models.placement import MigSlice, Placement, Replica
+    from planner.models.snapshot import Snapshot
 
 
 @dataclass(slots=True)
@@ -26,7 +30,9 @@ class NodeFree:
     disk_mib: int
     resources: dict[str, int]
     mig_used: set[tuple[int, int]]
-    """(GPU index, start) of MIG instances in use."""
+    """(GPU index, memory slice) of MIG instances in use."""
+    geometry: MigGeometry | None = None
+    """Of the node's GPUs."""
 
     @classmethod
     def of(cls, node: Node) -> NodeFree:
@@ -39,47 +45,65 @@ class NodeFree:
             disk_mib=node.disk_mib,
             resources=dict(node.resources),
             mig_used=set(),
+            geometry=mig_geometry(node.gpus.model) if node.gpus else None,
         )
 
-    def take(self, replica: Replica) -> None:
-        """Subtract what a replica holds."""
+    def take(self, replica: Replica, charge: tuple[int, int] | None = None) -> None:
+        """Subtract what a replica holds; CPU and memory as charged, where that is less (overcommit)."""
         for held in replica.gpus:
             if not isinstance(held, GpuShare):
-                self.mig_used.add((held.index, held.start))
+                self.mig_used.update(self._slices(held))
             elif held.index < len(self.gpu_milli):
                 self.gpu_milli[held.index] -= held.milli
-        self.cpu_milli -= replica.cpu_milli
-        self.memory_mib -= replica.memory_mib
+        cpu_milli, memory_mib = charge or (replica.cpu_milli, replica.memory_mib)
+        self.cpu_milli -= cpu_milli
+        self.memory_mib -= memory_mib
         self.disk_mib -= replica.disk_mib
         for name, amount in replica.resources.items():
             self.resources[name] = self.resources.get(name, 0) - amount
 
-    def holds(self, replica: Replica) -> bool:
-        """True if the replica fits into what is free."""
+    def holds(self, replica: Replica, charge: tuple[int, int] | None = None) -> bool:
+        """True if the replica fits into what is free; CPU and memory as charged."""
         shares: dict[int, int] = {}
+        wanted: set[tuple[int, int]] = set()
         for held in replica.gpus:
-            if not isinstance(held, GpuShare):
-                if (held.index, held.start) in self.mig_used:
-                    return False
-            else:
+            if isinstance(held, GpuShare):
                 shares[held.index] = shares.get(held.index, 0) + held.milli
+                continue
+            slices = self._slices(held)
+            if not slices.isdisjoint(self.mig_used | wanted):
+                return False
+            wanted |= slices
+        cpu_milli, memory_mib = charge or (replica.cpu_milli, replica.memory_mib)
         return (
             all(
                 index < len(self.gpu_milli) and milli <= self.gpu_milli[index]
                 for index, milli in shares.items()
             )
-            and replica.cpu_milli <= self.cpu_milli
-            and replica.memory_mib <= self.memory_mib
+            and cpu_milli <= self.cpu_milli
+            and memory_mib <= self.memory_mib
             and replica.disk_mib <= self.disk_mib
             and all(amount <= self.resources.get(name, 0) for name, amount in replica.resources.items())
         )
 
+    def _slices(self, held: MigSlice) -> set[tuple[int, int]]:
+        return {(held.index, piece) for piece in memory_slices(held, self.geometry)}
 
-def free_capacity(nodes: Iterable[Node], placements: Iterable[Placement]) -> dict[str, NodeFree]:
-    """Free amounts by node name; replicas on unknown nodes are passed over."""
+
+def free_capacity(
+    nodes: Iterable[Node], placements: Iterable[Placement], *, snapshot: Snapshot | None = None
+) -> dict[str, NodeFree]:
+    """
+    Free amounts by node name; replicas on unknown nodes are passed over.
+
+    The snapshot tells the QoS class of each job and what the cluster promises more than once to whom; without
+    it all CPU and memory counts in full.
+    """
     free = {node.name: NodeFree.of(node) for node in nodes}
     for placement in placements:
+        job = snapshot.job_by_name.get(placement.job) if snapshot and snapshot.cluster.overcommit else None
         for replica in placement.replicas:
             if replica.node in free:
-                free[replica.node].take(replica)
+                charge = charged(replica, job.qos, snapshot.cluster) if snapshot and job else None
+                free[replica.node].take(replica, charge)
     return free

@@ -13,11 +13,12 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import ConfigDict, Field
 
 from planner.models.base import Noun
-from planner.models.cluster import Gpu
+from planner.models.cluster import Gpu, MigInstance, Node
 from planner.models.placement import GpuShare, MigSlice, Placement
 from planner.models.policy import Policy
 from planner.models.snapshot import Snapshot
-from planner.models.units import Mib, Milli, Name, Timestamp
+from planner.models.target import Target
+from planner.models.units import Mib, Milli, Name, Seconds, Timestamp
 
 PLAN_FORMAT: Final = "1.0"
 
@@ -32,10 +33,24 @@ class ReasonCode(StrEnum):
     """Why an action is in the plan, or why a job waits; most severe first among the waiting ones."""
 
     ADMITTED = "Admitted"
+    MAKES_ROOM = "MakesRoom"
+    """Stopped, shrunk or moved so that somebody else fits."""
+    RESIZED = "Resized"
+    """Grows into what is free."""
+    MOVED = "Moved"
+    """Moved for its own good, or so that its node can be removed or drained."""
+    LAYOUT = "Layout"
+    """MIG instances that the plan's jobs need."""
+    DEMAND = "Demand"
+    """A node that waiting jobs need."""
+    IDLE = "Idle"
+    """A node that nobody needs."""
+    DRAINED = "Drained"
+    """Leaves a node that is to be drained, or confirms that all have left."""
     UNCHANGED = "Unchanged"
     HELD = "Held"
-    NOT_MODELLED = "NotModelled"
-    """The job asks for something this version does not plan yet."""
+    PREEMPTED = "Preempted"
+    """Stopped by this plan; it waits for its next chance."""
     NO_MATCHING_NODE = "NoMatchingNode"
     """No node could ever run one replica."""
     EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
@@ -45,6 +60,12 @@ class ReasonCode(StrEnum):
     """Too little is free on the nodes that match."""
     FRAGMENTED = "Fragmented"
     """Enough is free in total, but not where one replica needs it."""
+    LAYOUT_BLOCKED = "LayoutBlocked"
+    """No legal MIG layout has room for its instances beside those in use."""
+    DOMAIN = "Domain"
+    """No single domain of the required level has room for all its replicas."""
+    NOT_CHOSEN = "NotChosen"
+    """It would fit, but its place is worth more to others, or costs more than it brings."""
 
 
 class Reason(PlanPart):
@@ -65,7 +86,11 @@ class JobWaits(PlanPart):
 
 
 class Free(PlanPart):
-    """The node is ready and has free what one or more replicas of the action will hold there."""
+    """
+    The node takes new jobs and has free what one or more replicas of the action will hold there.
+
+    CPU and memory as overcommit counts them; without what the job of the action gives up there itself.
+    """
 
     kind: Literal["free"] = "free"
     node: Name
@@ -76,7 +101,50 @@ class Free(PlanPart):
     resources: dict[Name, int] = Field(default_factory=dict)
 
 
-Precondition: TypeAlias = Annotated[JobWaits | Free, Field(discriminator="kind")]
+class JobRuns(PlanPart):
+    """The job runs where the plan says and its description has not changed."""
+
+    kind: Literal["job_runs"] = "job_runs"
+    job: Name
+    job_fingerprint: str
+    """Of the job's document in the snapshot, where it runs included."""
+
+
+class GpuLayout(PlanPart):
+    """The GPU has just these MIG instances (None: MIG mode is off), and nobody uses those to be destroyed."""
+
+    kind: Literal["gpu_layout"] = "gpu_layout"
+    node: Name
+    gpu: int
+    instances: tuple[MigInstance, ...] | None
+    idle: tuple[MigInstance, ...] = ()
+    """Those of them that nobody may use."""
+
+
+class NodeEmpty(PlanPart):
+    """The node exists and no job runs on it."""
+
+    kind: Literal["node_empty"] = "node_empty"
+    node: Name
+
+
+class NodeExists(PlanPart):
+    """The node exists."""
+
+    kind: Literal["node_exists"] = "node_exists"
+    node: Name
+
+
+class NodeAbsent(PlanPart):
+    """No node has this name yet."""
+
+    kind: Literal["node_absent"] = "node_absent"
+    node: Name
+
+
+Precondition: TypeAlias = Annotated[
+    JobWaits | JobRuns | Free | GpuLayout | NodeEmpty | NodeExists | NodeAbsent, Field(discriminator="kind")
+]
 
 
 class _Action(PlanPart):
@@ -106,6 +174,86 @@ class Keep(_Action):
     after: Placement
 
 
+class Preempt(_Action):
+    """A running job is stopped after a checkpoint, and waits again."""
+
+    type: Literal["preempt"] = "preempt"
+    job: Name
+    before: Placement
+    after: None = None
+
+
+class Shrink(_Action):
+    """A running elastic job gives up replicas."""
+
+    type: Literal["shrink"] = "shrink"
+    job: Name
+    before: Placement
+    after: Placement
+
+
+class Grow(_Action):
+    """A running elastic job gets more replicas."""
+
+    type: Literal["grow"] = "grow"
+    job: Name
+    before: Placement
+    after: Placement
+
+
+class Migrate(_Action):
+    """A running job is stopped after a checkpoint and goes on elsewhere."""
+
+    type: Literal["migrate"] = "migrate"
+    job: Name
+    before: Placement
+    after: Placement
+
+
+class Repartition(_Action):
+    """The MIG layout of one GPU changes; instances in use stay."""
+
+    type: Literal["repartition"] = "repartition"
+    node: Name
+    gpu: int
+    before: tuple[MigInstance, ...] | None
+    """None: MIG mode is off."""
+    after: tuple[MigInstance, ...]
+
+
+class Cordon(_Action):
+    """Nothing new may start on a node from here on."""
+
+    type: Literal["cordon"] = "cordon"
+    node: Name
+
+
+class Drain(_Action):
+    """Confirm that everything has left a node."""
+
+    type: Literal["drain"] = "drain"
+    node: Name
+
+
+class ScaleUp(_Action):
+    """A pool gets one more node."""
+
+    type: Literal["scale_up"] = "scale_up"
+    pool: Name
+    node: Name
+    after: Node
+    """The node as it will be, without `ready_at`."""
+    provisioning: Seconds = 0
+
+
+class ScaleDown(_Action):
+    """An empty node of a pool is given back."""
+
+    type: Literal["scale_down"] = "scale_down"
+    pool: Name
+    node: Name
+
+
 class Wait(_Action):
     """A waiting job stays waiting."""
 
@@ -115,7 +263,15 @@ class Wait(_Action):
     after: None = None
 
 
-Action: TypeAlias = Annotated[Start | Keep | Wait, Field(discriminator="type")]
+JobAction: TypeAlias = Start | Keep | Preempt | Shrink | Grow | Migrate | Wait
+"""Every job of the snapshot has exactly one of these."""
+
+NodeAction: TypeAlias = Repartition | Cordon | Drain | ScaleUp | ScaleDown
+
+Change: TypeAlias = Start | Preempt | Shrink | Grow | Migrate | NodeAction
+"""What an executor carries out."""
+
+Action: TypeAlias = Annotated[JobAction | NodeAction, Field(discriminator="type")]
 
 
 class Base(PlanPart):
@@ -191,6 +347,8 @@ class JobCounts(PlanPart):
     """All that run after the plan, the started ones included."""
     started: int
     waiting: int
+    preempted: int = 0
+    """Of those waiting, stopped by the plan."""
 
 
 class Metrics(PlanPart):
@@ -201,6 +359,7 @@ class Metrics(PlanPart):
     fragmentation_ratio: float
     jain_index: float
     hourly_cost: float
+    hourly_cost_before: float | None = None
     jobs: JobCounts
 
 
@@ -226,7 +385,16 @@ class Plan(PlanPart):
     @property
     def has_changes(self) -> bool:
         """True if applying the plan would do anything."""
-        return any(isinstance(action, Start) for action in self.actions)
+        return any(not isinstance(action, Keep | Wait) for action in self.actions)
+
+    @property
+    def target(self) -> Target:
+        """The cluster as it shall be, which the verifier judges."""
+        return Target(
+            placements=self.placements,
+            added=tuple(action.after for action in self.actions if isinstance(action, ScaleUp)),
+            removed=tuple(sorted(action.node for action in self.actions if isinstance(action, ScaleDown))),
+        )
 
 
 def plan_content(document: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field, WithJsonSchema
 
 from planner.models.base import Noun
-from planner.models.units import MILLI, Count, Milli, Milliseconds, Seconds
+from planner.models.units import MILLI, Count, Milli, Milliseconds, Name, Seconds
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -63,6 +63,92 @@ class Weights(Noun):
     ageing: Ageing = Field(default_factory=Ageing)
 
 
+class Disruption(Noun):
+    """What a plan may do to running jobs, and how much of their time that costs."""
+
+    preempt: bool = True
+    """Stop a preemptible job for one of higher priority; it waits again."""
+    resize: bool = True
+    """Shrink and grow elastic jobs while they run."""
+    migrate: bool = False
+    """Move jobs to other nodes, GPUs or MIG slices."""
+    priority_gap: Count = 1
+    """By so much the priority of who comes must be above that of who is preempted."""
+    minimum_runtime: Seconds = 0
+    """Nobody is disturbed who has run for less."""
+    checkpoint: Seconds = 60
+    """To save a job's state, unless the job says otherwise."""
+    restart: Seconds = 300
+    """To bring a job back from its checkpoint, unless the job says otherwise."""
+
+
+class MigPolicy(Noun):
+    """What a plan may do to MIG layouts."""
+
+    repartition: bool = True
+    """Create MIG instances on idle slices of GPUs in MIG mode, destroying idle instances in their way."""
+    switch_mode: bool = False
+    """Switch MIG mode on for idle GPUs."""
+
+
+class PoolPolicy(Noun):
+    """What a plan may do to node pools."""
+
+    scale_up: bool = True
+    scale_down: bool = True
+    horizon: Annotated[Seconds, Field(ge=1)] = _SECONDS_PER_HOUR
+    """The time for which a node's price is weighed."""
+
+
+class Interference(Noun):
+    """What it costs when jobs of two workload classes meet on a node."""
+
+    classes: tuple[Name, Name]
+    """Unordered; the same class twice prices two of its jobs on one node."""
+    points: Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+
+
+class Prices(Noun):
+    """Prices of what a plan would rather not do, in points; a GPU of weight 1 and priority 0 is worth 100."""
+
+    guarantee: Count = 100_000
+    """Of a GPU missing from what a queue is guaranteed."""
+    disruption: Count = 100
+    """Of a GPU-hour of checkpoint, restart and lost work, when a job is preempted or moved."""
+    migration: Count = 10
+    """Of moving a job, beside the disruption."""
+    resize: Count = 10
+    """Of shrinking or growing a job."""
+    repartition: Count = 20
+    """Of a MIG instance created."""
+    switch_mode: Count = 100
+    """Of a GPU switched to MIG mode."""
+    domain: Count = 50
+    """Of each domain of its preferred level, beyond one, that a started or moved job is spread over."""
+    fragmentation: Count = 0
+    """Of a free GPU on which no replica of the reference gang fits."""
+    reference_gpus: Annotated[int, Field(strict=True, ge=1, le=128)] = 8
+    """GPUs on one node that a replica of the reference gang needs."""
+    currency: Count = 100
+    """Of one unit of the cluster's currency."""
+    scaling: Count = 5
+    """Of adding or removing a node, beside its own price: nothing is exchanged for its equal."""
+    drain: Count = 10_000
+    """Of a job left on a node that ought to be drained."""
+    interference: tuple[Interference, ...] = ()
+
+
+class Profile(StrEnum):
+    """Which of the nodes with room a job would rather be on, once the objective is served."""
+
+    PACK = "pack"
+    """The fullest."""
+    SPREAD = "spread"
+    """The emptiest."""
+    BALANCED = "balanced"
+    """The one whose CPU, memory and GPUs are then in use most evenly."""
+
+
 class SolverName(StrEnum):
     """Solvers a policy may name."""
 
@@ -113,6 +199,12 @@ class Policy(Noun):
     solvers: tuple[SolverName, ...] = (SolverName.MILP, SolverName.CPSAT)
     """Exact solvers in the order they are tried; empty leaves greedy alone."""
     drift: Drift = Drift.STRICT
+    prices: Prices = Field(default_factory=Prices)
+    disruption: Disruption = Field(default_factory=Disruption)
+    mig: MigPolicy = Field(default_factory=MigPolicy)
+    pools: PoolPolicy = Field(default_factory=PoolPolicy)
+    profiles: dict[Name, Profile] = Field(default_factory=dict)
+    """By workload class; pack where none is given."""
 
 
 def job_points(policy: Policy, job: Job, now: datetime) -> int:

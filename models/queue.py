@@ -32,6 +32,8 @@ class Quota(Noun):
     """None: borrows as much as its parent can lend."""
     lending_limit: Milli | None = None
     """None: lends all it does not use."""
+    guarantee: Milli | None = None
+    """What the queue and those below it are owed while they ask for it; missing it is the dearest penalty."""
 
 
 class Queue(Noun):

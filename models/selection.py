@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from planner.models.job import MatchOperator
+from planner.models.mig import mig_geometry
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job
+    from planner.models.cluster import Node, NodeGpus
+    from planner.models.job import Job, NodeMatch, ResourceRequest
 
 
 def filters(job: Job) -> tuple[Hashable, ...]:
-    """All that `refusal` looks at in a job: equal filters, equal answers."""
+    """All that `refusal` looks at in a job: equal filters, equal answers, whatever the order of lists."""
     request = job.request
     return (
         request.needs_gpu,
         # The share matters only together with a demand for GPU memory.
         (request.gpu_memory_mib, request.gpu_milli) if request.gpu_memory_mib else None,
+        # Shares are refused by nodes whose GPUs are time-sliced.
+        bool(request.gpu_milli) and not job.time_slicing,
+        tuple(sorted(request.mig)) if request.mig else (),
         tuple(sorted(job.gpu_models)),
         tuple(sorted(job.node_selector.items())),
-        job.tolerations,
+        frozenset(job.tolerations),
+        frozenset(job.affinity),
+        frozenset(job.regions),
     )
 
 
@@ -32,19 +39,68 @@ def refusal(job: Job, node: Node) -> str | None:
         return "node is not ready"
     if node.cordoned:
         return "node is cordoned"
+    if node.drain:
+        return "node is to be drained"
     for key, value in job.node_selector.items():
         if node.labels.get(key) != value:
             return f"node lacks label {key}={value}"
+    for match in job.affinity:
+        if not match.holds(node.labels):
+            return f"node does not meet {condition(match)}"
+    if job.regions and node.region not in job.regions:
+        return f"region {node.region or 'unknown'} is not allowed"
     for taint in node.taints:
         if not job.tolerates(taint):
             return f"taint {taint.key} is not tolerated"
-    request = job.request
-    if request.needs_gpu:
-        if node.gpus is None:
-            return "node has no GPUs"
-        if job.gpu_models and node.gpus.model not in job.gpu_models:
-            return f"GPU model {node.gpus.model} is not allowed"
-        # A share gets its part of the device's memory.
-        if request.gpu_memory_mib > node.gpus.memory_mib * (request.gpu_milli or MILLI) // MILLI:
-            return f"GPU memory of {node.gpus.memory_mib} MiB is too small"
+    if job.request.needs_gpu:
+        return _gpu_refusal(job, node.gpus)
     return None
+
+
+def _gpu_refusal(job: Job, gpus: NodeGpus | None) -> str | None:
+    """Why the GPUs of a node do not suit a job that needs some."""
+    if gpus is None:
+        return "node has no GPUs"
+    if job.gpu_models and gpus.model not in job.gpu_models:
+        return f"GPU model {gpus.model} is not allowed"
+    request = job.request
+    if request.gpu_milli and gpus.time_sliced and not job.time_slicing:
+        return "shares of its GPUs are time-sliced"
+    for profile in sorted(request.mig):
+        if not _offers(gpus, profile):
+            return f"GPU model {gpus.model} offers no MIG profile {profile}"
+    if request.gpu_memory_mib > (memory_mib := _memory_mib(gpus, request)):
+        return f"GPU memory of {memory_mib if request.mig else gpus.memory_mib} MiB is too small"
+    return None
+
+
+def _offers(gpus: NodeGpus, profile: str) -> bool:
+    """True if a GPU of the model can be cut so, or one of these has such an instance."""
+    if geometry := mig_geometry(gpus.model):
+        return profile in geometry.profiles
+    return any(profile == instance.profile for gpu in gpus.details for instance in gpu.mig or ())
+
+
+def _memory_mib(gpus: NodeGpus, request: ResourceRequest) -> int:
+    """Memory that comes with each part of a GPU; the smallest of several MIG instances counts."""
+    if not request.mig:
+        # A share gets its part of the device's memory.
+        return gpus.memory_mib * (request.gpu_milli or MILLI) // MILLI
+    geometry = mig_geometry(gpus.model)
+    if geometry is None:
+        return 0
+    slices = min(geometry.profiles[profile].memory_slices for profile in request.mig)
+    return gpus.memory_mib * slices // geometry.memory_slices
+
+
+def condition(match: NodeMatch) -> str:
+    """A condition on labels in words: `tier in gold, silver`, `no label spot`."""
+    match match.operator:
+        case MatchOperator.IN:
+            return f"{match.key} in {', '.join(match.values)}"
+        case MatchOperator.NOT_IN:
+            return f"{match.key} not in {', '.join(match.values)}"
+        case MatchOperator.EXISTS:
+            return f"label {match.key}"
+        case MatchOperator.DOES_NOT_EXIST:
+            return f"no label {match.key}"

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from planner.models.base import Noun
 from planner.models.cluster import Cluster
 from planner.models.job import Job
-from planner.models.placement import Placement  # noqa: TC001 - pydantic reads annotations
+from planner.models.placement import MigSlice, Placement, Replica
 from planner.models.queue import Queue
 from planner.models.units import Timestamp
 
@@ -26,13 +26,20 @@ class Snapshot(Noun):
 
     def canonical(self) -> Snapshot:
         """The same snapshot with every collection sorted by name, so that input order changes nothing."""
+        cluster = self.cluster
+        sections = {
+            "nodes": tuple(sorted(cluster.nodes, key=lambda node: node.name)),
+            "pools": tuple(sorted(cluster.pools, key=lambda pool: pool.name)),
+            "datasets": tuple(sorted(cluster.datasets, key=lambda dataset: dataset.name)),
+            "rack_power": tuple(
+                sorted(cluster.rack_power, key=lambda cap: (cap.region, cap.zone, cap.rack, cap.watts))
+            ),
+        }
         return self.model_copy(
             update={
-                "cluster": self.cluster.model_copy(
-                    update={"nodes": tuple(sorted(self.cluster.nodes, key=lambda node: node.name))}
-                ),
+                "cluster": cluster.model_copy(update=sections),
                 "queues": tuple(sorted(self.queues, key=lambda queue: queue.name)),
-                "jobs": tuple(sorted(self.jobs, key=lambda job: job.name)),
+                "jobs": tuple(sorted(map(_with_replicas_in_order, self.jobs), key=lambda job: job.name)),
             }
         )
 
@@ -45,3 +52,28 @@ class Snapshot(Noun):
     def running_placements(self) -> tuple[Placement, ...]:
         """Where the running jobs are, in the order of the jobs."""
         return tuple(placement for job in self.jobs if (placement := job.placement))
+
+
+def _with_replicas_in_order(job: Job) -> Job:
+    """The job with its running replicas by node and GPUs, as what a replica holds has no other name."""
+    if job.running is None or len(job.running.replicas) == 1:
+        return job
+    ordered = tuple(sorted(job.running.replicas, key=_place))
+    if ordered == job.running.replicas:
+        return job
+    return job.model_copy(update={"running": job.running.model_copy(update={"replicas": ordered})})
+
+
+def _place(replica: Replica) -> tuple[object, ...]:
+    gpus = sorted(
+        (held.index, held.start, held.profile) if isinstance(held, MigSlice) else (held.index, held.milli, "")
+        for held in replica.gpus
+    )
+    return (
+        replica.node,
+        gpus,
+        replica.cpu_milli,
+        replica.memory_mib,
+        replica.disk_mib,
+        sorted(replica.resources.items()),
+    )

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from planner.models.placement import Placement
+    from planner.models.target import Target
     from planner.models.violation import Violation
 
 
@@ -44,8 +44,7 @@ class Solution:
 
     status: SolveStatus
     solver: str
-    placements: tuple[Placement, ...]
-    """Running jobs that stay and waiting jobs that start, sorted by job."""
+    target: Target
     objective: int
     bound: int | None
     """No plan can score more; None where nobody proved one."""
@@ -57,6 +56,8 @@ class Solution:
     rejected: tuple[Rejected, ...] = ()
     not_disaggregated: int = 0
     """Jobs the aggregate answer promised that found no concrete place."""
+    bound_note: str = ""
+    """Why a bound that a solver claimed does not count."""
 
     @property
     def gap(self) -> float | None:

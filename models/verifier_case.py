@@ -1,28 +1,73 @@
 """
 Case: what the verifier judges, with the look-ups that its rules share.
 
-A placement is *kept* where a running job stays exactly as it is, and *started* where its job waits in the
-snapshot. Rules about shared things count everybody, but blame only where a placement takes part that is not
-kept: what running jobs already do to each other is no fault of the plan.
+Every placement is an `Occupant`: who it is, what becomes of its job, and which of its replicas are new. Rules
+about shared things count everybody, but blame only where a new replica takes part: what running jobs already
+do to each other is no fault of the plan.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.placement import GpuShare
 
 if TYPE_CHECKING:
-    from planner.models.cluster import Node
+    from collections.abc import Collection, Iterable, Iterator
+
+    from planner.models.cluster import Level, Node, NodePool
     from planner.models.job import Job
     from planner.models.placement import MigSlice, Placement, Replica
+    from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
 
 Holding: TypeAlias = tuple[object, ...]
 """All that a replica holds, as a value that compares and hashes."""
+
+
+class Change(StrEnum):
+    """What a placement means for its job."""
+
+    STARTED = "started"
+    """The job waits in the snapshot."""
+    KEPT = "kept"
+    """It runs and holds exactly what it held."""
+    MOVED = "moved"
+    """It runs with as many replicas, not the same."""
+    GROWN = "grown"
+    """It runs with all its replicas and more."""
+    SHRUNK = "shrunk"
+    """It runs with some of its replicas."""
+    REPLACED = "replaced"
+    """It runs with fewer or more replicas and not in the old places: never legal."""
+    COPY = "copy"
+    """A second placement of a job that runs: never legal."""
+    UNKNOWN = "unknown"
+    """The snapshot has no such job: never legal."""
+
+
+JUDGED = frozenset({Change.STARTED, Change.MOVED, Change.GROWN, Change.SHRUNK})
+"""Changes that a job rule looks at; what is never legal is told once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A placement with what it means."""
+
+    placement: Placement
+    job: Job | None
+    change: Change
+    new: Collection[int]
+    """Numbers of the replicas that nobody held before."""
+
+    @property
+    def new_replicas(self) -> Iterator[Replica]:
+        """Replicas that nobody held before."""
+        return (self.placement.replicas[number] for number in sorted(self.new))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +81,33 @@ class Holder:
 
 @dataclass(frozen=True)
 class Case:
-    """A snapshot and the placements that shall hold."""
+    """A snapshot, the policy, and the placements and nodes that there shall be."""
 
     snapshot: Snapshot
+    policy: Policy
     placements: tuple[Placement, ...]
+    added: tuple[Node, ...] = ()
+    removed: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def nodes(self) -> dict[str, Node]:
-        """Nodes by name."""
-        return self.snapshot.cluster.node_by_name
+        """Nodes by name, added ones too; a node to be removed is known, though it may hold nothing."""
+        known = self.snapshot.cluster.node_by_name
+        return {**{node.name: node for node in reversed(self.added)}, **known} if self.added else known
+
+    @cached_property
+    def gone(self) -> frozenset[str]:
+        """Names of the nodes to be removed."""
+        return frozenset(self.removed)
+
+    @cached_property
+    def nodes_after(self) -> tuple[Node, ...]:
+        """The nodes that there are once the plan is carried out."""
+        return tuple(node for name, node in self.nodes.items() if name not in self.gone)
+
+    def is_added(self, name: str) -> bool:
+        """True if the plan adds this node."""
+        return name in self.nodes and name not in self.snapshot.cluster.node_by_name
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -52,47 +115,138 @@ class Case:
         return self.snapshot.job_by_name
 
     @cached_property
-    def started(self) -> tuple[tuple[Job, Placement], ...]:
-        """Placements of jobs that wait in the snapshot."""
-        known = ((self.jobs.get(placement.job), placement) for placement in self.placements)
-        return tuple((job, placement) for job, placement in known if job and job.running is None)
+    def running(self) -> tuple[Job, ...]:
+        """Jobs that run in the snapshot."""
+        return tuple(job for job in self.snapshot.jobs if job.running)
 
     @cached_property
-    def kept(self) -> dict[str, int]:
-        """
-        Index of the placement of each running job that stays exactly as it is, by job name.
+    def pools(self) -> dict[str, NodePool]:
+        """Pools by name."""
+        return {pool.name: pool for pool in self.snapshot.cluster.pools}
 
-        If a placement is repeated, one of the copies is the one that is kept.
+    @cached_property
+    def occupants(self) -> tuple[Occupant, ...]:
         """
-        jobs = ((index, self.jobs.get(placement.job)) for index, placement in enumerate(self.placements))
-        return {
-            job.name: index
-            for index, job in jobs
-            if job and job.running and same_holdings(job.running.replicas, self.placements[index].replicas)
-        }
+        Every placement with what it means.
+
+        Of several placements of a running job the one that changes nothing counts, or else the least one by
+        what it holds; the others are copies.
+        """
+        copies = Counter(placement.job for placement in self.placements)
+        found = [occupant_of(self.jobs.get(placement.job), placement) for placement in self.placements]
+        for name, times in copies.items():
+            if times > 1 and (job := self.jobs.get(name)) and job.running:
+                positions = [index for index, each in enumerate(self.placements) if each.job == name]
+                positions.sort(key=lambda index: _precedence(found[index]))
+                for index in positions[1:]:
+                    placement = self.placements[index]
+                    found[index] = Occupant(placement, job, Change.COPY, range(len(placement.replicas)))
+        return tuple(found)
+
+    @cached_property
+    def staying(self) -> tuple[Placement, ...]:
+        """What placements hold with replicas that are not new."""
+        found = []
+        for each in self.occupants:
+            replicas = each.placement.replicas
+            left = tuple(replica for number, replica in enumerate(replicas) if number not in each.new)
+            if left:
+                found.append(
+                    each.placement.model_copy(update={"replicas": left}) if each.new else each.placement
+                )
+        return tuple(found)
+
+    @cached_property
+    def changed(self) -> tuple[tuple[Job, Occupant], ...]:
+        """Jobs that start, move, grow or shrink."""
+        return tuple((each.job, each) for each in self.occupants if each.job and each.change in JUDGED)
+
+    @cached_property
+    def arrivals(self) -> tuple[tuple[Job, Occupant], ...]:
+        """Jobs that start, move or grow: those with new replicas."""
+        return tuple((job, occupant) for job, occupant in self.changed if occupant.new)
+
+    @cached_property
+    def stopped(self) -> tuple[Job, ...]:
+        """Jobs that run and are not placed."""
+        placed = {placement.job for placement in self.placements}
+        return tuple(job for job in self.running if job.name not in placed)
+
+    def with_change(self, change: Change) -> Iterator[tuple[Job, Occupant]]:
+        """Jobs of which one and the same thing becomes."""
+        return ((job, occupant) for job, occupant in self.changed if occupant.change is change)
+
+    @cached_property
+    def taken_nodes(self) -> frozenset[str]:
+        """Names of nodes with new replicas."""
+        return frozenset(replica.node for each in self.occupants if each.new for replica in each.new_replicas)
 
     @cached_property
     def newly_used_gpus(self) -> dict[tuple[str, int], list[Holder]]:
-        """All holders of each existing GPU on which not every holder is kept, by node name and GPU index."""
-        holders: dict[tuple[str, int], list[Holder]] = {}
-        for position, placement in enumerate(self.placements):
-            kept = self.kept.get(placement.job) == position
-            for replica in placement.replicas:
-                for held in replica.gpus:
-                    holder = Holder(placement.job, held, kept)
-                    holders.setdefault((replica.node, held.index), []).append(holder)
-        return {
-            (name, index): using
-            for (name, index), using in sorted(holders.items())
-            if not all(holder.kept for holder in using)
-            and (node := self.nodes.get(name))
-            and index < node.gpu_count
+        """All holders of each existing GPU of which somebody new holds a part, by node name and index."""
+        new = {
+            (replica.node, held.index)
+            for occupant in self.occupants
+            if occupant.new
+            for replica in occupant.new_replicas
+            for held in replica.gpus
+            if (node := self.nodes.get(replica.node)) and held.index < node.gpu_count
         }
+        holders: dict[tuple[str, int], list[Holder]] = {key: [] for key in sorted(new)}
+        for occupant in self.occupants:
+            name = occupant.placement.job
+            for number, replica in enumerate(occupant.placement.replicas):
+                if replica.node in self.taken_nodes:
+                    for held in replica.gpus:
+                        if (using := holders.get((replica.node, held.index))) is not None:
+                            using.append(Holder(name, held, number not in occupant.new))
+        return holders
 
-    def gpu_models(self, placement: Placement) -> tuple[str, ...]:
+    def gpu_models(self, replicas: Iterable[Replica]) -> tuple[str, ...]:
         """GPU models, sorted, of the replicas that hold GPUs."""
-        nodes = (self.nodes.get(replica.node) for replica in placement.replicas if replica.gpus)
+        nodes = (self.nodes.get(replica.node) for replica in replicas if replica.gpus)
         return tuple(sorted({node.gpu_model for node in nodes if node and node.gpu_model}))
+
+    def domain(self, name: str, level: Level) -> tuple[str, ...]:
+        """Path of a node's domain of a level; a node that is in none, or is not known, is its own."""
+        node = self.nodes.get(name)
+        return (node.domain(level) if node else None) or ("",) * 5 + (name,)
+
+
+def occupant_of(job: Job | None, placement: Placement) -> Occupant:
+    """What a placement means, were it the only one of its job."""
+    everything = range(len(placement.replicas))
+    if job is None:
+        return Occupant(placement, job, Change.UNKNOWN, everything)
+    if job.running is None:
+        return Occupant(placement, job, Change.STARTED, everything)
+    before, after = job.running.replicas, placement.replicas
+    if same_holdings(before, after):
+        return Occupant(placement, job, Change.KEPT, ())
+    if len(before) == len(after):
+        return Occupant(placement, job, Change.MOVED, everything)
+    new, gone = unmatched(after, before), unmatched(before, after)
+    if not gone:
+        return Occupant(placement, job, Change.GROWN, frozenset(new))
+    if not new:
+        return Occupant(placement, job, Change.SHRUNK, ())
+    return Occupant(placement, job, Change.REPLACED, everything)
+
+
+def _precedence(occupant: Occupant) -> tuple[bool, list[Holding]]:
+    return occupant.change is not Change.KEPT, sorted(map(holding, occupant.placement.replicas))
+
+
+def unmatched(some: tuple[Replica, ...], others: tuple[Replica, ...]) -> list[int]:
+    """Numbers of the replicas that hold what none of the others, each matched once, holds."""
+    unused = Counter(map(holding, others))
+    found = []
+    for number, replica in enumerate(some):
+        if unused[holding(replica)]:
+            unused[holding(replica)] -= 1
+        else:
+            found.append(number)
+    return found
 
 
 def same_holdings(one: tuple[Replica, ...], other: tuple[Replica, ...]) -> bool:

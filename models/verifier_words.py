@@ -29,6 +29,11 @@ def in_gpus(milli: int) -> str:
     return counted(print_milli(milli), "GPU")
 
 
+def in_watts(milli: int) -> str:
+    """Thousandths of watts in words: `1400 W`."""
+    return f"{print_milli(milli)} W"
+
+
 def in_words(amount: int, unit: str) -> str:
     """An amount of a node resource: `4.5 CPU cores`, `2048 MiB of memory`, `8 rdma/hca`."""
     return counted(print_milli(amount), "CPU core") if unit == CORES else f"{amount} {unit}"

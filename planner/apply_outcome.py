@@ -12,7 +12,7 @@ from planner.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.preconditions import DriftItem
+    from planner.sights import DriftItem
 
 _NAMED_AT_MOST: Final = 20
 """Ids or items listed in one message; the errors carry all of them."""

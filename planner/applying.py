@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
 from planner.apply_outcome import (
     ApplyOutcome,
@@ -21,20 +21,21 @@ from planner.apply_outcome import (
     refuse_unfinished,
     unrecorded,
 )
+from planner.change_words import label
 from planner.drift import drift
+from planner.effects import changes_of
 from planner.journal import Journal
 from planner.models.errors import PlannerError, StalePlanError
-from planner.models.plan import Keep, Start, Wait
-from planner.models.verifier import verify
 from planner.preconditions import LiveView
+from planner.progress import verify_rest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from datetime import datetime
 
     from planner.auditing import AuditLog
     from planner.executors.interface import Executor
-    from planner.models.plan import Action, Plan
+    from planner.models.plan import Change, Plan
     from planner.models.policy import Drift
     from planner.models.snapshot import Snapshot
 
@@ -81,7 +82,7 @@ def apply_plan(
         The first action failed, or the run was stopped before it: nothing was changed. Or another process
         is at work on the cluster or the log.
     """
-    actions = _changes(plan.actions)
+    actions = changes_of(plan.actions)
     _refuse_bad_order(plan)
     with cluster.exclusively(), audit.writing(who=who, now=now) as log:
         journal = Journal(log, plan_id=plan.plan_id, cluster=cluster.identity, who=who, now=now)
@@ -102,7 +103,7 @@ def apply_plan(
         live = cluster.snapshot()
         if items := drift(plan, live, done=done, mode=drift_mode or plan.policy.drift):
             raise DriftedPlanError(plan.plan_id, items)
-        _refuse_broken_rules(plan, live, left)
+        _refuse_broken_rules(plan, live, done)
         how = f"resumed: {len(done)} of {len(actions)} done before" if done else "from the start"
         _begin(journal, how, owed)
         started = time.perf_counter()
@@ -129,7 +130,7 @@ class _Run:
     on_progress: Callable[[int, int, str], None] | None
     stop: Callable[[], bool] | None
 
-    def carry_out(self, left: Sequence[Start], skipped: tuple[str, ...]) -> ApplyOutcome:
+    def carry_out(self, left: Sequence[Change], skipped: tuple[str, ...]) -> ApplyOutcome:
         """Do the actions in order; end at the first failure, or when told to."""
         ids = _ids(left)
         for count, action in enumerate(left):
@@ -138,10 +139,10 @@ class _Run:
             if (why := self._do(action)) is not None:
                 return ApplyOutcome(ids[:count], skipped, FailedAction(action.id, why), ids[count + 1 :])
             if self.on_progress is not None:
-                self.on_progress(self.before + count + 1, self.total, _label(action))
+                self.on_progress(self.before + count + 1, self.total, label(action))
         return ApplyOutcome(ids, skipped)
 
-    def _do(self, action: Start) -> str | None:
+    def _do(self, action: Change) -> str | None:
         """Check, write the intent, act; why it failed, None if it was done."""
         sights = self.view.sights(action)
         seen = tuple(sight.text for sight in sights)
@@ -149,7 +150,7 @@ class _Run:
             why = f"a precondition does not hold: {'; '.join(unmet)}"
             self.journal.failed(action, why=why, seen=seen)
             return why
-        self.journal.intent(action, detail=_label(action), seen=seen)
+        self.journal.intent(action, detail=label(action), seen=seen)
         try:
             self.journal.write()
         except PlannerError as error:
@@ -165,10 +166,9 @@ class _Run:
         return None
 
 
-def _refuse_broken_rules(plan: Plan, live: Snapshot, left: Sequence[Start]) -> None:
+def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> None:
     """Whatever drift is accepted, the cluster as it would be must break no rule, quotas included."""
-    after = (*live.running_placements, *(action.after for action in left))
-    violations = verify(live, plan.policy, after).violations
+    violations = verify_rest(plan, live, done).violations
     if violations:
         listed = "".join(f"\n  {violation}" for violation in violations[:_NAMED_AT_MOST])
         more = (
@@ -180,12 +180,12 @@ def _refuse_broken_rules(plan: Plan, live: Snapshot, left: Sequence[Start]) -> N
         )
 
 
-def _key(plan: Plan, action: Action) -> str:
+def _key(plan: Plan, action: Change) -> str:
     """The name of the action for ever; all applies of one plan share it."""
     return f"{plan.plan_id}:{action.id}"
 
 
-def _begin(journal: Journal, how: str, owed: Iterable[Start]) -> None:
+def _begin(journal: Journal, how: str, owed: Iterable[Change]) -> None:
     """Open the records of this apply, with the outcomes that an interrupted one owed."""
     journal.begin(how)
     for action in owed:
@@ -206,20 +206,6 @@ def _ending(done: int, total: int, *, state: str) -> str:
     return f"{state}: {done} of {total} done"
 
 
-def _changes(actions: Iterable[Action]) -> list[Start]:
-    """The actions that change the cluster."""
-    changes: list[Start] = []
-    for action in actions:
-        match action:
-            case Start():
-                changes.append(action)
-            case Keep() | Wait():
-                pass
-            case _:
-                assert_never(action)
-    return changes
-
-
 def _refuse_bad_order(plan: Plan) -> None:
     """Release before acquire is the order of the plan; one that breaks its own order is not begun."""
     seen: set[str] = set()
@@ -238,11 +224,5 @@ def _refuse_bad_order(plan: Plan) -> None:
         seen.add(action.id)
 
 
-def _label(action: Start) -> str:
-    nodes = sorted({replica.node for replica in action.after.replicas})
-    where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes from {nodes[0]} to {nodes[-1]}"
-    return f"start {action.job} on {where}"
-
-
-def _ids(actions: Iterable[Start]) -> tuple[str, ...]:
+def _ids(actions: Iterable[Change]) -> tuple[str, ...]:
     return tuple(action.id for action in actions)

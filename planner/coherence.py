@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
-from planner.models.plan import JobWaits, Keep, Start, Wait
+from planner.changes import Deed, job_change
+from planner.coherence_nodes import nodes_and_layouts
+from planner.models.plan import (
+    Free,
+    Grow,
+    JobAction,
+    JobRuns,
+    JobWaits,
+    Migrate,
+    Preempt,
+    Shrink,
+    Start,
+    Wait,
+)
+from planner.needs import frees
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from planner.models.placement import Placement
+    from planner.changes import JobChange
     from planner.models.plan import Plan
 
 
@@ -18,16 +32,20 @@ def contradictions(plan: Plan) -> Iterator[str]:
     """
     Every place where a plan contradicts itself; a plan that gpuplan made has none.
 
-    Actions alone are carried out, placements alone are verified: both must be the same jobs on the same
-    places, each job of the snapshot must have one action, and the figures must fit each other.
+    Actions alone are carried out; placements and nodes are verified: both must tell of the same jobs on the
+    same places, of the same nodes and the same MIG layouts. Each job of the snapshot must have one action,
+    each action must ask for what it counts on and come in its turn, and the figures must fit each other.
     """
     yield from _jobs(plan)
+    yield from _order(plan)
     yield from _places(plan)
+    yield from _waiting(plan)
+    yield from nodes_and_layouts(plan)
     yield from _figures(plan)
 
 
 def _jobs(plan: Plan) -> Iterator[str]:
-    acted = Counter(action.job for action in plan.actions)
+    acted = Counter(action.job for action in plan.actions if isinstance(action, JobAction))
     known = {job.name for job in plan.snapshot.jobs}
     for job in sorted(known - acted.keys()):
         yield f"job {job} has no action"
@@ -38,32 +56,84 @@ def _jobs(plan: Plan) -> Iterator[str]:
             yield f"job {job} has {count} actions"
 
 
+def _order(plan: Plan) -> Iterator[str]:
+    seen: set[str] = set()
+    for action in plan.actions:
+        if action.id in seen:
+            yield f"two actions are called {action.id}"
+        for early in sorted(set(action.after_actions) - seen):
+            yield f"action {action.id} must come after {early}, which does not come before it"
+        seen.add(action.id)
+
+
 def _places(plan: Plan) -> Iterator[str]:
     placed = {placement.job: placement for placement in plan.placements}
     if len(placed) < len(plan.placements):
         yield f"{len(plan.placements) - len(placed)} jobs are placed twice"
-    intended: dict[str, Placement] = {}
+    for job in sorted(placed.keys() - plan.snapshot.job_by_name.keys()):
+        yield f"job {job} is placed and is not in the snapshot"
     for action in plan.actions:
-        match action:
-            case Start():
-                intended[action.job] = action.after
-                if not any(
-                    isinstance(condition, JobWaits) and condition.job == action.job
-                    for condition in action.preconditions
-                ):
-                    yield f"action {action.id} starts a job without asking whether it waits"
-            case Keep():
-                intended[action.job] = action.after
-                known = plan.snapshot.job_by_name.get(action.job)
-                if known is None or known.placement != action.after:
-                    yield f"action {action.id} keeps job {action.job} where it does not run"
-            case Wait():
-                pass
-            case _:
-                assert_never(action)
-    for job in sorted(intended.keys() | placed.keys()):
-        if intended.get(job) != placed.get(job):
-            yield f"job {job} is placed elsewhere by its action than among the placements"
+        if not isinstance(action, JobAction) or action.job not in plan.snapshot.job_by_name:
+            continue
+        known, placement = plan.snapshot.job_by_name[action.job], placed.get(action.job)
+        try:
+            change = job_change(known, placement)
+        except ValueError:
+            yield f"job {action.job} is neither kept nor moved, shrunk or grown by its placement"
+            continue
+        if action.type != change.deed:
+            yield f"action {action.id} would {action.type} job {action.job}, its placement says {change.deed}"
+        elif (action.before, action.after) != (known.placement, placement):
+            yield f"job {action.job} is placed elsewhere by its action than among the placements"
+        elif change.deed not in (Deed.KEEP, Deed.WAIT):
+            yield from _asks_for_what_it_takes(action, change, plan)
+
+
+def _asks_for_what_it_takes(action: JobAction, change: JobChange, plan: Plan) -> Iterator[str]:
+    match action:
+        case Start():
+            asks = any(isinstance(one, JobWaits) and one.job == action.job for one in action.preconditions)
+            if not asks:
+                yield f"action {action.id} starts a job without asking whether it waits"
+        case Preempt() | Shrink() | Grow() | Migrate():
+            asks = any(isinstance(one, JobRuns) and one.job == action.job for one in action.preconditions)
+            if not asks:
+                yield f"action {action.id} changes a job without asking whether it runs"
+    asked = [one for one in action.preconditions if isinstance(one, Free)]
+    for needed in frees(change, plan.snapshot.cluster):
+        if not _covers([one for one in asked if one.node == needed.node], needed):
+            yield f"action {action.id} does not ask for all it takes on node {needed.node}"
+
+
+def _covers(asked: Iterable[Free], needed: Free) -> bool:
+    """True if several demands on a node are together at least another one."""
+    total, least = _amounts(asked), _amounts([needed])
+    return bool(asked) and all(total[name] >= amount for name, amount in least.items())
+
+
+def _amounts(demands: Iterable[Free]) -> Counter[object]:
+    amounts: Counter[object] = Counter()
+    for demand in demands:
+        amounts.update(demand.gpus)
+        amounts.update(demand.resources)
+        amounts.update(
+            {
+                "cpu milli": demand.cpu_milli,
+                "memory mib": demand.memory_mib,
+                "disk mib": demand.disk_mib,
+            }
+        )
+    return amounts
+
+
+def _waiting(plan: Plan) -> Iterator[str]:
+    told = Counter(waiting.job for waiting in plan.waiting)
+    waits = {action.job for action in plan.actions if isinstance(action, Wait | Preempt)}
+    for job in sorted(waits ^ told.keys()):
+        yield f"job {job} waits by its action or by the list of waiting jobs, not by both"
+    for job, count in sorted(told.items()):
+        if count > 1:
+            yield f"job {job} waits {count} times"
 
 
 def _figures(plan: Plan) -> Iterator[str]:

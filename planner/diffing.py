@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from planner.drift import drift
+from planner.afterwards import cluster_after
+from planner.changes import Changes
+from planner.diffing_drift import drifted, stale
 from planner.metrics import gpus_in_use
-from planner.models.diff import Diff, Drifted, GpuModelDiff, JobDiff, NodeDiff, QueueDiff
+from planner.models.diff import Diff, GpuModelDiff, JobDiff, LayoutDiff, NodeDiff, QueueDiff
 from planner.models.occupancy import NodeFree, free_capacity
-from planner.models.plan import Start
+from planner.models.plan import NodeChange, Wait
 from planner.models.queue import ALL_MODELS, queue_limits
-from planner.models.verifier import verify
 from planner.quota_room import of_resource, own_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from planner.models.base import Noun
-    from planner.models.job import Job
+    from planner.models.cluster import Cluster, Node
     from planner.models.plan import Plan
     from planner.models.queue import Queue
     from planner.models.snapshot import Snapshot
@@ -26,50 +26,69 @@ if TYPE_CHECKING:
 
 def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
     """Compare the plan's own snapshot with the cluster after the plan; and that snapshot with a newer one."""
-    jobs = _jobs(plan)
+    after = cluster_after(plan.snapshot, plan.target)
+    changes = Changes(plan.snapshot, plan.target)
     return Diff(
         plan_id=plan.plan_id,
-        jobs=jobs,
-        unchanged=len(plan.snapshot.running_placements) - sum(change.before is not None for change in jobs),
-        waiting=len(plan.waiting),
-        nodes=_nodes(plan, jobs),
+        jobs=tuple(
+            JobDiff(
+                job=change.job.name,
+                queue=change.job.queue,
+                change=change.deed.value,
+                before=change.before,
+                after=change.after,
+            )
+            for change in changes.jobs
+        ),
+        unchanged=len(plan.snapshot.running_placements)
+        - sum(change.before is not None for change in changes.jobs),
+        waiting=sum(isinstance(action, Wait) for action in plan.actions),
+        nodes=_nodes(plan, changes, after),
+        layouts=tuple(
+            LayoutDiff(node=change.node, gpu=change.gpu, before=change.before, after=change.after)
+            for change in changes.layouts
+        ),
         queues=_queues(plan),
-        gpu_models=_gpu_models(plan),
+        gpu_models=_gpu_models(plan, after),
         live=live.canonical().fingerprint() if live else None,
-        drift=_drift(plan, live) if live else (),
-        stale=_stale(plan, live) if live else (),
+        drift=drifted(plan, live) if live else (),
+        stale=stale(plan, live) if live else (),
     )
 
 
-def _jobs(plan: Plan) -> tuple[JobDiff, ...]:
-    after = {placement.job: placement for placement in plan.placements}
-    return tuple(
-        JobDiff(job=job.name, queue=job.queue, before=job.placement, after=after.get(job.name))
-        for job in sorted(plan.snapshot.jobs, key=lambda job: job.name)
-        if job.placement != after.get(job.name)
-    )
-
-
-def _nodes(plan: Plan, jobs: tuple[JobDiff, ...]) -> tuple[NodeDiff, ...]:
+def _nodes(plan: Plan, changes: Changes, cluster: Cluster) -> tuple[NodeDiff, ...]:
+    snapshot = plan.snapshot
     arriving: dict[str, set[str]] = defaultdict(set)
-    touched: set[str] = set()
-    for job in jobs:
-        touched.update(replica.node for replica in (job.before.replicas if job.before else ()))
-        for replica in job.after.replicas if job.after else ():
-            arriving[replica.node].add(job.job)
-    nodes = [node for node in plan.snapshot.cluster.nodes if node.name in touched | arriving.keys()]
-    before = free_capacity(nodes, plan.snapshot.running_placements)
-    after = free_capacity(nodes, plan.placements)
+    leaving: dict[str, set[str]] = defaultdict(set)
+    for change in changes.jobs:
+        for name in change.nodes_taken:
+            arriving[name].add(change.job.name)
+        for name in change.nodes_left:
+            leaving[name].add(change.job.name)
+    touched = arriving.keys() | leaving.keys() | changes.added.keys() | set(changes.removed)
+    touched |= {layout.node for layout in changes.layouts}
+    old = {name: node for name, node in snapshot.cluster.node_by_name.items() if name in touched}
+    new = {name: node for name, node in cluster.node_by_name.items() if name in touched}
+    before = free_capacity(old.values(), snapshot.running_placements, snapshot=snapshot)
+    after = free_capacity(new.values(), plan.placements, snapshot=snapshot)
     return tuple(
         NodeDiff(
-            node=node.name,
-            gpus=node.gpu_count,
-            free_before_milli=_free_milli(before[node.name]),
-            free_after_milli=_free_milli(after[node.name]),
-            arriving=tuple(sorted(arriving[node.name])),
+            node=name,
+            change=_change(name, old, new),
+            gpus=(new.get(name) or old[name]).gpu_count,
+            free_before_milli=_free_milli(before[name]) if name in before else 0,
+            free_after_milli=_free_milli(after[name]) if name in after else 0,
+            arriving=tuple(sorted(arriving[name])),
+            leaving=tuple(sorted(leaving[name])),
         )
-        for node in sorted(nodes, key=lambda node: node.name)
+        for name in sorted(old.keys() | new.keys())
     )
+
+
+def _change(name: str, old: Mapping[str, Node], new: Mapping[str, Node]) -> NodeChange:
+    if name not in old:
+        return NodeChange.ADDED
+    return NodeChange.KEPT if name in new else NodeChange.REMOVED
 
 
 def _free_milli(free: NodeFree) -> int:
@@ -81,7 +100,10 @@ def _queues(plan: Plan) -> tuple[QueueDiff, ...]:
     placed = {placement.job for placement in plan.placements}
     waiting_before = Counter(job.queue for job in snapshot.jobs if job.running is None)
     waiting_after = Counter(job.queue for job in snapshot.jobs if job.name not in placed)
-    before, after = own_usage(snapshot, snapshot.running_placements), own_usage(snapshot, plan.placements)
+    before, after = (
+        own_usage(snapshot, snapshot.running_placements),
+        own_usage(snapshot, plan.placements, added=plan.target.added),
+    )
     models = sorted({model for queue in snapshot.queues for model in queue.gpu_models})
     found: dict[tuple[str, str], QueueDiff] = {}
     for resource in (ALL_MODELS, *models):
@@ -121,91 +143,16 @@ def _parents_first(queues: tuple[Queue, ...]) -> Iterator[str]:
         stack += children[name]
 
 
-def _gpu_models(plan: Plan) -> tuple[GpuModelDiff, ...]:
-    cluster = plan.snapshot.cluster
-    before, usable = gpus_in_use(cluster, plan.snapshot.running_placements)
-    after, _ = gpus_in_use(cluster, plan.placements)
+def _gpu_models(plan: Plan, cluster: Cluster) -> tuple[GpuModelDiff, ...]:
+    before, usable_before = gpus_in_use(plan.snapshot.cluster, plan.snapshot.running_placements)
+    after, usable_after = gpus_in_use(cluster, plan.placements)
     return tuple(
         GpuModelDiff(
             gpu_model=model,
-            usable_milli=total,
+            usable_before_milli=usable_before[model],
+            usable_after_milli=usable_after[model],
             used_before_milli=before[model],
             used_after_milli=after[model],
         )
-        for model, total in sorted(usable.items())
-    )
-
-
-def _drift(plan: Plan, live: Snapshot) -> tuple[Drifted, ...]:
-    base = plan.snapshot
-    starts = [action for action in plan.actions if isinstance(action, Start)]
-    used = {replica.node for action in starts for replica in action.after.replicas}
-    counted_on = {action.job for action in starts} | {
-        placement.job
-        for placement in (*base.running_placements, *live.running_placements)
-        if any(replica.node in used for replica in placement.replicas)
-    }
-    found = [
-        *(
-            Drifted(subject=f"job {name}", change=change, touched=name in counted_on)
-            for name, change in _job_changes(base.job_by_name, live.job_by_name)
-        ),
-        *(
-            Drifted(subject=f"node {name}", change=change, touched=name in used)
-            for name, change in _changes(base.cluster.node_by_name, live.cluster.node_by_name)
-        ),
-        *(
-            Drifted(subject=f"queue {name}", change=change, touched=False)
-            for name, change in _changes(
-                {queue.name: queue for queue in base.queues}, {queue.name: queue for queue in live.queues}
-            )
-        ),
-    ]
-    return tuple(sorted(found, key=lambda item: (not item.touched, item.subject, item.change)))
-
-
-def _stale(plan: Plan, live: Snapshot) -> tuple[str, ...]:
-    """What an apply would refuse the plan for, with the drift its policy accepts."""
-    running = {placement.job: placement for placement in live.running_placements}
-    starts = [action for action in plan.actions if isinstance(action, Start)]
-    left = [action for action in starts if running.get(action.job) != action.after]
-    if not left:
-        return ()
-    done = {action.id for action in starts} - {action.id for action in left}
-    if items := drift(plan, live, done=done, mode=plan.policy.drift):
-        return tuple(map(str, items))
-    after = (*live.running_placements, *(action.after for action in left))
-    return tuple(f"it would break a rule: {broken}" for broken in verify(live, plan.policy, after).violations)
-
-
-def _job_changes(before: Mapping[str, Job], after: Mapping[str, Job]) -> Iterator[tuple[str, str]]:
-    for name, change in _changes(before, after):
-        old, new = before.get(name), after.get(name)
-        if old is not None and new is None and old.running is not None:
-            yield name, "has ended"
-        elif old is None or new is None or (old.running is None) == (new.running is None):
-            yield name, change
-        elif new.running is not None:
-            nodes = sorted({replica.node for replica in new.running.replicas})
-            yield name, f"has started on {', '.join(nodes)}"
-        else:
-            yield name, "was stopped and waits again"
-
-
-def _changes(before: Mapping[str, Noun], after: Mapping[str, Noun]) -> Iterator[tuple[str, str]]:
-    """What became of each named thing that is not as it was."""
-    for name in sorted(before.keys() | after.keys()):
-        old, new = before.get(name), after.get(name)
-        if new is None:
-            yield name, "is gone"
-        elif old is None:
-            yield name, "is new"
-        elif old != new:
-            yield name, f"changed in {', '.join(_fields_that_differ(old, new))}"
-
-
-def _fields_that_differ(old: Noun, new: Noun) -> list[str]:
-    fields: dict[str, Any] = type(old).model_fields
-    return sorted(
-        field.alias or name for name, field in fields.items() if getattr(old, name) != getattr(new, name)
+        for model in sorted(usable_before.keys() | usable_after.keys())
     )

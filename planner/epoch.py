@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from planner.drafting import draft
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from planner.models.plan import Plan
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
+    from planner.models.target import Target
+    from planner.models.verifier import Verification
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -35,22 +36,25 @@ def plan_epoch(snapshot: Snapshot, policy: Policy, *, seed: int, created_at: dat
     snapshot = snapshot.canonical()
     # 1. Freeze the question. Everything after this line is a pure function of it, the clock apart.
     problem = pose(snapshot, policy)
+
+    def check(target: Target) -> Verification:
+        return verify(snapshot, policy, target.placements, added=target.added, removed=target.removed)
+
     # 2. Answer it: greedy always answers; an exact solver improves on it within the budget.
     #    A candidate that breaks a rule is rejected and recorded, so that greedy's still stands.
-    check = partial(verify, snapshot, policy)
     limits = limits_of(policy, seed)
     solution = portfolio.solve(problem, snapshot.running_placements, limits, check)
     for phase, seconds in solution.phases.items():
         _LOG.info("phase=%s seconds=%.3f", phase, seconds)
     # 3. Never trust a solver. The verifier shares no code with the formulation.
-    verification = check(solution.placements)
+    verification = check(solution.target)
     if verification.violations:
         listed = "\n".join(f"  {violation}" for violation in verification.violations[:5])
         raise PlannerError(
             f"the plan breaks {len(verification.violations)} rules and is withheld:\n{listed}\n"
             "This is a defect of gpuplan. Please report it with the snapshot, the policy and the seed."
         )
-    # 4. Say what must change, and why.
+    # 4. Say what must change, in which order, and why.
     return draft(snapshot, policy, solution, verification.terms, seed=seed, created_at=created_at)
 
 

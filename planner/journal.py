@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from planner.change_words import subject
 from planner.models.audit import AuditEntry, AuditKind, Outcome
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from planner.auditing import AuditWriter
-    from planner.models.plan import Start
+    from planner.models.plan import Change
 
 
 class Journal:
@@ -51,21 +52,21 @@ class Journal:
         """An apply starts."""
         self._note(AuditKind.BEGIN, detail=detail)
 
-    def intent(self, action: Start, *, detail: str, seen: tuple[str, ...]) -> None:
+    def intent(self, action: Change, *, detail: str, seen: tuple[str, ...]) -> None:
         """An action is about to be done."""
         self._note(AuditKind.INTENT, action, detail=detail, seen=seen)
 
-    def done(self, action: Start, *, seconds: float) -> None:
+    def done(self, action: Change, *, seconds: float) -> None:
         """An action was done."""
         self._note(AuditKind.OUTCOME, action, outcome=Outcome.DONE, seconds=seconds)
 
-    def skipped(self, action: Start) -> None:
+    def skipped(self, action: Change) -> None:
         """An action was done by an apply that could not record so."""
         detail = "the cluster had done it before"
         self._note(AuditKind.OUTCOME, action, outcome=Outcome.SKIPPED, detail=detail)
 
     def failed(
-        self, action: Start, *, why: str, seen: tuple[str, ...] = (), seconds: float | None = None
+        self, action: Change, *, why: str, seen: tuple[str, ...] = (), seconds: float | None = None
     ) -> None:
         """An action could not be done."""
         outcome = Outcome.FAILED
@@ -94,7 +95,7 @@ class Journal:
     def _note(
         self,
         kind: AuditKind,
-        action: Start | None = None,
+        action: Change | None = None,
         *,
         outcome: Outcome | None = None,
         detail: str = "",
@@ -110,7 +111,7 @@ class Journal:
                 cluster=self._cluster,
                 action=action.id if action else "",
                 type=action.type if action else "",
-                subject=f"job {action.job}" if action else "",
+                subject=subject(action) if action else "",
                 outcome=outcome,
                 detail=detail,
                 seen=seen,

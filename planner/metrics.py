@@ -18,24 +18,28 @@ if TYPE_CHECKING:
     from planner.models.cluster import Cluster
     from planner.models.placement import Placement
     from planner.models.snapshot import Snapshot
+    from planner.models.target import Target
 
 REFERENCE_GPUS: Final = 8
 """Whole GPUs on one node that the reference request of the fragmentation ratio asks for."""
 
 
-def measure(snapshot: Snapshot, placements: tuple[Placement, ...]) -> Metrics:
-    """All figures of the cluster with the placements of a plan in force."""
-    running = len(snapshot.running_placements)
+def measure(snapshot: Snapshot, target: Target, cluster: Cluster) -> Metrics:
+    """All figures once a target is done; `cluster` is the cluster as it then is."""
+    placements = target.placements
+    placed = {placement.job for placement in placements}
     return Metrics(
-        gpu_allocation_ratio=allocation_ratio(snapshot.cluster, placements),
+        gpu_allocation_ratio=allocation_ratio(cluster, placements),
         gpu_allocation_ratio_before=allocation_ratio(snapshot.cluster, snapshot.running_placements),
-        fragmentation_ratio=fragmentation_ratio(snapshot.cluster, placements),
+        fragmentation_ratio=fragmentation_ratio(cluster, placements),
         jain_index=jain_index(snapshot, placements),
-        hourly_cost=hourly_cost(snapshot.cluster),
+        hourly_cost=hourly_cost(cluster),
+        hourly_cost_before=hourly_cost(snapshot.cluster),
         jobs=JobCounts(
             running=len(placements),
-            started=len(placements) - running,
+            started=sum(job.running is None and job.name in placed for job in snapshot.jobs),
             waiting=len(snapshot.jobs) - len(placements),
+            preempted=sum(job.running is not None and job.name not in placed for job in snapshot.jobs),
         ),
     )
 
@@ -98,18 +102,20 @@ def jain_index(snapshot: Snapshot, placements: Iterable[Placement]) -> float:
 
         (Σ_q x_q)² / (n · Σ_q x_q²)        with x_q = allocated_q / demand_q
 
-    over the n queues whose own jobs demand GPUs: what the running ones hold, and the waiting ones that are
-    not held at their full size. Where nobody demands or gets anything it is 1.
+    over the n queues whose own jobs demand GPUs: what the running ones hold, before the plan or after it if
+    that is more, and the waiting ones that are not held at their full size. Where nobody demands or gets
+    anything it is 1.
     """
-    jobs = snapshot.job_by_name
     allocated, demand = Counter[str](), Counter[str]()
-    for placement in placements:
-        held = sum(replica.quota_milli for replica in placement.replicas)
-        allocated[jobs[placement.job].queue] += held
-        if jobs[placement.job].running:
-            demand[jobs[placement.job].queue] += held
+    held = {
+        placement.job: sum(replica.quota_milli for replica in placement.replicas) for placement in placements
+    }
     for job in snapshot.jobs:
-        if job.running is None and not job.held:
+        allocated[job.queue] += held.get(job.name, 0)
+        if job.running is not None:
+            before = sum(replica.quota_milli for replica in job.running.replicas)
+            demand[job.queue] += max(before, held.get(job.name, 0))
+        elif not job.held:
             demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
     met = [allocated[queue] / wanted for queue, wanted in sorted(demand.items()) if wanted]
     squares = len(met) * fsum(share * share for share in met)

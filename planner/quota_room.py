@@ -11,6 +11,7 @@ from planner.models.queue import ALL_MODELS, QueueLimits, queue_limits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from planner.models.cluster import Node
     from planner.models.placement import Placement
     from planner.models.snapshot import Snapshot
 
@@ -41,9 +42,11 @@ class QuotaAnswer:
 class QuotaRoom:
     """Limits of a queue tree and their usage by given placements."""
 
-    def __init__(self, snapshot: Snapshot, placements: Iterable[Placement]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, placements: Iterable[Placement], *, added: Iterable[Node] = ()
+    ) -> None:
         models = sorted({model for queue in snapshot.queues for model in queue.gpu_models})
-        own = own_usage(snapshot, placements)
+        own = own_usage(snapshot, placements, added=added)
         self._limits = {
             resource: queue_limits(snapshot.queues, resource) for resource in (ALL_MODELS, *models)
         }
@@ -82,9 +85,16 @@ class QuotaRoom:
         return QuotaAnswer((), nearest)
 
 
-def own_usage(snapshot: Snapshot, placements: Iterable[Placement]) -> dict[str, Counter[str]]:
-    """Thousandths of GPUs held by the jobs directly in each queue, by queue and GPU model."""
-    nodes, jobs = snapshot.cluster.node_by_name, snapshot.job_by_name
+def own_usage(
+    snapshot: Snapshot, placements: Iterable[Placement], *, added: Iterable[Node] = ()
+) -> dict[str, Counter[str]]:
+    """
+    Thousandths of GPUs held by the jobs directly in each queue, by queue and GPU model.
+
+    `added` are nodes of the placements that the snapshot does not have yet.
+    """
+    nodes = snapshot.cluster.node_by_name | {node.name: node for node in added}
+    jobs = snapshot.job_by_name
     usage: dict[str, Counter[str]] = defaultdict(Counter)
     for placement in placements:
         queue = jobs[placement.job].queue

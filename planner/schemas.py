@@ -53,6 +53,7 @@ def schema(kind: str) -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of one of `KINDS`."""
     made = _NOUNS[kind].model_json_schema(schema_generator=_DocumentSchema)
     definitions = made["$defs"]
+    _bound_from_below(definitions)
     if kind == "snapshot":
         _accept_short_forms(definitions, made)
     if kind == "plan":
@@ -63,6 +64,17 @@ def schema(kind: str) -> dict[str, Any]:
         }
         made["required"].append("checksum")
     return {"$schema": _DIALECT, **made, "title": f"gpuplan {kind}"}
+
+
+def _bound_from_below(definitions: dict[str, Any]) -> None:
+    """Put right where a bound on a field is hidden by the units of its type."""
+    if "PoolPolicy" in definitions:
+        at_least_a_second = definitions["Ageing"]["properties"]["step"]["anyOf"]
+        definitions["PoolPolicy"]["properties"]["horizon"]["anyOf"] = at_least_a_second
+    if "Overcommit" in definitions:
+        for field in definitions["Overcommit"]["properties"].values():
+            number, text = field["anyOf"]
+            field["anyOf"] = [number | {"minimum": 1}, text]
 
 
 def _accept_short_forms(definitions: dict[str, Any], snapshot: dict[str, Any]) -> None:

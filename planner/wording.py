@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from planner.models.job import ResourceRequest
@@ -10,11 +11,13 @@ from planner.models.placement import GpuShare
 from planner.models.units import MILLI, print_milli
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from planner.models.cluster import MigInstance, Node
     from planner.models.placement import Placement
 
 _MIB_PER_GIB: Final = 1024
+_SECONDS_PER_HOUR: Final = 3600
 _SECONDS_PER_UNIT: Final = (("d", 24 * 3600), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -59,6 +62,28 @@ def listed(parts: Iterable[str]) -> str:
     return f"{', '.join(front)} and {last}" if front else last
 
 
+def named(names: Sequence[str], most: int = 3) -> str:
+    """`a`, `a and b`, `a, b and 5 more`: at most so many names."""
+    if len(names) <= most:
+        return listed(names)
+    told = names[: most - 1]
+    return listed([*told, f"{len(names) - len(told):,} more"])
+
+
+def in_gpu_hours(gpu_milli_seconds: int) -> str:
+    """`1.4 GPU-hours`, rounded; what is too little to show is less than 0.1."""
+    hours = gpu_milli_seconds / (MILLI * _SECONDS_PER_HOUR)
+    shown = f"{hours:,.1f}".removesuffix(".0")
+    if shown == "0" and hours:
+        return "less than 0.1 GPU-hours"
+    return f"{shown} GPU-hour{'' if shown == '1' else 's'}"
+
+
+def money(amount: float) -> str:
+    """`24.50`, in the cluster's currency, whose name no document tells."""
+    return f"{amount:,.2f}"
+
+
 def replica_size(request: ResourceRequest) -> str:
     """What one replica asks for, told by its scarcest part: `8 GPUs`, `0.46 GPU`, `16 CPUs`, `64 GiB`."""
     if request.gpus or request.gpu_milli:
@@ -83,16 +108,46 @@ def gang_size(request: ResourceRequest, least: int, most: int) -> str:
 
 def placement_size(placement: Placement) -> str:
     """What a placed gang holds, replicas being equal: `4 × 8 GPUs`."""
+    replicas = len(placement.replicas)
+    return gang_size(_request_of(placement), replicas, replicas)
+
+
+def resized(before: Placement, after: Placement) -> str:
+    """What a gang that grows or shrinks holds: `4 → 2 × 8 GPUs`."""
+    size = replica_size(_request_of(after))
+    return f"{len(before.replicas):,} → {len(after.replicas):,} × {size}"
+
+
+def _request_of(placement: Placement) -> ResourceRequest:
+    """The request that one replica of a placement meets."""
     replica = placement.replicas[0]
     profiles = Counter(held.profile for held in replica.gpus if not isinstance(held, GpuShare))
     shares = [held.milli for held in replica.gpus if isinstance(held, GpuShare)]
     # Either whole GPUs or one share, so that the sum tells them apart.
     gpus, share = divmod(sum(shares), MILLI)
-    request = ResourceRequest.model_construct(
+    return ResourceRequest.model_construct(
         gpus=gpus,
         gpu_milli=share,
         mig=dict(profiles),
         cpu_milli=replica.cpu_milli,
         memory_mib=replica.memory_mib,
     )
-    return gang_size(request, len(placement.replicas), len(placement.replicas))
+
+
+def layout_text(instances: tuple[MigInstance, ...] | None) -> str:
+    """A MIG layout in the order of its memory slices: `3g.40gb + 2 × 1g.10gb`, `no instances`, `MIG off`."""
+    if instances is None:
+        return "MIG off"
+    ordered = sorted(instances, key=lambda instance: instance.start)
+    runs = [(profile, len(list(same))) for profile, same in groupby(one.profile for one in ordered)]
+    return (
+        " + ".join(profile if count == 1 else f"{count} × {profile}" for profile, count in runs)
+        or "no instances"
+    )
+
+
+def node_size(node: Node) -> str:
+    """What a node is, told by its scarcest part: `8 × H100-80GB`, `64 CPUs`."""
+    if node.gpus is None:
+        return in_cpus(node.cpu_milli)
+    return f"{node.gpus.count} × {node.gpus.model}"

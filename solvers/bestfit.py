@@ -1,14 +1,21 @@
 """
 Best fit: which of the nodes with room takes the next replica.
 
+Where nodes differ in points, the cheapest does. Among those that cost the same, the class's profile decides:
+
+    pack      where it adds least to the GPUs a node strands, then the tightest node
+    spread    where most is free
+    balanced  where GPUs, CPU and memory are then left in proportions closest to each other
+
+MIG instances go where other instances lose least room, whatever the profile.
+
 A node *strands* GPUs when its other free resources run out before its free GPUs do:
 
     strand(n) = max(0, free GPUs / GPUs  −  min_r free_nr / amount_nr)²
 
-with the amounts the node had free at the start. The next replica goes where it adds least to that, so that
-jobs heavy on CPU or memory land where these abound and light ones finish off what heavy ones left. The
-square makes harm spread thin, where later light jobs can still undo it. Among equals the tightest node wins,
-then the first. docs/decisions/0002 has what was measured.
+with the amounts the node had free at the start. So jobs heavy on CPU or memory land where these abound and
+light ones finish off what heavy ones left. The square makes harm spread thin, where later light jobs can
+still undo it. docs/decisions/0002 has what was measured.
 """
 
 from __future__ import annotations
@@ -18,17 +25,19 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from planner.models.policy import Profile
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from planner.models.problem import Shape
-    from planner.solvers.ledger import Ints, Ledger, Site
+    from planner.solvers.openings import Openings
+    from planner.solvers.tenant import Tenant
 
-Floats: TypeAlias = "NDArray[np.float64]"
+    Ints: TypeAlias = NDArray[np.int64]
+    Bools: TypeAlias = NDArray[np.bool_]
+    Floats: TypeAlias = NDArray[np.float64]
 
 _STEPS: Final = 1e9
 """Costs are whole numbers of billionths: what differs by less is a rounding error."""
@@ -43,8 +52,8 @@ _FEW: Final = 8
 class Stranding:
     """How much of each node's GPUs is stranded; for many nodes at once, and for one in plain numbers."""
 
-    def __init__(self, gpu_free: Ints, free: Ints) -> None:
-        self._per_gpu = 1.0 / np.maximum(1, gpu_free.sum(axis=1))
+    def __init__(self, gpu_left: Ints, free: Ints) -> None:
+        self._per_gpu = 1.0 / np.maximum(1, gpu_left)
         self._per_amount = 1.0 / np.maximum(1, free)
         # A resource the node lacks from the start strands nothing: nothing that needs it comes here.
         self._lacking = (free <= 0).astype(np.float64)
@@ -80,81 +89,129 @@ class Stranding:
         after = max(0.0, (gpus - shape.quota_milli) * per_gpu - scarcest)
         return float(math.floor((after * after - before * before) * _STEPS + 0.5))
 
+    def uneven(self, shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
+        """How far apart the parts left of GPUs, CPU and memory are with one more replica."""
+        left = (free - np.array(shape.amounts))[:, :2] * self._per_amount[nodes][:, :2]
+        parts = np.column_stack([(gpus - shape.quota_milli) * self._per_gpu[nodes], left])
+        lacks = np.column_stack([self._per_gpu[nodes] >= 1.0, self._lacking[nodes][:, :2] > 0])
+        most = np.where(lacks, -np.inf, parts).max(axis=1)
+        least = np.where(lacks, np.inf, parts).min(axis=1)
+        uneven: Floats = np.floor(np.maximum(0.0, most - least) * _STEPS + 0.5)
+        return uneven
+
 
 class Board:
     """
-    The nodes a shape may use with what one more replica would cost on each, kept up to date.
+    The nodes a tenant may use with what one more replica would cost on each, kept up to date.
 
     Placing a replica changes one node; a board looks again only at nodes that changed since it last looked.
     """
 
-    def __init__(self, ledger: Ledger, shape: Shape, nodes: Ints) -> None:
-        self.shape = shape
+    def __init__(self, openings: Openings, tenant: Tenant, nodes: Ints) -> None:
+        self.tenant = tenant
         self.nodes = nodes
         self.cost: Floats = np.zeros(len(nodes))
         """Infinite where there is no room."""
         self.tightness: Ints = np.zeros(len(nodes), dtype=np.int64)
-        self._seen = ledger.version
-        self._look(ledger, np.arange(len(nodes)))
+        self.price: Ints | None = None
+        """Points lost on each node; None if all are free of charge."""
+        if openings.is_priced(tenant):
+            self.price = np.zeros(len(nodes), dtype=np.int64)
+        self._plain = openings.is_plain(tenant) and openings.untouched(nodes) is None
+        self._seen = openings.capacity.version
+        self._look(openings, np.arange(len(nodes)))
 
-    def best(self, ledger: Ledger) -> int | None:
+    def best(self, openings: Openings) -> int | None:
         """The node to take next; None if none has room."""
         if not len(self.nodes):
             return None
-        if ledger.version > self._seen:
-            stale = np.flatnonzero(ledger.changed_at[self.nodes] > self._seen)
-            if len(stale) <= _FEW:
-                for position in stale.tolist():
-                    self._look_at_one(ledger, position)
-            else:
-                self._look(ledger, stale)
-            self._seen = ledger.version
-        least = self.cost.min()
+        self._refresh(openings)
+        cost = self.cost
+        if self.price is not None:
+            room = cost < np.inf
+            if not room.any():
+                return None
+            cost = np.where(self.price == self.price[room].min(), cost, np.inf)
+        least = cost.min()
         if least == np.inf:
             return None
-        equal = np.flatnonzero(self.cost == least)
+        equal = np.flatnonzero(cost == least)
         return int(self.nodes[equal[self.tightness[equal].argmin()]])
 
-    def _look(self, ledger: Ledger, positions: Ints) -> None:
-        nodes, shape = self.nodes[positions], self.shape
-        gpus, free = ledger.gpu_left[nodes], ledger.free[nodes]
-        cost = ledger.stranding.added(shape, gpus, free, nodes)
-        room = np.all(free >= np.array(shape.amounts), axis=1)
+    def close(self, shut: Bools) -> None:
+        """Take nodes off the board, for as long as it is used for one job."""
+        self.nodes, self.cost, self.tightness = self.nodes[~shut], self.cost[~shut], self.tightness[~shut]
+        if self.price is not None:
+            self.price = self.price[~shut]
+
+    def _refresh(self, openings: Openings) -> None:
+        capacity = openings.capacity
+        if capacity.version > self._seen:
+            stale = np.flatnonzero(capacity.changed_at[self.nodes] > self._seen)
+            if self._plain and len(stale) <= _FEW:
+                for position in stale.tolist():
+                    self._look_at_one(openings, position)
+            elif len(stale):
+                self._look(openings, stale)
+            self._seen = capacity.version
+
+    def _look(self, openings: Openings, positions: Ints) -> None:
+        nodes, shape, capacity = self.nodes[positions], self.tenant.shape, openings.capacity
+        gpus, free = capacity.gpu_left[nodes], capacity.free[nodes]
+        cost, tightness = self._preference(openings, nodes, gpus, free)
+        room = np.all(free >= np.array(shape.amounts), axis=1) & openings.admits(self.tenant, nodes)
         if shape.gpus:
-            room &= ledger.whole[nodes] >= shape.gpus
+            room &= capacity.whole[nodes] >= shape.gpus
         elif shape.gpu_milli:
-            fitting = ledger.gpu_free[nodes] >= shape.gpu_milli
+            fitting = capacity.gpu_free[nodes] >= shape.gpu_milli
             room &= fitting.any(axis=1)
             # A fresh GPU is cut only when no GPU already shared has room.
-            shared = (fitting & (ledger.gpu_free[nodes] < MILLI)).any(axis=1)
+            shared = (fitting & (capacity.gpu_free[nodes] < MILLI)).any(axis=1)
             cost += np.where(shared, 0.0, LAST_RESORT)
+        elif shape.mig:
+            outlook = openings.capacity.mig_outlook(shape.mig, nodes, room)
+            room &= outlook.room
+            cost = np.where(outlook.switches, LAST_RESORT, 0.0) + outlook.lost
         else:
             # CPU-only work takes nodes with GPUs last.
-            cost += np.where(ledger.has_gpus[nodes], LAST_RESORT, 0.0)
+            cost += np.where(capacity.has_gpus[nodes], LAST_RESORT, 0.0)
+        if (untouched := openings.untouched(nodes)) is not None:
+            cost += np.where(untouched, 2 * LAST_RESORT, 0.0)
         self.cost[positions] = np.where(room, cost, np.inf)
-        self.tightness[positions] = ledger.whole[nodes] if shape.quota_milli else free[:, 0]
+        self.tightness[positions] = tightness
+        if self.price is not None:
+            self.price[positions] = -openings.node_price(self.tenant, nodes)
+            if shape.mig:
+                self.price[positions] -= outlook.points
 
-    def _look_at_one(self, ledger: Ledger, position: int) -> None:
+    def _preference(self, openings: Openings, nodes: Ints, gpus: Ints, free: Ints) -> tuple[Floats, Ints]:
+        """(cost, tightness) of nodes by the tenant's profile, whatever room they have."""
+        shape, stranding = self.tenant.shape, openings.capacity.stranding
+        tightness = openings.capacity.whole[nodes] if shape.quota_milli else free[:, 0]
+        match self.tenant.profile:
+            case Profile.PACK:
+                return stranding.added(shape, gpus, free, nodes), tightness
+            case Profile.SPREAD:
+                left = gpus if shape.quota_milli else free[:, 0]
+                return -left.astype(np.float64), -tightness
+            case Profile.BALANCED:
+                return stranding.uneven(shape, gpus, free, nodes), tightness
+
+    def _look_at_one(self, openings: Openings, position: int) -> None:
         """As `_look`, in plain numbers; a test holds the two together."""
-        node, shape = int(self.nodes[position]), self.shape
-        free = ledger.free[node].tolist()
-        cost = ledger.stranding.added_to_one(shape, int(ledger.gpu_left[node]), free, node)
-        room = all(amount >= taken for amount, taken in zip(free, shape.amounts, strict=True))
+        node, shape, capacity = int(self.nodes[position]), self.tenant.shape, openings.capacity
+        free = capacity.free[node].tolist()
+        cost = capacity.stranding.added_to_one(shape, int(capacity.gpu_left[node]), free, node)
+        welcome = bool(capacity.usable[node]) and bool(openings.floors.least[node] <= self.tenant.rank)
+        room = welcome and all(amount >= taken for amount, taken in zip(free, shape.amounts, strict=True))
         if shape.gpus:
-            room = room and bool(ledger.whole[node] >= shape.gpus)
+            room = room and bool(capacity.whole[node] >= shape.gpus)
         elif shape.gpu_milli:
-            fitting = [milli for milli in ledger.gpu_free[node].tolist() if milli >= shape.gpu_milli]
+            fitting = [milli for milli in capacity.gpu_free[node].tolist() if milli >= shape.gpu_milli]
             room = room and bool(fitting)
             if not any(milli < MILLI for milli in fitting):
                 cost += LAST_RESORT
-        elif ledger.has_gpus[node]:
+        elif capacity.has_gpus[node]:
             cost += LAST_RESORT
         self.cost[position] = cost if room else np.inf
-        self.tightness[position] = ledger.whole[node] if shape.quota_milli else free[0]
-
-
-def best_fit(ledger: Ledger, shape: Shape, groups: tuple[int, ...]) -> Iterator[Site]:
-    """Sites for replicas of a shape on node groups, best first, taken one by one as they are asked for."""
-    board = ledger.board(shape, groups)
-    while (node := board.best(ledger)) is not None:
-        yield ledger.take_one(shape, node)
+        self.tightness[position] = capacity.whole[node] if shape.quota_milli else free[0]

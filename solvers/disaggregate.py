@@ -1,74 +1,259 @@
-"""Aggregate answer → concrete nodes and GPUs; what found no place is counted, never hidden."""
+"""Aggregate answer → concrete nodes, GPUs and MIG instances; what found no place is counted, never hidden."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
-from planner.solvers.greedy import fill, ranking
-from planner.solvers.ledger import Ledger, Site
+import numpy as np
+
+from planner.models.problem import Togetherness
+from planner.solvers import leaving
+from planner.solvers.bestfit import Board
+from planner.solvers.carrying_out import undo_circles
+from planner.solvers.company import NOBODY_MINDS
+from planner.solvers.dealing import deal, keeps_rules
+from planner.solvers.eviction import preempt, take_back
+from planner.solvers.fates import Leave
+from planner.solvers.filling import fill, grow, ranking
+from planner.solvers.gang import place_job
+from planner.solvers.greedy import greedy
+from planner.solvers.ledger import Ledger
+from planner.solvers.scaling import close_idle, shut_unused
+from planner.solvers.site import Site
 
 if TYPE_CHECKING:
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.rows import Ints
-    from planner.models.problem import Problem
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from planner.models.formulation.aggregate import Aggregate, Batch
+    from planner.models.problem import Option, Problem
+    from planner.solvers.tenant import Tenant
+
+    Ints: TypeAlias = NDArray[np.int64]
 
 
-def disaggregate(problem: Problem, x: Columns, values: Ints) -> tuple[Ledger, int]:
+def disaggregate(problem: Problem, aggregate: Aggregate) -> tuple[Ledger, int]:
     """
     Realize the counts of an aggregate answer, then fill what is left; also the number of jobs missed.
 
     First fit decreasing, equal sizes by density: on sizes that divide each other, with no other resource
-    scarce, nothing is missed. Elsewhere, if it misses some, a second pass takes only replicas of several GPUs
-    by size and all others by density, which loses less of value; the better of the two counts.
+    scarce, every job finds its place where it belongs. If one goes astray elsewhere, further passes take only
+    replicas of several GPUs by size and all others by density, which loses less of value: one in which the
+    best paid jobs go first and look elsewhere at once, one in which everybody who has a place takes it before
+    the others look. The best of them counts. If none can put everybody back who left to be moved, greedy's
+    plan is the answer.
     """
-    best, missed = _realize(problem, x, values, _largest_first(problem))
-    if missed:
-        again = _realize(problem, x, values, _widest_first(problem))
-        best, missed = max((best, missed), again, key=lambda result: (result[0].objective, -result[1]))
-    return best, missed
+    done = []
+    for widest, patient in ((False, False), (True, False), (True, True)):
+        attempt = _Realization(problem, aggregate, widest=widest, patient=patient)
+        if attempt.run():
+            done.append(attempt)
+            if not attempt.strayed:
+                break
+    if not done:
+        promised = sum(jobs for batch in aggregate.batches for _, jobs in batch.jobs)
+        return greedy(problem), promised
+    best = max(done, key=lambda each: (each.ledger.objective, -each.missed))
+    return best.ledger, best.missed
 
 
-def _realize(problem: Problem, x: Columns, values: Ints, order: list[int]) -> tuple[Ledger, int]:
-    """Place class by class; one that finds its planned group full may go to any group right away."""
-    ledger = Ledger(problem)
-    left = {key: int(values[column]) for key, column in x.replicas.items()}
-    kind_of = {member: index for index, kind in enumerate(x.kinds) for member in kind.classes}
-    missed = 0
-    for index in order:
-        kind = kind_of[index]
-        astray = 0
-        for tier, positions in enumerate(x.kinds[kind].tiers):
-            if (column := x.jobs.get((index, tier))) is not None and (jobs := int(values[column])):
-                for position in positions:
-                    jobs -= _place_as_planned(ledger, index, position, jobs, left, kind)
-                astray += jobs
-        for option in problem.classes[index].options:
-            if astray:
-                astray -= ledger.place(index, option, jobs=astray)
-        missed += astray
-    fill(ledger)
-    return ledger, missed
+class _Realization:
+    """One pass over an aggregate answer."""
 
+    def __init__(self, problem: Problem, aggregate: Aggregate, *, widest: bool, patient: bool) -> None:
+        self.ledger = Ledger(problem)
+        self._problem = problem
+        self._aggregate = aggregate
+        self._widest = widest
+        self._patient = patient
+        self._rank = {index: position for position, index in enumerate(ranking(problem))}
+        self._astray: dict[int, int] = {}
+        """Jobs by class that found no place where they belong and look for another in the end."""
+        self.strayed = False
+        """True if some job found no place where it belongs."""
+        self._boards: dict[tuple[Tenant, tuple[int, ...]], Board] = {}
+        self.missed = 0
+        """Jobs that found no place at all."""
 
-def _place_as_planned(
-    ledger: Ledger, index: int, position: int, jobs: int, left: dict[tuple[int, int], int], kind: int
-) -> int:
-    """Place jobs of a class on one option, on the groups where the answer left places for its kind."""
-    job_class = ledger.problem.classes[index]
-    option = job_class.options[position]
-    sites: list[Site] = []
-    for group in option.groups:
-        wanted = min(left.get((kind, group), 0), jobs * job_class.maximum - len(sites))
-        if wanted > 0:
-            found = ledger.take(job_class.shape, (group,), wanted)
-            left[kind, group] -= len(found)
-            sites += found
-    return ledger.settle(index, option, sites, jobs=jobs) if sites else 0
+    def run(self) -> bool:
+        """Realize all of it; False if somebody who left can neither move nor return."""
+        ledger, aggregate = self.ledger, self._aggregate
+        self._make_way()
+        for batch in sorted(self._batches(), key=self._order):
+            self._realize(batch)
+        for node, gpu in sorted(aggregate.instances):
+            ledger.capacity.release(node, gpu)
+        self._place_astray()
+        if not self._settle_moves() or not undo_circles(ledger):
+            return False
+        shut_unused(ledger)
+        # Promised replicas come before those who may return to their places.
+        grow(ledger)
+        take_back(ledger)
+        fill(ledger)
+        # What was promised without a place for it may be worth another trade.
+        if self.missed and preempt(ledger, self._rank):
+            take_back(ledger)
+            fill(ledger)
+        close_idle(ledger)
+        return True
 
+    def _make_way(self) -> None:
+        """Who leaves does so, nodes are opened and closed, MIG instances kept for those that need them."""
+        ledger, aggregate = self.ledger, self._aggregate
+        for index in aggregate.stopped:
+            leaving.stop(ledger, index)
+        for index in aggregate.moved:
+            leaving.leave_to_move(ledger, index)
+        for index, positions in aggregate.shrunk:
+            leaving.shrink(ledger, index, positions)
+        for pool, nodes in aggregate.opened:
+            for _ in range(nodes):
+                ledger.open(pool)
+        for pool, nodes in aggregate.closed:
+            left = nodes
+            for node in self._problem.pools[pool].closable:
+                left -= left > 0 and ledger.close(node)
+        for (node, gpu), instances in sorted(aggregate.instances.items()):
+            places = {(instance.profile, instance.start) for instance in instances}
+            ledger.capacity.reserve(node, gpu, places)
 
-def _largest_first(problem: Problem) -> list[int]:
-    return sorted(ranking(problem), key=lambda index: -problem.classes[index].shape.quota_milli)
+    def _order(self, batch: Batch) -> tuple[bool, int, int]:
+        """Gangs that need one domain, then the largest replicas, then the best paid."""
+        job_class = self._problem.classes[batch.jobs[0][0]]
+        shape, bound = job_class.shape, job_class.together.required is not None and job_class.maximum > 1
+        size = max(1, shape.gpus) if self._widest else shape.quota_milli
+        return not bound, -size, min(self._rank[index] for index, _ in batch.jobs)
 
+    def _realize(self, batch: Batch) -> None:
+        """Place the jobs of a batch where the answer has places for them."""
+        first = batch.jobs[0][0]
+        waiting = [index for index, jobs in sorted(batch.jobs, key=self._by_rank) for _ in range(jobs)]
+        if self.ledger.tenants[first].manners != NOBODY_MINDS:
+            waiting = self._one_by_one(batch, waiting)
+        else:
+            sites = list[Site]()
+            for nodes, replicas in batch.places:
+                sites += self._take(first, nodes, replicas, len(waiting))
+            waiting = self._settle(batch, sites, waiting, len(waiting))
+        for index in waiting:
+            self._astray[index] = self._astray.get(index, 0) + 1
+        self.strayed |= bool(waiting)
+        if self._is_plain(batch) and not self._patient:
+            # The best paid look for another place before the others have taken it.
+            self._place_astray()
 
-def _widest_first(problem: Problem) -> list[int]:
-    return sorted(ranking(problem), key=lambda index: -max(1, problem.classes[index].shape.gpus))
+    def _is_plain(self, batch: Batch) -> bool:
+        """True if only room and price decide where the jobs go."""
+        first = batch.jobs[0][0]
+        free = self._problem.classes[first].together == Togetherness()
+        return free and self.ledger.tenants[first].manners == NOBODY_MINDS
+
+    def _batches(self) -> Iterator[Batch]:
+        """The batches; unless patient, plain ones class by class, so that the best paid go first."""
+        for batch in self._aggregate.batches:
+            if self._patient or len(batch.jobs) == 1 or not self._is_plain(batch):
+                yield batch
+                continue
+            left = [replicas for _, replicas in batch.places]
+            for index, jobs in sorted(batch.jobs, key=self._by_rank):
+                wanted = jobs * self._problem.classes[index].maximum
+                places = []
+                for position, (nodes, _) in enumerate(batch.places):
+                    if taken := min(wanted, left[position]):
+                        places.append((nodes, taken))
+                        left[position] -= taken
+                        wanted -= taken
+                yield replace(batch, jobs=((index, jobs),), places=tuple(places))
+
+    def _by_rank(self, jobs: tuple[int, int]) -> int:
+        return self._rank[jobs[0]]
+
+    def _one_by_one(self, batch: Batch, waiting: list[int]) -> list[int]:
+        """Place jobs that mind their company; those left over."""
+        nodes = sorted({node for places, _ in batch.places for node in places})
+        where, over = np.array(nodes, dtype=np.int64), []
+        for index in waiting:
+            options = [self._problem.classes[index].options[position] for position in batch.options]
+            if not any(self._one(index, option, where) for option in options):
+                over.append(index)
+        return over
+
+    def _one(self, index: int, option: Option, nodes: Ints) -> bool:
+        job_class = self._problem.classes[index]
+        headroom = self.ledger.quota.headroom(job_class, option, job_class.minimum)
+        return headroom > 0 and place_job(self.ledger, index, option, nodes)
+
+    def _take(self, index: int, nodes: tuple[int, ...], replicas: int, jobs: int) -> list[Site]:
+        """Sites on some nodes, in each domain no more than so many jobs may have there."""
+        ledger, rules = self.ledger, self._problem.classes[index].together
+        tenant = ledger.tenants[index]
+        if rules.spread is None:
+            if (tenant, nodes) not in self._boards:
+                self._boards[tenant, nodes] = Board(ledger, tenant, np.array(nodes, dtype=np.int64))
+            return ledger.take(index, self._boards[tenant, nodes], replicas)
+        board = Board(ledger, tenant, np.array(nodes, dtype=np.int64))
+        of, sites = ledger.domains.of(rules.spread), list[Site]()
+        count = np.zeros(ledger.domains.count(rules.spread), dtype=np.int64)
+        while len(sites) < replicas and (node := board.best(ledger)) is not None:
+            sites.append(ledger.take_one(index, node))
+            count[of[node]] += 1
+            if count[of[node]] >= rules.most * jobs:
+                board.close(of[board.nodes] == of[node])
+        return sites
+
+    def _settle(self, batch: Batch, sites: list[Site], waiting: list[int], jobs: int) -> list[int]:
+        """Make up to so many jobs of sites; the jobs left over."""
+        ledger, first = self.ledger, self._problem.classes[batch.jobs[0][0]]
+        jobs = min(jobs, len(waiting), len(sites) // first.minimum)
+        hands, rest = deal(ledger, first.together, sites, jobs, first.minimum, first.maximum)
+        for site in rest:
+            ledger.give(batch.jobs[0][0], site)
+        over = []
+        for position, index in enumerate(waiting):
+            hand = hands[position] if position < len(hands) else []
+            option = self._option(batch, index, hand)
+            good = option is not None and keeps_rules(ledger, first.together, hand)
+            if option is None or not good or not ledger.settle(index, option, hand, jobs=1):
+                for site in hand if not good else ():
+                    ledger.give(index, site)
+                over.append(index)
+        return over
+
+    def _option(self, batch: Batch, index: int, sites: list[Site]) -> Option | None:
+        """The option of a class that its sites belong to."""
+        options = self._problem.classes[index].options
+        for position in batch.options:
+            if sites and self.ledger.group_of[sites[0].node] in options[position].groups:
+                return options[position]
+        return None
+
+    def _place_astray(self) -> None:
+        """Place jobs wherever they fit that found no place where they belong."""
+        for index in sorted(self._astray, key=lambda index: self._rank[index]):
+            jobs = self._astray[index]
+            for option in self._problem.classes[index].options:
+                if jobs:
+                    jobs -= self.ledger.place(index, option, jobs=jobs)
+            self.missed += jobs
+        self._astray.clear()
+
+    def _settle_moves(self) -> bool:
+        """Whoever left and found no other place returns, or is stopped; False if somebody may do neither."""
+        ledger = self.ledger
+        for number, placed in sorted(ledger.placed.items()):
+            index = self._problem.classes[placed.job_class].incumbent
+            if index is not None and leaving.is_back(ledger, index, placed):
+                ledger.remove(number)
+        for index in ledger.fates.having(Leave.MOVE):
+            job_class = self._problem.incumbents[index].move
+            if job_class is None or ledger.is_placed(job_class):
+                continue
+            if not leaving.restore(ledger, index) and not leaving.stop(ledger, index):
+                mark = ledger.mark()
+                if not leaving.put_back(ledger, index):
+                    ledger.rollback(mark)
+                    return False
+        return True

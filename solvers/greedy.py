@@ -1,66 +1,48 @@
-"""Greedy: an answer in milliseconds, always; the best paid per scarce resource goes first."""
+"""Greedy: an answer in milliseconds, always."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from planner.solvers.carrying_out import undo_circles
+from planner.solvers.draining import drain
+from planner.solvers.eviction import preempt, take_back
+from planner.solvers.filling import fill, ranking
 from planner.solvers.ledger import Ledger
+from planner.solvers.scaling import close_idle, open_pools
 
 if TYPE_CHECKING:
     from planner.models.problem import Problem
 
 
 def greedy(problem: Problem) -> Ledger:
-    """Fill an empty ledger."""
-    ledger = Ledger(problem)
-    fill(ledger)
+    """
+    Plan in one pass: drain, fill, open nodes of pools, preempt, and tidy up after that.
+
+    Where a job may get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders
+    are tried. Nobody is moved but from nodes that ought to be drained.
+    """
+    ledger = _plan(problem, pools_first=True)
+    may_open = any(pool.nodes for pool in problem.pools)
+    may_preempt = any(each.stop_points is not None or each.shrinkable for each in problem.incumbents)
+    if may_open and may_preempt:
+        ledger = max(ledger, _plan(problem, pools_first=False), key=lambda plan: plan.objective)
     return ledger
 
 
-def fill(ledger: Ledger) -> None:
-    """
-    Place whatever still fits, in the order of `ranking`, and let elastic jobs grow into what is left.
-
-    Afterwards no unplaced job, nor one more replica of an elastic one, fits anywhere.
-    """
-    problem = ledger.problem
-    left = [len(job_class.jobs) for job_class in problem.classes]
-    for placed in ledger.placed:
-        left[placed.job_class] -= 1
-    for index in ranking(problem):
-        for option in problem.classes[index].options:
-            left[index] -= ledger.place(index, option, jobs=left[index])
-    for position, placed in enumerate(ledger.placed):
-        if problem.classes[placed.job_class].elastic:
-            ledger.grow(position)
-
-
-def ranking(problem: Problem) -> list[int]:
-    """
-    Classes, the one to place first in front: most points per GPU, to two digits; then the larger replica.
-
-    A job without GPUs counts as the GPUs that stand for its dominant share of the cluster (Ghodsi et al.,
-    Dominant Resource Fairness, NSDI 2011). Larger first among the equally dense is first fit decreasing:
-    small replicas fill what large ones leave.
-    """
-    totals = [sum(column) for column in zip(*(node.amounts for node in problem.nodes), strict=True)]
-    gpus = sum(sum(node.gpus) for node in problem.nodes)
-
-    def rank(index: int) -> tuple[float, int, tuple[int, ...], int]:
-        job_class = problem.classes[index]
-        shape = job_class.shape
-        size: float = shape.quota_milli
-        if not size:
-            size = gpus * max(
-                (amount / total for amount, total in zip(shape.amounts, totals, strict=True) if total),
-                default=0,
-            )
-        density = job_class.most_points / max(1e-9, job_class.maximum * size)
-        return (
-            -float(f"{density:.1e}"),
-            -shape.quota_milli,
-            tuple(-amount for amount in shape.amounts),
-            index,
-        )
-
-    return sorted(range(len(problem.classes)), key=rank)
+def _plan(problem: Problem, *, pools_first: bool, moving: bool = True) -> Ledger:
+    ledger = Ledger(problem)
+    drain(ledger, moving=moving)
+    fill(ledger)
+    if pools_first:
+        open_pools(ledger)
+    if problem.incumbents and preempt(ledger, ranking(problem)):
+        take_back(ledger)
+        fill(ledger)
+    if not pools_first:
+        open_pools(ledger)
+        take_back(ledger)
+    if not undo_circles(ledger):
+        return _plan(problem, pools_first=pools_first, moving=False)
+    close_idle(ledger)
+    return ledger

@@ -1,201 +1,344 @@
 """
-Ledger: what is still free on concrete nodes, and a fast best fit into it.
+Ledger: a plan in the making on concrete nodes.
 
-It scores the nodes once a shape and then only those that change, so that its cost follows shapes times nodes
-plus replicas, not jobs times nodes. It never takes what is not there: capacity, queue limits and gangs hold
-after every call, which the verifier confirms.
+It knows what is free, who came and who left, and what all that is worth. It never takes what is not there:
+every rule holds after every call, which the verifier confirms. Each step is recorded, so that a trial can be
+rolled back.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass, replace
-from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
-
-from planner.models.placement import GpuShare, Placement, Replica
-from planner.models.units import MILLI, print_milli
-from planner.solvers.bestfit import Board, Stranding, best_fit
-from planner.solvers.quota import QuotaLedger
+from planner.models.problem import Role, Togetherness
+from planner.solvers import gang
+from planner.solvers.company import NOBODY_MINDS
+from planner.solvers.fates import Leave
+from planner.solvers.openings import Openings
+from planner.solvers.site import Placed
+from planner.solvers.target import target_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
     from numpy.typing import NDArray
 
+    from planner.models.placement import Placement
     from planner.models.problem import Option, Problem, Shape
+    from planner.models.target import Target
+    from planner.solvers.bestfit import Board
+    from planner.solvers.fates import Fate
+    from planner.solvers.site import Site
 
-Ints: TypeAlias = "NDArray[np.int64]"
-
-_BOARDS_KEPT: Final = 1024
-"""Boards are two numbers a node: 25 MB at 1,500 nodes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """A place for one replica."""
-
-    node: int
-    gpus: tuple[int, ...]
-    """GPU indices."""
+    Ints: TypeAlias = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """One job with its sites."""
-
-    job_class: int
-    option: Option
-    sites: tuple[Site, ...]
-
-
-class Ledger:
-    """Free capacity of every node and every queue, and the jobs placed so far."""
+class Ledger(Openings):
+    """Free capacity of every node and every queue, the jobs placed so far, and who had to leave."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.quota = QuotaLedger(problem)
-        self.placed: list[Placed] = []
-        widest = max((group.gpus for group in problem.groups), default=0)
-        count = len(problem.nodes)
-        self.gpu_free: Ints = np.zeros((count, max(1, widest)), dtype=np.int64)
-        """Thousandths free, shape (nodes, GPUs)."""
-        for index, node in enumerate(problem.nodes):
-            self.gpu_free[index, : len(node.gpus)] = node.gpus
-        self.free: Ints = np.array([node.amounts for node in problem.nodes], dtype=np.int64).reshape(
-            count, len(problem.resources)
+        super().__init__(problem)
+        self.placed: dict[int, Placed] = {}
+        """New places, by a running number."""
+        self.opened: dict[int, int] = {}
+        """Nodes opened, with their pools."""
+        self.closed: dict[int, int] = {}
+        """Nodes to be removed, with their pools."""
+        self._left = [len(job_class.jobs) for job_class in problem.classes]
+        self._in_bulk = [self._goes_in_bulk(index) for index in range(len(problem.classes))]
+        self._earned = 0
+        self._pool_points = 0
+        self._next = 0
+        self._done: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+    # --- what it is worth, and trials ----------------------------------------------------------------------
+
+    @property
+    def objective(self) -> int:
+        """Points of everything done so far, compared to doing nothing."""
+        return (
+            self._earned
+            + self._pool_points
+            + self.fates.points
+            + self.quota.points
+            + self.company.points
+            + self.capacity.points
         )
-        """Shape (nodes, resources)."""
-        self.gpu_left: Ints = self.gpu_free.sum(axis=1)
-        self.whole: Ints = (self.gpu_free == MILLI).sum(axis=1)
-        """Wholly free GPUs of each node."""
-        self.has_gpus = np.array([bool(node.gpus) for node in problem.nodes], dtype=bool)
-        self.stranding = Stranding(self.gpu_free, self.free)
-        self.version = 0
-        self.changed_at: Ints = np.zeros(count, dtype=np.int64)
-        """Version at which each node last changed."""
-        self._boards: OrderedDict[tuple[Shape, tuple[int, ...]], Board] = OrderedDict()
 
-    def board(self, shape: Shape, groups: tuple[int, ...]) -> Board:
-        """Costs of one more replica on the nodes of the groups; recently used boards are kept."""
-        key = (shape, groups)
-        if (board := self._boards.get(key)) is None:
-            nodes = [node for group in groups for node in self.problem.groups[group].nodes]
-            board = self._boards[key] = Board(self, shape, np.array(sorted(nodes), dtype=np.int64))
-            if len(self._boards) > _BOARDS_KEPT:
-                self._boards.popitem(last=False)
-        self._boards.move_to_end(key)
-        return board
+    def mark(self) -> int:
+        """A point to which `rollback` returns."""
+        return len(self._done)
 
-    def place(self, index: int, option: Option, *, jobs: int) -> int:
-        """Place up to so many jobs of a class on an option, wherever they fit best; the number placed."""
+    def rollback(self, mark: int) -> None:
+        """Undo everything done since a mark."""
+        while len(self._done) > mark:
+            deed, arguments = self._done.pop()
+            deed(*arguments)
+
+    def step(self, deed: Callable[..., None], arguments: tuple[Any, ...], undo: tuple[Any, ...]) -> None:
+        """Do something that the same deed with other arguments undoes."""
+        deed(*arguments)
+        self._done.append((deed, undo))
+
+    # --- placing -------------------------------------------------------------------------------------------
+
+    def jobs_left(self, index: int) -> int:
+        """Jobs of a class that may still be placed."""
         job_class = self.problem.classes[index]
-        jobs = min(jobs, self.quota.headroom(job_class, option, job_class.minimum))
+        if job_class.role is Role.START or not self._left[index] or job_class.incumbent is None:
+            return self._left[index]
+        fate = self.fates[job_class.incumbent]
+        if job_class.role is Role.GROW:
+            return int(fate is None)
+        return int(fate is not None and fate.leave is Leave.MOVE)
+
+    def is_placed(self, index: int) -> bool:
+        """True if all jobs of a class are placed."""
+        return not self._left[index]
+
+    def place(self, index: int, option: Option, *, jobs: int, nodes: Ints | None = None) -> int:
+        """
+        Place up to so many jobs of a class on an option, wherever they fit best; the number placed.
+
+        `nodes` narrows the choice.
+        """
+        job_class = self.problem.classes[index]
+        jobs = min(jobs, self.jobs_left(index), self.quota.headroom(job_class, option, job_class.minimum))
         if jobs <= 0:
             return 0
-        sites = self.take(job_class.shape, option.groups, jobs * job_class.minimum)
+        if not self._in_bulk[index]:
+            placed = 0
+            while placed < jobs and gang.place_job(self, index, option, nodes):
+                placed += 1
+            return placed
+        board = self.board(index, option, nodes)
+        sites = self.take(index, board, jobs * job_class.minimum)
+        if not sites:
+            return 0
         gangs = len(sites) // job_class.minimum
         more = gangs * (job_class.maximum - job_class.minimum)
-        sites += self.take(job_class.shape, option.groups, more)
-        return self.settle(index, option, sites, jobs=gangs)
+        sites += self.take(index, board, more)
+        return len(self.settle(index, option, sites, jobs=gangs))
 
-    def settle(self, index: int, option: Option, sites: list[Site], *, jobs: int) -> int:
-        """Make up to so many jobs from taken sites, as large as these allow; give back what is left over."""
+    def settle(self, index: int, option: Option, sites: list[Site], *, jobs: int) -> list[int]:
+        """
+        Make up to so many jobs from taken sites, as large as these allow; give back what is left over.
+
+        The numbers of the jobs made.
+        """
         job_class = self.problem.classes[index]
-        jobs = min(
-            jobs, len(sites) // job_class.minimum, self.quota.headroom(job_class, option, job_class.minimum)
-        )
+        headroom = self.quota.headroom(job_class, option, job_class.minimum)
+        jobs = max(0, min(jobs, self.jobs_left(index), len(sites) // job_class.minimum, headroom))
         used = 0
-        if jobs > 0:
-            needed = jobs * job_class.minimum
-            self.quota.take(job_class, option, needed)
-            more = min(len(sites), jobs * job_class.maximum) - needed
+        if jobs:
+            used = jobs * job_class.minimum
+            self._count(index, option, used)
+            more = min(len(sites), jobs * job_class.maximum) - used
             more = min(more, self.quota.headroom(job_class, option, 1))
-            self.quota.take(job_class, option, more)
-            used = needed + more
+            self._count(index, option, more)
+            used += more
         for site in sites[used:]:
-            self._charge(job_class.shape, site, -1)
-        start = 0
-        for gang in range(jobs):
-            size = used // jobs + (gang < used % jobs)
-            self.placed.append(Placed(index, option, tuple(sites[start : start + size])))
+            self.give(index, site)
+        made, start = [], 0
+        for position in range(jobs):
+            size = used // jobs + (position < used % jobs)
+            made.append(self._next)
+            self.put(self._next, Placed(index, option, tuple(sites[start : start + size])))
+            self._next += 1
             start += size
-        return max(0, jobs)
+        return made
 
-    def grow(self, position: int) -> None:
+    def grow(self, number: int, nodes: Ints | None = None) -> None:
         """Add replicas to an elastic job already placed while places and quota last."""
-        placed = self.placed[position]
+        placed = self.placed[number]
         job_class = self.problem.classes[placed.job_class]
         wanted = min(
             job_class.maximum - len(placed.sites), self.quota.headroom(job_class, placed.option, replicas=1)
         )
-        if more := self.take(job_class.shape, placed.option.groups, wanted):
-            self.quota.take(job_class, placed.option, len(more))
-            self.placed[position] = replace(placed, sites=(*placed.sites, *more))
+        if wanted <= 0:
+            return
+        if not self._in_bulk[placed.job_class]:
+            gang.extend(self, number, wanted, nodes)
+        elif more := self.take(placed.job_class, self.board(placed.job_class, placed.option, nodes), wanted):
+            self.enlarge(number, more)
 
-    def take(self, shape: Shape, groups: tuple[int, ...], count: int) -> list[Site]:
-        """Take up to so many sites for a shape on the nodes of the groups, best fit first."""
-        return list(islice(best_fit(self, shape, groups), max(0, count)))
+    def enlarge(self, number: int, more: list[Site]) -> None:
+        """Give taken sites to a placed job that has quota for them."""
+        placed = self.placed[number]
+        self._count(placed.job_class, placed.option, len(more))
+        larger = replace(placed, sites=(*placed.sites, *more))
+        self.put(number, larger)
 
-    def take_one(self, shape: Shape, node: int) -> Site:
-        """Take a site on a node that has room: the first whole GPUs, or the fullest GPU a share fits."""
-        gpus: list[int] = []
-        if shape.quota_milli:
-            free = self.gpu_free[node].tolist()
-            if shape.gpus:
-                gpus = [gpu for gpu, milli in enumerate(free) if milli == MILLI][: shape.gpus]
-            else:
-                gpus = [min((milli, gpu) for gpu, milli in enumerate(free) if milli >= shape.gpu_milli)[1]]
-        site = Site(node, tuple(gpus))
-        self._charge(shape, site, 1)
+    def remove(self, number: int) -> None:
+        """Take a placed job off its nodes."""
+        placed = self.placed[number]
+        self.put(number, None)
+        self._count(placed.job_class, placed.option, -len(placed.sites))
+        for site in placed.sites:
+            self.give(placed.job_class, site)
+
+    def withdraw(self, number: int, node: int) -> None:
+        """Take a placed job off one node: those of its replicas that it can do without, or all of it."""
+        placed = self.placed[number]
+        staying = tuple(site for site in placed.sites if site.node != node)
+        if len(staying) < self.problem.classes[placed.job_class].minimum:
+            self.remove(number)
+            return
+        self.put(number, replace(placed, sites=staying))
+        self._count(placed.job_class, placed.option, len(staying) - len(placed.sites))
+        for site in placed.sites:
+            if site.node == node:
+                self.give(placed.job_class, site)
+
+    def take(self, index: int, board: Board, count: int) -> list[Site]:
+        """Take up to so many sites for replicas of a class, best fit first."""
+        sites: list[Site] = []
+        while len(sites) < count and (node := board.best(self)) is not None:
+            sites.append(self.take_one(index, node))
+        return sites
+
+    def take_one(self, index: int, node: int) -> Site:
+        """Take a site on a node that has room."""
+        job_class = self.problem.classes[index]
+        left = self.fates.left_by_movers(node)
+        # Who starts may wait for GPUs that others leave; who moves had better not wait for each other.
+        first = set(self.capacity.whole_gpus(node)) - left if left and job_class.role is Role.MOVE else left
+        site = self.capacity.find(job_class.shape, node, first)
+        self.step(self._enter, (index, site, 1), (index, site, -1))
         return site
 
-    def _charge(self, shape: Shape, site: Site, replicas: int) -> None:
-        """Take a site, or give it back with -1."""
-        node = site.node
-        for gpu in site.gpus:
-            self.gpu_free[node, gpu] -= replicas * (shape.gpu_milli or MILLI)
-        if site.gpus:
-            self.gpu_left[node] -= replicas * shape.quota_milli
-            self.whole[node] = self.gpu_free[node].tolist().count(MILLI)
-        for resource, amount in enumerate(shape.amounts):
-            if amount:
-                self.free[node, resource] -= replicas * amount
-        self.version += 1
-        self.changed_at[node] = self.version
+    def give(self, index: int, site: Site) -> None:
+        """Give a taken site back."""
+        self.step(self._enter, (index, site, -1), (index, site, 1))
 
-    @property
-    def objective(self) -> int:
-        """Points of everything placed so far."""
-        classes = self.problem.classes
-        return sum(
-            classes[placed.job_class].points(placed.option, len(placed.sites)) for placed in self.placed
-        )
+    def _enter(self, index: int, site: Site, times: int) -> None:
+        self.capacity.charge(self.problem.classes[index].shape, site, times)
+        self.residents[site.node] += times
+        if self.problem.incumbents:
+            self.floors.come(site.node, self.problem.classes[index].rank, times)
 
-    def placements(self) -> tuple[Placement, ...]:
-        """Everything placed, as nouns; within a class the job to start first gets its place first."""
-        next_job = [iter(job_class.jobs) for job_class in self.problem.classes]
-        return tuple(
-            Placement(
-                job=next(next_job[placed.job_class]),
-                replicas=tuple(
-                    self._replica(self.problem.classes[placed.job_class].shape, site) for site in placed.sites
-                ),
-            )
-            for placed in self.placed
-        )
+    def _count(self, index: int, option: Option, replicas: int) -> None:
+        job_class = self.problem.classes[index]
+        if milli := job_class.shape.quota_milli * replicas:
+            arguments = job_class.queue, option.gpu_model
+            change = partial(self.quota.change, new=job_class.role is not Role.MOVE)
+            self.step(change, (*arguments, milli), (*arguments, -milli))
 
-    def _replica(self, shape: Shape, site: Site) -> Replica:
-        cpu_milli, memory_mib, disk_mib, *further = shape.amounts
-        return Replica(
-            node=self.problem.nodes[site.node].name,
-            gpus=tuple(GpuShare(index=gpu, milli=shape.gpu_milli or MILLI) for gpu in site.gpus),
-            cpu_milli=print_milli(cpu_milli),  # constructors take cores
-            memory_mib=memory_mib,
-            disk_mib=disk_mib,
-            resources={
-                name: amount
-                for name, amount in zip(self.problem.resources[3:], further, strict=True)
-                if amount
-            },
-        )
+    def put(self, number: int, placed: Placed | None) -> None:
+        """Put a job, another form of it, or nothing in the place of a number; its sites are taken already."""
+        self.step(self._put, (number, placed), (number, self.placed.get(number)))
+
+    def _put(self, number: int, placed: Placed | None) -> None:
+        if (old := self.placed.pop(number, None)) is not None:
+            self._account(old, -1)
+        if placed is not None:
+            self.placed[number] = placed
+            self._account(placed, 1)
+
+    def _account(self, placed: Placed, times: int) -> None:
+        self._earned += times * self.worth(placed)
+        self._left[placed.job_class] -= times
+        tenant = self.tenants[placed.job_class]
+        if tenant.manners == NOBODY_MINDS:
+            return
+        nodes = frozenset(site.node for site in placed.sites)
+        self.company.count_newcomer(tenant.manners, nodes, times)
+        if tenant.own is not None:  # where it runs it is counted already
+            nodes -= self.fates.nodes(tenant.own)
+        self.company.count(tenant.manners, nodes, times)
+        for concerned in self.company.concerned(tenant.manners, nodes):
+            self.capacity.touch(concerned)
+
+    def worth(self, placed: Placed) -> int:
+        """Points of a job on its new places, as far as these are its own."""
+        job_class = self.problem.classes[placed.job_class]
+        points = job_class.points(placed.option, len(placed.sites))
+        if job_class.node_points:
+            by_node = self.node_points[job_class.node_points]
+            points += sum(int(by_node[site.node]) for site in placed.sites)
+        if job_class.together.preferred is not None and job_class.role is not Role.GROW:
+            of = self.domains.of(job_class.together.preferred)
+            spanned = len({int(of[site.node]) for site in placed.sites})
+            points -= self.problem.charges.domain * (spanned - 1)
+        return points
+
+    def _goes_in_bulk(self, index: int) -> bool:
+        """True if the places of a class's jobs are all alike: many are then taken at once."""
+        job_class, tenant = self.problem.classes[index], self.tenants[index]
+        alike = job_class.together == Togetherness() and tenant.manners == NOBODY_MINDS
+        return alike and job_class.role is Role.START and not self.is_priced(tenant)
+
+    # --- incumbents ----------------------------------------------------------------------------------------
+
+    def vacate(self, incumbent: int, site: Site, times: int) -> None:
+        """Count a replica of an incumbent off its site, with -1 back on it."""
+        shape = self.problem.incumbents[incumbent].shape
+        self.step(self._vacate, (shape, site, times), (shape, site, -times))
+
+    def _vacate(self, shape: Shape, site: Site, times: int) -> None:
+        self.capacity.charge(shape, site, -times)
+        self.residents[site.node] -= times
+
+    def set_fate(self, index: int, fate: Fate | None) -> None:
+        """Give an incumbent another fate, its places left out; `leaving` says what else that means."""
+        minded = self.fates.standing(index)
+        self.fates.set(index, fate)
+        for manners, nodes in (*minded, *self.fates.standing(index)):
+            for concerned in self.company.concerned(manners, nodes):
+                self.capacity.touch(concerned)
+
+    # --- pools ---------------------------------------------------------------------------------------------
+
+    def open(self, pool: int) -> int | None:
+        """Open the next node of a pool; None if there is none."""
+        for group in self.problem.groups:
+            for node in group.nodes if group.pool == pool else ():
+                if node not in self.opened:
+                    self.step(self._set_open, (node, pool, True), (node, pool, False))
+                    return node
+        return None
+
+    def shut(self, node: int) -> None:
+        """Leave an opened node that nobody uses unopened after all."""
+        pool = self.opened[node]
+        self.step(self._set_open, (node, pool, False), (node, pool, True))
+
+    def close(self, node: int) -> bool:
+        """Remove a node that was empty or emptied by moves, if its pool may lose one; False otherwise."""
+        if self.residents[node] or node in self.closed or self.floors.was_left(node):
+            return False
+        for index, pool in enumerate(self.problem.pools):
+            if node in pool.closable and list(self.closed.values()).count(index) < pool.most_closed:
+                self.step(self._set_closed, (node, index, True), (node, index, False))
+                return True
+        return False
+
+    def reopen(self, node: int) -> None:
+        """Keep a node that was to be removed."""
+        pool = self.closed[node]
+        self.step(self._set_closed, (node, pool, False), (node, pool, True))
+
+    def _set_open(self, node: int, pool: int, opened: bool) -> None:
+        if opened:
+            self.opened[node] = pool
+        else:
+            del self.opened[node]
+        self._pool_points -= self.problem.pools[pool].opening_points * (1 if opened else -1)
+        self.capacity.set_usable(node, opened)
+
+    def _set_closed(self, node: int, pool: int, closed: bool) -> None:
+        if closed:
+            self.closed[node] = pool
+        else:
+            del self.closed[node]
+        self._pool_points += (self.problem.nodes[node].closing_points or 0) * (1 if closed else -1)
+        self.capacity.set_usable(node, not closed)
+
+    # --- the outcome ---------------------------------------------------------------------------------------
+
+    def target(self, running: tuple[Placement, ...]) -> Target:
+        """The cluster as it shall be, given everything that runs."""
+        return target_of(self, running)

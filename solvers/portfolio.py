@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from planner.models.formulation import formulate
 from planner.models.formulation.columns import Columns
 from planner.models.solution import Fallback, Rejected, Solution, SolveStatus
+from planner.models.target import Target
 from planner.solvers import SOLVERS
 from planner.solvers.disaggregate import disaggregate
 from planner.solvers.greedy import greedy
@@ -19,15 +21,18 @@ from planner.solvers.worker import solve_apart
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.formulation.rows import Formulation
+    from planner.models.formulation.rows import Formulation, Ints
     from planner.models.placement import Placement
     from planner.models.problem import Problem
     from planner.models.verifier import Verification
     from planner.solvers.interface import Answer
+    from planner.solvers.ledger import Ledger
 
-    Check = Callable[[tuple[Placement, ...]], Verification]
+    Check = Callable[[Target], Verification]
 
 GREEDY: Final = "greedy"
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     solver: str
-    placements: tuple[Placement, ...]
+    target: Target
     objective: int
     not_disaggregated: int = 0
 
@@ -64,8 +69,14 @@ class _Epoch:
         self.began = time.monotonic()
         self.phases: dict[str, float] = {}
         self.rejected: list[Rejected] = []
-        self.bound = problem.ceiling
-        self.best = _Candidate("none", running, 0)
+        self.bound_note = ""
+        nothing = Target(tuple(sorted(running, key=lambda placement: placement.job)))
+        with self.phase("verify"):
+            doing_nothing = check(nothing).objective
+        self.idle = nothing
+        self.best = _Candidate("none", nothing, doing_nothing)
+        # The problem's points are differences to leaving all as it is; those of a formulation are not.
+        self.bound = doing_nothing + problem.ceiling
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -75,16 +86,16 @@ class _Epoch:
         finally:
             self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - began
 
-    def offer(self, solver: str, starts: tuple[Placement, ...], *, missed: int = 0) -> bool:
+    def offer(self, solver: str, ledger: Ledger, *, missed: int = 0) -> bool:
         """Keep the candidate if it breaks no rule and is at least as good; False if it breaks one."""
-        placements = tuple(sorted((*self.running, *starts), key=lambda placement: placement.job))
+        target = ledger.target(self.running)
         with self.phase("verify"):
-            verification = self.check(placements)
+            verification = self.check(target)
         if verification.violations:
             self.rejected.append(Rejected(solver, verification.violations))
             return False
         if verification.objective >= self.best.objective:
-            self.best = _Candidate(solver, placements, verification.objective, missed)
+            self.best = _Candidate(solver, target, verification.objective, missed)
         return True
 
     @property
@@ -101,7 +112,7 @@ class _Epoch:
         return Solution(
             status=SolveStatus.OPTIMAL if optimal else SolveStatus.FEASIBLE,
             solver=self.best.solver,
-            placements=self.best.placements,
+            target=self.best.target,
             objective=self.best.objective,
             bound=self.bound,
             greedy_objective=greedy_objective,
@@ -110,6 +121,7 @@ class _Epoch:
             fallback=fallback,
             rejected=tuple(self.rejected),
             not_disaggregated=self.best.not_disaggregated,
+            bound_note=self.bound_note,
         )
 
 
@@ -117,14 +129,14 @@ def solve(problem: Problem, running: tuple[Placement, ...], limits: Limits, chec
     """
     Answer a problem within limits; `check` is the verifier on the epoch's snapshot and policy.
 
-    Never worse than greedy, never later than the limit by more than the time to place, verify and clean up,
-    whatever an exact solver does. The bound is the least that was proven: at worst the points of all jobs.
+    Never worse than greedy, nor than leaving all as it is, and never later than the limit by more than the
+    time to place, verify and clean up, whatever an exact solver does. The bound is the least that was proven:
+    at worst the problem's ceiling.
     """
     epoch = _Epoch(problem, running, limits, check)
     with epoch.phase("greedy"):
         ledger = greedy(problem)
-        starts = ledger.placements()
-    epoch.offer(GREEDY, starts)
+    epoch.offer(GREEDY, ledger)
     greedy_objective = epoch.best.objective
     failures: list[tuple[str, str]] = []
     if limits.solvers and not epoch.proven:
@@ -138,9 +150,9 @@ def _improve(epoch: _Epoch, failures: list[tuple[str, str]]) -> None:
     with epoch.phase("formulate"):
         x = Columns(epoch.problem)
         formulation = formulate(epoch.problem, x)
-        hint = x.encode(epoch.best.placements)
-    # Placing an answer takes up to twice as long as greedy did, judging it as long as greedy's plan.
-    reserve = 2 * epoch.phases["greedy"] + epoch.phases["verify"]
+        hint = _hint(x, epoch)
+    # Placing an answer takes up to four times as long as greedy did, judging it as long as the plans so far.
+    reserve = 4 * epoch.phases["greedy"] + epoch.phases["verify"]
     deadline = epoch.began + limits.seconds - reserve
     for solver in limits.solvers:
         if time.monotonic() >= deadline:
@@ -159,17 +171,27 @@ def _improve(epoch: _Epoch, failures: list[tuple[str, str]]) -> None:
             failures.append((solver, f"found no plan: {answer.detail}"))
             continue
         with epoch.phase("disaggregate"):
-            ledger, missed = disaggregate(epoch.problem, x, answer.values)
-            starts = ledger.placements()
-        if not epoch.offer(solver, starts, missed=missed):
+            placed, missed = disaggregate(epoch.problem, x.decode(answer.values))
+        if not epoch.offer(solver, placed, missed=missed):
             failures.append((solver, "its plan broke a rule"))
             continue
         if epoch.best.objective > epoch.bound:
+            epoch.bound_note = f"{solver}: claimed the bound {epoch.bound}, below its own verified plan"
             failures.append((solver, f"claimed the bound {epoch.bound}, below its own verified plan"))
             epoch.bound = bound_before
         if epoch.best.solver != solver:
             failures.append((solver, "its plan, once placed on nodes, scored less"))
         return
+
+
+def _hint(x: Columns, epoch: _Epoch) -> Ints:
+    """Values of all columns at the best plan so far, or at no change if some column for it is missing."""
+    try:
+        return x.encode(epoch.best.target)
+    except KeyError as error:
+        # A legal plan that posing does not offer: the solver starts from nothing instead of not at all.
+        _LOG.warning("phase=formulate hint=none missing_column=%s", error)
+        return x.encode(epoch.idle)
 
 
 def _fault(answer: Answer, formulation: Formulation, epoch: _Epoch) -> str | None:

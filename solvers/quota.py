@@ -1,17 +1,20 @@
-"""QuotaLedger: how much each queue may still take, by Kueue's arithmetic, while jobs are being placed."""
+"""QuotaLedger: what queues may still take, and are still owed, by Kueue's arithmetic."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from planner.models.problem import Role
+from planner.models.units import MILLI
+
 if TYPE_CHECKING:
-    from planner.models.problem import JobClass, Option, Problem, QueueBudget
+    from planner.models.problem import Guarantee, JobClass, Option, Problem, QueueBudget
 
 UNLIMITED: Final = 2**62
 
 
 class QuotaLedger:
-    """Usage of every queue in every budget, and what is left."""
+    """Usage of every queue in every budget, and what is missing from every guarantee."""
 
     def __init__(self, problem: Problem) -> None:
         self._budgets = problem.budgets
@@ -22,38 +25,92 @@ class QuotaLedger:
                 if (parent := budget.parent[queue]) is not None:
                     usage[parent] += max(0, usage[queue] - budget.kept[queue])
             self._usage.append(usage)
+        self._newcomers = [[0] * len(problem.queues) for _ in problem.budgets]
+        """Thousandths of GPUs that started and grown jobs have come to hold, as they count at each queue."""
+        self._price = problem.charges.guarantee
+        self._missing = [guarantee.owed - guarantee.own for guarantee in problem.guarantees]
+        """Thousandths of GPUs; negative where more is held than owed."""
+        self._guarantees: list[list[tuple[int, Guarantee]]] = [[] for _ in problem.queues]
+        for index, guarantee in enumerate(problem.guarantees):
+            for queue in guarantee.queues:
+                self._guarantees[queue].append((index, guarantee))
+        self.points = 0
+        """What changes have saved of the price of missed guarantees."""
 
     def headroom(self, job_class: JobClass, option: Option, replicas: int) -> int:
         """How many more portions of so many replicas the class's queue may hold on this option."""
         milli = job_class.shape.quota_milli * replicas
         if milli == 0:
             return UNLIMITED
+        return self.room(job_class.queue, option.gpu_model, known=job_class.role is Role.MOVE) // milli
+
+    def room(self, queue: int, gpu_model: str | None, *, known: bool) -> int:
+        """
+        Thousandths of GPUs of a model that a queue may still take.
+
+        A `known` job ran before, and may be there though a queue holds too much, as long as nobody new counts
+        there.
+        """
         return min(
             (
-                self._available(budget, usage, job_class.queue) // milli
-                for budget, usage in zip(self._budgets, self._usage, strict=True)
-                if budget.counts(option.gpu_model)
+                self._available(index, queue, known=known)
+                for index, budget in enumerate(self._budgets)
+                if budget.counts(gpu_model)
             ),
             default=UNLIMITED,
         )
 
-    def take(self, job_class: JobClass, option: Option, replicas: int) -> None:
-        """Count replicas of a class against its queue and every queue above."""
+    def obstacle(self, queue: int, gpu_model: str | None, milli: int) -> tuple[QueueBudget, int] | None:
+        """The first limit that so many thousandths of GPUs more would break, and the lowest queue with it."""
         for budget, usage in zip(self._budgets, self._usage, strict=True):
-            queue: int | None = job_class.queue
-            amount = job_class.shape.quota_milli * replicas if budget.counts(option.gpu_model) else 0
-            while queue is not None and amount > 0:
-                spilled = max(0, usage[queue] - budget.kept[queue])
-                usage[queue] += amount
-                amount = max(0, usage[queue] - budget.kept[queue]) - spilled
-                queue = budget.parent[queue]
+            above: int | None = queue
+            amount = milli if budget.counts(gpu_model) else 0
+            while above is not None and amount > 0:
+                limit = budget.firm[above]
+                if limit is not None and usage[above] + amount > limit:
+                    return budget, above
+                kept = budget.kept[above]
+                amount = max(0, usage[above] + amount - kept) - max(0, usage[above] - kept)
+                above = budget.parent[above]
+        return None
 
-    @staticmethod
-    def _available(budget: QueueBudget, usage: list[int], queue: int) -> int:
+    def change(self, queue: int, gpu_model: str | None, milli: int, *, new: bool = False) -> None:
+        """Count GPUs taken, or given back if negative, at a queue and every queue above."""
+        for budget, usage, newcomers in zip(self._budgets, self._usage, self._newcomers, strict=True):
+            above: int | None = queue
+            amount = milli if budget.counts(gpu_model) else 0
+            while above is not None and amount:
+                spilled = max(0, usage[above] - budget.kept[above])
+                usage[above] += amount
+                newcomers[above] += amount if new else 0
+                amount = max(0, usage[above] - budget.kept[above]) - spilled
+                above = budget.parent[above]
+        for index, guarantee in self._guarantees[queue]:
+            if guarantee.counts(gpu_model):
+                before = _gpus(self._missing[index])
+                self._missing[index] -= milli
+                self.points += self._price * (before - _gpus(self._missing[index]))
+
+    def owed(self, queue: int, gpu_model: str | None) -> list[int]:
+        """Thousandths of GPUs still missing from each guarantee that a job of a queue helps to meet."""
+        return [
+            self._missing[index]
+            for index, guarantee in self._guarantees[queue]
+            if self._missing[index] > 0 and guarantee.counts(gpu_model)
+        ]
+
+    def _available(self, index: int, queue: int, *, known: bool) -> int:
         """Largest amount a job in this queue may take: up the tree, what a queue keeps is used first."""
-        limit, parent = budget.limit[queue], budget.parent[queue]
+        budget, usage = self._budgets[index], self._usage[index]
+        settled = known and self._newcomers[index][queue] <= 0
+        limit, parent = (budget.limit if settled else budget.firm)[queue], budget.parent[queue]
         own = UNLIMITED if limit is None else limit - usage[queue]
         if parent is None:
             return own
         unspilled = max(0, budget.kept[queue] - usage[queue])
-        return min(own, unspilled + QuotaLedger._available(budget, usage, parent))
+        return min(own, unspilled + self._available(index, parent, known=known))
+
+
+def _gpus(missing: int) -> int:
+    """Whole GPUs that are paid for, rounded up."""
+    return max(0, -(-missing // MILLI))

@@ -1,9 +1,11 @@
 """
 Hypothesis strategies for what might be planned on a snapshot.
 
-`candidates(snapshot)` mixes legal and illegal placements, many of them only just one or the other;
-`legal_placements(snapshot)` breaks no rule; `wild_placements(snapshot)` is anything that has the form of a
-placement. `tests/verifier/test_strategies.py` holds floors on how often each rule is broken.
+`candidates(snapshot)` mixes legal and illegal placements, many of them only just one or the other, and
+`node_changes(snapshot)` such nodes to be added and removed; `legal_placements(snapshot)` breaks no rule;
+`wild_placements(snapshot)` is anything that has the form of a placement.
+
+`tests/verifier/test_strategies.py` holds floors on how often each rule is broken.
 """
 
 from __future__ import annotations
@@ -34,6 +36,24 @@ def candidates(draw, snapshot):
     if placements and not greedy and not draw(ONE_IN_FOUR):
         placements = draw(st.sampled_from(DEEDS))(draw, snapshot, placements)
     return placements
+
+
+@st.composite
+def node_changes(draw, snapshot):
+    """(nodes added, names removed): mostly none, some as a pool allows, some not."""
+    added, removed = (), ()
+    for pool in snapshot.cluster.pools:
+        if draw(ONE_IN_FOUR):
+            update = {
+                "name": draw(st.sampled_from(("p-1", "p-1", "n0"))),
+                "pool": pool.name,
+                "ready_at": None,
+            }
+            update |= {"labels": {"strange": "1"}} if draw(ONE_IN_FOUR) else {}
+            added = (pool.template.model_copy(update=update),)
+        if draw(ONE_IN_FOUR):
+            removed = (draw(st.sampled_from(tuple(node.name for node in snapshot.cluster.nodes))),)
+    return added, removed
 
 
 @st.composite
@@ -194,6 +214,33 @@ def _missing(draw, snapshot, placements):
     return snapshot.job_by_name[draw(st.sampled_from(missing))] if missing else None
 
 
+def _take_over(draw, snapshot, placements):
+    """A waiting job in place of one that runs."""
+    job = _missing(draw, snapshot, placements)
+    running = [each for each in placements if snapshot.job_by_name[each.job].running]
+    if job is None or not running:
+        return placements
+    victim = draw(st.sampled_from(running))
+    left = tuple(each for each in placements if each is not victim)
+    names = {replica.node for replica in victim.replicas}
+    nodes = [node for node in snapshot.cluster.nodes if node.name in names]
+    placement = draw(placements_of(job, nodes, left))
+    return (*left, placement) if placement else left
+
+
+def _swap(draw, snapshot, placements):
+    """Two running jobs change places."""
+    running = [each for each in placements if snapshot.job_by_name[each.job].running]
+    if len(running) < 2:
+        return placements
+    one, other = draw(st.permutations(running))[:2]
+    swapped = {one.job: other.replicas, other.job: one.replicas}
+    return tuple(
+        each.model_copy(update={"replicas": swapped[each.job]}) if each in (one, other) else each
+        for each in placements
+    )
+
+
 def _changed_replica(draw, snapshot, placements, update):
     index = _at(draw, snapshot, placements)
     before = placements[index].replicas
@@ -207,6 +254,8 @@ DEEDS = (
     _start_somewhere,
     _start_one_more,
     _start_somewhere,
+    *(_take_over,) * 4,
+    *(_swap,) * 8,
     _stop,
     _repeat,
     _rename,

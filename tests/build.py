@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from planner.models.cluster import Cluster, Node, NodeGpus
+from planner.models.cluster import Cluster, Gpu, MigInstance, Node, NodeGpus, NodePool
 from planner.models.job import Gang, Job, ResourceRequest, Running
-from planner.models.placement import GpuShare, Placement, Replica
+from planner.models.placement import GpuShare, MigSlice, Placement, Replica
 from planner.models.queue import Queue, Quota
 from planner.models.snapshot import Snapshot
 
@@ -14,15 +14,44 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 MODEL = "H100-80GB"
 
 
-def node(name="n0", *, gpus=8, model=MODEL, cpus=None, memory_gib=None, gpu_memory_mib=81559, **more):
-    """A node with 12 cores and 64 GiB a GPU (at least 32 cores and 128 GiB)."""
+def node(
+    name="n0",
+    *,
+    gpus=8,
+    model=MODEL,
+    cpus=None,
+    memory_gib=None,
+    gpu_memory_mib=81559,
+    mig=None,
+    details=(),
+    watts=0,
+    time_sliced=False,
+    **more,
+):
+    """
+    A node with 12 cores and 64 GiB a GPU (at least 32 cores and 128 GiB).
+
+    `mig` has the layouts (see `layout`) by index of the GPUs in MIG mode; `details` are further `Gpu`s.
+    """
+    layouts = (Gpu(index=index, mig=layout(*given)) for index, given in (mig or {}).items())
+    about = {"watts": watts, "time_sliced": time_sliced, "details": (*layouts, *details)}
     return Node(
         name=name,
-        gpus=NodeGpus(model=model, count=gpus, memory_mib=gpu_memory_mib) if gpus else None,
+        gpus=NodeGpus(model=model, count=gpus, memory_mib=gpu_memory_mib, **about) if gpus else None,
         cpus=cpus if cpus is not None else max(32, 12 * gpus),
         memory_mib=(memory_gib if memory_gib is not None else max(128, 64 * gpus)) * 1024,
         **more,
     )
+
+
+def layout(*given):
+    """MIG instances given as (profile, start)."""
+    return tuple(MigInstance(profile=profile, start=start) for profile, start in given)
+
+
+def pool(name="spot", *, template=None, most=4, least=0, **more):
+    """A pool of up to four nodes of eight GPUs."""
+    return NodePool(name=name, template=template or node(name), min=least, max=most, **more)
 
 
 def cluster(count=2, **more):
@@ -35,8 +64,10 @@ def job(
     *,
     gpus=0,
     milli=0,
+    mig=None,
     cpus=0,
     memory_gib=0,
+    resources=None,
     replicas=1,
     queue="q",
     waited=timedelta(0),
@@ -50,18 +81,26 @@ def job(
     return Job(
         name=name,
         queue=queue,
-        request=ResourceRequest(gpus=gpus, gpu_milli=milli, cpus=cpus, memory_mib=memory_gib * 1024),
+        request=ResourceRequest(
+            gpus=gpus,
+            gpu_milli=milli,
+            mig=mig or {},
+            cpus=cpus,
+            memory_mib=memory_gib * 1024,
+            resources=resources or {},
+        ),
         replicas=Gang(min=minimum, max=maximum),
         submitted_at=NOW - waited,
         **more,
     )
 
 
-def replica(node="n0", *, gpus=(), milli=1000, cpus=0, memory_gib=0):
-    """One replica on GPU indices, `milli` of each."""
+def replica(node="n0", *, gpus=(), milli=1000, mig=(), cpus=0, memory_gib=0):
+    """One replica on GPU indices, `milli` of each, or on MIG instances given as (index, profile, start)."""
+    slices = (MigSlice(index=index, profile=profile, start=start) for index, profile, start in mig)
     return Replica(
         node=node,
-        gpus=tuple(GpuShare(index=index, milli=milli) for index in gpus),
+        gpus=(*(GpuShare(index=index, milli=milli) for index in gpus), *slices),
         cpus=cpus,
         memory_mib=memory_gib * 1024,
     )
@@ -72,9 +111,9 @@ def placement(job, *replicas):
     return Placement(job=job, replicas=replicas)
 
 
-def queue(name="q", *, nominal=None, parent=None, borrowing=None, lending=None, **models):
+def queue(name="q", *, nominal=None, parent=None, borrowing=None, lending=None, guarantee=None, **models):
     """A queue; without `nominal` it has no limit. Further keywords are nominal quotas by GPU model."""
-    limits = {"borrowing_limit": borrowing, "lending_limit": lending}
+    limits = {"borrowing_limit": borrowing, "lending_limit": lending, "guarantee": guarantee}
     return Queue(
         name=name,
         parent=parent,
@@ -83,11 +122,11 @@ def queue(name="q", *, nominal=None, parent=None, borrowing=None, lending=None, 
     )
 
 
-def snapshot(*, nodes=None, jobs=(), queues=None, taken_at=NOW):
-    """Two nodes of eight GPUs and the unlimited queue q, unless said otherwise."""
+def snapshot(*, nodes=None, jobs=(), queues=None, taken_at=NOW, **about):
+    """Two nodes of eight GPUs and the unlimited queue q unless said otherwise; `about` are pools and such."""
     return Snapshot(
         taken_at=taken_at,
-        cluster=Cluster(nodes=tuple(cluster() if nodes is None else nodes)),
+        cluster=Cluster(nodes=tuple(cluster() if nodes is None else nodes), **about),
         queues=tuple((queue(),) if queues is None else queues),
         jobs=tuple(jobs),
     ).canonical()

@@ -1,4 +1,4 @@
-"""Run in child processes only: apply what the planner makes of a small world, and die by SIGKILL."""
+"""Run in child processes only: apply a plan with changes of every kind, and die by SIGKILL."""
 
 from __future__ import annotations
 
@@ -7,25 +7,12 @@ import signal
 import sqlite3
 from pathlib import Path
 
-from build import NOW, job, replica, snapshot
+from build import NOW
+from changing import PLAN, WORLD
 
 from planner.applying import apply_plan
 from planner.auditing import AuditLog, AuditWriter
-from planner.epoch import plan_epoch
 from planner.executors.simulated import SimulatedCluster
-from planner.models.policy import Policy
-
-WORLD = snapshot(
-    jobs=[
-        job("a", gpus=2),
-        job("b", gpus=2, replicas=2),
-        job("c", milli=500),
-        job("runs", gpus=2, at=[replica("n0", gpus=[6, 7])]),
-        job("waits", gpus=8, replicas=9),
-    ]
-)
-PLAN = plan_epoch(WORLD, Policy(solvers=()), seed=0, created_at=NOW)
-STARTS = 3
 
 
 def die():

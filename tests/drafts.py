@@ -1,4 +1,4 @@
-"""Plans drafted from answers made by hand: what starts, and how good the answer claims to be."""
+"""Plans drafted from answers made by hand: what changes, and how good the answer claims to be."""
 
 from __future__ import annotations
 
@@ -7,12 +7,22 @@ from build import NOW
 from planner.drafting import draft
 from planner.models.policy import Policy
 from planner.models.solution import Solution, SolveStatus
+from planner.models.target import Target
 
 POLICY = Policy()
 
 
-def solution(snapshot, *started, **claims):
-    """Running jobs stay and these start; proven optimal at 1,000 points unless said otherwise."""
+def target(snapshot, *placed, stopped=(), added=(), removed=()):
+    """Running jobs stay but for those stopped, by name, and those placed anew; who is placed starts."""
+    placements = {placement.job: placement for placement in (*snapshot.running_placements, *placed)}
+    for name in stopped:
+        del placements[name]
+    ordered = tuple(placements[name] for name in sorted(placements))
+    return Target(ordered, tuple(added), tuple(sorted(removed)))
+
+
+def solution(snapshot, *placed, stopped=(), added=(), removed=(), **claims):
+    """The answer with this target; proven optimal at 1,000 points unless said otherwise."""
     defaults = {
         "status": SolveStatus.OPTIMAL,
         "solver": "milp",
@@ -21,12 +31,12 @@ def solution(snapshot, *started, **claims):
         "greedy_objective": 900,
         "seconds": 1.25,
     }
-    placements = sorted((*snapshot.running_placements, *started), key=lambda placement: placement.job)
-    return Solution(placements=tuple(placements), **defaults | claims)
+    goal = target(snapshot, *placed, stopped=stopped, added=added, removed=removed)
+    return Solution(target=goal, **defaults | claims)
 
 
-def drafted(snapshot, *started, policy=POLICY, terms=None, **claims):
+def drafted(snapshot, *placed, policy=POLICY, terms=None, **more):
     """The plan of that answer."""
-    answer = solution(snapshot, *started, **claims)
+    answer = solution(snapshot, *placed, **more)
     terms = {"completion": answer.objective} if terms is None else terms
     return draft(snapshot, policy, answer, terms, seed=0, created_at=NOW)

@@ -2,34 +2,91 @@
 Seeded random instances for cross-checks between solvers, small enough for exhaustive proofs.
 
 `divisible` ones have sizes that each divide the next and CPU in the same proportion as GPUs: there the block
-model is exact. `mixed` ones have any sizes and scarce CPU: there it is a bound.
+model is exact. `mixed` ones have any sizes and scarce CPU: there it is a bound. Both are plain: nothing that
+runs may be disturbed, and nothing but GPUs, CPU, memory and quotas matters.
+
+`everything` and `everything_mixed` are the same two with all that a cluster may have, a random part of it in
+each instance; what running jobs may be subjected to is up to the policy that comes with them.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from datetime import timedelta
 
 import build
+import surroundings
+import workload
+from kit import CORES_PER_GPU, MODELS, TINY, Kit
 
-from planner.models.policy import Policy
-from planner.models.queue import Queue, Quota
+from planner.models.mig import mig_geometry
+from planner.models.policy import Disruption, Policy
+from planner.models.queue import ALL_MODELS, Queue, Quota, queue_limits
+from planner.models.snapshot import Snapshot
 
-CORES_PER_GPU = 8
-MODELS = ("H100-80GB", "A100-80GB")
+POLICY = Policy(disruption=Disruption(preempt=False, resize=False))
+"""That of plain instances."""
+
+FEATURES = (
+    "anti_affinity",
+    "data",
+    "drain",
+    "filters",
+    "fragmentation",
+    "guarantees",
+    "interference",
+    "mig",
+    "overcommit",
+    "pools",
+    "power",
+    "racks",
+    "sharing",
+    "spread",
+)
+"""What may be mixed into an instance."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A snapshot with the policy it is planned under."""
+
+    snapshot: Snapshot
+    policy: Policy
+    features: frozenset[str]
 
 
 def divisible(seed):
     """Snapshot with GPU sizes 1, 2, 4, 8 and shares of 250 and 500, tight enough that not all fits."""
-    return _instance(random.Random(seed), gpus=(1, 1, 2, 4, 8), shares=(250, 500, 500), fair=True)
+    return _plain(random.Random(seed), gpus=(1, 1, 2, 4, 8), shares=(250, 500, 500), fair=True)
 
 
 def mixed(seed):
     """Snapshot with any sizes, any shares, and CPU and memory that bind."""
-    return _instance(random.Random(seed), gpus=(1, 1, 2, 3, 5, 6), shares=(300, 470, 810), fair=False)
+    return _plain(random.Random(seed), gpus=(1, 1, 2, 3, 5, 6), shares=(300, 470, 810), fair=False)
 
 
-def _instance(draw, *, gpus, shares, fair):
+def everything(seed, *, features=FEATURES, share=0.3):
+    """Instance with divisible sizes and each of the features with a probability of `share`."""
+    draw = random.Random(f"divisible {seed}")
+    chosen = frozenset(feature for feature in features if draw.random() < share)
+    return _full(draw, chosen, Kit(gpus=(1, 1, 2, 4), shares=(250, 500, 500), fair=True))
+
+
+def everything_mixed(seed, *, features=FEATURES, share=0.3):
+    """Instance with any sizes and each of the features with a probability of `share`."""
+    draw = random.Random(f"mixed {seed}")
+    chosen = frozenset(feature for feature in features if draw.random() < share)
+    return _full(draw, chosen, Kit(gpus=(1, 1, 2, 3), shares=(300, 470, 810), fair=False))
+
+
+def tiny(seed):
+    """Instance with four of the features, small enough to try everything."""
+    draw = random.Random(f"tiny {seed}")
+    return _full(draw, frozenset(draw.sample(FEATURES, 4)), TINY, waiting=3, most=4)
+
+
+def _plain(draw, *, gpus, shares, fair):
     nodes = [_node(draw, f"n{index}", fair=fair) for index in range(draw.randint(1, 4))]
     running = _running(draw, nodes, shares, fair=fair)
     jobs = [_job(draw, f"j{index}", gpus, shares, fair=fair) for index in range(draw.randint(2, 8))]
@@ -100,23 +157,55 @@ def _running(draw, nodes, shares, *, fair):
     return running
 
 
-def _queues(draw):
+def _queues(draw, *, guarantees=False):
     def quota(*values):
         nominal = draw.choice(values)
-        if nominal is None:
+        guarantee = draw.choice((None, 1, 2, 4)) if guarantees else None
+        if nominal is None and guarantee is None:
             return None
         return Quota(
-            nominal=nominal,
+            nominal=100 if nominal is None else nominal,
             borrowing_limit=draw.choice((None, 0, 2)),
             lending_limit=draw.choice((None, None, 1)),
+            guarantee=guarantee,
         )
 
-    return (
+    model = Quota(nominal=2, guarantee=draw.choice((None, 1)) if guarantees else None)
+    return _possible(
         Queue(name="root", quota=quota(None, 0, 4)),
         Queue(name="a", parent="root", quota=quota(None, 2, 4, 8)),
         Queue(name="b", parent="root", quota=quota(None, 1, 6)),
-        Queue(name="c", quota=quota(None, 3), gpu_models={MODELS[0]: Quota(nominal=2)}),
+        Queue(name="c", quota=quota(None, 3), gpu_models={MODELS[0]: model}),
     )
 
 
-POLICY = Policy()
+def _possible(*queues):
+    """The queues without guarantees of more than they may hold."""
+    limits = queue_limits(queues, ALL_MODELS).limit
+    return tuple(
+        queue.model_copy(update={"quota": queue.quota.model_copy(update={"guarantee": None})})
+        if queue.quota and (queue.quota.guarantee or 0) > (limits[queue.name] or 0)
+        else queue
+        for queue in queues
+    )
+
+
+# --- everything --------------------------------------------------------------------------------------------
+
+
+def _full(draw, features, kit, *, waiting=5, most=8):
+    cluster = surroundings.cluster(draw, features, kit)
+    if not any(mig_geometry(node.gpu_model or "") for node in cluster.nodes):
+        features -= {"mig"}
+    jobs = [
+        workload.job(draw, f"j{index}", features, kit)
+        for index in range(draw.randint(min(2, waiting), waiting))
+    ]
+    running = workload.running(draw, cluster, features, kit, most=draw.choice((0, most // 2, most, most)))
+    snapshot = Snapshot(
+        taken_at=build.NOW,
+        cluster=cluster,
+        queues=_queues(draw, guarantees="guarantees" in features),
+        jobs=(*jobs, *running),
+    ).canonical()
+    return Instance(snapshot, surroundings.policy(draw, features), features)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from planner.models import verifier
 from planner.models.placement import MigSlice
-from planner.models.policy import Policy
+from planner.models.policy import Disruption, Policy
 from planner.models.violation import Violation
 
 
-def judge(snapshot, *placements, policy=None):
+def judge(snapshot, *placements, policy=None, added=(), removed=()):
     """Everything that breaks a rule if these placements hold."""
-    return verifier.verify(snapshot, policy or Policy(), placements).violations
+    return verifier.verify(snapshot, policy or Policy(), placements, added=added, removed=removed).violations
+
+
+def worth(snapshot, *placements, policy=None, added=(), removed=()):
+    """The terms of the objective if these placements hold."""
+    return verifier.verify(snapshot, policy or Policy(), placements, added=added, removed=removed).terms
+
+
+def rules(**switches):
+    """A policy that differs in what may be done to running jobs."""
+    return Policy(disruption=Disruption(**switches))
 
 
 def broken(rule, subject, found, allowed):

@@ -12,8 +12,17 @@ from build import NOW
 from hypothesis import strategies as st
 from placing import placements_of
 
-from planner.models.cluster import Cluster, Gpu, Level, MigInstance, Node, NodeGpus, Taint
-from planner.models.job import Gang, Job, LocalityPreference, ResourceRequest, Running, Toleration
+from planner.models.cluster import Cluster, Gpu, Level, MigInstance, Node, NodeGpus, NodePool, Taint
+from planner.models.job import (
+    AntiAffinity,
+    Gang,
+    Job,
+    LocalityPreference,
+    ResourceRequest,
+    Running,
+    Spread,
+    Toleration,
+)
 from planner.models.policy import Ageing, Policy, SizeBasis, Weights
 from planner.models.queue import Queue, Quota
 from planner.models.snapshot import Snapshot
@@ -32,7 +41,7 @@ HCA = "rdma/hca"
 
 # Strategies are made once, and one is drawn for several fields together: that is most of the time it takes.
 COIN = st.booleans()
-ONE_IN_FOUR, ONE_IN_TWELVE = (st.sampled_from((False,) * (n - 1) + (True,)) for n in (4, 12))
+ONE_IN_THREE, ONE_IN_FOUR, ONE_IN_TWELVE = (st.sampled_from((False,) * (n - 1) + (True,)) for n in (3, 4, 12))
 NODE_COUNTS = st.sampled_from((1, 2, 3, 4, 2, 3, 4))
 KIND_COUNTS = st.sampled_from((1, 2, 3, 4, 3, 4))
 JOB_COUNTS = st.sampled_from((1, 2, 3, 4, 5, 6, 7, 8, 4, 6, 8))
@@ -98,7 +107,21 @@ FILTERS = st.sampled_from(
         {"tolerations": (Toleration(key=TAINT.key),)},
     )
 )
-LOCALITIES = st.sampled_from((Level.RACK, None, Level.NODE, Level.RACK))
+LOCALITIES = st.sampled_from((Level.RACK, Level.NODE, None, Level.NODE, Level.RACK))
+SPREADS = st.sampled_from((None, Spread(), None, Spread(level=Level.RACK, most=1), Spread(most=2)))
+APPS = ({"app": "x"}, {"app": "y"})
+COMPANY = st.sampled_from(  # labels, and whom the job avoids
+    (
+        {},
+        {"labels": APPS[0]},
+        {"labels": APPS[1], "anti_affinity": (AntiAffinity(labels=APPS[0]),)},
+        {"labels": APPS[0], "anti_affinity": (AntiAffinity(labels=APPS[0], level=Level.RACK),)},
+        {"labels": APPS[1]},
+    )
+)
+WATTS = 700
+CAPS = st.sampled_from((WATTS, 0, WATTS, WATTS // 2, 2 * WATTS))
+POOL_LIMITS = st.sampled_from(((0, 2), (1, 1), (0, 1), (1, 2)))
 LIMITS = st.sampled_from((None, None, None, 2, 1, 0))
 QUOTAS = st.builds(
     Quota,
@@ -110,9 +133,20 @@ QUOTAS = st.builds(
 
 @st.composite
 def snapshots(draw, *, mig=False, locality=False):
-    """At most 4 nodes and 8 jobs in a queue tree; `mig` and `locality` add jobs that ask for these."""
+    """
+    At most 4 nodes and 8 jobs in a queue tree; `mig` and `locality` add jobs that ask for these.
+
+    With `locality` jobs are also spread or avoid each other, power is capped, and some nodes are of a pool.
+    """
     models = draw(st.sampled_from(MODELS))
-    nodes = tuple(draw(_node(f"n{index}", models, mig)) for index in range(draw(NODE_COUNTS)))
+    nodes = tuple(draw(_node(f"n{index}", models, mig, locality)) for index in range(draw(NODE_COUNTS)))
+    pools = ()
+    if locality:
+        least, most = draw(POOL_LIMITS)
+        pools = (
+            NodePool(name="pool", template=nodes[0].model_copy(update={"name": "p"}), min=least, max=most),
+        )
+        nodes = (nodes[0].model_copy(update={"pool": "pool"}), *nodes[1:])
     queues = draw(queue_trees(models))
     names = st.sampled_from(tuple(queue.name for queue in queues))
     kinds = st.sampled_from(
@@ -123,7 +157,7 @@ def snapshots(draw, *, mig=False, locality=False):
     for index in range(draw(JOB_COUNTS)):
         waited = timedelta(hours=draw(HOURS_WAITED))
         job = draw(kinds).model_copy(update={"name": f"j{index}", "submitted_at": NOW - waited})
-        if draw(ONE_IN_FOUR):
+        if draw(ONE_IN_THREE):
             placement = draw(
                 placements_of(job, nodes, () if careless else tuple(running), only_if_it_fits=True)
             )
@@ -134,11 +168,12 @@ def snapshots(draw, *, mig=False, locality=False):
         elif draw(ONE_IN_TWELVE):
             job = job.model_copy(update={"held": True})
         jobs.append(job)
-    return Snapshot(taken_at=NOW, cluster=Cluster(nodes=nodes), queues=queues, jobs=tuple(jobs)).canonical()
+    cluster = Cluster(nodes=nodes, pools=pools)
+    return Snapshot(taken_at=NOW, cluster=cluster, queues=queues, jobs=tuple(jobs)).canonical()
 
 
 @st.composite
-def _node(draw, name, models, mig):
+def _node(draw, name, models, mig, capped):
     (count, cpus, memory_gib), model = draw(NODE_SHAPES), draw(st.sampled_from(models))
     details = []
     if mig and model != "T4":
@@ -150,6 +185,7 @@ def _node(draw, name, models, mig):
     if count and draw(ONE_IN_TWELVE):
         details.append(Gpu(index=0, healthy=False))
     gpus = {"model": model, "count": count, "memory_mib": GPU_MEMORY_MIB[model], "details": tuple(details)}
+    gpus["watts"] = WATTS if capped else 0
     return Node(
         name=name,
         gpus=NodeGpus(**gpus) if count else None,
@@ -157,6 +193,7 @@ def _node(draw, name, models, mig):
         memory_mib=memory_gib * 1024,
         disk_mib=100 * 1024,
         rack=draw(RACKS),
+        power_cap_watts=draw(CAPS) if capped else 0,
         **draw(NODE_MARKS),
     )
 
@@ -173,7 +210,9 @@ def _kind(draw, models, queues, mig, locality):
         gang=Gang(min=least, max=most),
         gpu_models=dict(zip(models, draw(SPEEDS), strict=False)),
         locality=LocalityPreference(required=draw(LOCALITIES) if locality else None),
+        spread=draw(SPREADS) if locality else None,
         submitted_at=NOW,
+        **(draw(COMPANY) if locality else {}),
         **draw(VALUES),
         **draw(FILTERS),
     )

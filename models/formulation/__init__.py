@@ -8,8 +8,15 @@ import numpy as np
 
 from planner.models.formulation.assignment import assignment
 from planner.models.formulation.compute import compute
+from planner.models.formulation.eviction import eviction
+from planner.models.formulation.fragmentation import fragmentation
 from planner.models.formulation.gang import gang
-from planner.models.formulation.objective import completion
+from planner.models.formulation.guarantees import guarantees
+from planner.models.formulation.locality import locality
+from planner.models.formulation.mig import mig
+from planner.models.formulation.objective import objective
+from planner.models.formulation.pools import pools
+from planner.models.formulation.power import power
 from planner.models.formulation.queues import queues
 from planner.models.formulation.rows import Formulation, Row
 from planner.models.formulation.sharing import sharing
@@ -27,7 +34,14 @@ FAMILIES: Final[tuple[Callable[[Problem, Columns], Iterator[Row]], ...]] = (
     staircase,
     sharing,
     compute,
+    mig,
     queues,
+    guarantees,
+    locality,
+    eviction,
+    pools,
+    fragmentation,
+    power,
 )
 """The model, in reading order."""
 
@@ -36,6 +50,6 @@ def formulate(problem: Problem, x: Columns) -> Formulation:
     """The whole model: maximize the objective subject to every row of every family."""
     return Formulation(
         upper=np.array(x.upper, dtype=np.int64),
-        objective=completion(problem, x),
+        objective=objective(problem, x),
         rows=tuple(row for family in FAMILIES for row in family(problem, x)),
     )

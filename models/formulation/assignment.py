@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.models.formulation.rows import Row, row
+from planner.models.problem import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,17 +16,23 @@ if TYPE_CHECKING:
 
 def assignment(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    No job is placed twice.
+    No job is placed twice; one that is to be moved is placed, and one that stays is not.
 
-        Σ_k jobs[j,k]  ≤  n_j        ∀ classes j of several tiers
+        Σ_k jobs[j,k]  ≤  n_j    ∀ classes j of several tiers
+        Σ_k jobs[j,k]  =  move[v]    ∀ classes j that are incumbent v, to be moved
 
-    A class of one tier needs no row: its column's upper bound says it.
+    A class of one tier needs no row of the first form: its column's upper bound says it.
     """
     for kind in x.kinds:
         for index in kind.classes:
+            job_class = problem.classes[index]
             columns = [
-                column for tier in range(len(kind.tiers)) if (column := x.jobs.get((index, tier))) is not None
+                (column, 1)
+                for tier in range(len(kind.tiers))
+                if (column := x.jobs.get((index, tier))) is not None
             ]
-            if len(columns) > 1:
-                jobs = len(problem.classes[index].jobs)
-                yield row("assignment", (index,), ((column, 1) for column in columns), upper=jobs)
+            if job_class.role is Role.MOVE and job_class.incumbent is not None:
+                moved = [*columns, (x.move[job_class.incumbent], -1)]
+                yield row("assignment", (index,), moved, lower=0, upper=0)
+            elif len(columns) > 1:
+                yield row("assignment", (index,), columns, upper=len(job_class.jobs))

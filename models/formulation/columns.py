@@ -1,10 +1,26 @@
 """
 Columns of the block model: its decision variables, by name.
 
-    jobs[j,k]      jobs of class j on tier k, a GPU model or several that pay alike
-    replicas[i,t]  replicas of kind i on node group t
-    opened[t]      wholly free GPUs of group t that are cut into shares
-    spill[r,q]     what queue q uses of resource r beyond what it keeps from lending
+    jobs[j,k]        jobs of class j on tier k, a GPU model or several that pay alike
+    replicas[i,t,r]  replicas of kind i on the nodes of group t whose leavers allow rank r
+    located[i,c]     the same by cell, for kinds to which domains matter
+    blocks[c,s]      replicas of s GPUs, of the other kinds, on cell c
+    opened[c]        wholly free GPUs of cell c that are cut into shares
+    out[o]           departure o takes place
+    stop, move[v]    incumbent v leaves to wait again, or to be placed anew
+    shrink[v]        replicas it gives up;  resized[v]  whether it does
+    given[v,n]       of them, those on crowded node n
+    freed[n,g]       GPU g of crowded node n is wholly free, since all who shared it have left
+    emptied[n]       all incumbents of crowded node n are moved
+    open[p], close[p]  nodes of pools, see `cells.Opening` and `cells.Closing`
+    instance[m,π,a]  MIG instances of profile π at slice a in new use on the GPUs of state m
+    whole[i,k,d]     gangs of kind i that are wholly in domain d
+    touched[i,d]     gangs of kind i that have replicas in domain d
+    spill[r,q]       what queue q uses of resource r beyond what it keeps from lending
+    fresh[r,q]       somebody new counts at queue q, which held too much
+    fresh[h]         somebody new is in rack h, which drew too much
+    missing[g]       whole GPUs missing from guarantee g
+    phantom[c]       blocks of the reference size left free;  waste[c]  free GPUs outside of them
 
 All are integers ≥ 0.
 """
@@ -13,26 +29,34 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.formulation.capacity import GroupCapacity
+from planner.models.formulation.cells import Cells
+from planner.models.formulation.decoding import decode
+from planner.models.formulation.departures import Departures
+from planner.models.formulation.encoding import encode
+from planner.models.formulation.fates import Fates
 from planner.models.formulation.kinds import kinds_of
+from planner.models.formulation.mig_states import mig_states
+from planner.models.problem import Role
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
+    from planner.models.formulation.aggregate import Aggregate
     from planner.models.formulation.kinds import Kind
     from planner.models.formulation.rows import Ints
-    from planner.models.placement import Placement
     from planner.models.problem import Problem, Shape
+    from planner.models.target import Target
 
 
 @dataclass(frozen=True, slots=True)
-class GroupColumns:
-    """The replicas columns of one group and what each of their replicas takes, position by position."""
+class Members:
+    """Columns of replicas and what each of them takes, position by position."""
 
     columns: Ints
     gpus: Ints
@@ -43,14 +67,25 @@ class GroupColumns:
     """Shape (columns, resources)."""
 
     @classmethod
-    def of(cls, members: list[tuple[Shape, int]]) -> GroupColumns:
+    def of(cls, members: list[tuple[Shape, int]], resources: int) -> Members:
         """Arrays for (shape, column) pairs."""
         shapes = [shape for shape, _ in members]
         return cls(
             columns=np.array([column for _, column in members], dtype=np.int64),
             gpus=np.array([shape.gpus for shape in shapes], dtype=np.int64),
             milli=np.array([shape.gpu_milli for shape in shapes], dtype=np.int64),
-            amounts=np.array([shape.amounts for shape in shapes], dtype=np.int64),
+            amounts=np.array([shape.amounts for shape in shapes], dtype=np.int64).reshape(
+                len(shapes), resources
+            ),
+        )
+
+    def __add__(self, other: Members) -> Members:
+        """Both together."""
+        return Members(
+            np.append(self.columns, other.columns),
+            np.append(self.gpus, other.gpus),
+            np.append(self.milli, other.milli),
+            np.append(self.amounts, other.amounts, axis=0),
         )
 
 
@@ -59,50 +94,130 @@ class Columns:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.capacity = tuple(GroupCapacity(problem, group) for group in range(len(problem.groups)))
         self.kinds = kinds_of(problem)
+        self.departures = Departures(problem)
         self.upper: list[int] = []
         self.jobs: dict[tuple[int, int], int] = {}
         """By (class, position of the tier)."""
-        self.replicas: dict[tuple[int, int], int] = {}
-        """By (kind, group)."""
-        self.opened: dict[int, int] = {}
-        self.spill: dict[tuple[str, int], int] = {}
-        members: dict[int, list[tuple[Shape, int]]] = defaultdict(list)
+        self.replicas: dict[tuple[int, int, int], int] = {}
+        """By (kind, group, rank)."""
+        self.located: dict[tuple[int, int], int] = {}
+        """By (kind, cell)."""
+        self.whole: dict[tuple[int, int, int], int] = {}
+        """By (kind, position of the tier, domain of the required level)."""
+        self.touched: dict[tuple[int, int], int] = {}
+        """By (kind, domain of the preferred level)."""
+        self.fates = Fates(problem, self.departures, self._new)
+        self.out, self.stop, self.move = self.fates.out, self.fates.stop, self.fates.move
+        self.shrink, self.resized = self.fates.shrink, self.fates.resized
+        self.cells = Cells(problem, self.kinds, self.fates, self._new)
+        self._members: dict[tuple[int, int], list[tuple[Shape, int]]] = defaultdict(list)
+        self._located: dict[int, list[tuple[Shape, int]]] = defaultdict(list)
         for index, kind in enumerate(self.kinds):
             self._add_kind(index, kind)
-        for (index, group), column in self.replicas.items():
-            members[group].append((self.kinds[index].shape, column))
-        self.group: dict[int, GroupColumns] = {
-            group: GroupColumns.of(pairs) for group, pairs in sorted(members.items())
-        }
-        """What may be placed on each group that anything fits."""
-        for group, placed in self.group.items():
-            if placed.milli.any():
-                self.opened[group] = self._new(self.capacity[group].whole_gpus)
-        for budget in problem.budgets:
-            for queue in budget.leaves_first:
-                if budget.parent[queue] is not None and budget.kept[queue] > 0:
-                    self.spill[budget.resource, queue] = self._new(self._most_milli)
-
-    def _add_kind(self, index: int, kind: Kind) -> None:
-        jobs = sum(len(self.problem.classes[member].jobs) for member in kind.classes)
-        for tier, groups in enumerate(kind.groups):
-            room = {group: self.capacity[group].room(kind.shape) for group in groups}
-            fit = sum(room.values()) // kind.minimum
-            if fit == 0:
-                continue
-            for group in groups:
-                if room[group]:
-                    self.replicas[index, group] = self._new(min(room[group], jobs * kind.maximum))
-            for member in kind.classes:
-                self.jobs[member, tier] = self._new(min(fit, len(self.problem.classes[member].jobs)))
+        resources = len(problem.resources)
+        self._nobody = Members.of([], resources)
+        self._member_arrays = {at: Members.of(pairs, resources) for at, pairs in self._members.items()}
+        self._located_arrays = {cell: Members.of(pairs, resources) for cell, pairs in self._located.items()}
+        self.blocks: dict[int, dict[int, int]] = defaultdict(dict)
+        """By cell and whole GPUs, where a group's nodes are in several cells of one rank."""
+        self.opened: dict[int, int] = {}
+        """By cell."""
+        self._add_blocks()
+        self.mig = tuple(mig_states(problem, self.cells, self.fates, self._new))
+        self._switched = {state.cell: state.switched for state in self.mig if state.switched is not None}
+        self.spill: dict[tuple[str, int], int] = {}
+        self.fresh: dict[tuple[str, int], int] = {}
+        """By resource and queue, where running jobs hold more than its limit."""
+        self.fresh_power: dict[int, int] = {}
+        """By power cap, where running jobs draw more than it allows."""
+        self.missing: dict[int, int] = {}
+        self._add_queues()
+        self.phantom: dict[int, int] = {}
+        self.waste: dict[int, int] = {}
+        if problem.charges.fragmentation:
+            self._add_fragmentation()
 
     def _new(self, upper: int) -> int:
         self.upper.append(upper)
         return len(self.upper) - 1
 
-    @property
+    def _add_kind(self, index: int, kind: Kind) -> None:
+        jobs = sum(len(self.problem.classes[member].jobs) for member in kind.classes)
+        for tier, groups in enumerate(kind.groups):
+            strata = [
+                (group, rank)
+                for group in groups
+                for rank in range(kind.rank + 1)
+                if (group, rank) in self.cells.strata
+            ]
+            room = {
+                cell: self.cells.room(cell, kind.shape)
+                for stratum in strata
+                for cell in self.cells.strata[stratum]
+            }
+            fit = sum(room.values()) // kind.minimum
+            if fit == 0:
+                continue
+            for group, rank in strata:
+                cells = self.cells.strata[group, rank]
+                if kind.scattered:
+                    if most := min(sum(room[cell] for cell in cells), jobs * kind.maximum):
+                        column = self.replicas[index, group, rank] = self._new(most)
+                        self._members[group, rank].append((kind.shape, column))
+                    continue
+                for cell in cells:
+                    if most := min(room[cell], jobs * kind.maximum):
+                        column = self.located[index, cell] = self._new(most)
+                        self._located[cell].append((kind.shape, column))
+            for member in kind.classes:
+                self.jobs[member, tier] = self._new(min(fit, len(self.problem.classes[member].jobs)))
+            self._add_domains(index, kind, tier, jobs)
+
+    def _add_domains(self, index: int, kind: Kind, tier: int, jobs: int) -> None:
+        cells = [cell for cell, _ in self.located_of(index, tier)]
+        if (required := kind.together.required) is not None:
+            for domain in sorted({self.cells.domain(cell, required) for cell in cells}):
+                self.whole[index, tier, domain] = self._new(jobs)
+        if (preferred := kind.together.preferred) is not None:
+            for domain in sorted({self.cells.domain(cell, preferred) for cell in cells}):
+                if (index, domain) not in self.touched:
+                    self.touched[index, domain] = self._new(jobs)
+
+    def _add_blocks(self) -> None:
+        for stratum, cells in self.cells.strata.items():
+            members = self.members(stratum)
+            if len(cells) > 1:
+                for cell in cells:
+                    for size in sorted({*members.gpus[members.gpus > 0].tolist()}):
+                        self.blocks[cell][size] = self._new(self._most_blocks(cell, size))
+            for cell in cells:
+                if members.milli.any() or self.located_members(cell).milli.any():
+                    self.opened[cell] = self._new(self._most_blocks(cell, 1))
+
+    def _most_blocks(self, cell: int, size: int) -> int:
+        """Blocks of wholly free GPUs that a cell can come to have."""
+        found = self.cells.all[cell]
+        constant, columns, coefficients = self.cells.supply(cell, self.cells.states[found.group].blocks(size))
+        upper = np.array([self.upper[column] for column in columns.tolist()], dtype=np.int64)
+        return constant + int((np.maximum(0, coefficients) * upper).sum())
+
+    def _add_queues(self) -> None:
+        problem = self.problem
+        for budget in problem.budgets:
+            for queue in budget.leaves_first:
+                if budget.parent[queue] is not None and budget.kept[queue] > 0:
+                    self.spill[budget.resource, queue] = self._new(self._most_milli)
+                if budget.firm[queue] != budget.limit[queue]:
+                    self.fresh[budget.resource, queue] = self._new(1)
+        for index, cap in enumerate(problem.power_caps):
+            if cap.left < 0:
+                self.fresh_power[index] = self._new(1)
+        for index, guarantee in enumerate(problem.guarantees):
+            if guarantee.owed > 0:
+                self.missing[index] = self._new(-(-guarantee.owed // MILLI))
+
+    @cached_property
     def _most_milli(self) -> int:
         """No queue can use more thousandths of GPUs than run and are asked for."""
         running = sum(sum(budget.own) for budget in self.problem.budgets)
@@ -112,8 +227,49 @@ class Columns:
         )
         return running + asked
 
+    def _add_fragmentation(self) -> None:
+        size = self.problem.charges.reference_gpus
+        for cell in range(len(self.cells.all)):
+            self.phantom[cell] = self._new(self._most_blocks(cell, size))
+            self.waste[cell] = self._new(self._most_blocks(cell, 1))
+
+    def placed(self, stratum: tuple[int, int]) -> list[tuple[Shape, int]]:
+        """Shape and column of the replicas, of kinds to which domains do not matter, on a (group, rank)."""
+        return self._members.get(stratum, [])
+
+    def placed_on_cell(self, cell: int) -> list[tuple[Shape, int]]:
+        """Shape and column of the replicas, of kinds to which domains matter, on a cell."""
+        return self._located.get(cell, [])
+
+    def members(self, stratum: tuple[int, int]) -> Members:
+        """What is `placed`, as arrays."""
+        return self._member_arrays.get(stratum, self._nobody)
+
+    def located_members(self, cell: int) -> Members:
+        """What is `placed_on_cell`, as arrays."""
+        return self._located_arrays.get(cell, self._nobody)
+
+    def block_users(self, cell: int) -> tuple[Ints, Ints]:
+        """Columns that take whole GPUs on a cell, and how many one unit of each takes on one node."""
+        stratum = self.cells.all[cell].group, self.cells.all[cell].rank
+        located = self.located_members(cell)
+        if len(self.cells.strata[stratum]) == 1:
+            ordinary = self.members(stratum)
+            columns, sizes = ordinary.columns, ordinary.gpus
+        else:
+            pairs = self.blocks[cell]
+            columns = np.array(list(pairs.values()), dtype=np.int64)
+            sizes = np.array(list(pairs), dtype=np.int64)
+        columns, sizes = np.append(columns, located.columns), np.append(sizes, located.gpus)
+        return columns[sizes > 0], sizes[sizes > 0]
+
+    def single_gpus(self, cell: int) -> list[int]:
+        """Columns each unit of which takes one wholly free GPU to cut it into shares or MIG instances."""
+        found = (self.opened.get(cell), self._switched.get(cell))
+        return [column for column in found if column is not None]
+
     def tiers(self) -> Iterator[tuple[int, Kind, int]]:
-        """Every (kind, its index, position of a tier) that has columns."""
+        """Every (index of a kind, kind, position of a tier) that has columns."""
         for index, kind in enumerate(self.kinds):
             for tier in range(len(kind.tiers)):
                 if (kind.classes[0], tier) in self.jobs:
@@ -121,63 +277,36 @@ class Columns:
 
     def replicas_of(self, index: int, tier: int) -> Iterator[tuple[int, int]]:
         """(group, column) of a kind's replicas on a tier, in the order of its groups."""
-        for group in self.kinds[index].groups[tier]:
-            if (column := self.replicas.get((index, group))) is not None:
-                yield group, column
+        kind = self.kinds[index]
+        for group in kind.groups[tier]:
+            for rank in range(kind.rank + 1):
+                if (column := self.replicas.get((index, group, rank))) is not None:
+                    yield group, column
+        for cell, column in self.located_of(index, tier):
+            yield self.cells.all[cell].group, column
 
-    def encode(self, placements: Iterable[Placement]) -> Ints:
-        """
-        Values of all columns at placements of waiting jobs: the inverse of disaggregation.
+    def located_of(self, index: int, tier: int) -> Iterator[tuple[int, int]]:
+        """(cell, column) of the replicas on a tier of a kind to which domains matter."""
+        kind = self.kinds[index]
+        for group in kind.groups[tier]:
+            for rank in range(kind.rank + 1):
+                for cell in self.cells.strata.get((group, rank), ()):
+                    if (column := self.located.get((index, cell))) is not None:
+                        yield cell, column
 
-        Placements of jobs outside the problem, such as running ones, are passed over.
-        """
-        problem = self.problem
-        class_of = {name: index for index, job_class in enumerate(problem.classes) for name in job_class.jobs}
-        node_of = {node.name: index for index, node in enumerate(problem.nodes)}
-        group_of = {node: index for index, group in enumerate(problem.groups) for node in group.nodes}
-        kind_of = {member: index for index, kind in enumerate(self.kinds) for member in kind.classes}
-        tier_of = {
-            (index, group): tier
-            for index, kind in enumerate(self.kinds)
-            for tier, groups in enumerate(kind.groups)
-            for group in groups
-        }
-        values = np.zeros(len(self.upper), dtype=np.int64)
-        fresh: set[tuple[int, int]] = set()
-        for placement in placements:
-            if (member := class_of.get(placement.job)) is None:
-                continue
-            kind = kind_of[member]
-            nodes = [node_of[replica.node] for replica in placement.replicas]
-            values[self.jobs[member, tier_of[kind, group_of[nodes[0]]]]] += 1
-            for node, replica in zip(nodes, placement.replicas, strict=True):
-                values[self.replicas[kind, group_of[node]]] += 1
-                if self.kinds[kind].shape.gpu_milli:
-                    fresh |= {
-                        (node, held.index)
-                        for held in replica.gpus
-                        if problem.nodes[node].gpus[held.index] == MILLI
-                    }
-        for node, _ in fresh:
-            values[self.opened[group_of[node]]] += 1
-        self._encode_spill(values)
-        return values
-
-    def _encode_spill(self, values: Ints) -> None:
-        for budget in self.problem.budgets:
-            usage = list(budget.own)
-            for queue, column, milli in self.usage(budget.resource):
-                usage[queue] += milli * int(values[column])
-            for queue in budget.leaves_first:
-                spilled = max(0, usage[queue] - budget.kept[queue])
-                if (parent := budget.parent[queue]) is not None:
-                    usage[parent] += spilled
-                if (spill := self.spill.get((budget.resource, queue))) is not None:
-                    values[spill] = spilled
+    @cached_property
+    def newcomers(self) -> frozenset[int]:
+        """Columns that count jobs or replicas which start or grow."""
+        found = set()
+        for index, kind, tier in self.tiers():
+            if self.problem.classes[kind.classes[0]].role is not Role.MOVE:
+                found |= {self.jobs[member, tier] for member in kind.classes}
+                found |= {column for _, column in self.replicas_of(index, tier)}
+        return frozenset(found)
 
     def usage(self, resource: str) -> Iterator[tuple[int, int, int]]:
         """
-        (queue, column, thousandths of GPUs) of everything that counts against a quota.
+        (queue, column, thousandths of GPUs) of everything that counts against a quota, or gives back.
 
         A tier of several GPU models counts only against the quota of all: `kinds` sees to it that no quota of
         one model binds such a class.
@@ -188,11 +317,37 @@ class Columns:
             counted = not resource or (len(options) == 1 and options[0].gpu_model == resource)
             if not milli or not counted:
                 continue
-            if kind.elastic:
-                queue = self.problem.classes[kind.classes[0]].queue
-                for _, column in self.replicas_of(index, tier):
-                    yield queue, column, milli
-            else:
+            if kind.rigid:
                 for member in kind.classes:
                     queue = self.problem.classes[member].queue
                     yield queue, self.jobs[member, tier], milli * kind.maximum
+            else:
+                queue = self.problem.classes[kind.classes[0]].queue
+                for _, column in self.replicas_of(index, tier):
+                    yield queue, column, milli
+        for v, incumbent in enumerate(self.problem.incumbents):
+            milli = incumbent.shape.quota_milli
+            if milli and (not resource or incumbent.gpu_model == resource):
+                for leaves in (self.stop, self.move):
+                    if v in leaves:
+                        yield incumbent.queue, leaves[v], -milli * len(incumbent.holds)
+                if v in self.shrink:
+                    yield incumbent.queue, self.shrink[v], -milli
+
+    def encode(self, target: Target) -> Ints:
+        """Values of all columns at a target that breaks no rule."""
+        return encode(self, target)
+
+    def decode(self, values: Ints) -> Aggregate:
+        """What values that satisfy every row say."""
+        return decode(self, values)
+
+    @cached_property
+    def growth_of(self) -> dict[int, list[int]]:
+        """Columns of jobs that grow, by incumbent."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for (member, _), column in self.jobs.items():
+            job_class = self.problem.classes[member]
+            if job_class.role is Role.GROW and job_class.incumbent is not None:
+                found[job_class.incumbent].append(column)
+        return found

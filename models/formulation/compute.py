@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from planner.models.formulation.rows import Row, dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.columns import Columns
+    from planner.models.formulation.columns import Columns, Members
     from planner.models.problem import Problem
 
 MOST_PER_NODE: Final = 8
@@ -20,23 +22,44 @@ def compute(problem: Problem, x: Columns) -> Iterator[Row]:
     """
     Countable resources suffice, in total and for replicas that are large for a node.
 
-        Σ_i ⌊a_ir/u⌋ · replicas[i,t]   ≤   Σ_{n ∈ t} ⌊free_nr/u⌋        ∀ t, resources r, units u
+        Σ_i ⌊a_i/u⌋ · replicas[i,t,r]  ≤  Σ_{n of t, r} ⌊free_n/u⌋    ∀ t, r, resources, units u
 
-    u = 1 is the total. u = ⌊C/(k+1)⌋ + 1 for k = 1…8, with C the largest free amount on a node of the group,
-    says that of replicas larger than C/(k+1) at most k fit one node.
+    and for each cell with the kinds to which domains matter alone. u = 1 is the total. u = ⌊C/(k+1)⌋ + 1 for
+    k = 1…8, with C the largest amount a node may have free, says that of replicas larger than C/(k+1) at most
+    k fit one node.
     """
-    for group, placed in x.group.items():
-        capacity = x.capacity[group]
-        for resource, name in enumerate(problem.resources):
-            amounts = placed.amounts[:, resource]
-            most = int(amounts.max(initial=0))
-            largest = capacity.largest(resource)
-            for unit in sorted({1, *(largest // (per + 1) + 1 for per in range(1, MOST_PER_NODE + 1))}):
-                if unit <= most:
-                    yield dense(
-                        "compute",
-                        (group, name, unit),
-                        placed.columns,
-                        amounts // unit,
-                        upper=capacity.floors(resource, unit),
-                    )
+    for stratum, cells in x.cells.strata.items():
+        members = x.members(stratum)
+        for cell in cells:
+            located = x.located_members(cell)
+            if len(cells) > 1 and len(located.columns):
+                yield from _rows_of(problem, x, ("cell", cell), (cell,), located)
+            members += located
+        yield from _rows_of(problem, x, stratum, cells, members)
+
+
+def _rows_of(
+    problem: Problem, x: Columns, key: tuple[int | str, ...], cells: tuple[int, ...], members: Members
+) -> Iterator[Row]:
+    states = x.cells.states[x.cells.all[cells[0]].group]
+    for resource, name in enumerate(problem.resources):
+        amounts = members.amounts[:, resource]
+        most = int(amounts.max(initial=0))
+        largest = int(states.amounts[:, resource].max(initial=0))
+        for unit in sorted({1, *(largest // (per + 1) + 1 for per in range(1, MOST_PER_NODE + 1))}):
+            if unit > most:
+                continue
+            columns, coefficients, upper = [members.columns], [amounts // unit], 0
+            by_state = states.floors(resource, unit)
+            for cell in cells:
+                constant, givers, given = x.cells.supply(cell, by_state)
+                upper += constant
+                columns.append(givers)
+                coefficients.append(-given)
+            yield dense(
+                "compute",
+                (*key, name, unit),
+                np.concatenate(columns),
+                np.concatenate(coefficients),
+                upper=upper,
+            )

@@ -17,15 +17,17 @@ def gang(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every
     """
     All replicas of a job are placed or none; those of a gang on one GPU model, which is its tier.
 
-        min_i · Σ_{j ∈ i} jobs[j,k]  ≤  Σ_{t ∈ k} replicas[i,t]  ≤  max_i · Σ_{j ∈ i} jobs[j,k]    ∀ i, k
+        min_i · Σ_{j ∈ i} jobs[j,k]  ≤  Σ_{t ∈ k, r} replicas[i,t,r]  ≤  max_i · Σ_{j ∈ i} jobs[j,k]    ∀ i, k
+
+    with located[i,c] in the place of replicas[i,t,r] for kinds to which domains matter, here and below.
     """
     for index, kind, tier in x.tiers():
         replicas = [(column, 1) for _, column in x.replicas_of(index, tier)]
         jobs = [x.jobs[member, tier] for member in kind.classes]
         at_most = [*replicas, *((column, -kind.maximum) for column in jobs)]
-        if kind.elastic:
+        if kind.rigid:
+            yield row("gang", (index, tier), at_most, lower=0, upper=0)
+        else:
             at_least = [*replicas, *((column, -kind.minimum) for column in jobs)]
             yield row("gang", (index, tier, "min"), at_least, lower=0)
             yield row("gang", (index, tier, "max"), at_most, upper=0)
-        else:
-            yield row("gang", (index, tier), at_most, lower=0, upper=0)

@@ -1,32 +1,126 @@
-"""(O) The objective: one term per function, in points."""
+"""(O) The objective: one term per function, in points; all of them are maximized."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from planner.models.formulation.columns import Columns
     from planner.models.formulation.rows import Ints
     from planner.models.problem import Problem
 
 
-def completion(problem: Problem, x: Columns) -> Ints:
+def completion(problem: Problem, x: Columns, points: Ints) -> None:
     """
-    Weighted completion: what the placed jobs are worth.
+    Weighted completion of what is placed, and what its nodes cost it.
 
-        Σ_{rigid j, k} v_jk · jobs[j,k]  +  Σ_{elastic i, t ∈ k} v_jk · replicas[i,t]
+        Σ_{j, k} (v_jk + fixed_j) · jobs[j,k]  +  Σ_{i, t} charge_it · replicas[i,t,r]
 
-    v_jk is w_j times the speed of the GPU models of tier k for the class, per job or per replica
-    (`models.policy.completion_points`).
+    v_jk is w_j times the speed of the GPU models of tier k for the class (`models.policy.completion_points`),
+    paid by the replica where their number is a choice; charge_it is the price of data and unmet preferences
+    on the nodes of group t.
     """
-    points = np.zeros(len(x.upper), dtype=np.int64)
     for index, kind, tier in x.tiers():
+        node_points = dict(problem.classes[kind.classes[0]].node_points)
         for member in kind.classes:
-            paid = problem.classes[member].options[kind.tiers[tier][0]].points
-            if kind.elastic:
-                points[[column for _, column in x.replicas_of(index, tier)]] = paid
-            else:
-                points[x.jobs[member, tier]] = paid
+            job_class = problem.classes[member]
+            paid = job_class.options[kind.tiers[tier][0]].points
+            points[x.jobs[member, tier]] = job_class.fixed_points + (0 if kind.per_replica else paid)
+        per_replica = problem.classes[kind.classes[0]].options[kind.tiers[tier][0]].points
+        for group, column in x.replicas_of(index, tier):
+            points[column] = node_points.get(group, 0) + (per_replica if kind.per_replica else 0)
+
+
+def disruption(problem: Problem, x: Columns, points: Ints) -> None:
+    """
+    What is lost with those who run: their value, and the price of their checkpoint, restart and lost work.
+
+        − Σ_v ( stopped_v · stop[v] + left_v · move[v] + replica_v · shrink[v] + price · resized[v] )
+
+    A moved incumbent regains its value as a job of the class that places it anew. Leaving a node that is to
+    be drained brings points.
+    """
+    for v, incumbent in enumerate(problem.incumbents):
+        if v in x.stop:
+            points[x.stop[v]] = (incumbent.stop_points or 0) + incumbent.on_leaving
+        if v in x.move:
+            points[x.move[v]] = incumbent.leave_points + incumbent.on_leaving
+        if v in x.shrink:
+            points[x.shrink[v]] = incumbent.shrink_points
+            points[x.resized[v]] = incumbent.resize_points + incumbent.on_leaving
+
+
+def layout(problem: Problem, x: Columns, points: Ints) -> None:
+    """
+    Price of MIG instances created and of GPUs switched to MIG mode.
+
+        − Σ_{m, π, a not there yet} price · instance[m,π,a]  −  Σ_c price · switched[c]
+    """
+    charges = problem.charges
+    for state in x.mig:
+        for _, _, exists, column in state.instances:
+            points[column] = 0 if exists else -charges.repartition
+        if state.switched is not None:
+            points[state.switched] = -(charges.switch_mode or 0)
+
+
+def domains(problem: Problem, x: Columns, points: Ints) -> None:
+    """
+    Price of each domain of the preferred level, beyond one, that a gang is spread over.
+
+        − price · ( Σ_{i, d} touched[i,d] − Σ_{j, k} jobs[j,k] )        over kinds with a preferred level
+    """
+    price = problem.charges.domain
+    for column in x.touched.values():
+        points[column] = -price
+    for _, kind, tier in x.tiers():
+        if kind.together.preferred is not None:
+            for member in kind.classes:
+                points[x.jobs[member, tier]] += price
+
+
+def nodes(problem: Problem, x: Columns, points: Ints) -> None:
+    """
+    Price of nodes opened, less that of nodes closed.
+
+        − Σ_p price_p · open[p]  +  Σ_p price_p · close[p]
+    """
+    for opening in x.cells.openings:
+        points[opening.column] = -problem.pools[opening.pool].opening_points
+    for closing in x.cells.closings:
+        points[closing.column] = closing.points
+
+
+def shortfall(problem: Problem, x: Columns, points: Ints) -> None:
+    """
+    Price of GPUs missing from guarantees, and of free GPUs that the reference gang cannot use.
+
+        − price · Σ_g missing[g]  −  price · Σ_c waste[c]
+    """
+    for column in x.missing.values():
+        points[column] = -problem.charges.guarantee
+    for column in x.waste.values():
+        points[column] = -problem.charges.fragmentation
+
+
+TERMS: Final[tuple[Callable[[Problem, Columns, Ints], None], ...]] = (
+    completion,
+    disruption,
+    layout,
+    domains,
+    nodes,
+    shortfall,
+)
+"""The objective, in reading order."""
+
+
+def objective(problem: Problem, x: Columns) -> Ints:
+    """Points of one unit of each column."""
+    points = np.zeros(len(x.upper), dtype=np.int64)
+    for term in TERMS:
+        term(problem, x, points)
     return points

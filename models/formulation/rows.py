@@ -49,10 +49,12 @@ class Formulation:
     objective: Ints
     """Points of one unit of each column."""
     rows: tuple[Row, ...]
+    constant: int = 0
+    """Points beside those of the columns, which solvers leave out."""
 
     def points(self, values: Ints) -> int:
         """Objective of an assignment."""
-        return int(self.objective @ values)
+        return self.constant + int(self.objective @ values)
 
     def violated(self, values: Ints) -> tuple[Row, ...]:
         """Rows that an assignment breaks."""

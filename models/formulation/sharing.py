@@ -12,7 +12,7 @@ from planner.models.units import MILLI
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.columns import Columns
+    from planner.models.formulation.columns import Columns, Members
     from planner.models.problem import Problem
 
 
@@ -20,21 +20,41 @@ def sharing(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - ev
     """
     Shares fit the GPUs already shared and those opened for sharing.
 
-        Σ_i ⌊h_i/d⌋ · replicas[i,t]   ≤   Σ_{GPUs already shared} ⌊f/d⌋  +  ⌊1000/d⌋ · opened[t]     ∀ t, d
+        Σ_i ⌊h_i/d⌋ · replicas[i,t,r]  ≤  Σ_{c of t, r} ( shared[c,d] + ⌊1000/d⌋ · opened[c] )    ∀ t, r, d
 
-    h_i is the share in thousandths, f what a GPU has left; d runs over the shares on the group, over 1, and
-    over ⌊1000/(k+1)⌋ + 1 for k = 1…4, of which at most k fit one GPU.
+    and for each cell with the kinds to which domains matter alone. h_i is the share in thousandths,
+    shared[c,d] the sum of ⌊f/d⌋ over GPUs already shared, f being what is left of one once those who leave
+    have left; d runs over the shares there, over 1, and over ⌊1000/(k+1)⌋ + 1 for k = 1…4, of which at most k
+    fit one GPU.
     """
-    for group, opened in x.opened.items():
-        placed, capacity = x.group[group], x.capacity[group]
-        shares = placed.milli[placed.milli > 0]
-        columns = np.append(placed.columns, opened)
-        for unit in sorted({1, *shares.tolist(), *(MILLI // (most + 1) + 1 for most in range(1, 5))}):
-            if unit <= shares.max():
-                yield dense(
-                    "sharing",
-                    (group, unit),
-                    columns,
-                    np.append(placed.milli // unit, -(MILLI // unit)),
-                    upper=capacity.share_floors(unit),
-                )
+    for stratum, cells in x.cells.strata.items():
+        members = x.members(stratum)
+        for cell in cells:
+            located = x.located_members(cell)
+            if len(cells) > 1 and located.milli.any():
+                yield from _rows_of(x, ("cell", cell), (cell,), located)
+            members += located
+        if members.milli.any():
+            yield from _rows_of(x, stratum, cells, members)
+
+
+def _rows_of(
+    x: Columns, key: tuple[int | str, ...], cells: tuple[int, ...], members: Members
+) -> Iterator[Row]:
+    shares = members.milli[members.milli > 0]
+    opened = np.array([x.opened[cell] for cell in cells if cell in x.opened], dtype=np.int64)
+    for unit in sorted({1, *shares.tolist(), *(MILLI // (most + 1) + 1 for most in range(1, 5))}):
+        if unit > shares.max():
+            continue
+        columns = [members.columns, opened]
+        coefficients = [members.milli // unit, np.full(len(opened), -(MILLI // unit))]
+        upper = 0
+        for cell in cells:
+            by_state = x.cells.states[x.cells.all[cell].group].share_floors(unit)
+            constant, givers, given = x.cells.supply(cell, by_state)
+            upper += constant
+            columns.append(givers)
+            coefficients.append(-given)
+        yield dense(
+            "sharing", (*key, unit), np.concatenate(columns), np.concatenate(coefficients), upper=upper
+        )

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.documents import STATE
-from planner.cli.options import Duration, ascii_only, terminal_width, wants_colour
+from planner.cli.options import Duration, ascii_only, is_terminal, terminal_width, wants_colour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from planner.apply_outcome import ApplyOutcome
     from planner.executors.simulated import SimulatedCluster
     from planner.models.plan import Plan
 
@@ -78,12 +79,13 @@ def apply_command(
     plan = load_plan(plan_file)
     if not plan.has_changes:
         click.echo("No changes. There is nothing to apply.")
+        if not state.exists():
+            click.echo(f"No simulated cluster is at {state}; `gpuplan simulated create SOURCE` makes one.")
         return
     if not auto_approve:
         _ask(plan)
-    cluster = _cluster(state, plan)
     audit_file.parent.mkdir(parents=True, exist_ok=True)
-    with _progress() as on_progress, _stop_signals() as stop:
+    with _cluster(state, plan) as cluster, _progress() as on_progress, _stop_signals() as stop:
         outcome = apply_plan(
             plan,
             cluster,
@@ -95,18 +97,33 @@ def apply_command(
             on_progress=on_progress,
             stop=stop,
         )
-    earlier = f", {len(outcome.skipped):,} were done before" if outcome.skipped else ""
-    click.echo(f"Apply complete: {len(outcome.done):,} actions done{earlier}. Audit log: {audit_file}")
+    click.echo(f"Apply complete: {_account(plan, outcome)}. Audit log: {audit_file}")
+
+
+def _account(plan: Plan, outcome: ApplyOutcome) -> str:
+    """What this run did by kinds of change, and how much was done before."""
+    from planner.change_words import counted_kinds
+    from planner.effects import changes_of
+    from planner.wording import counted
+
+    done = set(outcome.done)
+    kinds = counted_kinds((change for change in changes_of(plan.actions) if change.id in done), done=True)
+    earlier = f"; {counted(len(outcome.skipped), 'action')} done before" if outcome.skipped else ""
+    return f"{kinds}{earlier}"
 
 
 def _ask(plan: Plan) -> None:
+    from planner.change_words import counted_kinds
+    from planner.effects import changes_of
     from planner.rendering.text import plan_text
 
     text = plan_text(
         plan, width=terminal_width(), colour=wants_colour(), ascii_only=ascii_only(), verbose=False
     )
     click.echo(text)
-    click.echo("Apply these changes? Only 'yes' will be accepted.")
+    kinds = counted_kinds(changes_of(plan.actions), done=False)
+    question = f"Apply these changes: {kinds}? Only 'yes' will be accepted."
+    click.echo(click.wrap_text(question, terminal_width(), subsequent_indent="  "))
     try:
         answer = input("  Answer: ")
     except EOFError:
@@ -116,20 +133,30 @@ def _ask(plan: Plan) -> None:
         sys.exit(1)
 
 
-def _cluster(state: Path, plan: Plan) -> SimulatedCluster:
+@contextmanager
+def _cluster(state: Path, plan: Plan) -> Iterator[SimulatedCluster]:
+    """The simulated cluster; one that is made for a plan that is then refused does not stay."""
     from planner.executors.simulated import SimulatedCluster
+    from planner.models.errors import StalePlanError
 
     if state.exists():
-        return SimulatedCluster(state)
+        with SimulatedCluster(state) as cluster:
+            yield cluster
+        return
     click.echo(f"Creating the simulated cluster {state} from the plan's snapshot.", err=True)
     state.parent.mkdir(parents=True, exist_ok=True)
-    return SimulatedCluster.create(state, plan.snapshot)
+    try:
+        with SimulatedCluster.create(state, plan.snapshot) as cluster:
+            yield cluster
+    except StalePlanError:
+        state.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int, str], None] | None]:
     """A progress bar on a terminal; nothing elsewhere."""
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield None
         return
     from rich.console import Console
@@ -173,9 +200,11 @@ def audit_verify_command(log: Path) -> None:
     Records cut off at the end leave an intact chain: keep the hash that is printed to notice that.
     """
     from planner.auditing import verify_log
+    from planner.wording import counted
 
     trail = verify_log(log)
-    click.echo(f"Verified: {len(trail.records):,} records, chain intact up to {trail.last_hash}.")
+    records = counted(len(trail.records), "record")
+    click.echo(f"Verified: {records}, chain intact up to {trail.last_hash}.")
     if trail.unfinished:
         click.echo("The last line was cut off while it was written; the next apply will record that.")
 
@@ -213,23 +242,26 @@ def simulated_create_command(source: str, state: Path) -> None:
     """Create a simulated cluster that is as SOURCE shows it."""
     from planner.executors.simulated import SimulatedCluster
     from planner.sources.files import load_snapshot
+    from planner.wording import counted
 
     snapshot = load_snapshot(source)
     state.parent.mkdir(parents=True, exist_ok=True)
     SimulatedCluster.create(state, snapshot).close()
-    click.echo(f"Created {state}: {len(snapshot.cluster.nodes):,} nodes, {len(snapshot.jobs):,} jobs.")
+    nodes, jobs = counted(len(snapshot.cluster.nodes), "node"), counted(len(snapshot.jobs), "job")
+    click.echo(f"Created {state}: {nodes}, {jobs}.")
 
 
 @simulated_group.command("advance")
 @click.argument("duration", type=Duration())
 @_state_option
 def simulated_advance_command(duration: int, state: Path) -> None:
-    """Move the cluster's clock by DURATION; jobs whose expected end passes are finished."""
+    """Move the cluster's clock by DURATION; jobs whose expected end passes are finished, new nodes ready."""
     from planner.executors.simulated import SimulatedCluster
     from planner.models.units import print_timestamp
+    from planner.wording import counted
 
     with SimulatedCluster(state) as cluster:
         before = len(cluster.finished())
         now = cluster.advance(duration // 1000)
         ended = len(cluster.finished()) - before
-    click.echo(f"The clock of {state} is at {print_timestamp(now)}; {ended:,} jobs finished.")
+    click.echo(f"The clock of {state} is at {print_timestamp(now)}; {counted(ended, 'job')} finished.")

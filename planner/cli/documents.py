@@ -47,6 +47,7 @@ def snapshot_command(
     """Read a real system, a trace or a generator into a snapshot."""
     from planner.sources.files import snapshot_text
     from planner.sources.scenario_folder import write_scenario
+    from planner.wording import counted
     from planner.writing import write_atomically
 
     with working(f"reading {kind}"):
@@ -70,9 +71,8 @@ def snapshot_command(
         write_scenario(snapshot, out)
     else:
         write_atomically(out, snapshot_text(snapshot))
-    click.echo(
-        f"Wrote {len(snapshot.cluster.nodes):,} nodes and {len(snapshot.jobs):,} jobs to {out}.", err=True
-    )
+    amount = f"{counted(len(snapshot.cluster.nodes), 'node')} and {counted(len(snapshot.jobs), 'job')}"
+    click.echo(f"Wrote {amount} to {out}.", err=True)
 
 
 def _required(path: Path | None, option: str) -> Path:

@@ -6,15 +6,15 @@ import os
 import shutil
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PIPE_WIDTH = 100
-"""Columns of text that goes to a file or a pipe."""
+PIPE_WIDTH = 80
+"""Columns of text that goes to a file or a pipe, unless COLUMNS says otherwise."""
 
 
 class Duration(click.ParamType[int]):
@@ -36,16 +36,26 @@ class Duration(click.ParamType[int]):
 
 def terminal_width() -> int:
     """Columns to write in."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    if is_terminal(sys.stdout):
+        return shutil.get_terminal_size().columns
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) else PIPE_WIDTH
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """True of a terminal; a stream that was closed before the start is None."""
+    return stream is not None and stream.isatty()
 
 
 def wants_colour() -> bool:
     """Colour only on a terminal that has not asked for none (no-color.org)."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return is_terminal(sys.stdout) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def ascii_only() -> bool:
     """True if standard output cannot carry × and ≤."""
+    if sys.stdout is None:
+        return False
     try:
         "×≤…".encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
@@ -56,7 +66,7 @@ def ascii_only() -> bool:
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Show on a terminal that something is going on; silent elsewhere."""
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield
         return
     from rich.console import Console

@@ -61,7 +61,7 @@ def plan_command(
     detailed_exitcode: bool,
 ) -> int:
     """
-    Plan one epoch of SOURCE: what to start, what waits, and why.
+    Plan one epoch of SOURCE: what starts, stops or moves, which nodes change, what waits, and why.
 
     SOURCE is a snapshot: a directory of YAML or JSON documents, one file, or - for standard input.
     """
@@ -70,13 +70,15 @@ def plan_command(
     from planner.epoch import plan_epoch
     from planner.planfile import save_plan
     from planner.sources.files import default_policy_path, load_policy, load_snapshot
+    from planner.wording import counted
 
     with working("reading"):
         snapshot = load_snapshot(source)
         policy = load_policy(policy_file or default_policy_path(source))
     policy = _with_options(policy, time_limit, solver, deterministic=deterministic)
     waiting = sum(job.running is None for job in snapshot.jobs)
-    with working(f"planning {waiting:,} waiting jobs on {len(snapshot.cluster.nodes):,} nodes"):
+    nodes = counted(len(snapshot.cluster.nodes), "node")
+    with working(f"planning {counted(waiting, 'waiting job')} on {nodes}"):
         plan = plan_epoch(snapshot, policy, seed=seed, created_at=datetime.now(UTC))
         if out is not None:
             save_plan(plan, out)
@@ -178,32 +180,35 @@ def verify_command(plan_file: str, source: str) -> int:
     """
     Check every rule and recompute the objective, with the independent verifier.
 
-    Where SOURCE is not what the plan was made from, what counts is the cluster there with those starts added
-    that are still to be done.
+    Where SOURCE is not what the plan was made from, what counts is the cluster there with those actions
+    carried out that are still to be done.
     """
-    from planner.models.plan import Start
-    from planner.models.verifier import verify
+    from planner.effects import changes_of
     from planner.planfile import load_plan
+    from planner.progress import done_in, verify_rest
     from planner.sources.files import load_snapshot
+    from planner.wording import counted
 
     plan = load_plan(plan_file)
-    snapshot = load_snapshot(source)
-    running = {placement.job: placement for placement in snapshot.running_placements}
-    starts = [action.after for action in plan.actions if isinstance(action, Start)]
-    left = [placement for placement in starts if running.get(placement.job) != placement]
-    verification = verify(snapshot, plan.policy, (*snapshot.running_placements, *left))
+    snapshot = load_snapshot(source).canonical()
+    unchanged = snapshot.fingerprint() == plan.base.snapshot
+    done = frozenset() if unchanged else done_in(plan, snapshot)
+    verification = verify_rest(plan, snapshot, done)
     for violation in verification.violations[:_VIOLATIONS_SHOWN]:
         click.echo(str(violation))
     if broken := len(verification.violations):
         if broken > _VIOLATIONS_SHOWN:
             click.echo(f"… and {broken - _VIOLATIONS_SHOWN:,} more")
-        click.echo(f"The plan breaks a rule in {broken:,} place{'s' if broken > 1 else ''}.")
+        click.echo(f"The plan breaks a rule in {counted(broken, 'place')}.")
         return 1
-    if snapshot.fingerprint() != plan.base.snapshot:
-        done = len(starts) - len(left)
+    if not unchanged:
+        changes = len(changes_of(plan.actions))
+        left = changes - len(done)
+        rest = f"; the other {left:,} would break no rule" if left else ", and no rule is broken"
         click.echo(
-            f"Verified: SOURCE has changed since the plan; {done:,} of its {len(starts):,} starts are done "
-            f"there, and the other {len(left):,} would break no rule."
+            f"Verified: SOURCE has changed since the plan; {len(done):,} of its "
+            f"{counted(changes, 'action')} {'is' if len(done) == 1 else 'are'} done "
+            f"there{rest}."
         )
         return 0
     if verification.terms != plan.solution.terms:
@@ -211,8 +216,7 @@ def verify_command(plan_file: str, source: str) -> int:
             f"The plan states the terms {plan.solution.terms}, its placements earn {verification.terms}."
         )
         return 1
-    click.echo(
-        f"Verified: {len(plan.placements):,} placements break no rule; "
-        f"objective {verification.objective:,} as stated."
-    )
+    placements = counted(len(plan.placements), "placement")
+    breaks = "breaks" if len(plan.placements) == 1 else "break"
+    click.echo(f"Verified: {placements} {breaks} no rule; objective {verification.objective:,} as stated.")
     return 0

@@ -1,11 +1,13 @@
-"""What a cluster checks for itself before it starts a job, whatever a plan says."""
+"""What a cluster checks for itself before it lets a job have places, whatever a plan says."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from planner.models.layout import memory_slices
 from planner.models.occupancy import NodeFree
+from planner.models.overcommit import charged
 from planner.models.placement import GpuShare, MigSlice
 from planner.models.selection import refusal
 from planner.models.units import MILLI
@@ -13,27 +15,32 @@ from planner.models.units import MILLI
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.cluster import Node
+    from planner.models.cluster import Cluster, Node
     from planner.models.job import Job
     from planner.models.placement import Replica
 
 
-def start_refusal(
-    job: Job, replicas: Iterable[Replica], *, nodes: Mapping[str, Node], held: Mapping[str, Iterable[Replica]]
+def as_charged(replica: Replica, job: Job, cluster: Cluster) -> Replica:
+    """The replica with the CPU and memory that it counts for where these are promised more than once."""
+    cpu_milli, memory_mib = charged(replica, job.qos, cluster)
+    if (cpu_milli, memory_mib) == (replica.cpu_milli, replica.memory_mib):
+        return replica
+    return replica.model_copy(update={"cpu_milli": cpu_milli, "memory_mib": memory_mib})
+
+
+def places_refusal(
+    job: Job,
+    replicas: Iterable[Replica],
+    *,
+    nodes: Mapping[str, Node],
+    held: Mapping[str, Iterable[Replica]],
+    cluster: Cluster,
 ) -> str | None:
     """
-    Why a job cannot start on these places now; None if it can.
+    Why a job cannot have these places now; None if it can.
 
-    `nodes` has the nodes by name, `held` what runs on each of them. The gang starts whole or not at all.
+    `nodes` has the nodes by name, `held` what others hold on each of them as it is charged.
     """
-    replicas = tuple(replicas)
-    if job.running is not None:
-        places = sorted({replica.node for replica in job.running.replicas})
-        return f"expected it waiting, found it running on {', '.join(places)}"
-    if job.held:
-        return "expected it free to start, found it held"
-    if not job.gang.minimum <= len(replicas) <= job.gang.maximum:
-        return f"expected {job.gang.minimum} to {job.gang.maximum} replicas, found {len(replicas)}"
     free: dict[str, NodeFree] = {}
     for replica in replicas:
         node = nodes.get(replica.node)
@@ -45,14 +52,15 @@ def start_refusal(
             free[replica.node] = NodeFree.of(node)
             for holder in held.get(replica.node, ()):
                 free[replica.node].take(holder)
-        if not free[replica.node].holds(replica):
-            return f"node {replica.node}: {_shortage(replica, free[replica.node])}"
-        free[replica.node].take(replica)
+        wanted = as_charged(replica, job, cluster)
+        if (why := _shortage(wanted, free[replica.node])) is not None:
+            return f"node {replica.node}: {why}"
+        free[replica.node].take(wanted)
     return None
 
 
 def _mismatch(job: Job, replica: Replica, node: Node) -> str | None:
-    """Why a replica does not hold what its job asks for."""
+    """Why a replica does not hold what its job asks for, or something that is not there."""
     request = job.request
     slices = [held for held in replica.gpus if isinstance(held, MigSlice)]
     asked = _gpus([MILLI] * request.gpus + [request.gpu_milli] * bool(request.gpu_milli), request.mig)
@@ -69,9 +77,12 @@ def _mismatch(job: Job, replica: Replica, node: Node) -> str | None:
             )
     layouts = node.gpus.by_index if node.gpus else {}
     for held in slices:
-        instances = layouts[held.index].mig if held.index in layouts else None
-        if not any((there.profile, there.start) == (held.profile, held.start) for there in instances or ()):
+        gpu = layouts.get(held.index)
+        there = gpu.mig or () if gpu else ()
+        if not any((instance.profile, instance.start) == (held.profile, held.start) for instance in there):
             return f"expected MIG instance {held.profile} at {held.start} on GPU {held.index}, found none"
+        if gpu is not None and not gpu.healthy:
+            return f"expected GPU {held.index} healthy, found it unhealthy"
     return None
 
 
@@ -82,16 +93,36 @@ def _gpus(milli: list[int], profiles: Mapping[str, int]) -> str:
     return ", ".join(parts + [f"{count} of MIG {profile}" for profile, count in sorted(profiles.items())])
 
 
-def _shortage(replica: Replica, free: NodeFree) -> str:
-    """What of a replica does not fit into what is free."""
-    for held in replica.gpus:
-        there = free.gpu_milli[held.index] if held.index < len(free.gpu_milli) else 0
-        if isinstance(held, GpuShare) and there < held.milli:
-            return f"expected {held.milli} thousandths free of GPU {held.index}, found {there}"
+def _shortage(wanted: Replica, free: NodeFree) -> str | None:
+    """What of a replica does not fit into what is free; None if all of it does."""
+    shares: Counter[int] = Counter()
+    for held in wanted.gpus:
+        if isinstance(held, GpuShare):
+            shares[held.index] += held.milli
+    for index, milli in sorted(shares.items()):
+        there = free.gpu_milli[index] if index < len(free.gpu_milli) else 0
+        if there < milli:
+            return f"expected {milli} thousandths free of GPU {index}, found {there}"
+    # A node may hold too much of something; who wants nothing of it is not kept out.
     for name in ("cpu_milli", "memory_mib", "disk_mib"):
-        if (there := getattr(free, name)) < (wanted := getattr(replica, name)):
-            return f"expected {name} {wanted} free, found {there}"
-    for name, wanted in sorted(replica.resources.items()):
-        if (there := free.resources.get(name, 0)) < wanted:
-            return f"expected {wanted} {name} free, found {there}"
-    return "expected its GPUs free, found them in use"
+        there, amount = getattr(free, name), getattr(wanted, name)
+        if amount and there < amount:
+            return f"expected {name} {amount} free, found {there}"
+    for name, amount in sorted(wanted.resources.items()):
+        there = free.resources.get(name, 0)
+        if amount and there < amount:
+            return f"expected {amount} {name} free, found {there}"
+    return _instances_in_use(wanted, free)
+
+
+def _instances_in_use(wanted: Replica, free: NodeFree) -> str | None:
+    """Which of the MIG instances somebody uses, or the replica itself twice; None if each is free."""
+    taken = set(free.mig_used)
+    for held in wanted.gpus:
+        if isinstance(held, MigSlice):
+            slices = {(held.index, piece) for piece in memory_slices(held, free.geometry)}
+            if not slices.isdisjoint(taken):
+                instance = f"MIG instance {held.profile} at {held.start} on GPU {held.index}"
+                return f"expected {instance} free, found it in use"
+            taken |= slices
+    return None

@@ -9,7 +9,7 @@ from planner.models.errors import PlannerError
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from planner.models.plan import Start
+    from planner.models.plan import Change
     from planner.models.snapshot import Snapshot
 
 
@@ -41,7 +41,7 @@ class ClusterWriter(Protocol):
         """Keep every other apply away from the cluster; LockedError if one is at work."""
         ...
 
-    def perform(self, action: Start, key: str) -> None:
+    def perform(self, action: Change, key: str) -> None:
         """Do all of the action or raise ExecutionError; do nothing if it was done under this key before."""
         ...
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
+from planner.executors.admission import as_charged
 from planner.locking import exclusive
 from planner.models.base import canonical_json
 from planner.models.errors import PlannerError
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from planner.models.cluster import Cluster, Node
     from planner.models.job import Job
     from planner.models.snapshot import Snapshot
 
 _APPLICATION: Final = 0x67707570
 """Marks the file as ours (SQLite's application_id)."""
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 """Of the tables below (SQLite's user_version)."""
 
 _BUSY_SECONDS: Final = 30.0
@@ -33,7 +35,13 @@ _BUSY_SECONDS: Final = 30.0
 _TABLES: Final = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE queues (name TEXT PRIMARY KEY, document TEXT NOT NULL);
-CREATE TABLE nodes (name TEXT PRIMARY KEY, document TEXT NOT NULL);
+CREATE TABLE nodes (
+    name TEXT PRIMARY KEY,
+    document TEXT NOT NULL,
+    pool TEXT,
+    ready_at INTEGER  -- seconds since 1970, empty unless the node is being provisioned
+);
+CREATE INDEX nodes_by_pool ON nodes (pool);
 CREATE TABLE jobs (
     name TEXT PRIMARY KEY,
     document TEXT NOT NULL,
@@ -42,12 +50,12 @@ CREATE TABLE jobs (
 CREATE TABLE held (
     job TEXT NOT NULL REFERENCES jobs (name) ON DELETE CASCADE,
     node TEXT NOT NULL,
-    replica TEXT NOT NULL
+    replica TEXT NOT NULL  -- with the CPU and memory that it counts for, which overcommit makes less
 );
 CREATE INDEX held_by_node ON held (node);
 CREATE INDEX held_by_job ON held (job);
 CREATE TABLE finished (name TEXT NOT NULL, finished_at TEXT NOT NULL, document TEXT NOT NULL);
-CREATE TABLE operations (key TEXT PRIMARY KEY, job TEXT NOT NULL, performed_at TEXT NOT NULL);
+CREATE TABLE operations (key TEXT PRIMARY KEY, subject TEXT NOT NULL, performed_at TEXT NOT NULL);
 """
 
 
@@ -105,18 +113,26 @@ def _remove(path: Path) -> None:
 
 
 def _fill(db: sqlite3.Connection, snapshot: Snapshot) -> None:
+    whole = snapshot.cluster.model_copy(update={"nodes": ()})
     facts = {
         "identity": f"simulated {secrets.token_hex(8)}",
         "clock": print_timestamp(snapshot.taken_at),
-        "cluster": snapshot.cluster.name,
+        # All that is true of the cluster as a whole: its name, pools, overcommit, datasets and caps.
+        "cluster": canonical_json(whole.document()),
     }
     db.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
-    for table, nouns in (("queues", snapshot.queues), ("nodes", snapshot.cluster.nodes)):
-        rows = ((noun.name, canonical_json(noun.document())) for noun in nouns)
-        db.executemany(f"INSERT INTO {table} VALUES (?, ?)", rows)  # noqa: S608 (two names above)
+    rows = ((queue.name, canonical_json(queue.document())) for queue in snapshot.queues)
+    db.executemany("INSERT INTO queues VALUES (?, ?)", rows)
+    db.executemany("INSERT INTO nodes VALUES (?, ?, ?, ?)", map(node_row, snapshot.cluster.nodes))
     for job in snapshot.jobs:
         db.execute("INSERT INTO jobs VALUES (?, ?, ?)", job_row(job))
-        hold(db, job)
+        hold(db, job, whole)
+
+
+def node_row(node: Node) -> tuple[str, str, str | None, int | None]:
+    """The node as its row in `nodes`."""
+    ready_at = None if node.ready_at is None else int(node.ready_at.timestamp())
+    return node.name, canonical_json(node.document()), node.pool, ready_at
 
 
 def job_row(job: Job) -> tuple[str, str, int | None]:
@@ -127,12 +143,15 @@ def job_row(job: Job) -> tuple[str, str, int | None]:
     return job.name, canonical_json(job.document()), ends_at
 
 
-def hold(db: sqlite3.Connection, job: Job) -> None:
+def hold(db: sqlite3.Connection, job: Job, cluster: Cluster) -> None:
     """Enter what a running job holds."""
     replicas = job.running.replicas if job.running else ()
     db.executemany(
         "INSERT INTO held VALUES (?, ?, ?)",
-        ((job.name, replica.node, canonical_json(replica.document())) for replica in replicas),
+        (
+            (job.name, replica.node, canonical_json(as_charged(replica, job, cluster).document()))
+            for replica in replicas
+        ),
     )
 
 
@@ -161,7 +180,7 @@ def _refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
         raise PlannerError(
             f"{path} is no simulated cluster that this gpuplan reads: "
             f"expected tables of version {_VERSION}, found {found}.\n"
-            "Give the path of a cluster that was created from a snapshot."
+            "Give the path of a cluster that was created from a snapshot, or create one at another path."
         )
 
 

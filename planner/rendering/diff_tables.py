@@ -1,19 +1,21 @@
-"""A diff as tables: drift, jobs, nodes, queues and GPU models."""
+"""A diff as tables: drift, jobs, nodes, MIG layouts, queues and GPU models."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from planner.models.plan import NodeChange
 from planner.models.units import MILLI
-from planner.rendering.header import percent, short
+from planner.rendering.actions import MARKS
+from planner.rendering.header import percent, short, waiting_text
 from planner.rendering.hostlist import hostlist
 from planner.rendering.style import Tone
 from planner.rendering.table import Row, table
-from planner.wording import decimal, placement_size
+from planner.wording import decimal, layout_text, placement_size, resized
 
 if TYPE_CHECKING:
-    from planner.models.diff import Diff, JobDiff, NodeDiff, QueueDiff
+    from planner.models.diff import Diff, JobDiff, LayoutDiff, QueueDiff
     from planner.rendering.style import Style
 
 _MOST_LINES: Final = 20
@@ -25,23 +27,26 @@ def diff_lines(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[li
     """Sections of lines."""
     title = style.paint(style.clean(f"Diff of plan {short(diff.plan_id)}"), Tone.STRONG)
     sections = [[title], *_drift(diff, style, verbose=verbose, more=more)]
+    stopped = sum(job.change == "preempt" for job in diff.jobs)
+    waiting = waiting_text(diff.waiting + stopped, stopped)
     if diff.empty:
-        counts = f"{diff.waiting:,} waiting, {diff.unchanged:,} unchanged."
+        counts = f"{waiting}, {diff.unchanged:,} unchanged."
         sections.append(style.wrap(f"No changes: {counts}", 0))
     else:
         sections += [
             _table(
-                f"Jobs: {len(diff.jobs):,} change, {diff.unchanged:,} unchanged, {diff.waiting:,} waiting",
+                f"Jobs: {len(diff.jobs):,} change, {diff.unchanged:,} unchanged, {waiting}",
                 ("", "JOB", "SIZE", "NODES", "QUEUE"),
                 [_job_row(job) for job in diff.jobs],
                 style,
                 verbose=verbose,
                 more=more,
             ),
+            _nodes(diff, style, verbose=verbose, more=more),
             _table(
-                f"Nodes: {len(diff.nodes):,} change",
-                ("NODE", "GPUS", "FREE GPUS", "ARRIVING"),
-                [_node_row(node) for node in diff.nodes],
+                f"MIG layouts: {len(diff.layouts):,} change",
+                ("NODE", "GPU", "LAYOUT"),
+                [_layout_row(layout) for layout in diff.layouts],
                 style,
                 verbose=verbose,
                 more=more,
@@ -104,23 +109,61 @@ def _drift(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[list[s
 
 
 def _job_row(job: JobDiff) -> Row:
-    placement = job.after or job.before
-    size = placement_size(placement) if placement else ""
+    mark, tone = MARKS[job.change]
     before = hostlist(replica.node for replica in job.before.replicas) if job.before else ""
     after = hostlist(replica.node for replica in job.after.replicas) if job.after else ""
-    if not job.before:
-        return Row(("+", job.job, size, after, job.queue), tone=Tone.START)
-    if not job.after:
-        return Row(("-", job.job, size, before, job.queue), tone=Tone.STOP)
-    return Row(("±", job.job, size, f"{before} → {after}", job.queue), tone=Tone.CARE)
+    if job.before is None or job.after is None:
+        placement = job.after or job.before
+        size = placement_size(placement) if placement else ""
+        return Row((mark, job.job, size, after or before, job.queue), tone=tone)
+    size = placement_size(job.after)
+    if len(job.before.replicas) != len(job.after.replicas):
+        size = resized(job.before, job.after)
+    return Row((mark, job.job, size, _change(before, after), job.queue), tone=tone)
 
 
-def _node_row(node: NodeDiff) -> Row:
-    free = _change(decimal(node.free_before_milli), decimal(node.free_after_milli))
-    jobs = ", ".join(node.arriving)
-    if len(node.arriving) > 3:
-        jobs = f"{', '.join(node.arriving[:2])}, … {len(node.arriving) - 2:,} more"
-    return Row((node.node, f"{node.gpus}", free, jobs))
+def _nodes(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[str]:
+    counts = Counter(node.change for node in diff.nodes)
+    title = f"Nodes: {counts[NodeChange.KEPT]:,} change"
+    for change in (NodeChange.ADDED, NodeChange.REMOVED):
+        title += f", {counts[change]:,} {change}" if counts[change] else ""
+    left = any(node.leaving for node in diff.nodes)
+    marked = counts[NodeChange.ADDED] or counts[NodeChange.REMOVED]
+    heads = [
+        *([""] if marked else []),
+        "NODE",
+        "GPUS",
+        "FREE GPUS",
+        "ARRIVING",
+        *(["LEAVING"] if left else []),
+    ]
+    rows = []
+    for node in diff.nodes:
+        mark, tone = _NODE_MARKS[node.change]
+        free = _change(decimal(node.free_before_milli), decimal(node.free_after_milli))
+        if node.change is not NodeChange.KEPT:
+            free = decimal(
+                node.free_after_milli if node.change is NodeChange.ADDED else node.free_before_milli
+            )
+        cells = [*([mark] if marked else []), node.node, f"{node.gpus}", free, _names(node.arriving)]
+        rows.append(Row((*cells, *([_names(node.leaving)] if left else [])), tone=tone if marked else None))
+    return _table(title, tuple(heads), rows, style, verbose=verbose, more=more)
+
+
+_NODE_MARKS: Final = {
+    NodeChange.KEPT: ("", None),
+    NodeChange.ADDED: ("+", Tone.START),
+    NodeChange.REMOVED: ("-", Tone.STOP),
+}
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])}, … {len(names) - 2:,} more"
+
+
+def _layout_row(layout: LayoutDiff) -> Row:
+    change = f"{layout_text(layout.before)} → {layout_text(layout.after)}"
+    return Row((layout.node, f"{layout.gpu}", change))
 
 
 def _queue_rows(queues: tuple[QueueDiff, ...], *, by_model: bool) -> list[Row]:
@@ -151,19 +194,28 @@ def _gpu_models(diff: Diff, style: Style) -> list[str]:
         Row(
             (
                 model.gpu_model,
-                f"{model.usable_milli // MILLI:,}",
+                _change(
+                    *(
+                        f"{usable // MILLI:,}"
+                        for usable in (model.usable_before_milli, model.usable_after_milli)
+                    )
+                ),
                 _change(decimal(model.used_before_milli), decimal(model.used_after_milli)),
                 _change(
-                    percent(model.used_before_milli / model.usable_milli),
-                    percent(model.used_after_milli / model.usable_milli),
+                    _part(model.used_before_milli, model.usable_before_milli),
+                    _part(model.used_after_milli, model.usable_after_milli),
                 ),
             )
         )
         for model in diff.gpu_models
-        if model.usable_milli
+        if model.usable_before_milli or model.usable_after_milli
     ]
     heads = ("GPU MODEL", "USABLE", "GPUS USED", "ALLOCATED")
     return _table("GPU models", heads, rows, style, verbose=True, more="")
+
+
+def _part(used: int, usable: int) -> str:
+    return percent(used / usable) if usable else "none"
 
 
 def _change(before: str, after: str) -> str:

@@ -4,45 +4,101 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from planner.models.placement import GpuShare
-from planner.models.plan import Keep, ReasonCode, Start, Wait
+from planner.models.plan import (
+    Cordon,
+    Drain,
+    Grow,
+    Keep,
+    Migrate,
+    Preempt,
+    ReasonCode,
+    Repartition,
+    ScaleDown,
+    ScaleUp,
+    Shrink,
+    Start,
+    Wait,
+)
 from planner.models.units import MILLI
-from planner.wording import counted, placement_size
+from planner.wording import counted, layout_text, placement_size, resized
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from planner.models.placement import Placement
-    from planner.models.plan import Action
+    from planner.models.plan import Action, NodeAction
     from planner.models.snapshot import Snapshot
 
 SEVERITY: Final = {code: rank for rank, code in enumerate(ReasonCode)}
 """Rank of a reason, the most severe lowest."""
 
-_Key: TypeAlias = tuple[str, str]
+Disturbance: TypeAlias = Grow | Shrink | Migrate | Preempt
+"""A change of a running job."""
+
+Moving: TypeAlias = Start | Disturbance
+"""A change of a job."""
+
+_Key: TypeAlias = tuple[str, ...]
+
+_LEAST_DISRUPTIVE_FIRST: Final = {
+    type_: rank
+    for rank, type_ in enumerate(
+        (
+            "start",
+            "grow",
+            "scale_up",
+            "shrink",
+            "migrate",
+            "preempt",
+            "repartition",
+            "cordon",
+            "drain",
+            "scale_down",
+        )
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
 class SortedActions:
-    """The actions of a plan by type, each in the plan's order."""
+    """The actions of a plan by what they are about, the least disruptive type first, else in its order."""
 
     starts: tuple[Start, ...]
+    disturbances: tuple[Disturbance, ...]
+    nodes: tuple[NodeAction, ...]
     keeps: tuple[Keep, ...]
     waits: tuple[Wait, ...]
 
+    def count(self, type_: str) -> int:
+        """Actions of a type."""
+        everything = (*self.starts, *self.disturbances, *self.nodes, *self.keeps, *self.waits)
+        return sum(action.type == type_ for action in everything)
+
 
 @dataclass(frozen=True, slots=True)
-class StartKind:
-    """Starts that share a line."""
+class JobKind:
+    """Changes of jobs that share a line."""
 
-    starts: tuple[Start, ...]
+    type: str
+    actions: tuple[Moving, ...]
     size: str
     queue: str
     """A name, or how many queues there are."""
     gpu_milli: int
     nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKind:
+    """Actions about nodes that share a line."""
+
+    type: str
+    actions: tuple[NodeAction, ...]
+    what: str
+    """The pool, or the change of the MIG layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,49 +112,95 @@ class WaitKind:
 
 
 def sort_actions(actions: Iterable[Action]) -> SortedActions:
-    """The actions by type."""
-    starts: list[Start] = []
-    keeps: list[Keep] = []
-    waits: list[Wait] = []
-    for action in actions:
-        match action:
-            case Start():
-                starts.append(action)
-            case Keep():
-                keeps.append(action)
-            case Wait():
-                waits.append(action)
-            case _:
-                assert_never(action)
-    return SortedActions(tuple(starts), tuple(keeps), tuple(waits))
-
-
-def start_kinds(starts: Iterable[Start], snapshot: Snapshot, *, most: int) -> list[StartKind]:
-    """Kinds of starts, as fine as so many kinds allow; those with the most GPUs first."""
-    queue = {job.name: job.queue for job in snapshot.jobs}
-    levels: tuple[Callable[[Start], _Key], ...] = (
-        lambda start: (placement_size(start.after), queue[start.job]),
-        lambda start: (_coarse_size(start.after), queue[start.job]),
-        lambda start: (_coarse_size(start.after), ""),
+    """The actions by what they are about."""
+    actions = tuple(actions)
+    rank = _LEAST_DISRUPTIVE_FIRST
+    disturbances = [action for action in actions if isinstance(action, Disturbance)]
+    nodes = [
+        action for action in actions if isinstance(action, Repartition | Cordon | Drain | ScaleUp | ScaleDown)
+    ]
+    return SortedActions(
+        starts=tuple(action for action in actions if isinstance(action, Start)),
+        disturbances=tuple(sorted(disturbances, key=lambda action: rank[action.type])),
+        nodes=tuple(sorted(nodes, key=lambda action: rank[action.type])),
+        keeps=tuple(action for action in actions if isinstance(action, Keep)),
+        waits=tuple(action for action in actions if isinstance(action, Wait)),
     )
-    members: dict[_Key, list[Start]] = {}
+
+
+def affected(action: Moving) -> Placement:
+    """The placement that tells the size of a change: where the job goes, or where it was."""
+    return action.before if isinstance(action, Preempt) else action.after
+
+
+def number_of(action: Moving, name: str) -> int | float:
+    """A figure of an action's reason; 0 where it has none."""
+    number = action.reason.numbers.get(name, 0)
+    return 0 if isinstance(number, str) else number
+
+
+def gpu_milli(placement: Placement | None) -> int:
+    """Thousandths of GPUs that a placement holds."""
+    return sum(replica.quota_milli for replica in placement.replicas) if placement else 0
+
+
+def _size(action: Moving) -> str:
+    if isinstance(action, Grow | Shrink):
+        return resized(action.before, action.after)
+    return placement_size(affected(action))
+
+
+def job_kinds(actions: Sequence[Moving], snapshot: Snapshot, *, most: int) -> list[JobKind]:
+    """Kinds of changes of one or several types, as fine as so many kinds allow; most GPUs first."""
+    queue = {job.name: job.queue for job in snapshot.jobs}
+    levels: tuple[Callable[[Moving], _Key], ...] = (
+        lambda action: (action.type, _size(action), queue[action.job]),
+        lambda action: (action.type, _coarse_size(affected(action)), queue[action.job]),
+        lambda action: (action.type, _coarse_size(affected(action)), ""),
+    )
+    members: dict[_Key, list[Moving]] = {}
     for level in levels:
         members = defaultdict(list)
-        for start in starts:
-            members[level(start)].append(start)
+        for action in actions:
+            members[level(action)].append(action)
         if len(members) <= most:
             break
     kinds = [
-        StartKind(
-            starts=tuple(found),
+        JobKind(
+            type=type_,
+            actions=tuple(found),
             size=size,
-            queue=f"queue {name}" if name else counted(len({queue[start.job] for start in found}), "queue"),
-            gpu_milli=sum(replica.quota_milli for start in found for replica in start.after.replicas),
-            nodes=len({replica.node for start in found for replica in start.after.replicas}),
+            queue=f"queue {name}" if name else counted(len({queue[action.job] for action in found}), "queue"),
+            gpu_milli=sum(gpu_milli(affected(action)) for action in found),
+            nodes=len({replica.node for action in found for replica in affected(action).replicas}),
         )
-        for (size, name), found in members.items()
+        for (type_, size, name), found in members.items()
     ]
-    return sorted(kinds, key=lambda kind: (-kind.gpu_milli, -len(kind.starts), kind.size, kind.queue))
+    rank = _LEAST_DISRUPTIVE_FIRST
+    return sorted(
+        kinds,
+        key=lambda kind: (rank[kind.type], -kind.gpu_milli, -len(kind.actions), kind.size, kind.queue),
+    )
+
+
+def node_kinds(actions: Iterable[NodeAction]) -> list[NodeKind]:
+    """Actions about nodes by type and pool, or change of layout; the commonest of a type first."""
+    members: dict[_Key, list[NodeAction]] = defaultdict(list)
+    for action in actions:
+        members[action.type, _what(action)].append(action)
+    kinds = [NodeKind(type_, tuple(found), what) for (type_, what), found in members.items()]
+    rank = _LEAST_DISRUPTIVE_FIRST
+    return sorted(kinds, key=lambda kind: (rank[kind.type], -len(kind.actions), kind.what))
+
+
+def _what(action: NodeAction) -> str:
+    match action:
+        case ScaleUp() | ScaleDown():
+            return f"pool {action.pool}"
+        case Repartition():
+            return f"{layout_text(action.before)} → {layout_text(action.after)}"
+        case _:
+            return ""
 
 
 def wait_kinds(waits: Iterable[Wait]) -> list[WaitKind]:

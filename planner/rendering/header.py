@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from planner.models.units import print_timestamp
+from planner.models.units import MILLI, print_timestamp
+from planner.rendering.grouping import number_of
 from planner.rendering.style import Tone
-from planner.wording import counted
+from planner.wording import counted, in_gpu_hours, money
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from planner.models.plan import Metrics, Plan, SolutionSummary
+    from planner.rendering.grouping import Moving, SortedActions
     from planner.rendering.style import Style
+
+
+_MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
+_TOLD_BY_TYPE: Final = ("start", "grow", "shrink", "migrate", "preempt", "repartition")
+_TOLD_ALWAYS: Final = ("start", "preempt")
+_NODE_VERBS: Final = {"scale_up": "add", "drain": "drain", "scale_down": "remove"}
+"""By type of action, in the order shown; a cordon is part of a removal."""
 
 
 def short(fingerprint: str) -> str:
@@ -32,7 +43,7 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
         f"snapshot {short(plan.base.snapshot)}",
         f"policy {short(plan.base.policy)}",
     ]
-    terms = [f"{name} {value:,}" for name, value in sorted(solution.terms.items())]
+    terms = [f"{name} {signed(value)}" for name, value in shown_terms(solution)]
     lines = [
         *(style.paint(line, Tone.STRONG) for line in style.flow(identity)),
         *style.flow(_quality(solution)),
@@ -46,18 +57,80 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
     return [line for line in lines if line]
 
 
-def metrics_lines(metrics: Metrics, style: Style) -> list[str]:
+def metrics_lines(plan: Plan, style: Style) -> list[str]:
     """The cluster after the plan in figures."""
+    metrics = plan.metrics
     before, after = percent(metrics.gpu_allocation_ratio_before), percent(metrics.gpu_allocation_ratio)
     figures = [
         f"allocated {before} → {after}" if before != after else f"allocated {after}",
     ]
-    if metrics.gpu_allocation_ratio < 1:
+    if has_free_gpus(plan):
         figures.append(f"free GPUs in whole nodes {percent(1 - metrics.fragmentation_ratio)}")
     figures.append(f"fairness {metrics.jain_index:.2f}")
-    if metrics.hourly_cost:
-        figures.append(f"cost {metrics.hourly_cost:,.0f}/h")
+    if metrics.hourly_cost or metrics.hourly_cost_before:
+        figures.append(f"cost {cost_text(metrics)}/h")
     return style.flow(figures)
+
+
+def cost_text(metrics: Metrics) -> str:
+    """`196.00`, or `196.00 → 245.50` where the plan changes it."""
+    before, after = metrics.hourly_cost_before, metrics.hourly_cost
+    if before is None or before == after:
+        return money(after)
+    return f"{money(before)} → {money(after)}"
+
+
+def has_free_gpus(plan: Plan) -> bool:
+    """True if something of a GPU is free after the plan on a node that takes jobs."""
+    nodes = (*plan.snapshot.cluster.nodes, *plan.target.added)
+    open_ = {node.name for node in nodes if node.schedulable} - set(plan.target.removed)
+    return any(any(state.free_gpus) for state in plan.nodes if state.name in open_)
+
+
+def shown_terms(solution: SolutionSummary) -> list[tuple[str, int]]:
+    """The parts of the objective that are not 0, and what jobs bring in any case."""
+    return [(name, value) for name, value in sorted(solution.terms.items()) if value or name == "completion"]
+
+
+def signed(value: int) -> str:
+    """`+1,200`, `-40`, `0`."""
+    return f"{value:+,}" if value else "0"
+
+
+def change_counts(actions: SortedActions) -> list[str]:
+    """`3 to start`, `1 to preempt`, `2 nodes to add`: the first two always, reviewers ask for them first."""
+    by_type = [
+        f"{count:,} to {type_}{_lost(actions, type_)}"
+        for type_ in _TOLD_BY_TYPE
+        if (count := actions.count(type_)) or type_ in _TOLD_ALWAYS
+    ]
+    of_nodes = [
+        f"{counted(count, 'node')} to {verb}"
+        for type_, verb in _NODE_VERBS.items()
+        if (count := actions.count(type_))
+    ]
+    return [*by_type, *of_nodes]
+
+
+def _lost(actions: SortedActions, type_: str) -> str:
+    """` (206 GPU-hours lost)` by all actions of a type, nothing where none is."""
+    lost = lost_gpu_hours(action for action in actions.disturbances if action.type == type_)
+    return f" ({lost} lost)" if lost else ""
+
+
+def lost_gpu_hours(actions: Iterable[Moving]) -> str:
+    """Work that is in no checkpoint, `206 GPU-hours`; nothing where none is lost."""
+    hours = sum(number_of(action, "lost_gpu_hours") for action in actions)
+    return in_gpu_hours(round(hours * _MILLI_SECONDS_PER_HOUR)) if hours else ""
+
+
+def waiting_text(waiting: int, stopped: int) -> str:
+    """`301 waiting (78 of them stopped by this plan)`."""
+    if not stopped:
+        return f"{waiting:,} waiting"
+    if waiting == stopped:
+        return f"{waiting:,} waiting (stopped by this plan)"
+    return f"{waiting:,} waiting ({stopped:,} of them stopped by this plan)"
 
 
 def gap_text(solution: SolutionSummary) -> str:

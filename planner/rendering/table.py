@@ -30,8 +30,7 @@ def table(
     """
     Lines of the rows, indented by two; `right` names the columns that are numbers.
 
-    Where the cells are too wide together, the widest are cut. With `uncut` nothing is: every row is one line,
-    however long.
+    Where the cells are too wide together, the widest are cut. With `uncut` no cell is, however wide.
     """
     if not rows:
         return []
@@ -50,7 +49,7 @@ def table(
         # Only now: colour codes have a length but no width.
         painted = style.paint(fitted[0].rstrip(), row.tone) if row.tone else fitted[0].rstrip()
         shown = line.replace(fitted[0].rstrip(), painted, 1) if fitted[0].strip() else line
-        if note and (uncut or len(line) + len(_GAP) + len(note) <= style.width):
+        if note and len(line) + len(_GAP) + len(note) <= style.width:
             lines.append(f"{shown}{_GAP}{note}")
             continue
         lines.append(shown.rstrip())

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from planner.rendering.actions import start_lines, wait_lines
+from planner.models.plan import ReasonCode
+from planner.rendering.actions import disturbance_lines, node_lines, start_lines, wait_lines
 from planner.rendering.diff_tables import diff_lines
 from planner.rendering.grouping import SortedActions, sort_actions
-from planner.rendering.header import gap_text, header_lines, metrics_lines
+from planner.rendering.header import change_counts, gap_text, header_lines, metrics_lines, waiting_text
 from planner.rendering.style import Style, Tone
+from planner.rendering.unmet import unmet
 
 if TYPE_CHECKING:
     from planner.models.diff import Diff
     from planner.models.plan import Plan
+
+_MOST_UNMET: Final = 10
 
 
 def plan_text(
     plan: Plan, *, width: int, colour: bool, ascii_only: bool, verbose: bool, path: str | None = None
 ) -> str:
     """
-    The plan for review: what it is, what starts, what waits and why, and the next step.
+    The plan for review: what it is, what starts, what is done to running jobs and to nodes, what waits, why,
+    and the next step.
 
     Many actions are grouped unless `verbose`; nothing is left out without a line that says so. `path` is
     where the plan file is, for the commands shown.
@@ -32,8 +37,14 @@ def plan_text(
     sections = [
         header_lines(plan, style, verbose=verbose),
         start_lines(actions.starts, plan.snapshot, style, verbose=verbose, more=more),
+        disturbance_lines(actions.disturbances, plan.snapshot, style, verbose=verbose, more=more),
+        node_lines(actions.nodes, style, verbose=verbose, more=more),
         wait_lines(actions.waits, plan.snapshot, style, verbose=verbose, more=more),
-        [*metrics_lines(plan.metrics, style), *_summary(plan, actions, style)],
+        [
+            *metrics_lines(plan, style),
+            *_unmet_lines(plan, style, verbose=verbose, more=more),
+            *_summary(plan, actions, style),
+        ],
     ]
     if plan.has_changes and file:
         sections[-1].append(style.clean(f"Next: gpuplan apply {file} --executor simulated"))
@@ -61,13 +72,32 @@ def _text(sections: list[list[str]]) -> str:
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
+def _unmet_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
+    """What was promised and is not kept yet."""
+    found = unmet(plan)
+    told = found if verbose or len(found) <= _MOST_UNMET else found[: _MOST_UNMET - 1]
+    lines = [style.paint(line, Tone.CARE) for text in told for line in style.wrap(text, 0, hanging=2)]
+    if rest := len(found) - len(told):
+        lines += style.wrap(f"… {rest:,} more such lines; each one: {more}", 0)
+    return lines
+
+
+def _why_at_rest(actions: SortedActions) -> str:
+    """Why a plan that is proven best changes nothing."""
+    if not actions.waits:
+        return "nothing waits, and no change pays"
+    if any(wait.reason.code is ReasonCode.NOT_CHOSEN for wait in actions.waits):
+        return "no change pays"
+    return "nothing that waits can start now"
+
+
 def _summary(plan: Plan, actions: SortedActions, style: Style) -> list[str]:
-    counts = f"{len(actions.waits):,} waiting, {len(actions.keeps):,} unchanged."
+    jobs = plan.metrics.jobs
+    counts = f"{waiting_text(jobs.waiting, jobs.preempted)}, {len(actions.keeps):,} unchanged."
     if plan.has_changes:
-        # Plans of this version stop nothing; the reviewer's first question is answered all the same.
-        text = f"Plan: {len(actions.starts):,} to start, 0 to preempt, {counts}"
+        text = f"Plan: {', '.join(change_counts(actions))}, {counts}"
     elif plan.solution.gap == 0:
-        text = f"No changes: nothing that waits can start now (proven, {gap_text(plan.solution)}). {counts}"
+        text = f"No changes: {_why_at_rest(actions)} (proven, {gap_text(plan.solution)}). {counts}"
     else:
         text = f"No changes: nothing better was found ({gap_text(plan.solution)}). {counts}"
     return [style.paint(line, Tone.STRONG) for line in style.wrap(text, 0)]

@@ -108,13 +108,21 @@ def default_policy_path(source: str) -> str | None:
 def snapshot_text(snapshot: Snapshot) -> str:
     """The snapshot as JSON with one line for each node, queue and job, so that two of them compare well."""
     document = {"format_version": snapshot.format_version} | snapshot.canonical().document()
-    cluster = document["cluster"]
     sections = {key: json.dumps(value, ensure_ascii=False) for key, value in document.items()}
-    name = f'"name": {json.dumps(cluster["name"])}, ' if "name" in cluster else ""
-    sections["cluster"] = f'{{{name}"nodes": {_one_a_line(cluster["nodes"])}}}'
+    sections["cluster"] = _cluster_text(document["cluster"])
     for key in ("queues", "jobs"):
         sections[key] = _one_a_line(document.get(key, []))
     return "{\n" + ",\n".join(f'  "{key}": {text}' for key, text in sections.items()) + "\n}\n"
+
+
+def _cluster_text(cluster: dict[str, Any]) -> str:
+    """The cluster with its nodes last, as they are many."""
+    others = {key: value for key, value in cluster.items() if key != "nodes"}
+    texts = [
+        f'"{key}": {_one_a_line(value) if isinstance(value, list) else json.dumps(value, ensure_ascii=False)}'
+        for key, value in others.items()
+    ]
+    return "{" + ", ".join([*texts, f'"nodes": {_one_a_line(cluster["nodes"])}']) + "}"
 
 
 def _one_a_line(entries: list[Any]) -> str:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.occupancy import NodeFree
-from planner.models.placement import GpuShare, Replica
+from planner.models.placement import GpuShare, MigSlice, Replica
 from planner.models.queue import ALL_MODELS, queue_limits
-from planner.models.selection import refusal
+from planner.models.selection import filters, refusal
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -37,26 +37,25 @@ class FirstFit:
         self._candidates: dict[_Kind, list[Node]] = {}
         self._searched: dict[_Kind, int] = {}
 
-    def find(self, job: Job) -> tuple[Replica, ...] | None:
-        """All replicas of the job on the first nodes with room, a gang on one GPU model; None if none has."""
-        if job.gang.maximum == 1 or not job.request.needs_gpu:
-            return self._find_on(job, None)
-        found = (self._find_on(job, model) for model in self._models)
-        return next((replicas for replicas in found if replicas), None)
+    def find(self, job: Job, *, replicas: int) -> tuple[Replica, ...] | None:
+        """So many replicas of a job on the first nodes with room, on one GPU model; None if there is none."""
+        if replicas == 1 or not job.request.needs_gpu:
+            return self._find_on(job, None, replicas)
+        found = (self._find_on(job, model, replicas) for model in self._models)
+        return next((places for places in found if places), None)
 
     def take(self, replicas: Iterable[Replica]) -> None:
         """Fill what the replicas hold."""
         for replica in replicas:
             self._free[replica.node].take(replica)
 
-    def _find_on(self, job: Job, model: str | None) -> tuple[Replica, ...] | None:
-        kind = (job.request.model_dump_json(), tuple(sorted(job.gpu_models)), model)
+    def _find_on(self, job: Job, model: str | None, wanted: int) -> tuple[Replica, ...] | None:
+        kind = (job.request.model_dump_json(), filters(job), model)
         candidates = self._nodes_for(job, model)
-        wanted = job.gang.maximum
         replicas: list[Replica] = []
         for position in range(self._searched.get(kind, 0), len(candidates)):
-            name = candidates[position].name
-            replicas += _replicas(job.request, name, self._free[name], most=wanted - len(replicas))
+            node = candidates[position]
+            replicas += _replicas(job.request, node, self._free[node.name], most=wanted - len(replicas))
             if len(replicas) == wanted:
                 return tuple(replicas)
             if not replicas:
@@ -65,9 +64,7 @@ class FirstFit:
 
     def _nodes_for(self, job: Job, model: str | None) -> list[Node]:
         """Nodes that may take the job as things stand, whatever is free there."""
-        request = job.request
-        memory = (request.gpu_memory_mib, request.gpu_milli) if request.gpu_memory_mib else None
-        alike = (request.needs_gpu, memory, tuple(sorted(job.gpu_models)), model)
+        alike = (filters(job), model)
         if alike not in self._candidates:
             self._candidates[alike] = [
                 node for node in self._nodes if model in (None, node.gpu_model) and refusal(job, node) is None
@@ -75,33 +72,52 @@ class FirstFit:
         return self._candidates[alike]
 
 
-def _replicas(request: ResourceRequest, name: str, free: NodeFree, *, most: int) -> list[Replica]:
+def _replicas(request: ResourceRequest, node: Node, free: NodeFree, *, most: int) -> list[Replica]:
     """As many replicas as fit on one node together, up to a number."""
     replicas: list[Replica] = []
-    while len(replicas) < most and (replica := _replica(request, name, free)):
+    while len(replicas) < most and (replica := _replica(request, node, free)):
         if not replicas:
-            free = replace(free, gpu_milli=list(free.gpu_milli), resources=dict(free.resources))
+            own = list(free.gpu_milli), dict(free.resources), set(free.mig_used)
+            free = replace(free, gpu_milli=own[0], resources=own[1], mig_used=own[2])
         free.take(replica)
         replicas.append(replica)
     return replicas
 
 
-def _replica(request: ResourceRequest, name: str, free: NodeFree) -> Replica | None:
+def _replica(request: ResourceRequest, node: Node, free: NodeFree) -> Replica | None:
     """One replica on the first GPUs of a node with room; None if there is none."""
-    each = request.gpu_milli or MILLI
-    wanted = 1 if request.gpu_milli else request.gpus
-    indices = [index for index, milli in enumerate(free.gpu_milli) if milli >= each][:wanted]
-    if len(indices) < wanted:
+    gpus = _instances(request, node, free) if request.mig else _gpus(request, free)
+    if gpus is None:
         return None
     replica = Replica(
-        node=name,
-        gpus=tuple(GpuShare(index=index, milli=each) for index in indices),
+        node=node.name,
+        gpus=gpus,
         cpu_milli=f"{request.cpu_milli}m",
         memory_mib=request.memory_mib,
         disk_mib=request.disk_mib,
         resources=request.resources,
     )
     return replica if free.holds(replica) else None
+
+
+def _gpus(request: ResourceRequest, free: NodeFree) -> tuple[GpuShare, ...] | None:
+    """The first whole GPUs, or the first GPU with room for a share; None if there are too few."""
+    each = request.gpu_milli or MILLI
+    wanted = 1 if request.gpu_milli else request.gpus
+    indices = [index for index, milli in enumerate(free.gpu_milli) if milli >= each][:wanted]
+    return tuple(GpuShare(index=index, milli=each) for index in indices) if len(indices) == wanted else None
+
+
+def _instances(request: ResourceRequest, node: Node, free: NodeFree) -> tuple[MigSlice, ...] | None:
+    """The first idle MIG instances among those that the node has; None if there are too few."""
+    left = dict(request.mig)
+    found: list[MigSlice] = []
+    for gpu in node.gpus.details if node.gpus else ():
+        for instance in (gpu.mig or ()) if gpu.healthy else ():
+            if left.get(instance.profile) and (gpu.index, instance.start) not in free.mig_used:
+                left[instance.profile] -= 1
+                found.append(MigSlice(index=gpu.index, profile=instance.profile, start=instance.start))
+    return None if any(left.values()) else tuple(found)
 
 
 class QuotaUse:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import ValidationError
 
 from planner.models.base import Noun
-from planner.models.cluster import Node
+from planner.models.cluster import Dataset, Node, NodePool, RackPower
 from planner.models.consistency import Section, inconsistencies
-from planner.models.inconsistency import NODES
+from planner.models.inconsistency import DATASETS, NODES, POOLS, RACK_POWER
 from planner.models.job import Job
 from planner.models.near_miss import NearMisses
 from planner.models.queue import Queue
@@ -36,8 +36,21 @@ MOST_PROBLEMS: Final = 10_000
 
 _THERE_ARE_MORE: Final = f"there are more problems than the {MOST_PROBLEMS:,} told here; correct these first."
 
-_ENTRIES: Final[dict[Location, type[Noun]]] = {NODES: Node, QUEUES: Queue, JOBS: Job}
-_SECTION: Final = {NODES: Section.CLUSTER, QUEUES: Section.QUEUES, JOBS: Section.JOBS}
+_ENTRIES: Final[dict[Location, type[Noun]]] = {
+    NODES: Node,
+    POOLS: NodePool,
+    DATASETS: Dataset,
+    RACK_POWER: RackPower,
+    QUEUES: Queue,
+    JOBS: Job,
+}
+_SECTION: Final = {
+    **dict.fromkeys((NODES, POOLS, DATASETS, RACK_POWER), Section.CLUSTER),
+    QUEUES: Section.QUEUES,
+    JOBS: Section.JOBS,
+}
+_EXPECTED: Final = (NODES, QUEUES, JOBS)
+_WORDS: Final[dict[type[Noun], str]] = {NodePool: "pool"}
 _ANY_TIME: Final = "2000-01-01T00:00:00Z"
 
 
@@ -63,7 +76,7 @@ def judge_snapshot(assembly: Assembly) -> tuple[Snapshot | None, list[Problem]]:
     near = NearMisses()
     problems = list(assembly.problems)
     # A section that was refused may be any of them, under a wrong name.
-    missing = [section for section in _ENTRIES if section not in assembly.lists]
+    missing = [section for section in _EXPECTED if section not in assembly.lists]
     incomplete = set(Section) if problems else {_SECTION[section] for section in missing}
     sound = Assembly(scalars=assembly.scalars, lists={section: [] for section in assembly.lists})
     for section, noun in _ENTRIES.items():
@@ -92,14 +105,14 @@ def _named(noun: type[Noun], entry: Any, spot: Spot) -> str:
     """`job 'train-a'`, or `jobs[3]` for one without a name."""
     name = entry.get("name") if isinstance(entry, dict) else None
     if name and isinstance(name, str):
-        return f"{noun.__name__.lower()} {shown(name)}"
+        return f"{_WORDS.get(noun, noun.__name__.lower())} {shown(name)}"
     return "{}[{}]".format(*spot.location[-2:])
 
 
 def _at_any_time(sound: Assembly) -> Snapshot:
     """What is right in an assembly that states no whole snapshot."""
-    lists = {str(section[0]): sound.lists.get(section, []) for section in _ENTRIES}
-    return Snapshot.model_validate({"taken_at": _ANY_TIME, **lists})
+    document = Assembly(lists={section: sound.lists.get(section, []) for section in _ENTRIES}).document
+    return Snapshot.model_validate({"taken_at": _ANY_TIME, **document})
 
 
 def _cut_short(problems: list[Problem]) -> list[Problem]:

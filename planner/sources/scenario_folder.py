@@ -31,7 +31,10 @@ def scenario_files(snapshot: Snapshot) -> dict[str, str]:
     """The texts by file name; together they are the snapshot."""
     taken_at = print_timestamp(snapshot.taken_at)
     head = f'"format_version": {_json(snapshot.format_version)}, "taken_at": {_json(taken_at)}'
-    cluster = f'"name": {_json(snapshot.cluster.name)}, "nodes": {_lines(snapshot.cluster.nodes)}'
+    about = {key: value for key, value in snapshot.cluster.document().items() if key not in ("name", "nodes")}
+    parts = {"name": _json(snapshot.cluster.name)} | {key: _json(value) for key, value in about.items()}
+    parts["nodes"] = _lines(snapshot.cluster.nodes)
+    cluster = ", ".join(f'"{key}": {text}' for key, text in parts.items())
     # A JSON mapping is YAML too, and a queue reads best on one line.
     queues = "".join(f"\n- {_json(queue.document())}" for queue in snapshot.queues)
     return {

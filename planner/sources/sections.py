@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.models.inconsistency import NODES
+from planner.models.cluster import Cluster
+from planner.models.inconsistency import DATASETS, NODES, POOLS, RACK_POWER
 from planner.models.near_miss import NearMisses
 from planner.sources.spots import Problem, Spot
 from planner.sources.wording import shown
@@ -18,9 +19,15 @@ if TYPE_CHECKING:
 
 QUEUES: Final[Location] = ("queues",)
 JOBS: Final[Location] = ("jobs",)
-_LISTS: Final = (NODES, QUEUES, JOBS)
-_SCALARS: Final[tuple[Location, ...]] = (("format_version",), ("taken_at",), ("cluster", "name"))
+_LISTS: Final = (NODES, POOLS, DATASETS, RACK_POWER, QUEUES, JOBS)
+_SCALARS: Final[tuple[Location, ...]] = (
+    ("format_version",),
+    ("taken_at",),
+    ("cluster", "name"),
+    ("cluster", "overcommit"),
+)
 _SECTIONS: Final = ("format_version", "taken_at", "cluster", "queues", "jobs")
+_OF_CLUSTER: Final = tuple(Cluster.model_fields)
 _EXPECTED: Final = f"a mapping with some of the sections {', '.join(_SECTIONS)}"
 _OF_A_PLAN: Final = frozenset({"plan_id", "actions"})
 """Keys by which a plan file is known, under whatever name it lies there."""
@@ -123,7 +130,7 @@ def _is_a_plan(argument: str) -> str:
 
 def _unknown(section: Location) -> str:
     *around, name = section
-    known = ("name", "nodes") if around else _SECTIONS
+    known = _OF_CLUSTER if around else _SECTIONS
     hint = NearMisses().hint(str(name), known)
     what = "cluster has unknown field" if around else "snapshot has unknown section"
     return f"the {what} {shown(name)}.\n  Known: {', '.join(known)}.{hint}"

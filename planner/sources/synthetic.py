@@ -9,8 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from planner.models.job import Gang, Job, Running
-from planner.models.units import MILLI
+from planner.models.job import Job, Running
 from planner.sources.draws import Draws
 from planner.sources.files import load_noun
 from planner.sources.first_fit import FirstFit, QuotaUse
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from planner.models.cluster import Node
     from planner.models.placement import Replica
     from planner.models.snapshot import Snapshot
-    from planner.sources.workload_profile import JobShape
+    from planner.sources.job_shape import JobShape
 
 _MINUTE: Final = 60
 
@@ -43,8 +42,8 @@ def load_profile(path: Path) -> WorkloadProfile:
 def generate(profile: WorkloadProfile, *, seed: int) -> Snapshot:
     """Make the cluster of a profile, its queues, a backlog of jobs and a part of them that runs already."""
     draws = Draws(seed)
-    empty = profile.without_jobs(lay_out(profile))
-    roomy = FirstFit([shape.node for shape in profile.nodes])
+    empty = profile.without_jobs()
+    roomy = FirstFit(_one_of_each(profile))
     drawn = draws.shuffled(
         [_draw(draws, profile, shape, roomy=roomy) for shape in profile.jobs for _ in range(shape.count)]
     )
@@ -55,31 +54,32 @@ def generate(profile: WorkloadProfile, *, seed: int) -> Snapshot:
     width = len(str(len(timed)))
     return empty.model_copy(
         update={
+            "cluster": empty.cluster.model_copy(update={"nodes": _draining(profile, empty)}),
             "jobs": tuple(
                 job.model_copy(update={"name": f"{job.queue}-{number:0{width}d}"})
                 for number, job in enumerate(timed, start=1)
-            )
+            ),
         }
     ).canonical()
 
 
-def lay_out(profile: WorkloadProfile) -> tuple[Node, ...]:
-    """All nodes with their names, racks and zones; a rack holds nodes of one shape."""
-    nodes: list[Node] = []
-    rack = 0
-    for shape in profile.nodes:
-        width = len(str(shape.count))
-        for number in range(shape.count):
-            if number % profile.layout.nodes_per_rack == 0:
-                rack += 1
-            place = {
-                "name": f"{shape.node.name}-{number + 1:0{width}d}",
-                "region": profile.layout.region,
-                "zone": f"z{(rack - 1) // profile.layout.racks_per_zone + 1}",
-                "rack": f"r{rack:03d}",
-            }
-            nodes.append(shape.node.model_copy(update=place))
-    return tuple(nodes)
+def _one_of_each(profile: WorkloadProfile) -> list[Node]:
+    """A node of each shape, in the region where they stand."""
+    return [
+        shape.node.model_copy(update={"region": shape.node.region or profile.layout.region})
+        for shape in profile.nodes
+    ]
+
+
+def _draining(profile: WorkloadProfile, empty: Snapshot) -> tuple[Node, ...]:
+    """The nodes, those marked that are to be drained."""
+    last = [
+        number >= shape.count - shape.draining for shape in profile.nodes for number in range(shape.count)
+    ]
+    return tuple(
+        node.model_copy(update={"drain": True}) if drains else node
+        for node, drains in zip(empty.cluster.nodes, last, strict=True)
+    )
 
 
 def _draw(draws: Draws, profile: WorkloadProfile, shape: JobShape, *, roomy: FirstFit) -> Job:
@@ -97,18 +97,16 @@ def _draw(draws: Draws, profile: WorkloadProfile, shape: JobShape, *, roomy: Fir
         user=f"{queue}-u{user + 1}",
         priority=importance.priority,
         preemptible=importance.preemptible,
-        request=shape.request,
-        gang=Gang(minimum=shape.replicas, maximum=shape.replicas),
-        gpu_models=dict.fromkeys(shape.gpu_models, 1),
         expected_duration=draws.between(band.shortest // _MINUTE, band.longest // _MINUTE) * _MINUTE,
         submitted_at=profile.taken_at,
     )
+    job = shape.dress(job)
     if shape.gpu_models or not job.request.needs_gpu:
         return job
     choice = draws.by_share(profile.model_choices)
-    picky = job.model_copy(update={"gpu_models": dict.fromkeys(choice.gpu_models, MILLI)})
+    picky = job.model_copy(update={"gpu_models": choice.gpu_models})
     # Nobody asks for a model whose nodes are too small for the request.
-    return picky if roomy.find(picky.model_copy(update={"gang": Gang()})) else job
+    return picky if roomy.find(picky, replicas=1) else job
 
 
 def _started(
@@ -123,16 +121,25 @@ def _started(
     for number, job in enumerate(drawn):
         if left <= 0:
             break
-        replicas = fit.find(job)
-        held = job.request.total_gpu_milli * job.gang.maximum
+        if not _stands_anywhere(job):
+            continue
+        count = draws.between(job.gang.minimum, job.gang.maximum) if job.gang.elastic else job.gang.maximum
+        replicas = fit.find(job, replicas=count)
+        held = job.request.total_gpu_milli * count
         if replicas is None or not quotas.admit(job.queue, model_of[replicas[0].node], held):
             continue
         fit.take(replicas)
         placed[number] = replicas
         left -= held
         if draws.happens(profile.running.ended_ratio):
-            fit.take(fit.find(drawn[draws.below(len(drawn))]) or ())
+            ended = drawn[draws.below(len(drawn))]
+            fit.take(fit.find(ended, replicas=ended.gang.maximum) or ())
     return placed
+
+
+def _stands_anywhere(job: Job) -> bool:
+    """False for a job that cares where its replicas, or others, stand: first fit does not."""
+    return job.locality.required is None and job.spread is None and not job.anti_affinity
 
 
 def _timed(draws: Draws, profile: WorkloadProfile, job: Job, *, replicas: tuple[Replica, ...] | None) -> Job:
@@ -143,9 +150,9 @@ def _timed(draws: Draws, profile: WorkloadProfile, job: Job, *, replicas: tuple[
     elapsed = draws.between(1, (job.expected_duration or 2) - 1)
     started_at = profile.taken_at - timedelta(seconds=elapsed)
     waited = timedelta(seconds=draws.between(0, profile.running.longest_wait))
-    return job.model_copy(
-        update={
-            "submitted_at": started_at - waited,
-            "running": Running(started_at=started_at, replicas=replicas),
-        }
-    )
+    saved_at = None
+    if oldest := profile.running.oldest_checkpoint:
+        age = draws.between(0, oldest)
+        saved_at = profile.taken_at - timedelta(seconds=age) if age < elapsed else None
+    running = Running(started_at=started_at, last_checkpoint_at=saved_at, replicas=replicas)
+    return job.model_copy(update={"submitted_at": started_at - waited, "running": running})

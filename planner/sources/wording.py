@@ -47,6 +47,7 @@ _EXPECTED: Final = {
     "string_pattern_mismatch": "letters, digits and ._:/@+- only, with a letter or digit at both ends",
     "string_too_long": "at most {max_length} characters",
     "string_type": "a text, in quotes if it reads as anything else",
+    "too_long": "at most {max_length} entries",
     "timezone_aware": f"a time with its zone, {_TIME}",
     "too_short": "at least {min_length} entry",
     "tuple_type": _LIST,
@@ -102,7 +103,7 @@ def shown(value: Any) -> str:
         case list():
             return _LIST if value else "an empty list"
         case dict():
-            return _MAPPING
+            return _MAPPING if value else "an empty mapping"
     text = repr(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
@@ -154,7 +155,7 @@ class _Writer:
         around = _within(_path(error.present[:-1]))
         if kind == "extra_forbidden":
             return f"{self.subject} has unknown field {shown(location[-1])}{around}.{self._known(location)}"
-        if kind == "missing":
+        if kind == "missing" and isinstance(location[-1], str):
             return f"{self.subject} lacks field '{location[-1]}'{_within(path)}."
         value = self._value_at(error.present)
         expected = self._expected(error.details)
@@ -169,6 +170,8 @@ class _Writer:
         if kind == "value_error":
             # Validators say "expected X, found Y"; Y may be long, and is told in our own way.
             return str(context["error"]).partition(", found ")[0].removeprefix("expected ")
+        if kind == "missing":
+            return f"at least {int(details['loc'][-1]) + 1} entries"
         if kind.startswith("datetime"):
             return f"a time {_TIME}"
         if kind not in _EXPECTED:

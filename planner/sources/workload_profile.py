@@ -12,12 +12,13 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from planner.models.base import Noun
-from planner.models.cluster import Cluster, Node
+from planner.models.cluster import Cluster, Dataset, Node, NodePool, Overcommit, QosClass, RackPower
 from planner.models.consistency import inconsistencies
-from planner.models.job import ResourceRequest
+from planner.models.job import Job
 from planner.models.queue import Queue
 from planner.models.snapshot import Snapshot
-from planner.models.units import LARGEST_COUNT, MILLI, Label, Name, Seconds, Timestamp
+from planner.models.units import LARGEST_COUNT, MILLI, Count, Label, Name, Seconds, Timestamp
+from planner.sources.job_shape import GpuModels, JobShape
 
 _Many = Annotated[int, Field(strict=True, ge=1, le=LARGEST_COUNT)]
 _Share = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]
@@ -32,32 +33,23 @@ class NodeShape(Noun):
     count: _Many
     node: Node
     """Its name is the prefix of the nodes' names; rack and zone come from the layout."""
+    draining: Count = 0
+    """The last so many of them are to be drained: what runs there was started before."""
+
+    @model_validator(mode="after")
+    def _not_more_than_there_are(self) -> NodeShape:
+        if self.draining > self.count:
+            raise ValueError(f"expected at most {self.count} draining nodes, found {self.draining}")
+        return self
 
 
 class Layout(Noun):
     """How nodes stand in racks and zones: in the order of the shapes, each shape beginning a new rack."""
 
     region: Label = ""
+    """Of nodes whose shape has none."""
     nodes_per_rack: _Many = 16
     racks_per_zone: _Many = 32
-
-
-class JobShape(Noun):
-    """So many jobs with equal requests."""
-
-    count: _Many
-    request: ResourceRequest
-    replicas: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 1
-    gpu_models: tuple[Name, ...] = ()
-    """Allowed GPU models; empty leaves it to the profile's `model_choices`."""
-    queues: tuple[Name, ...] = ()
-    """Queues the jobs may come from; empty is every queue with a share."""
-
-    @model_validator(mode="after")
-    def _without_mig(self) -> JobShape:
-        if self.request.mig:
-            raise ValueError("expected whole GPUs or a share of one, found mig")
-        return self
 
 
 class PriorityShare(Noun):
@@ -82,7 +74,7 @@ class ModelChoice(Noun):
     """How often a job names these GPU models as the only ones it may use."""
 
     share: _Share
-    gpu_models: tuple[Name, ...] = ()
+    gpu_models: GpuModels = Field(default_factory=dict)
     """Empty: the job may use any."""
 
 
@@ -109,6 +101,8 @@ class RunningPart(Noun):
     """Jobs that ran beside the running ones and have ended, for each running one: they left holes."""
     longest_wait: Seconds = 0
     """Running jobs waited at most this long before they started."""
+    oldest_checkpoint: Seconds = 0
+    """Running jobs saved their state within this time, if they began before; 0: none ever did."""
 
 
 class WorkloadProfile(Noun):
@@ -119,6 +113,10 @@ class WorkloadProfile(Noun):
     taken_at: Timestamp
     nodes: tuple[NodeShape, ...] = Field(min_length=1)
     layout: Layout = Field(default_factory=Layout)
+    pools: tuple[NodePool, ...] = ()
+    overcommit: dict[QosClass, Overcommit] = Field(default_factory=dict)
+    datasets: tuple[Dataset, ...] = ()
+    rack_power: tuple[RackPower, ...] = ()
     queues: tuple[QueueShape, ...] = Field(min_length=1)
     jobs: tuple[JobShape, ...]
     model_choices: tuple[ModelChoice, ...] = (ModelChoice(share=1),)
@@ -150,8 +148,16 @@ class WorkloadProfile(Noun):
         return self
 
     @model_validator(mode="after")
-    def _nodes_and_queues_are_consistent(self) -> WorkloadProfile:
-        described = self.without_jobs(tuple(shape.node for shape in self.nodes))
+    def _all_of_it_is_consistent(self) -> WorkloadProfile:
+        names = [shape.node.name for shape in self.nodes]
+        if twice := [name for index, name in enumerate(names) if name in names[:index]]:
+            raise ValueError(f"node '{twice[0]}' is given a second time; expected each node once")
+        queue = next(shape.queue.name for shape in self.queues if shape.share)
+        drawn = [
+            shape.dress(Job(name=f"jobs-{number}", queue=queue, submitted_at=self.taken_at))
+            for number, shape in enumerate(self.jobs)
+        ]
+        described = self.without_jobs().model_copy(update={"jobs": tuple(drawn)})
         if found := [problem.message for problem in inconsistencies(described)]:
             raise ValueError("\n".join(found).removesuffix("."))
         return self
@@ -161,10 +167,34 @@ class WorkloadProfile(Noun):
         """Thousandths of GPUs in the whole cluster."""
         return MILLI * sum(shape.count * shape.node.gpu_count for shape in self.nodes)
 
-    def without_jobs(self, nodes: tuple[Node, ...]) -> Snapshot:
-        """The snapshot before any job: these nodes, and the queues."""
-        return Snapshot(
-            taken_at=self.taken_at,
-            cluster=Cluster(name=self.name, nodes=nodes),
-            queues=tuple(shape.queue for shape in self.queues),
+    def without_jobs(self) -> Snapshot:
+        """The snapshot before any job: the cluster, and the queues."""
+        cluster = Cluster(
+            name=self.name,
+            nodes=self._lay_out(),
+            pools=self.pools,
+            overcommit=self.overcommit,
+            datasets=self.datasets,
+            rack_power=self.rack_power,
         )
+        return Snapshot(
+            taken_at=self.taken_at, cluster=cluster, queues=tuple(shape.queue for shape in self.queues)
+        )
+
+    def _lay_out(self) -> tuple[Node, ...]:
+        """All nodes with their names, racks and zones; a rack holds nodes of one shape."""
+        nodes: list[Node] = []
+        layout, rack = self.layout, 0
+        for shape in self.nodes:
+            width = len(str(shape.count))
+            for number in range(shape.count):
+                if number % layout.nodes_per_rack == 0:
+                    rack += 1
+                place = {
+                    "name": f"{shape.node.name}-{number + 1:0{width}d}",
+                    "region": shape.node.region or layout.region,
+                    "zone": f"z{(rack - 1) // layout.racks_per_zone + 1}",
+                    "rack": f"r{rack:03d}",
+                }
+                nodes.append(shape.node.model_copy(update=place))
+        return tuple(nodes)

@@ -56,3 +56,20 @@ def test_output_that_cannot_carry_signs_is_ascii(quickstart):
 
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.isascii()
+
+
+def test_closed_standard_output_is_no_error(quickstart):
+    command = f"{' '.join(GPUPLAN)} plan {quickstart} --solver greedy >&-"
+
+    shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert (shown.returncode, shown.stderr) == (0, "")
+
+
+def test_a_pipe_gets_eighty_columns_unless_told_otherwise(quickstart):
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+
+    usual = run("plan", quickstart, "--solver", "greedy", env=environment).stdout
+    wide = run("plan", quickstart, "--solver", "greedy", env=environment | {"COLUMNS": "120"}).stdout
+
+    assert max(map(len, usual.splitlines())) <= 80 < max(map(len, wide.splitlines())) <= 120

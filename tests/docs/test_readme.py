@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -24,9 +25,9 @@ def block(kind):
 
 def run(command, folder):
     words = [word.replace("scenarios/", f"{ROOT}/scenarios/") for word in command.split()[1:]]
-    done = subprocess.run(
-        [sys.executable, "-m", "planner", *words], cwd=folder, capture_output=True, text=True, check=False
-    )
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    command = [sys.executable, "-m", "planner", *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.replace(f"{ROOT}/", "")
 

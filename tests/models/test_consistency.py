@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from build import NOW, cluster, job, node, queue, replica
+from build import NOW, cluster, job, node, pool, queue, replica
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.models.cluster import Cluster, Gpu, MigInstance
 from planner.models.consistency import CHECKS, Section, inconsistencies
-from planner.models.inconsistency import NODES
+from planner.models.inconsistency import DATASETS, NODES, POOLS, RACK_POWER
 from planner.models.job import ResourceRequest, Running
 from planner.models.near_miss import NearMisses, listed
 from planner.models.placement import MigSlice, Replica
@@ -20,11 +20,11 @@ from planner.models.snapshot import Snapshot
 HOUR = timedelta(hours=1)
 
 
-def world(*, nodes=None, jobs=(), queues=None):
+def world(*, nodes=None, jobs=(), queues=None, **about):
     """A snapshot in the order given."""
     return Snapshot(
         taken_at=NOW,
-        cluster=Cluster(nodes=tuple(cluster() if nodes is None else nodes)),
+        cluster=Cluster(nodes=tuple(cluster() if nodes is None else nodes), **about),
         queues=tuple((queue(),) if queues is None else queues),
         jobs=tuple(jobs),
     )
@@ -82,6 +82,8 @@ def test_a_snapshot_without_contradictions_has_none():
         ),
         (world(queues=[queue(), queue()]), ("queues", 1, "name"), ("queues", 0, "name")),
         (world(jobs=[job("a"), job("b"), job("a")]), ("jobs", 2, "name"), ("jobs", 0, "name")),
+        (world(pools=[pool("a"), pool("a")]), (*POOLS, 1, "name"), (*POOLS, 0, "name")),
+        (world(datasets=[{"name": "d"}, {"name": "d"}]), (*DATASETS, 1, "name"), (*DATASETS, 0, "name")),
     ],
 )
 def test_a_name_given_twice_is_told_at_the_second_with_the_first(snapshot, location, earlier):
@@ -142,6 +144,187 @@ def test_mig_mode_on_a_model_without_known_geometry_is_told():
             "  Leave `mig` out, or use NVIDIA's name of the model."
         ),
     )
+
+
+def test_a_template_of_a_pool_is_judged_as_a_node_is():
+    template = mig_node(("3g.40gb", 2), index=1)
+    beyond = details(Gpu(index=8))
+
+    assert found(world(pools=[pool("a", template=template), pool("b", template=beyond)])) == [
+        (
+            (*POOLS, 1, "template", "gpus", "details", 0, "index"),
+            "the template of pool 'b' has details of gpu 8; expected one of its 8 GPUs, 0 to 7.",
+        ),
+        (
+            (*POOLS, 0, "template", "gpus", "details", 0, "mig"),
+            (
+                "the template of pool 'a' has an illegal MIG layout on gpu 1 (H100-80GB): "
+                "3g.40gb at slice 2: may start at 0, 4."
+            ),
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ({"ready": False}, "is not ready"),
+        ({"cordoned": True}, "is cordoned"),
+        ({"drain": True}, "is to be drained"),
+    ],
+)
+def test_a_template_that_takes_no_jobs_is_told(flag, words):
+    assert found(world(pools=[pool("a", template=node("t", **flag))])) == [
+        (
+            (*POOLS, 0, "template", *flag),
+            f"pool 'a' has a template that {words}; expected one that takes jobs.",
+        )
+    ]
+
+
+def test_a_template_whose_name_leaves_no_room_for_a_number_is_told():
+    assert found(world(pools=[pool("a", template=node("t" * 241)), pool("b", template=node("t" * 240))])) == [
+        (
+            (*POOLS, 0, "template", "name"),
+            (
+                "pool 'a' has a template with a name of 241 characters; expected at most 240, since "
+                "new nodes are named after it with a number."
+            ),
+        )
+    ]
+
+
+def test_a_node_of_an_unknown_pool_is_told_with_a_near_one():
+    nodes = [node("a", pool="spot"), node("b", pool="sport"), node("c")]
+
+    assert found(world(nodes=nodes, pools=[pool("spot"), pool("base")])) == [
+        (
+            (*NODES, 1, "pool"),
+            (
+                "node 'b' is of pool 'sport', which is no pool of the cluster.\n"
+                "  Known: base, spot.\n"
+                "  Maybe 'spot' was meant."
+            ),
+        )
+    ]
+
+
+def test_where_no_pools_are_described_a_pool_is_just_a_label():
+    assert found(world(nodes=[node("a", pool="spot")])) == []
+
+
+def test_a_pool_with_more_nodes_than_its_maximum_is_a_fact():
+    nodes = [node(name, pool="spot") for name in "abc"]
+
+    assert found(world(nodes=nodes, pools=[pool("spot", most=1)])) == []
+
+
+def test_a_job_that_reads_an_unknown_dataset_is_told_with_a_near_one():
+    jobs = [job("a", datasets=["corpus", "korpus"])]
+
+    assert found(world(jobs=jobs, datasets=[{"name": "corpus"}])) == [
+        (
+            ("jobs", 0, "datasets", 1),
+            (
+                "job 'a' reads dataset 'korpus', which is none of the cluster's.\n"
+                "  Known: corpus.\n"
+                "  Maybe 'corpus' was meant."
+            ),
+        )
+    ]
+    ((_, message),) = found(world(jobs=[job("a", datasets=["x"])]))
+    assert message.endswith("  Known: none.")
+
+
+def test_a_power_cap_for_a_rack_without_nodes_is_told_with_a_near_one():
+    nodes = [node("a", rack="r12", zone="z1", region="eu"), node("b", rack="r13")]
+    caps = [
+        {"rack": "r12", "zone": "z1", "region": "eu", "watts": 9},
+        {"rack": "r12", "zone": "z1", "watts": 9},
+        {"rack": "r21", "zone": "z1", "region": "eu", "watts": 9},
+    ]
+
+    assert found(world(nodes=nodes, rack_power=caps)) == [
+        (
+            (*RACK_POWER, 1, "rack"),
+            (
+                "there is a power cap for rack 'z1/r12', in which no node stands.\n"
+                "  Known: eu/z1/r12, r13.\n"
+                "  Maybe 'eu/z1/r12' was meant."
+            ),
+        ),
+        (
+            (*RACK_POWER, 2, "rack"),
+            (
+                "there is a power cap for rack 'eu/z1/r21', in which no node stands.\n"
+                "  Known: eu/z1/r12, r13.\n"
+                "  Maybe 'eu/z1/r12' was meant."
+            ),
+        ),
+    ]
+
+
+def test_a_power_cap_may_wait_for_nodes_of_a_pool():
+    cap = {"rack": "r9", "watts": 9}
+
+    assert found(world(pools=[pool(template=node("t", rack="r9"))], rack_power=[cap])) == []
+
+
+def test_a_second_power_cap_for_a_rack_is_told():
+    one = only(world(nodes=[node("a", rack="r")], rack_power=[{"rack": "r", "watts": w} for w in (5, 6)]))
+
+    assert one.message == "there is a power cap for rack 'r' a second time; expected each rack once."
+    assert (one.location, one.contradicts) == ((*RACK_POWER, 1, "rack"), (*RACK_POWER, 0, "rack"))
+
+
+def test_a_guarantee_beyond_a_limit_is_told():
+    quota = {"nominal": 2, "borrowing_limit": 0.5, "guarantee": 3}
+    queues = [
+        queue("top", nominal=4, guarantee=4.001),
+        queue("q", parent="top").model_validate(
+            {
+                "name": "q",
+                "parent": "top",
+                "gpu_models": {"T4": quota, "H100-80GB": quota | {"guarantee": 2.5}},
+            }
+        ),
+    ]
+
+    assert found(world(queues=queues)) == [
+        (
+            ("queues", 0, "quota", "guarantee"),
+            "queue 'top' is guaranteed 4.001 GPUs; expected at most 4, which is all that it may ever hold.",
+        ),
+        (
+            ("queues", 1, "gpu_models", "T4", "guarantee"),
+            (
+                "queue 'q' is guaranteed 3 GPUs of model T4; expected at most 2.5, which is all that it "
+                "may ever hold."
+            ),
+        ),
+    ]
+
+
+def test_a_guarantee_may_count_on_what_a_queue_borrows_and_on_those_below():
+    queues = [
+        queue("top", nominal=1, guarantee=5),
+        queue("q", parent="top", nominal=4, guarantee=9),
+        queue("r", parent="top", nominal=0, borrowing=2, guarantee=2),
+    ]
+
+    assert found(world(queues=queues)) == []
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        [queue("q", parent="p", nominal=1, guarantee=2)],
+        [queue("q", parent="r", nominal=1, guarantee=2), queue("r", parent="q")],
+        [queue("q", nominal=1, guarantee=2), queue("q", nominal=1, guarantee=2)],
+    ],
+)
+def test_guarantees_are_not_judged_while_the_queues_are_no_tree(queues):
+    assert not any("guaranteed" in message for _, message in found(world(queues=queues)))
 
 
 def test_an_unknown_parent_is_told_with_a_near_one():
@@ -227,6 +410,13 @@ def test_a_profile_in_a_cluster_without_mig_is_told():
     assert message.endswith("Offered: none, since no GPU model in the cluster is known to have MIG.")
 
 
+def test_a_profile_that_only_new_nodes_would_offer_is_offered():
+    wants = job("a", mig={"1g.18gb": 1})
+
+    assert len(found(world(jobs=[wants]))) == 1
+    assert found(world(jobs=[wants], pools=[pool(template=node("t", model="H200-141GB"))])) == []
+
+
 def test_a_gpu_model_that_the_cluster_lacks_is_no_contradiction():
     assert found(world(jobs=[job("a", gpus=1, gpu_models={"B200-180GB": 1})])) == []
 
@@ -248,6 +438,23 @@ def ran(**times):
 )
 def test_a_time_out_of_order_is_told(wrong, location):
     assert only(world(jobs=[wrong])).location == ("jobs", 0, *location)
+
+
+@pytest.mark.parametrize(
+    ("ready_at", "legal"), [(None, False), (NOW, False), (NOW + timedelta(seconds=1), True)]
+)
+def test_a_job_may_start_later_only_where_its_node_is_still_coming(ready_at, legal):
+    nodes = [node("n0", ready_at=ready_at), node("n1", ready_at=NOW + HOUR)]
+    soon = ran(started_at=NOW + timedelta(minutes=3))
+
+    assert (found(world(nodes=nodes, jobs=[soon])) == []) == legal
+
+
+def test_one_node_that_is_still_coming_keeps_a_gang_waiting():
+    gang = ran(started_at=NOW + HOUR, replicas=(replica("n0"), replica("n1")))
+    gang = gang.model_copy(update={"gang": job(replicas=2).gang})
+
+    assert found(world(nodes=[node("n0"), node("n1", ready_at=NOW + HOUR)], jobs=[gang])) == []
 
 
 def test_times_at_the_instant_of_the_snapshot_are_in_order():

@@ -26,7 +26,7 @@ from planner.sources.files import load_policy, load_snapshot
 
 FEW = settings(max_examples=60, deadline=None, database=None)
 
-FREE_KEYS = {"labels", "resources", "gpu_models", "mig", "node_selector"}
+FREE_KEYS = {"labels", "resources", "gpu_models", "mig", "node_selector", "zones", "overcommit"}
 
 JUNK = (
     *(None, True, -1, 0, 7, 10**30, -(10**30), 10**399, 1e308, -0.5, math.nan, math.inf),
@@ -61,8 +61,13 @@ def spoiled(path, change):
 
 
 def replaced(data):
-    path, value = data.draw(st.sampled_from(PATHS)), data.draw(st.sampled_from(JUNK))
+    path, value = data.draw(st.sampled_from(PATHS)), junk(data)
     return spoiled(path, lambda holder, key: holder.__setitem__(key, value))
+
+
+def junk(data):
+    """A value of its own, which may be spoiled in turn."""
+    return copy.deepcopy(data.draw(st.sampled_from(JUNK)))
 
 
 def replaced_twice(data):
@@ -74,7 +79,7 @@ def replaced_twice(data):
                 holder[key] if isinstance(holder, dict | list) and key in dict(paths_of(holder)) else None
             )
         if isinstance(holder, dict):
-            holder[path[-1]] = data.draw(st.sampled_from(JUNK))
+            holder[path[-1]] = junk(data)
     return document
 
 
@@ -87,12 +92,16 @@ def removed(data):
 
 
 def with_a_name_twice(data):
-    lists = [(*path, 0) for path in (("cluster", "nodes"), ("queues",), ("jobs",))]
+    named = (("cluster", "nodes"), ("cluster", "pools"), ("cluster", "datasets"), ("queues",), ("jobs",))
+    lists = [(*path, 0) for path in named]
     return spoiled(data.draw(st.sampled_from(lists)), lambda holder, _: holder.append(dict(holder[-1])))
 
 
 def with_an_unknown_reference(data):
-    references = [path for path in PATHS if path[-1] in ("queue", "parent", "node") or path[-1] == "3g.40gb"]
+    named = ("queue", "parent", "node", "pool", "3g.40gb")
+    references = [
+        path for path in PATHS if path[-1] in named or "rack_power" in path[:-2] or "datasets" in path[2:-1]
+    ]
     path, name = (
         data.draw(st.sampled_from(references)),
         data.draw(st.sampled_from(["n", "TOP", "n00", "a" * 200])),

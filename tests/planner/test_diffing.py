@@ -3,10 +3,11 @@ from __future__ import annotations
 from collections import Counter
 
 from answers import legal_placements
-from build import cluster, job, node, placement, queue, replica, snapshot
+from build import cluster, job, node, placement, pool, queue, replica, snapshot
 from drafts import drafted
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from samples import busy_plan
 from strategies import snapshots
 
 from planner.diffing import diff
@@ -79,10 +80,61 @@ def test_gpu_models_tell_what_is_usable():
     found = diff(drafted(world, placement("a", replica("n2", gpus=[0], milli=500))))
 
     rows = [
-        (row.gpu_model, row.usable_milli, row.used_before_milli, row.used_after_milli)
+        (row.gpu_model, row.usable_after_milli, row.used_before_milli, row.used_after_milli)
         for row in found.gpu_models
     ]
     assert rows == [("A", 8000, 0, 0), ("B", 2000, 0, 500)]
+
+
+def test_changes_of_running_jobs_nodes_and_layouts_are_told():
+    found = diff(busy_plan())
+
+    assert {change.job: change.change for change in found.jobs} == {
+        "distill": "start",
+        "embed": "grow",
+        "eval": "migrate",
+        "infer-a": "start",
+        "notebook": "migrate",
+        "render": "start",
+        "sweep-117": "preempt",
+        "sweep-118": "migrate",
+        "train-llama": "start",
+        "tune": "shrink",
+    }
+    assert (found.unchanged, found.waiting) == (1, 1)
+    nodes = {node.node: node for node in found.nodes}
+    assert {name: node.change.value for name, node in nodes.items() if node.change != "kept"} == {
+        "cloud-1": "added",
+        "old-1": "removed",
+        "old-2": "removed",
+    }
+    assert (nodes["cloud-1"].free_before_milli, nodes["cloud-1"].free_after_milli) == (0, 1000)
+    assert (nodes["old-1"].free_before_milli, nodes["old-1"].free_after_milli) == (7000, 0)
+    assert (nodes["h100-02"].arriving, nodes["h100-02"].leaving) == (("distill",), ("sweep-118", "tune"))
+    (layout,) = found.layouts
+    assert (layout.node, layout.gpu, len(layout.before), len(layout.after)) == ("mig-1", 0, 2, 3)
+    (model,) = found.gpu_models
+    assert (model.usable_before_milli, model.usable_after_milli) == (58_000, 50_000)
+
+
+def test_nodes_given_back_alone_are_a_change():
+    old = pool("old", template=node("old"))
+    world = snapshot(nodes=[node(), node("old-1", pool="old")], pools=[old])
+
+    found = diff(drafted(world, removed=["old-1"]))
+
+    assert not found.empty
+    assert [node.node for node in found.nodes] == ["old-1"]
+
+
+def test_gpus_on_new_nodes_count_against_quotas():
+    cloud = pool("cloud", template=node("cloud", pool="cloud"))
+    new = cloud.template.model_copy(update={"name": "cloud-1"})
+    world = snapshot(nodes=[], pools=[cloud], jobs=[job("a", gpus=8)])
+
+    found = diff(drafted(world, placement("a", replica("cloud-1", gpus=range(8))), added=[new]))
+
+    assert [row.used_after_milli for row in found.queues] == [8000]
 
 
 def test_without_a_newer_snapshot_nothing_is_said_about_drift():
@@ -189,6 +241,34 @@ def test_a_rule_that_the_plan_would_break_by_now_makes_it_stale():
     (broken,) = diff(drafted(before, PLANNED), live).stale
 
     assert broken.startswith("it would break a rule: queues: queue q: found 1 GPU")
+
+
+VICTIM = job("v", gpus=8, at=[replica(gpus=range(8))])
+WINNER = job("w", gpus=8, priority=3)
+
+
+def test_a_plan_that_is_done_in_part_is_judged_by_the_rest():
+    before = snapshot(nodes=[node()], jobs=[VICTIM, WINNER])
+    plan = drafted(before, placement("w", replica(gpus=range(8))), stopped=["v"])
+    waits = VICTIM.model_copy(update={"running": None})
+
+    halfway = snapshot(nodes=[node()], jobs=[waits, WINNER])
+    done = snapshot(nodes=[node()], jobs=[waits, job("w", gpus=8, priority=3, at=[replica(gpus=range(8))])])
+    stolen = snapshot(nodes=[node()], jobs=[waits, WINNER, THIEF])
+
+    assert diff(plan, halfway).stale == ()
+    assert diff(plan, done).stale == ()
+    assert "job thief now runs on n0" in diff(plan, stolen).stale[0]
+
+
+def test_a_victim_that_ended_by_itself_makes_the_plan_stale():
+    before = snapshot(nodes=[node()], jobs=[VICTIM, WINNER])
+    plan = drafted(before, placement("w", replica(gpus=range(8))), stopped=["v"])
+
+    found = diff(plan, snapshot(nodes=[node()], jobs=[WINNER]))
+
+    assert changes(found) == [("job v", "has ended", True)]
+    assert found.stale
 
 
 @settings(max_examples=100, deadline=None)

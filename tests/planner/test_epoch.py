@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import build
 import instances
 import pytest
 
 from planner import epoch
+from planner.coherence import contradictions
 from planner.epoch import limits_of, plan_epoch
 from planner.models.errors import PlannerError
 from planner.models.job import Running
 from planner.models.placement import Placement
 from planner.models.plan import Keep, Start, Wait
 from planner.models.policy import BudgetMode, BudgetPolicy, Policy, SolverName
+from planner.models.target import Target
 from planner.models.verifier import verify
+from planner.progress import done_in
 
-DETERMINISTIC = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
-GREEDY = Policy(solvers=())
+DETERMINISTIC = instances.POLICY.model_copy(update={"budget": BudgetPolicy(mode=BudgetMode.DETERMINISTIC)})
+GREEDY = instances.POLICY.model_copy(update={"solvers": ()})
 KINDS = pytest.mark.parametrize("kind", [instances.divisible, instances.mixed], ids=["divisible", "mixed"])
 
 
@@ -52,6 +57,24 @@ def test_every_job_has_exactly_one_action_and_the_plan_breaks_no_rule(kind):
         assert verification.objective == plan.solution.objective == sum(plan.solution.terms.values())
         kinds_seen |= {type(action) for action in plan.actions}
     assert kinds_seen == {Start, Keep, Wait}
+
+
+@pytest.mark.parametrize("kind", [instances.everything, instances.everything_mixed])
+def test_whatever_a_cluster_has_the_plan_says_what_the_verifier_finds(kind):
+    kinds_seen = set()
+    for seed in range(25):
+        snapshot, policy = kind(seed).snapshot, kind(seed).policy.model_copy(update={"solvers": ()})
+
+        plan = planned(snapshot, policy)
+
+        target = plan.target
+        found = verify(snapshot, policy, target.placements, added=target.added, removed=target.removed)
+        assert found.violations == ()
+        assert found.terms == plan.solution.terms
+        assert list(contradictions(plan)) == []
+        assert done_in(plan, snapshot) == frozenset()
+        kinds_seen |= {action.type for action in plan.actions}
+    assert {"start", "keep", "preempt", "wait"} <= kinds_seen
 
 
 @KINDS
@@ -115,9 +138,7 @@ def test_plan_that_breaks_a_rule_is_withheld(monkeypatch):
     def lying(*arguments):
         solution = honest(*arguments)
         nowhere = Placement(job="a", replicas=(build.replica("nowhere", gpus=(0,)),))
-        return epoch.portfolio.Solution(
-            **{name: getattr(solution, name) for name in solution.__slots__} | {"placements": (nowhere,)}
-        )
+        return dataclasses.replace(solution, target=Target((nowhere,)))
 
     monkeypatch.setattr(epoch.portfolio, "solve", lying)
 

@@ -10,18 +10,19 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from build import NOW, cluster, job, node, queue, replica, snapshot
+from build import NOW, cluster, job, node, pool, queue, replica, snapshot
 from handmade import plan_of
 
 from planner.models.cluster import Gpu, MigInstance, Taint
 from planner.models.errors import BadInputError
-from planner.models.job import ResourceRequest
+from planner.models.job import ResourceRequest, Running
 from planner.models.policy import Policy
 from planner.models.queue import Quota
 from planner.models.snapshot import Snapshot
 from planner.planfile import plan_document
 from planner.sources import judging
 from planner.sources.files import default_policy_path, load_noun, load_policy, load_snapshot, snapshot_text
+from planner.sources.scenario_folder import write_scenario
 
 BASE = """
 taken_at: 2026-11-20T12:00:00Z
@@ -87,7 +88,12 @@ RICH = snapshot(
         job("run", gpus=2, cpus=1.5, at=[replica("n0", gpus=[0, 1])]),
         job("share", milli=250, queue="r", expected_duration="90s", held=True, weight="500m"),
         job("gang", gpus=8, replicas=(2, 4), deadline=NOW, gpu_models={"H100-80GB": 1, "A100-80GB": 0.3}),
+        job("reader", datasets=["d"], qos="burstable", spread={"max": 2}, checkpoint_duration="2m"),
     ],
+    pools=(pool("spot", provisioning="5m", interruptions_per_hour=0.5), pool("base", least=1)),
+    overcommit={"burstable": {"cpus": 1.5}},
+    datasets=[{"name": "e"}, {"name": "d", "zones": {"z1": 0.5}, "elsewhere": 2}],
+    rack_power=[{"rack": "7", "zone": "z1", "watts": 9000}],
 )
 
 
@@ -99,14 +105,23 @@ def test_a_snapshot_comes_back_from_its_text(put):
     assert load_snapshot("s.json").fingerprint() == RICH.fingerprint()
 
 
-def test_the_text_has_one_line_for_each_node_queue_and_job():
+def test_a_snapshot_comes_back_from_a_scenario_folder(tmp_path):
+    write_scenario(RICH, tmp_path)
+
+    assert load_snapshot(str(tmp_path)) == RICH
+
+
+def test_the_text_has_one_line_for_each_entry_of_a_list():
     lines = snapshot_text(RICH).splitlines()
 
     entries = [json.loads(line.strip().rstrip(",")) for line in lines if line.startswith("    {")]
-    assert [entry["name"] for entry in entries] == [
+    assert [entry.get("name", entry.get("rack")) for entry in entries] == [
+        *("base", "spot"),
+        *("d", "e"),
+        "7",
         *("c0", "g0", "m0", "n0", "n1"),
         *("q", "r"),
-        *("gang", "run", "share"),
+        *("gang", "reader", "run", "share"),
     ]
 
 
@@ -131,9 +146,21 @@ def test_the_text_leaves_defaults_out_and_says_its_format():
 
 
 def test_the_text_does_not_depend_on_the_order_of_a_snapshot():
-    shuffled = RICH.model_copy(update={"jobs": RICH.jobs[::-1], "queues": RICH.queues[::-1]})
+    lists = ("nodes", "pools", "datasets", "rack_power")
+    turned = {name: getattr(RICH.cluster, name)[::-1] for name in lists}
+    gang = job("gang", gpus=1, replicas=2, at=[replica("n1", gpus=[0]), replica("n0", gpus=[0])])
+    world = RICH.model_copy(update={"jobs": (*RICH.jobs[1:], gang)})
+    backwards = Running(started_at=gang.running.started_at, replicas=gang.running.replicas[::-1])
+    shuffled = world.model_copy(
+        update={
+            "cluster": world.cluster.model_copy(update=turned),
+            "jobs": (gang.model_copy(update={"running": backwards}), *RICH.jobs[:0:-1]),
+            "queues": world.queues[::-1],
+        }
+    )
 
-    assert snapshot_text(shuffled) == snapshot_text(RICH)
+    assert snapshot_text(shuffled) == snapshot_text(world)
+    assert shuffled.canonical().fingerprint() == world.canonical().fingerprint()
 
 
 def test_the_files_of_a_directory_make_one_snapshot(put):
@@ -148,6 +175,22 @@ def test_the_files_of_a_directory_make_one_snapshot(put):
     assert found.cluster.name == "alps"
     assert [node.name for node in found.cluster.nodes] == ["n0", "n1"]
     assert [queue.name for queue in found.queues] == ["p", "q"]
+
+
+def test_the_sections_of_a_cluster_may_stand_in_several_files(put):
+    put(
+        a__yaml="taken_at: 2026-11-20T12:00:00Z\nqueues: [{name: q}]\n"
+        "cluster: {pools: [{name: b, template: {name: b}, max: 1}], overcommit: {burstable: {cpus: 2}}}\n",
+        b__yaml="cluster: [{name: n0, rack: r, pool: a}]\n",
+        c__yaml="cluster: {pools: [{name: a, template: {name: a}, max: 1}], datasets: [{name: d}]}\n",
+        d__yaml="cluster: {rack_power: [{rack: r, watts: 5}]}\n",
+    )
+
+    found = load_snapshot(".").cluster
+
+    assert [pool.name for pool in found.pools] == ["a", "b"]
+    assert found.overcommit["burstable"].cpu_milli == 2000
+    assert ([one.name for one in found.datasets], [one.watts for one in found.rack_power]) == (["d"], [5])
 
 
 def test_other_files_of_a_directory_are_passed_over(put, tmp_path):
@@ -225,9 +268,111 @@ def test_an_unknown_field_is_told_with_the_one_that_was_meant(told):
     assert told(f"jobs:\n- {JOB % 'prioritiy: 3'}\n") == (
         "jobs.yaml:2: job 'train-a' has unknown field 'prioritiy'.\n"
         "  Known: name, queue, user, priority, weight, request, replicas, gpu_models, node_selector, "
-        "tolerations, locality, submitted_at, expected_duration, deadline, preemptible, held, labels, "
-        "running.\n"
+        "tolerations, affinity, preferred_nodes, regions, locality, spread, anti_affinity, datasets, "
+        "workload_class, qos, time_slicing, submitted_at, expected_duration, deadline, preemptible, "
+        "checkpoint_duration, restart_duration, held, labels, running.\n"
         "  Maybe 'priority' was meant."
+    )
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (
+            "pools: [{name: spot, template: {name: s}, maximum: 4}]",
+            (
+                "pool 'spot' has unknown field 'maximum'.\n"
+                "  Known: name, template, min, max, provisioning, interruptions_per_hour.\n"
+                "  Maybe 'max' was meant.\n"
+                "jobs.yaml:2: pool 'spot' lacks field 'max'."
+            ),
+        ),
+        (
+            "pools: [{name: spot, template: {name: s, gpus: {model: A, count: 0}}, max: 4}]",
+            "pool 'spot' has template.gpus.count = 0; expected at least 1.",
+        ),
+        (
+            "pools: [{name: spot, template: {name: s}, min: 5, max: 4}]",
+            "pool 'spot': expected min <= max, found min 5 and max 4.",
+        ),
+        (
+            "pools: [{name: spot, template: {name: s, pool: base}, max: 4}]",
+            "pool 'spot': expected a template in pool spot, found pool base.",
+        ),
+        ("pools: {name: spot}", "the snapshot has cluster.pools = a mapping; expected a list."),
+        ("datasets: [d]", "datasets[0] is 'd'; expected a mapping."),
+        (
+            "datasets: [{name: d, zone: {}}]",
+            (
+                "dataset 'd' has unknown field 'zone'.\n"
+                "  Known: name, zones, elsewhere.\n"
+                "  Maybe 'zones' was meant."
+            ),
+        ),
+        (
+            "datasets: [{name: d, zones: {z: -1}}]",
+            "dataset 'd' has zones.z = -1; expected at least 0.0.",
+        ),
+        ("rack_power: [{rack: r, watts: 0}]", "rack_power[0] has watts = 0; expected at least 1."),
+        (
+            "rack_power: [{rack: r, kilowatts: 5, watts: 1}]",
+            (
+                "rack_power[0] has unknown field 'kilowatts'.\n"
+                "  Known: rack, zone, region, watts.\n"
+                "  Maybe 'watts' was meant."
+            ),
+        ),
+        (
+            "overcommit: {burstable: {cpus: 0.9}}",
+            "the snapshot has cluster.overcommit.burstable.cpus = 0.9; expected at least 1.",
+        ),
+        (
+            "overcommit: {burstable: {gpus: 2}}",
+            (
+                "the snapshot has unknown field 'gpus' in cluster.overcommit.burstable.\n"
+                "  Known: cpus, memory.\n"
+                "  Maybe 'cpus' was meant."
+            ),
+        ),
+        (
+            "overcommit: {bursty: {}}",
+            (
+                "the snapshot has name 'bursty' in cluster.overcommit; "
+                "expected one of 'guaranteed', 'burstable' or 'best_effort'."
+            ),
+        ),
+        ("overcommit: 2", "the snapshot has cluster.overcommit = 2; expected a mapping."),
+    ],
+)
+def test_a_mistake_in_a_section_of_the_cluster_is_told(told, section, message):
+    assert told(f"cluster:\n  {section}\n") == f"jobs.yaml:2: {message}"
+
+
+def test_overcommit_may_be_given_once(told):
+    once = "cluster: {overcommit: {}}\n"
+
+    assert told(f"{once}---\n{once}") == (
+        "jobs.yaml:3: the snapshot has cluster.overcommit a second time; expected it once.\n"
+        "  First given at jobs.yaml:1."
+    )
+
+
+def test_a_contradiction_between_sections_of_the_cluster_is_told_at_its_line(told):
+    base = BASE.replace("{name: n1,", "{name: n1, pool: sport,")
+
+    assert told("cluster:\n  pools:\n  - {name: spot, template: {name: s}, max: 2}\n", base=base) == (
+        "base.yaml:5: node 'n1' is of pool 'sport', which is no pool of the cluster.\n"
+        "  Known: spot.\n"
+        "  Maybe 'spot' was meant."
+    )
+
+
+def test_a_wrong_pool_calls_no_node_wrong(told):
+    base = BASE.replace("{name: n1,", "{name: n1, pool: base,")
+    pools = "cluster:\n  pools: [{name: spot, template: {name: s}, max: 2}, {name: base}]\n"
+
+    assert told(pools, base=base) == (
+        "jobs.yaml:2: pool 'base' lacks field 'max'.\njobs.yaml:2: pool 'base' lacks field 'template'."
     )
 
 
@@ -409,7 +554,7 @@ def test_an_unknown_section_is_told_with_the_one_that_was_meant(told):
 def test_an_unknown_field_of_the_cluster_is_told(told):
     assert told("cluster:\n  nods: []") == (
         "jobs.yaml:2: the cluster has unknown field 'nods'.\n"
-        "  Known: name, nodes.\n"
+        "  Known: name, nodes, pools, overcommit, datasets, rack_power.\n"
         "  Maybe 'nodes' was meant."
     )
 
@@ -589,6 +734,29 @@ def test_without_a_file_the_policy_is_the_default():
             "policy.yaml:2: the policy has solvers[0] = 'cplex'; expected one of 'milp', 'cpsat' or 'cbc'.",
         ),
         ("time_limit: 10s", "Maybe 'budget.time_limit' was meant."),
+        ("pools: {horizon: 0s}", "policy.yaml:1: the policy has pools.horizon = '0s'; expected at least 1s."),
+        (
+            "profiles: {serve: tight}",
+            (
+                "policy.yaml:1: the policy has profiles.serve = 'tight'; "
+                "expected one of 'pack', 'spread' or 'balanced'."
+            ),
+        ),
+        (
+            "prices: {interference: [{classes: [a], points: 5}]}",
+            (
+                "policy.yaml:1: the policy has prices.interference[0].classes = a list; "
+                "expected at least 2 entries."
+            ),
+        ),
+        (
+            "prices: {interference: [{classes: [a, b, c], points: 5}]}",
+            (
+                "policy.yaml:1: the policy has prices.interference[0].classes = a list; "
+                "expected at most 2 entries."
+            ),
+        ),
+        ("disruption: {pre_empt: false}", "Maybe 'preempt' was meant."),
     ],
 )
 def test_a_wrong_policy_is_told(put, text, message):

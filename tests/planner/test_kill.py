@@ -5,14 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections import Counter
+from datetime import timedelta
 
 import crashing
 import pytest
-from build import cluster, job, placement, replica, snapshot
-from crashing import PLAN, STARTS, WORLD
+from build import NOW, cluster, job, node, placement, replica, snapshot
+from changing import AFTER, CHANGES, PLAN, WORLD
 from handmade import plan_of
 
 from planner.auditing import AuditLog, verify_log
+from planner.effects import changes_of
 from planner.executors.simulated import SimulatedCluster
 from planner.models.audit import AuditKind, Outcome
 
@@ -41,7 +43,7 @@ def end_state(folder):
 def assert_recorded_once(folder, plan=PLAN):
     """Each action was performed once, and its end is recorded once; the chain is sound."""
     trail = verify_log(folder / "audit.jsonl")
-    ids = [action.id for action in plan.actions if action.type == "start"]
+    ids = [change.id for change in changes_of(plan.actions)]
     outcomes = Counter(record.action for record in trail.records if record.kind is AuditKind.OUTCOME)
     _, operations = end_state(folder)
     assert trail.unfinished == b""
@@ -56,7 +58,9 @@ def uninterrupted(tmp_path_factory):
     SimulatedCluster.create(folder / "cluster.db", WORLD).close()
     assert in_child(crashing.resume, folder) == 0
     assert_recorded_once(folder)
-    return end_state(folder)
+    live, operations = end_state(folder)
+    assert live.running_placements == AFTER
+    return live, operations
 
 
 @pytest.fixture
@@ -71,7 +75,7 @@ CUTS = ("nothing", "a byte", "half", "a line", "no end", "all")
 
 
 @pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("write", range(STARTS + 1))
+@pytest.mark.parametrize("write", range(len(CHANGES) + 1))
 def test_killed_in_a_write_to_the_log(folder, uninterrupted, write, cut):
     assert in_child(crashing.apply_dying_at_write, folder, write, cut) == KILLED
 
@@ -81,7 +85,7 @@ def test_killed_in_a_write_to_the_log(folder, uninterrupted, write, cut):
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("deed", range(STARTS))
+@pytest.mark.parametrize("deed", range(len(CHANGES)))
 def test_killed_before_or_after_a_deed(folder, uninterrupted, deed, when):
     assert in_child(crashing.apply_dying_at_deed, folder, deed, when) == KILLED
 
@@ -102,7 +106,8 @@ def test_killed_before_each_statement_to_the_cluster(tmp_path, uninterrupted):
         assert in_child(crashing.resume, folder) == 0
         assert end_state(folder) == uninterrupted
         assert_recorded_once(folder)
-    assert statement > STARTS * 8
+    assert ended == 0
+    assert statement > len(CHANGES) * 8
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -122,8 +127,8 @@ def test_an_action_done_but_not_recorded_is_recorded_as_skipped(folder):
     in_child(crashing.resume, folder)
 
     outcomes = {record.action: record.outcome for record in AuditLog(folder / "audit.jsonl").records()}
-    starts = [action.id for action in PLAN.actions if action.type == "start"]
-    assert [outcomes[id_] for id_ in starts] == [Outcome.DONE, Outcome.SKIPPED, Outcome.DONE]
+    first, second, *others = (outcomes[change.id] for change in CHANGES)
+    assert (first, second, set(others)) == (Outcome.DONE, Outcome.SKIPPED, {Outcome.DONE})
 
 
 def test_a_half_written_record_is_told_of_in_the_log(folder):
@@ -199,15 +204,18 @@ def test_a_clock_killed_while_it_moves_has_moved_or_not(tmp_path):
         job(f"j{number}", gpus=1, at=[replica("n0", gpus=[number])], expected_duration="61m")
         for number in range(3)
     ]
-    world = snapshot(jobs=jobs)
+    soon = node("n1", ready_at=NOW + timedelta(minutes=1))
+    world = snapshot(nodes=[node("n0"), soon], jobs=jobs)
     seen = set()
     for statement in range(100):
         path = tmp_path / f"{statement}.db"
         SimulatedCluster.create(path, world).close()
         ended = in_child(crashing.advance_dying_at_statement, path, statement, 120)
         with SimulatedCluster(path) as live:
-            seen.add((live.snapshot() == world, len(live.snapshot().jobs), len(live.finished())))
+            found = live.snapshot()
+            ready = found.cluster.node_by_name["n1"].ready_at is None
+            seen.add((found == world, len(found.jobs), len(live.finished()), ready))
         if ended == 0:
             break
 
-    assert seen == {(True, 3, 0), (False, 0, 3)}
+    assert seen == {(True, 3, 0, False), (False, 0, 3, True)}

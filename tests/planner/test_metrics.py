@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import pytest
 from answers import legal_placements
-from build import job, node, placement, queue, replica, snapshot
+from build import job, node, placement, pool, queue, replica, snapshot
+from drafts import target
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging import sliced
 from strategies import snapshots
 
+from planner.afterwards import cluster_after
 from planner.metrics import allocation_ratio, fragmentation_ratio, hourly_cost, jain_index, measure
 from planner.models.cluster import Cluster, Gpu, MigInstance, NodeGpus
+from planner.models.plan import JobCounts
+from planner.models.target import Target
 
 
 def nodes_of(*nodes):
@@ -131,13 +135,48 @@ def test_ready_nodes_cost_whether_busy_or_not():
     assert hourly_cost(nodes_of(*nodes)) == 0.3
 
 
+def test_running_jobs_demand_what_they_held_or_hold():
+    world = snapshot(
+        queues=[queue("p"), queue("q")],
+        jobs=[
+            job("a", gpus=4, queue="p", at=[replica(gpus=range(4))]),
+            job("b", gpus=1, replicas=(1, 4), at=[replica("n1", gpus=[0])]),
+        ],
+    )
+    grown = placement("b", *(replica("n1", gpus=[index]) for index in range(4)))
+
+    stopped, both = jain_index(world, [grown]), jain_index(world, [grown, world.running_placements[0]])
+
+    assert (stopped, both) == (0.5, 1)
+
+
+def test_nodes_that_come_and_go_count_in_the_figures_after():
+    old = node("old", gpus=4, pool="spot", price_per_hour=2)
+    spot = pool("spot", template=node("spot", gpus=8, pool="spot", price_per_hour=5))
+    new = spot.template.model_copy(update={"name": "spot-1"})
+    world = snapshot(
+        nodes=[old],
+        pools=[spot],
+        jobs=[job("a", gpus=4), job("v", gpus=1, at=[replica("old", gpus=[0])])],
+    )
+    goal = target(
+        world, placement("a", replica("spot-1", gpus=range(4))), stopped=["v"], added=[new], removed=["old"]
+    )
+
+    found = measure(world, goal, cluster_after(world, goal))
+
+    assert (found.gpu_allocation_ratio_before, found.gpu_allocation_ratio) == (0.25, 0.5)
+    assert (found.hourly_cost_before, found.hourly_cost) == (2, 5)
+    assert found.jobs == JobCounts(running=1, started=1, waiting=1, preempted=1)
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_ratios_stay_within_their_ranges_and_starts_only_add(data):
     world = data.draw(snapshots(mig=True))
     placements = tuple(data.draw(legal_placements(world)))
 
-    found = measure(world, placements)
+    found = measure(world, Target(placements), world.cluster)
 
     assert 0 <= found.gpu_allocation_ratio_before <= found.gpu_allocation_ratio <= 1
     assert 0 <= found.fragmentation_ratio <= 1

@@ -6,7 +6,7 @@ import copy
 import json
 
 import pytest
-from build import job, placement, replica, snapshot
+from build import job, placement, pool, replica, snapshot
 from good_document import GOOD
 from handmade import plan_of
 from jsonschema import Draft202012Validator
@@ -31,6 +31,11 @@ def good(**changes):
     return document
 
 
+def cluster(**changes):
+    """The good document, its cluster changed."""
+    return GOOD | {"cluster": GOOD["cluster"] | changes}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_schema_is_one(kind):
     made = schema(kind)
@@ -46,7 +51,12 @@ def test_a_snapshot_that_uses_nearly_every_field_validates():
 
 
 def test_a_snapshot_as_it_is_written_validates():
-    world = snapshot(jobs=[job("a", gpus=2, at=[replica("n0", gpus=[0, 1])]), job("b", milli=250)])
+    world = snapshot(
+        jobs=[job("a", gpus=2, at=[replica("n0", gpus=[0, 1])]), job("b", milli=250, datasets=["d"])],
+        pools=[pool(provisioning="5m")],
+        overcommit={"burstable": {"memory": 1.5}},
+        datasets=[{"name": "d", "zones": {"z": 0.25}}],
+    )
 
     assert valid("snapshot", json.loads(snapshot_text(world)))
 
@@ -67,12 +77,34 @@ def test_policies_validate():
     assert valid(
         "policy", {"weights": {"basis": "gpu_hour"}, "budget": {"time_limit": 5}, "solvers": ["cpsat"]}
     )
-    assert not valid("policy", {"solvers": ["cplex"]})
+    assert valid(
+        "policy",
+        {
+            "prices": {"drain": 5, "interference": [{"classes": ["a", "b"], "points": 1}]},
+            "disruption": {"migrate": True, "minimum_runtime": "10m"},
+            "mig": {"switch_mode": True},
+            "pools": {"scale_down": False},
+            "profiles": {"inference": "spread"},
+        },
+    )
+    for wrong in (
+        {"solvers": ["cplex"]},
+        {"profiles": {"inference": "tight"}},
+        {"prices": {"interference": [{"classes": ["a"], "points": 1}]}},
+        {"prices": {"drain": -1}},
+        {"disruption": {"minimum_runtime": -1}},
+        {"mig": {"switch": True}},
+    ):
+        assert not valid("policy", wrong)
 
 
 @pytest.mark.parametrize("step", [0, 1, 30, "0s", "0h0m", "1s", "0h20m", "10m"])
-def test_a_step_of_ageing_validates_exactly_if_it_loads(step, tmp_path):
-    document = {"weights": {"ageing": {"step": step}}}
+@pytest.mark.parametrize(
+    "policy_of",
+    [lambda step: {"weights": {"ageing": {"step": step}}}, lambda step: {"pools": {"horizon": step}}],
+)
+def test_a_duration_of_a_second_at_least_validates_exactly_if_it_loads(policy_of, step, tmp_path):
+    document = policy_of(step)
     (tmp_path / "policy.json").write_text(json.dumps(document))
 
     try:
@@ -86,7 +118,7 @@ def test_a_step_of_ageing_validates_exactly_if_it_loads(step, tmp_path):
 SHORT_FORMS = (
     good(replicas=4),
     good(gpu_models=["H100-80GB"]),
-    GOOD | {"cluster": GOOD["cluster"]["nodes"]},
+    good(datasets=[]) | {"cluster": GOOD["cluster"]["nodes"]},
 )
 
 
@@ -110,6 +142,18 @@ def test_short_forms_validate_and_load(document, tmp_path):
         good(gpu_count=8),
         good(priority=1.5),
         good(name=""),
+        good(qos="bronze"),
+        good(spread={"most": 2}),
+        good(affinity=[{"key": "a", "operator": "Maybe"}]),
+        good(anti_affinity=[{"labels": {}}]),
+        good(preferred_nodes=[{"match": {"key": "a", "values": ["b"]}}]),
+        cluster(pools=[{"name": "a", "max": 3}]),
+        cluster(pools=[{"name": "a", "template": {"name": "b"}, "max": -1}]),
+        cluster(overcommit={"burstable": {"cpus": 0.5}}),
+        cluster(overcommit={"bursty": {}}),
+        cluster(datasets=[{"name": "a", "zones": {"z": -1}}]),
+        cluster(rack_power=[{"rack": "r"}]),
+        cluster(racks=[]),
         GOOD | {"cluster": [5]},
         GOOD | {"job": []},
         {key: value for key, value in GOOD.items() if key != "queues"},
@@ -126,3 +170,6 @@ def test_defaults_are_in_the_units_of_documents():
     assert policies["BudgetPolicy"]["properties"]["time_limit"]["default"] == "10s"
     assert policies["Weights"]["properties"]["smallest_size"]["default"] == 0.1
     assert policies["Ageing"]["properties"]["step"]["default"] == "6h"
+    assert policies["PoolPolicy"]["properties"]["horizon"]["default"] == "1h"
+    assert policies["Disruption"]["properties"]["restart"]["default"] == "5m"
+    assert snapshots["Overcommit"]["properties"]["cpus"]["default"] == 1

@@ -8,12 +8,23 @@ from datetime import timedelta
 
 import pytest
 from build import MODEL, NOW, cluster, job, node, placement, queue, replica, snapshot
+from changing import pool
 from handmade import start
 
 from planner.executors.interface import ExecutionError
 from planner.executors.simulated import SimulatedCluster
 from planner.locking import LockedError
-from planner.models.cluster import Gpu, MigInstance, NodeGpus, Taint
+from planner.models.cluster import (
+    Cluster,
+    Dataset,
+    Gpu,
+    MigInstance,
+    NodeGpus,
+    Overcommit,
+    QosClass,
+    RackPower,
+    Taint,
+)
 from planner.models.errors import PlannerError
 from planner.models.job import Job, ResourceRequest
 from planner.models.placement import MigSlice, Replica
@@ -45,6 +56,20 @@ def live(tmp_path):
 def test_a_new_cluster_is_as_the_snapshot_it_was_made_from(live):
     assert live.snapshot() == world()
     assert live.snapshot().fingerprint() == world().fingerprint()
+
+
+def test_all_that_is_true_of_the_cluster_as_a_whole_is_kept(tmp_path):
+    whole = Cluster(
+        name="west",
+        nodes=(node("n0"), node("cloud-1", pool="cloud", ready_at=NOW + timedelta(minutes=5))),
+        pools=(pool("cloud", most=3, least=1), pool("spare")),
+        overcommit={QosClass.BURSTABLE: Overcommit(cpus=2, memory=1.5)},
+        datasets=(Dataset(name="web", zones={"z1": 0.5}, elsewhere=2.0),),
+        rack_power=(RackPower(rack="r1", watts=9000),),
+    )
+    given = snapshot().model_copy(update={"cluster": whole})
+    with SimulatedCluster.create(tmp_path / "c.db", given) as live:
+        assert live.snapshot() == given.canonical()
 
 
 def test_a_cluster_is_there_for_the_next_process(live):
@@ -85,7 +110,7 @@ def test_an_action_is_done_once_for_its_key(live):
 
     live.perform(start("a1", ON_N0), "p:a1")
 
-    assert live.operations() == (("p:a1", "a"),)
+    assert live.operations() == (("p:a1", "job a"),)
     assert "a" not in live.snapshot().job_by_name
     assert once.job_by_name["a"].running is not None
 
@@ -312,11 +337,14 @@ def _another_applications(path):
     db.close()
 
 
-def _a_later_version(path):
-    SimulatedCluster.create(path, world()).close()
-    with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version = 9")
-    db.close()
+def _of_version(version):
+    def make(path):
+        SimulatedCluster.create(path, world()).close()
+        with sqlite3.connect(path) as db:
+            db.execute(f"PRAGMA user_version = {version}")
+        db.close()
+
+    return make
 
 
 @pytest.mark.parametrize(
@@ -325,7 +353,8 @@ def _a_later_version(path):
         (_text, "file is not a database"),
         (_empty, "found the file of another application"),
         (_another_applications, "found the file of another application"),
-        (_a_later_version, "expected tables of version 1, found tables of version 9"),
+        (_of_version(1), "expected tables of version 2, found tables of version 1"),
+        (_of_version(9), "expected tables of version 2, found tables of version 9"),
     ],
 )
 def test_a_file_that_is_no_cluster_of_this_version_is_refused(tmp_path, make, found):
@@ -342,6 +371,7 @@ def test_a_file_that_is_no_cluster_of_this_version_is_refused(tmp_path, make, fo
         "UPDATE jobs SET document = replace(document, '\"gpus\":4', '\"gpus\":-4')",
         "UPDATE facts SET value = 'noon' WHERE name = 'clock'",
         "DELETE FROM facts WHERE name = 'clock'",
+        "UPDATE facts SET value = '{}' WHERE name = 'cluster'",
         "DROP TABLE queues",
     ],
 )

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from planner.models.base import canonical_json
+from planner.models.cluster import Node
 from planner.models.consistency import inconsistencies
 from planner.models.errors import BadInputError
+from planner.models.job import ResourceRequest
 from planner.models.occupancy import free_capacity
 from planner.models.policy import Policy
 from planner.models.queue import Queue
@@ -204,6 +206,93 @@ def test_jobs_that_ended_leave_holes():
     assert half_full_nodes(0.5) > 1
 
 
+def test_jobs_are_as_their_shape_says():
+    changes = {
+        "datasets": [{"name": "images", "elsewhere": 2}],
+        "jobs": [
+            {
+                "count": 5,
+                "replicas": {"min": 2, "max": 6},
+                "request": {"gpus": 1},
+                "gpu_models": {"B": 1, "O": 0.5},
+                "locality": {"preferred": "rack"},
+                "datasets": ["images"],
+                "workload_class": "training",
+                "qos": "burstable",
+                "labels": {"app": "x"},
+            }
+        ],
+    }
+
+    snapshot = generate(profile(**changes), seed=2)
+
+    assert {(one.gang.minimum, one.gang.maximum) for one in snapshot.jobs} == {(2, 6)}
+    assert {one.speed_milli("O") for one in snapshot.jobs} == {500}
+    assert {one.locality.preferred for one in snapshot.jobs} == {"rack"}
+    assert {(one.datasets, one.workload_class, one.qos) for one in snapshot.jobs} == {
+        (("images",), "training", "burstable")
+    }
+    assert {len(one.running.replicas) for one in running(snapshot)} <= {2, 3, 4, 5, 6}
+    assert running(snapshot)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"locality": {"required": "rack"}},
+        {"spread": {"level": "node"}},
+        {"anti_affinity": [{"labels": {"app": "x"}}]},
+    ],
+)
+def test_jobs_that_care_about_domains_all_wait(wish):
+    jobs = [{"count": 5, "replicas": 2, "request": {"gpus": 1}, **wish}]
+
+    assert not running(generate(profile(jobs=jobs), seed=2))
+
+
+def test_checkpoints_are_younger_than_their_jobs_and_than_the_oldest():
+    told = {"gpu_ratio": 0.8, "oldest_checkpoint": "20m"}
+    jobs = running(generate(profile(running=told), seed=4))
+    saved = [one.running for one in jobs if one.running.last_checkpoint_at]
+
+    assert saved
+    assert all(one.started_at < one.last_checkpoint_at <= NOW for one in saved)
+    assert min(one.last_checkpoint_at for one in saved) >= NOW - timedelta(minutes=20)
+    assert {one.running.last_checkpoint_at for one in running(generate(profile(), seed=4))} == {None}
+
+
+def test_the_last_nodes_of_a_shape_are_to_be_drained_and_jobs_run_there():
+    nodes = [SMALL["nodes"][0] | {"draining": 4}]
+    snapshot = generate(profile(nodes=nodes, model_choices=[{"share": 1}]), seed=0)
+
+    draining = {one.name for one in snapshot.cluster.nodes if one.drain}
+    assert draining == {"big-2", "big-3", "big-4", "big-5"}
+    assert draining & {replica.node for one in running(snapshot) for replica in one.running.replicas}
+
+
+def test_nodes_with_a_region_of_their_own_stand_there():
+    abroad = SMALL["nodes"][2]["node"] | {"region": "south"}
+
+    snapshot = generate(profile(nodes=[*SMALL["nodes"][:2], {"count": 1, "node": abroad}]), seed=0)
+
+    assert {one.name: one.region for one in snapshot.cluster.nodes}["cpu-1"] == "south"
+    assert {one.region for one in snapshot.cluster.nodes} == {"north", "south"}
+
+
+def test_what_is_said_of_the_cluster_is_in_the_snapshot():
+    told = {
+        "pools": [{"name": "cloud", "max": 3, "template": {"name": "cloud", "cpus": 8}}],
+        "overcommit": {"burstable": {"cpus": 2}},
+        "rack_power": [{"rack": "r001", "zone": "z1", "region": "north", "watts": 9000}],
+    }
+
+    cluster = generate(profile(**told), seed=0).cluster
+
+    assert [pool.maximum for pool in cluster.pools] == [3]
+    assert cluster.overcommit["burstable"].cpu_milli == 2000
+    assert [cap.watts for cap in cluster.rack_power] == [9000]
+
+
 def test_a_queue_without_quota_left_starts_nothing():
     queues = [{"queue": {"name": "a", "quota": {"nominal": 1}}, "share": 1}]
     jobs = [{"count": 9, "request": {"gpu_milli": 400}}]
@@ -231,7 +320,7 @@ def test_a_refused_job_uses_no_quota():
 def test_first_fit_goes_through_the_nodes_in_their_order():
     fit = FirstFit([node("n1", gpus=2), node("n0", gpus=2)])
     places = []
-    while replicas := fit.find(job(gpus=1)):
+    while replicas := fit.find(job(gpus=1), replicas=1):
         fit.take(replicas)
         places += [(replica.node, replica.gpus[0].index) for replica in replicas]
 
@@ -242,15 +331,29 @@ def test_first_fit_puts_a_gang_on_one_model_or_nowhere():
     nodes = [node("a", model="A", gpus=2), node("b", model="B", gpus=2), node("a2", model="A", gpus=2)]
     fit = FirstFit(nodes)
 
-    assert {replica.node for replica in fit.find(job(gpus=2, replicas=2))} == {"a", "a2"}
-    assert fit.find(job(gpus=2, replicas=3)) is None
+    assert {replica.node for replica in fit.find(job(gpus=2), replicas=2)} == {"a", "a2"}
+    assert fit.find(job(gpus=2), replicas=3) is None
 
 
 def test_a_gang_that_does_not_fit_keeps_nothing_from_smaller_ones():
     fit = FirstFit([node("n0", gpus=8), node("n1", gpus=4)])
 
-    assert fit.find(job(gpus=4, replicas=4)) is None
-    assert len(fit.find(job(gpus=4, replicas=3))) == 3
+    assert fit.find(job(gpus=4), replicas=4) is None
+    assert len(fit.find(job(gpus=4), replicas=3)) == 3
+
+
+def test_first_fit_takes_idle_mig_instances_of_the_layout_and_makes_none():
+    halves = {"index": 1, "mig": [{"profile": "3g.40gb", "start": 0}, {"profile": "3g.40gb", "start": 4}]}
+    gpus = {"model": "A100-80GB", "count": 2, "details": [{"index": 0, "mig": []}, halves]}
+    fit = FirstFit([Node.model_validate({"name": "n0", "gpus": gpus})])
+    one = job().model_copy(update={"request": ResourceRequest(mig={"3g.40gb": 1})})
+
+    (first, second), third = fit.find(one, replicas=2), fit.find(one, replicas=3)
+    fit.take((first, second))
+
+    assert [(held.index, held.start) for held in (*first.gpus, *second.gpus)] == [(1, 0), (1, 4)]
+    assert third is None
+    assert fit.find(one, replicas=1) is None
 
 
 def test_draws_are_the_same_on_every_machine():
@@ -283,7 +386,7 @@ def test_shares_are_how_often_an_entry_is_drawn():
         ({"durations": [{"share": 1, "shortest": "2h", "longest": "1h"}]}, "expected shortest <= longest"),
         (
             {"jobs": [{"count": 1, "request": {"mig": {"1g.10gb": 1}}}]},
-            "expected whole GPUs or a share of one, found mig",
+            "asks for profile '1g.10gb', which no GPU model in the cluster offers",
         ),
         (
             {"jobs": [{"count": 1, "queues": ["top"], "request": {}}]},
@@ -292,6 +395,18 @@ def test_shares_are_how_often_an_entry_is_drawn():
         (
             {"queues": [{"queue": {"name": "a", "parent": "z"}, "share": 1}]},
             "queue 'a' has parent 'z', which is no queue of the snapshot",
+        ),
+        (
+            {"rack_power": [{"rack": "r9", "watts": 9}]},
+            "a power cap for rack 'r9', in which no node stands",
+        ),
+        (
+            {"jobs": [{"count": 1, "request": {}, "datasets": ["images"]}]},
+            "job 'jobs-0' reads dataset 'images', which is none of the cluster's",
+        ),
+        (
+            {"nodes": [SMALL["nodes"][0] | {"draining": 6}]},
+            "expected at most 5 draining nodes, found 6",
         ),
         ({"nodes": [SMALL["nodes"][0]] * 2}, "node 'big' is given a second time; expected each node once"),
     ],

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
+
 import pytest
 from answers import legal_placements
-from build import NOW, cluster, job, node, placement, queue, replica, snapshot
+from build import NOW, cluster, job, node, placement, pool, queue, replica, snapshot
+from drafts import target
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from judging import asking
@@ -10,22 +13,37 @@ from placing import replica_for
 from strategies import snapshots
 
 from planner.models.cluster import Gpu, Level, NodeGpus, Taint
-from planner.models.job import LocalityPreference, Toleration
+from planner.models.job import AntiAffinity, LocalityPreference, NodeMatch, PreferredNodes, Spread, Toleration
 from planner.models.occupancy import NodeFree, free_capacity
-from planner.models.placement import GpuShare, Placement, Replica
+from planner.models.placement import GpuShare, MigSlice, Placement, Replica
 from planner.models.plan import ReasonCode
-from planner.models.policy import Policy
+from planner.models.policy import Disruption, MigPolicy, Policy, PoolPolicy
 from planner.models.selection import refusal
+from planner.models.target import Target
 from planner.models.verifier import verify
 from planner.models.violation import Rule
-from planner.unmodelled import not_modelled
 from planner.waiting import waiting_reasons
 
+OF_ROOM = (
+    ReasonCode.RESOURCES,
+    ReasonCode.FRAGMENTED,
+    ReasonCode.LAYOUT_BLOCKED,
+    ReasonCode.DOMAIN,
+    ReasonCode.NOT_CHOSEN,
+)
+MAY_DO_NOTHING = Policy(mig=MigPolicy(repartition=False), pools=PoolPolicy(scale_up=False))
 
-def why(waiting, *others, started=(), **world):
-    """Code and text of one job's reason while others run or start."""
+
+def reason_of(waiting, *others, started=(), policy=MAY_DO_NOTHING, target_of=target, proven=False, **world):
+    """One job's reason while others run or start."""
     world = snapshot(jobs=[waiting, *others], **world)
-    reason = waiting_reasons(world, (*world.running_placements, *started))[waiting.name]
+    goal = target_of(world, *started)
+    return waiting_reasons(world, policy, goal, proven=proven)[waiting.name]
+
+
+def why(waiting, *others, **more):
+    """Code and text of that reason."""
+    reason = reason_of(waiting, *others, **more)
     return reason.code, reason.text
 
 
@@ -35,21 +53,6 @@ def running(name="r", *replicas, **more):
 
 def test_a_held_job_is_held_whatever_else_is_in_its_way():
     assert why(job(gpus=100, held=True)) == (ReasonCode.HELD, "held by its user or an operator")
-
-
-def test_mig_and_required_locality_of_gangs_are_not_modelled():
-    mig = asking(job(), mig={"1g.10gb": 2})
-    one_rack = job(gpus=8, replicas=2, locality=LocalityPreference(required=Level.NVLINK_ISLAND))
-
-    assert why(mig) == (
-        ReasonCode.NOT_MODELLED,
-        "asks for MIG instances (1g.10gb), which this version does not plan yet",
-    )
-    assert why(one_rack) == (
-        ReasonCode.NOT_MODELLED,
-        "requires all replicas in one nvlink island, which this version does not plan yet",
-    )
-    assert not_modelled(one_rack.model_copy(update={"gang": job().gang})) is None
 
 
 def test_gpu_models_that_the_cluster_lacks_are_named():
@@ -272,8 +275,15 @@ def test_a_gang_does_not_spread_over_gpu_models():
 def test_a_job_that_would_fit_is_not_said_to_lack_room():
     worthless = job("b", gpus=1, weight=0)
 
-    assert why(job(gpus=1), worthless)[1] == "would fit, but no place was chosen for it in the time given"
-    assert why(worthless, job(gpus=1))[1] == "has weight 0: starting it earns nothing"
+    assert why(job(gpus=1), worthless) == (
+        ReasonCode.NOT_CHOSEN,
+        "would fit, but no place was chosen for it in the time given",
+    )
+    assert why(job(gpus=1), worthless, proven=True)[1] == "would fit, but no plan with it scores more"
+    assert why(worthless, job(gpus=1)) == (
+        ReasonCode.NOT_CHOSEN,
+        "has weight 0: starting it earns nothing",
+    )
 
 
 def test_an_overfull_gpu_takes_nothing_from_the_others():
@@ -285,10 +295,10 @@ def test_an_overfull_gpu_takes_nothing_from_the_others():
 @settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_reasons_agree_with_the_verifier(data):
-    world = data.draw(snapshots())
+    world = data.draw(snapshots(mig=True, locality=True))
     placements = tuple(data.draw(legal_placements(world)))
 
-    reasons = waiting_reasons(world, placements)
+    reasons = waiting_reasons(world, MAY_DO_NOTHING, Target(placements))
 
     placed = {placement.job for placement in placements}
     assert reasons.keys() == world.job_by_name.keys() - placed
@@ -301,8 +311,6 @@ def _expected(world, placements, waiting):
     """The codes that are true of a job, found by trying every node and asking the verifier about quotas."""
     if waiting.held:
         return {ReasonCode.HELD}
-    if not_modelled(waiting):
-        return {ReasonCode.NOT_MODELLED}
     nodes = [node for node in world.cluster.nodes if refusal(waiting, node) is None]
     if not any(_holds_one(node, waiting) for node in nodes):
         return {ReasonCode.NO_MATCHING_NODE}
@@ -313,14 +321,27 @@ def _expected(world, placements, waiting):
     now = [node for node in nodes if not _breaks_quota(world, placements, waiting, node)]
     if not now:
         return {ReasonCode.WAITING_FOR_QUOTA}
-    return {ReasonCode.RESOURCES, ReasonCode.FRAGMENTED}
+    return set(OF_ROOM)
 
 
 def _holds_one(node, waiting):
     """True if the empty node has room for one replica, GPUs enough included."""
     empty = NodeFree.of(node)
     one = replica_for(waiting, node, empty)
-    return len(one.gpus) == waiting.request.gpus + bool(waiting.request.gpu_milli) and empty.holds(one)
+    return _is_whole(one, waiting, node) and empty.holds(one)
+
+
+def _is_whole(one, waiting, node):
+    """True if a replica has all GPUs and instances its job asks for, and these exist."""
+    wanted = waiting.request.gpus + bool(waiting.request.gpu_milli) + sum(waiting.request.mig.values())
+    slices = [held for held in one.gpus if not isinstance(held, GpuShare)]
+    return len(one.gpus) == wanted and all(
+        any(
+            (there.profile, there.start) == (held.profile, held.start)
+            for there in node.gpus.by_index[held.index].mig or ()
+        )
+        for held in slices
+    )
 
 
 def _breaks_quota(world, placements, waiting, node):
@@ -334,7 +355,14 @@ def _breaks_quota(world, placements, waiting, node):
         }
     )
     shares = waiting.request.gpus * [1000] or [waiting.request.gpu_milli]
-    held = tuple(GpuShare(index=index, milli=milli) for index, milli in enumerate(shares) if milli)
+    held = (
+        *(GpuShare(index=index, milli=milli) for index, milli in enumerate(shares) if milli),
+        *(
+            MigSlice(index=0, profile=profile, start=0)
+            for profile, count in waiting.request.mig.items()
+            for _ in range(count)
+        ),
+    )
     one = Replica(node=node.name, gpus=held)
     added = Placement(job=waiting.name, replicas=(one,) * waiting.gang.minimum)
     violations = verify(world, Policy(), (*placements, added)).violations
@@ -344,36 +372,27 @@ def _breaks_quota(world, placements, waiting, node):
 @settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_jobs_said_to_fit_do_fit_and_the_others_do_not(data):
-    world = data.draw(snapshots())
+    world = data.draw(snapshots(mig=True, locality=True))
     placements = tuple(data.draw(legal_placements(world)))
 
-    for name, reason in waiting_reasons(world, placements).items():
-        if reason.code not in (ReasonCode.RESOURCES, ReasonCode.FRAGMENTED):
+    for name, reason in waiting_reasons(world, MAY_DO_NOTHING, Target(placements)).items():
+        if reason.code not in OF_ROOM:
             continue
-        said_to_fit = not reason.numbers
+        said_to_fit = reason.code is ReasonCode.NOT_CHOSEN and not reason.numbers
         event(f"fits: {said_to_fit}")
         found = _place(world, placements, world.job_by_name[name])
-        broken = [] if found is None else verify(world, Policy(), (*placements, found)).violations
-        assert (found is not None and not broken) == said_to_fit, reason
+        assert (found is not None) == said_to_fit, reason
 
 
 def _place(world, placements, waiting):
-    """The job at its smallest, on the first GPU model whose nodes and quotas have room."""
-    models = (
-        sorted({node.gpu_model or "" for node in world.cluster.nodes})
-        if waiting.request.needs_gpu
-        else [None]
-    )
-    for model in models:
-        free = free_capacity(world.cluster.nodes, placements)
+    """The job at its smallest, on the first choice of nodes that the verifier has nothing against."""
+    suitable = [node for node in world.cluster.nodes if refusal(waiting, node) is None]
+    for nodes in combinations_with_replacement(suitable, waiting.gang.minimum):
+        free = free_capacity(nodes, placements)
         replicas = []
-        for place in world.cluster.nodes:
-            if refusal(waiting, place) is not None or (model is not None and place.gpu_model != model):
-                continue
-            while len(replicas) < waiting.gang.minimum:
-                one = replica_for(waiting, place, free[place.name])
-                if len(one.gpus) < waiting.request.gpus or not free[place.name].holds(one):
-                    break
+        for place in nodes:
+            one = replica_for(waiting, place, free[place.name])
+            if _is_whole(one, waiting, place) and free[place.name].holds(one):
                 free[place.name].take(one)
                 replicas.append(one)
         if len(replicas) == waiting.gang.minimum:
@@ -381,6 +400,283 @@ def _place(world, placements, waiting):
             if not verify(world, Policy(), (*placements, found)).violations:
                 return found
     return None
+
+
+# --- more than room ---------------------------------------------------------------------------------------
+
+
+RACKS = [node(f"r{rack}n{index}", rack=f"r{rack}") for rack in (1, 2) for index in (1, 2)]
+
+
+def test_a_gang_that_must_stay_together_tells_what_the_best_domain_has():
+    holder = running("r", replica("r1n1", gpus=range(8)))
+    gang = job(gpus=8, replicas=3, locality=LocalityPreference(required=Level.RACK))
+
+    reason = reason_of(gang, holder, nodes=RACKS)
+
+    assert reason.code is ReasonCode.DOMAIN
+    assert reason.text == "needs 3 × 8 GPUs in one rack; the largest has room for 2 (r2)"
+    assert reason.numbers == {"needed": 3, "largest": 2, "level": "rack", "domain": "r2"}
+
+
+def test_a_job_of_one_replica_is_together_wherever_it_is():
+    alone = job(gpus=8, replicas=(1, 3), locality=LocalityPreference(required=Level.NVLINK_ISLAND))
+
+    assert why(alone, nodes=RACKS)[0] is ReasonCode.NOT_CHOSEN
+
+
+def test_a_gang_that_must_be_spread_tells_how_many_places_there_are():
+    gang = job(gpus=1, replicas=5, spread=Spread(level=Level.RACK, max=2))
+
+    assert why(gang, nodes=RACKS) == (
+        ReasonCode.FRAGMENTED,
+        "needs 5 × 1 GPU, at most 2 on each rack; 4 found",
+    )
+
+
+def test_a_job_stopped_by_the_plan_says_for_whom():
+    victim = job("a", gpus=8, at=[replica(gpus=range(8))])
+    world = snapshot(jobs=[victim])
+
+    found = waiting_reasons(world, Policy(), target(world, stopped=["a"]), preempted={"a": ("b", "c")})
+
+    assert found["a"].code is ReasonCode.PREEMPTED
+    assert found["a"].text == "stopped to make room for b and c"
+
+
+SMALL = {"nodes": [node(gpus=1, mig={0: [("1g.10gb", 1), ("1g.10gb", 5), ("1g.10gb", 6)]})]}
+SERVERS = [
+    job("s1", mig={"1g.10gb": 1}, at=[replica(mig=[(0, "1g.10gb", 1)])]),
+    job("s2", mig={"1g.10gb": 1}, at=[replica(mig=[(0, "1g.10gb", 5)])]),
+]
+
+
+def test_instances_in_use_may_leave_no_legal_place():
+    reason = reason_of(job(mig={"3g.40gb": 1}), *SERVERS, policy=Policy(), **SMALL)
+
+    assert reason.code is ReasonCode.LAYOUT_BLOCKED
+    assert reason.text == (
+        "needs 3g.40gb; at most 2g.20gb fits beside what is in use, 6 memory slices free on 1 GPU"
+    )
+    assert (reason.numbers["needed"], reason.numbers["largest"]) == ("3g.40gb", "2g.20gb")
+
+
+def test_instances_may_need_more_memory_slices_than_are_free():
+    assert why(job(mig={"3g.40gb": 2}), *SERVERS, policy=Policy(), **SMALL) == (
+        ReasonCode.RESOURCES,
+        "needs 2 × 3g.40gb, 8 memory slices; 6 free on 1 GPU in MIG mode",
+    )
+
+
+def test_a_policy_that_keeps_layouts_leaves_the_idle_instances_alone():
+    assert why(job(mig={"1g.10gb": 2}), *SERVERS, **SMALL) == (
+        ReasonCode.LAYOUT_BLOCKED,
+        (
+            "needs 2 × 1g.10gb; at most 1g.10gb fits beside what is in use, 6 memory slices free on 1 GPU; "
+            "mig.repartition is off"
+        ),
+    )
+    assert why(job(mig={"1g.10gb": 1}), *SERVERS, **SMALL)[0] is ReasonCode.NOT_CHOSEN
+    assert why(job(mig={"3g.40gb": 1}), *SERVERS, **SMALL) == (
+        ReasonCode.NO_MATCHING_NODE,
+        "one replica needs 3g.40gb; no GPU is cut into that; mig.repartition is off",
+    )
+
+
+NO_PREEMPTION = Policy(disruption=Disruption(preempt=False, minimum_runtime=0))
+
+
+@pytest.mark.parametrize(
+    ("priority", "preemptible", "policy", "told"),
+    [
+        (1, True, NO_PREEMPTION, "; preemption is off"),
+        (0, True, NO_PREEMPTION, ""),
+        (1, False, NO_PREEMPTION, ""),
+        (1, True, Policy(), ""),
+    ],
+)
+def test_preemption_is_called_off_only_where_it_could_help(priority, preemptible, policy, told):
+    low = running("low", replica("n0", gpus=range(8)), preemptible=preemptible)
+
+    assert why(job(gpus=1, priority=priority), low, nodes=cluster(1), policy=policy) == (
+        ReasonCode.RESOURCES,
+        f"needs 1 GPU; 0 GPUs free on 1 matching node{told}",
+    )
+
+
+def test_a_victim_elsewhere_is_no_reason_to_speak_of_preemption():
+    low = running("low", replica("n0", gpus=range(8)))
+    nodes = [node(model="T4"), node("n1", model="L4", gpus=1)]
+    here = running("here", replica("n1", gpus=[0]), preemptible=False)
+
+    text = why(job(gpus=1, priority=1, gpu_models=["L4"]), low, here, nodes=nodes, policy=NO_PREEMPTION)[1]
+
+    assert text == "needs 1 GPU; 0 GPUs free on 1 matching node"
+
+
+@pytest.mark.parametrize(
+    ("pools", "scale_up", "told"),
+    [
+        ([("spot", 0)], True, "; pool spot is at its maximum of 0 nodes"),
+        ([("spot", 0), ("cloud", 0)], True, "; pools cloud and spot are at their maximum"),
+        ([("spot", 1)], False, "; pools.scale_up is off"),
+        ([], True, ""),
+    ],
+)
+def test_a_pool_that_may_not_grow_is_named(pools, scale_up, told):
+    pools = [pool(name, template=node(f"new-{name}", model="H200"), most=most) for name, most in pools]
+
+    text = why(
+        job(gpus=1, gpu_models=["H200"]),
+        nodes=[node(model="T4")],
+        pools=pools,
+        policy=Policy(pools=PoolPolicy(scale_up=scale_up)),
+    )[1]
+
+    assert text == f"no node has GPU model H200; the cluster has T4{told}"
+
+
+def test_a_pool_whose_nodes_do_not_suit_is_not_spoken_of():
+    small = pool("small", template=node("new", gpus=1), most=0)
+    full = running("full", replica("n0", gpus=range(8)))
+
+    text = why(job(gpus=2), full, nodes=cluster(1), pools=[small], policy=Policy())[1]
+
+    assert text == "needs 2 GPUs; 0 GPUs free on 1 matching node"
+
+
+def test_gpus_may_be_switched_to_mig_mode_only_if_the_policy_says_so():
+    waiting = job(mig={"3g.40gb": 2, "1g.10gb": 1})
+    switching = Policy(mig=MigPolicy(switch_mode=True))
+
+    assert why(waiting, nodes=[node()], policy=Policy()) == (
+        ReasonCode.NO_MATCHING_NODE,
+        (
+            "one replica needs 1g.10gb and 2 × 3g.40gb; no GPU of 1 matching node is in MIG mode, "
+            "and the policy switches none to it"
+        ),
+    )
+    assert why(waiting, nodes=[node()], policy=switching)[0] is ReasonCode.NOT_CHOSEN
+
+
+def test_what_the_plan_repartitions_counts_as_it_will_be():
+    starts = job("s", mig={"3g.40gb": 1})
+    waits = job(mig={"4g.40gb": 1})
+    nodes = [node(gpus=1, mig={0: []})]
+
+    found = why(
+        waits,
+        starts,
+        started=[placement("s", replica(mig=[(0, "3g.40gb", 0)]))],
+        nodes=nodes,
+        policy=Policy(),
+    )
+
+    assert found[0] is ReasonCode.LAYOUT_BLOCKED
+
+
+def test_room_made_for_others_is_not_for_jobs_of_lower_priority():
+    victim = job("v", gpus=8, priority=4, at=[replica(gpus=range(8))])
+    winner = job("w", gpus=4, priority=9)
+    goal = {
+        "nodes": [node()],
+        "started": [placement("w", replica(gpus=range(4)))],
+        "target_of": lambda world, *placed: target(world, *placed, stopped=["v"]),
+    }
+
+    low, high = (why(job(gpus=4, priority=priority), victim, winner, **goal) for priority in (4, 5))
+
+    assert low == (
+        ReasonCode.NOT_CHOSEN,
+        "has room only where the plan stops jobs for others of higher priority (n0)",
+    )
+    assert "would fit" in high[1]
+
+
+def test_anybody_may_follow_a_borrower():
+    victim = job("v", gpus=8, priority=4, at=[replica(gpus=range(8))])
+    queues = [queue(nominal=8, guarantee=4)]
+
+    found = why(
+        job(gpus=4),
+        victim,
+        nodes=[node()],
+        queues=queues,
+        target_of=lambda world, *placed: target(world, *placed, stopped=["v"]),
+    )
+
+    assert "would fit" in found[1]
+
+
+def test_jobs_that_must_not_meet_keep_each_other_away():
+    there = job("r", gpus=1, labels={"app": "db"}, at=[replica("r1n1", gpus=[0])])
+    shy = job(gpus=1, anti_affinity=(AntiAffinity(labels={"app": "db"}, level=Level.RACK),))
+
+    assert why(shy, there, nodes=RACKS[:2]) == (
+        ReasonCode.NOT_CHOSEN,
+        "has room only beside jobs it must not meet (r1n1 and r1n2)",
+    )
+    assert "would fit" in why(shy, there, nodes=RACKS)[1]
+
+
+def test_a_job_with_room_only_on_new_nodes_tells_their_price():
+    gang = job(gpus=8, replicas=2)
+    growing = pool("cloud", template=node("cloud", price_per_hour=5), most=2)
+
+    small = why(gang, nodes=[node(), node("cloud-1", pool="cloud")], pools=(pool("cloud", most=1),))
+    large = reason_of(gang, nodes=[], pools=(growing,), policy=Policy())
+
+    assert "would fit" in small[1]
+    assert large.code is ReasonCode.NOT_CHOSEN
+    assert large.text == "has room only on new nodes of pool cloud, at 500 points each; brings 1,600 points"
+
+
+def test_nodes_that_cannot_be_had_do_not_match():
+    full = pool("cloud", most=0)
+
+    assert why(job(gpus=8), nodes=[], pools=(full,), policy=Policy())[0] is ReasonCode.NO_MATCHING_NODE
+
+
+def test_new_gpu_nodes_are_not_for_jobs_without_gpus():
+    growing = pool("cloud")
+
+    assert why(job(cpus=4), nodes=[], pools=(growing,), policy=Policy()) == (
+        ReasonCode.NO_MATCHING_NODE,
+        "no node matches: new GPU nodes are not for jobs without GPUs (1 node)",
+    )
+
+
+def test_a_job_that_costs_more_than_it_brings_says_so():
+    picky = job(
+        gpus=1,
+        replicas=2,
+        preferred_nodes=(PreferredNodes(match=NodeMatch(key="a", operator="Exists"), points=150),),
+    )
+
+    assert why(picky) == (
+        ReasonCode.NOT_CHOSEN,
+        "would fit, but costs at least 300 points there and brings 200",
+    )
+
+
+def test_power_caps_leave_less_room_than_gpus_do():
+    holder = running("r", replica(gpus=range(4)))
+
+    assert why(job(gpus=3), holder, nodes=[node(watts=500, power_cap_watts=3_000)]) == (
+        ReasonCode.RESOURCES,
+        "needs power for 3 GPUs; power for 2 GPUs free on 1 matching node",
+    )
+
+
+def test_overcommitted_cpus_count_for_less():
+    holder = job("r", cpus=90, qos="burstable", at=[replica(cpus=90)])
+    twice = {"nodes": [node()], "overcommit": {"burstable": {"cpus": 2}}}
+
+    assert why(job(cpus=60), holder, **twice) == (
+        ReasonCode.RESOURCES,
+        "needs 60 CPUs; 51 CPUs free on 1 matching node",
+    )
+    assert "would fit" in why(job(cpus=60, qos="burstable"), holder, **twice)[1]
 
 
 TAINTED = Taint(key="dedicated")
@@ -403,7 +699,8 @@ TAINTED = Taint(key="dedicated")
         job("b", gpus=1, gpu_models=["T4"]),
         job("b", gpus=1, node_selector={"pool": "a"}),
         job("b", gpus=1, tolerations=(Toleration(key="dedicated"),)),
-        job("b", gpus=1, replicas=(1, 2), locality=LocalityPreference(required=Level.RACK)),
+        job("b", gpus=1, affinity=(NodeMatch(key="disk", values=("ssd",)),)),
+        job("b", gpus=1, regions=("eu",)),
         job("b", gpus=1, tolerations=(Toleration(key="dedicated"),), weight=0),
     ],
 )
@@ -414,7 +711,7 @@ def test_jobs_that_differ_in_one_thing_do_not_share_a_reason(variant):
 
     world = snapshot(nodes=nodes, jobs=[job("a", gpus=1), full, variant], queues=queues)
 
-    together = waiting_reasons(world, world.running_placements)
+    together = waiting_reasons(world, MAY_DO_NOTHING, target(world))
 
     assert together["a"] != together["b"]
     assert why(variant, full, nodes=nodes, queues=queues)[1] == together["b"].text
@@ -423,6 +720,6 @@ def test_jobs_that_differ_in_one_thing_do_not_share_a_reason(variant):
 def test_thousands_of_equal_jobs_share_one_reason():
     world = snapshot(jobs=[job(f"j{index}", gpus=1, waited=NOW - NOW, held=True) for index in range(2000)])
 
-    reasons = waiting_reasons(world, ())
+    reasons = waiting_reasons(world, Policy(), target(world))
 
     assert len({id(reason) for reason in reasons.values()}) == 1

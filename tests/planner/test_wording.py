@@ -1,10 +1,25 @@
 from __future__ import annotations
 
 import pytest
-from build import job, placement, replica
+from build import job, layout, node, placement, replica
 from judging import asking, sliced
 
-from planner.wording import counted, duration, gang_size, in_cpus, in_gib, in_gpus, listed, placement_size
+from planner.wording import (
+    counted,
+    duration,
+    gang_size,
+    in_cpus,
+    in_gib,
+    in_gpu_hours,
+    in_gpus,
+    layout_text,
+    listed,
+    money,
+    named,
+    node_size,
+    placement_size,
+    resized,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +43,19 @@ from planner.wording import counted, duration, gang_size, in_cpus, in_gib, in_gp
         (duration(2 * 86_400 + 59), "2d"),
         (listed(["a"]), "a"),
         (listed(["a", "b", "c"]), "a, b and c"),
+        (named(["a", "b", "c"]), "a, b and c"),
+        (named(["a", "b", "c", "d"]), "a, b and 2 more"),
+        (in_gpu_hours(3_600_000), "1 GPU-hour"),
+        (in_gpu_hours(8 * 1000 * 1800), "4 GPU-hours"),
+        (in_gpu_hours(1000 * 5000), "1.4 GPU-hours"),
+        (in_gpu_hours(1000), "less than 0.1 GPU-hours"),
+        (in_gpu_hours(0), "0 GPU-hours"),
+        (money(1234.5), "1,234.50"),
+        (layout_text(None), "MIG off"),
+        (layout_text(()), "no instances"),
+        (layout_text(layout(("1g.10gb", 5), ("3g.40gb", 0), ("1g.10gb", 4))), "3g.40gb + 2 × 1g.10gb"),
+        (node_size(node(gpus=4)), "4 × H100-80GB"),
+        (node_size(node(gpus=0, cpus=64)), "64 CPUs"),
     ],
 )
 def test_amounts_read_as_people_write_them(found, expected):
@@ -62,3 +90,10 @@ def test_a_gang_is_told_by_its_scarcest_part(waiting, size):
 )
 def test_a_placement_reads_like_the_request_it_serves(replicas, size):
     assert placement_size(placement("a", *replicas)) == size
+
+
+def test_a_gang_that_changes_in_size_tells_both():
+    before = placement("a", *[replica(gpus=[0, 1])] * 4)
+    after = placement("a", replica(gpus=[0, 1]))
+
+    assert resized(before, after) == "4 → 1 × 2 GPUs"

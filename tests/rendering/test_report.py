@@ -4,11 +4,11 @@ import re
 from html.parser import HTMLParser
 
 from answers import legal_placements
-from build import cluster, job, placement, queue, replica, snapshot
+from build import cluster, job, node, placement, queue, replica, snapshot
 from drafts import drafted
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import WORLD, small_plan
+from samples import WORLD, busy_plan, small_plan, throng
 from strategies import snapshots
 
 from planner.models.solution import Fallback, SolveStatus
@@ -43,7 +43,7 @@ def page(plan):
 def test_the_page_shows_what_the_plan_claims():
     text = page(small_plan()).text
 
-    assert "3 to start, 4 waiting, 2 unchanged" in text
+    assert "3 to start, 0 to preempt, 4 waiting, 2 unchanged" in text
     assert "45,900 greedy alone 43,790" in text
     assert "0.9 % bound 46,330" in text
     assert "milp feasible, in 6.0 s" in text
@@ -56,6 +56,38 @@ def test_every_start_and_every_reason_is_on_the_page():
     assert "train-llama 4 × 8 GPUs research h100-[03-06] one rack (r2); waited 3h10m" in text
     assert "needs 24 GPUs; queue research uses 32 of 48 GPUs train-next" in text
     assert "sweep-[117-118]" in text
+
+
+def test_everything_a_plan_does_is_on_the_page():
+    text = page(busy_plan()).text
+
+    assert "4 to start, 1 to grow, 1 to shrink, 3 to migrate (6 GPU-hours lost), 1 to preempt (8 " in text
+    assert "1 to repartition, 1 node to add, 2 nodes to drain, 2 nodes to remove" in text
+    assert "2 waiting (1 of them stopped by this plan)" in text
+    assert "- preempt sweep-117 8 GPUs batch h100-01 makes room for train-llama" in text
+    assert "> migrate eval 1 GPU batch old-1 → cloud-1 empties old-1" in text
+    assert "~ shrink tune 2 → 1 × 2 GPUs batch h100-02" in text
+    assert "± repartition mig-1 gpu 0 2 × 3g.40gb → 3g.40gb + 2 × 1g.10gb for infer-a" in text
+    assert "+ scale_up cloud-1 pool cloud, 8 × H100-80GB needed by eval and render" in text
+    assert "- scale_down old-2 pool old nobody needs it" in text
+    assert "Objective terms: completion +18,000, nodes -4,000, preemption -1,500, resize -200." in text
+
+
+def test_nodes_that_come_and_go_are_outlined():
+    html = report_html(busy_plan())
+
+    assert '<i title="cloud-1 (added): 0 → 7 of 8 GPUs" class="added" style="--b:0%;--a:88%;--r:88%">' in html
+    assert (
+        '<i title="old-1 (removed): 1 → 0 of 8 GPUs" class="removed" style="--b:0%;--a:0%;--r:12%">' in html
+    )
+
+
+def test_many_changes_fold_into_their_kinds():
+    html = report_html(throng())
+
+    assert "<span>25 jobs</span><span>8 GPUs</span>" in html
+    assert "<span>45</span><span>pool cloud</span>" in html
+    assert all(f"old-{index:02d}" in html for index in range(45))
 
 
 def test_queues_and_models_are_drawn_against_their_limits():
@@ -73,7 +105,7 @@ def test_every_node_with_gpus_is_a_bar():
     html = report_html(small_plan())
 
     assert html.count('<i title="h100-') == len(WORLD.cluster.nodes)
-    assert '<i title="h100-02: 4 → 4.46 of 8 GPUs" style="--b:50%;--a:56%">' in html
+    assert '<i title="h100-02: 4 → 4.46 of 8 GPUs" style="--b:50%;--a:56%;--r:56%">' in html
 
 
 def test_nodes_that_are_down_are_not_drawn_as_free():
@@ -146,3 +178,17 @@ def test_any_plan_has_a_page_with_all_its_jobs(data):
 
     moving = {action.job for action in plan.actions if action.type != "keep"}
     assert all(re.search(rf"\b{name}\b", text) for name in moving)
+
+
+def test_missed_guarantees_and_waiting_drains_are_on_the_page():
+    jobs = [
+        job("fixed", gpus=1, preemptible=False, at=[replica(gpus=[0])]),
+        job("waiting", gpus=8),
+    ]
+    queues = [queue("q", nominal=8, guarantee=4)]
+
+    text = page(small_plan(snapshot(nodes=[node(drain=True)], jobs=jobs, queues=queues), ())).text
+
+    assert "queue q: 1 of 4 guaranteed GPUs" in text
+    assert "node n0: drain waits for fixed (not preemptible)" in text
+    assert "In whole nodes none free" in text

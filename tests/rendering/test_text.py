@@ -1,23 +1,28 @@
 from __future__ import annotations
 
+import random
 import re
 from datetime import timedelta
 from textwrap import dedent
 
+import instances
 import pytest
 from answers import legal_placements
-from build import cluster, job, placement, queue, replica, snapshot
+from build import NOW, cluster, job, node, placement, pool, queue, replica, snapshot
 from drafts import drafted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging import broken
-from samples import NODES, WORLD, small_plan
+from samples import NEW_NODE, NODES, WORLD, busy_plan, small_plan, throng
 from strategies import snapshots
+from targets import legal_target
 
 from planner.diffing import diff
+from planner.drafting import draft
 from planner.models.cluster import Cluster
-from planner.models.solution import Fallback, Rejected, SolveStatus
+from planner.models.solution import Fallback, Rejected, Solution, SolveStatus
 from planner.models.violation import Rule
+from planner.posing import pose
 from planner.rendering.text import diff_text, plan_text
 
 COLOURS = re.compile(r"\x1b\[\d+m")
@@ -41,7 +46,7 @@ def shown(golden):
 def test_a_plan_at_eighty_columns():
     assert text(small_plan()) == HEAD + shown("""
         milp FEASIBLE  objective 45,900  bound 46,330  gap 0.9 %  in 6.0 s
-        terms  completion 45,900  (greedy 43,790)
+        terms  completion +45,900  (greedy 43,790)
 
           + start  train-llama  4 × 8 GPUs  h100-[03-06]  queue research
                    one rack (r2); waited 3h10m
@@ -59,33 +64,185 @@ def test_a_plan_at_eighty_columns():
                   needs 24 GPUs; 19.54 GPUs free on 8 matching nodes
 
         allocated 18.8 % → 69.5 %  free GPUs in whole nodes 81.9 %  fairness 0.99
-          cost 196/h
+          cost 196.00/h
         Plan: 3 to start, 0 to preempt, 4 waiting, 2 unchanged.
         Next: gpuplan apply plan.json --executor simulated
         """)
 
 
-def test_everything_on_one_line_each_in_ascii():
+def test_every_name_is_whole_and_every_reason_wrapped_in_ascii():
     found = text(small_plan(), ascii_only=True, verbose=True, path="my plan.json")
 
     assert found == HEAD + shown("""
         milp FEASIBLE  objective 45,900  bound 46,330  gap 0.9 %  in 6.0 s
-        terms  completion 45,900  (greedy 43,790)
+        terms  completion +45,900  (greedy 43,790)
 
-          + start  train-llama  4 x 8 GPUs  h100-[03-06]  queue research  one rack (r2); waited 3h10m
-          + start  infer-a      0.46 GPU    h100-02       queue batch     on H100-80GB; just submitted
+          + start  train-llama  4 x 8 GPUs  h100-[03-06]  queue research
+                   one rack (r2); waited 3h10m
+          + start  infer-a      0.46 GPU    h100-02       queue batch
+                   on H100-80GB; just submitted
           + start  prepare      16 CPUs     h100-02       queue batch     just submitted
 
-          . wait  notebook    1 GPU       queue batch     held by its user or an operator
-          . wait  train-moe   8 x 8 GPUs  queue research  needs 64 GPUs; queue research may never hold more than 48 GPUs
-          . wait  train-next  3 x 8 GPUs  queue research  needs 24 GPUs; queue research uses 32 of 48 GPUs
-          . wait  render      3 x 8 GPUs  queue batch     needs 24 GPUs; 19.54 GPUs free on 8 matching nodes
+          . wait  notebook    1 GPU       queue batch
+                  held by its user or an operator
+          . wait  train-moe   8 x 8 GPUs  queue research
+                  needs 64 GPUs; queue research may never hold more than 48 GPUs
+          . wait  train-next  3 x 8 GPUs  queue research
+                  needs 24 GPUs; queue research uses 32 of 48 GPUs
+          . wait  render      3 x 8 GPUs  queue batch
+                  needs 24 GPUs; 19.54 GPUs free on 8 matching nodes
 
         allocated 18.8 % -> 69.5 %  free GPUs in whole nodes 81.9 %  fairness 0.99
-          cost 196/h
+          cost 196.00/h
         Plan: 3 to start, 0 to preempt, 4 waiting, 2 unchanged.
         Next: gpuplan apply 'my plan.json' --executor simulated
-        """)  # fmt: skip  # noqa: E501
+        """)
+
+
+def test_every_type_of_action_at_eighty_columns():
+    assert text(busy_plan()) == HEAD + shown("""
+        milp FEASIBLE  objective 12,300  bound 13,000  gap 5.7 %  in 6.0 s
+        terms  completion +18,000  nodes -4,000  preemption -1,500  resize -200
+          (greedy 9,000)
+
+          + start  train-llama  2 × 8 GPUs   h100-[01,05]  queue research
+                   waited 3h10m; takes the place of sweep-117
+          + start  distill      6 GPUs       h100-02       queue research
+                   just submitted; takes the place of sweep-118 and tune
+          + start  render       6 GPUs       cloud-1       queue batch
+                   on 1 new node; just submitted
+          + start  infer-a      2 × 1g.10gb  mig-1         queue batch
+                   just submitted
+
+          ~ grow     embed      1 → 2 × 1 GPU   h100-03            queue batch
+                     1 → 2 replicas of at most 3
+          ~ shrink   tune       2 → 1 × 2 GPUs  h100-02            queue batch
+                     2 → 1 replicas of at least 1; makes room for distill; costs 210
+                     points
+          > migrate  eval       1 GPU           old-1 → cloud-1    queue batch
+                     empties old-1, to be removed; ran 1h, loses 1 GPU-hour without a
+                     checkpoint; costs 120 points
+          > migrate  notebook   1 GPU           h100-04 → mig-1    queue batch
+                     leaves h100-04, to be drained; ran 1h, loses 1 GPU-hour without a
+                     checkpoint; costs 120 points
+          > migrate  sweep-118  4 GPUs          h100-02 → h100-03  queue batch
+                     makes room for distill; ran 1h, loses 4 GPU-hours without a
+                     checkpoint; costs 450 points
+          - preempt  sweep-117  8 GPUs          h100-01            queue batch
+                     makes room for train-llama; ran 1h, loses 8 GPU-hours without a
+                     checkpoint; costs 1,680 points
+
+          + scale_up     cloud-1      pool cloud, 8 × H100-80GB
+                         needed by eval and render; costs 40.00/h, ready after 10m
+          ± repartition  mig-1 gpu 0  2 × 3g.40gb → 3g.40gb + 2 × 1g.10gb  for infer-a
+          ~ cordon       old-1
+                         to be removed once eval has left
+          ~ drain        h100-04
+                         confirms that notebook has left
+          ~ drain        old-1
+                         confirms that eval has left
+          - scale_down   old-1        pool old
+                         nobody needs it; saves 20.00/h
+          - scale_down   old-2        pool old
+                         nobody needs it; saves 20.00/h
+
+          . wait  train-moe  8 × 8 GPUs  queue research
+                  needs 64 GPUs; queue research may never hold more than 48 GPUs
+
+        allocated 33.5 % → 77.4 %  free GPUs in whole nodes 0.0 %  fairness 0.85
+          cost 168.50/h
+        Plan: 4 to start, 1 to grow, 1 to shrink, 3 to migrate (6 GPU-hours lost), 1 to
+        preempt (8 GPU-hours lost), 1 to repartition, 1 node to add, 2 nodes to drain, 2
+        nodes to remove, 2 waiting (1 of them stopped by this plan), 1 unchanged.
+        Next: gpuplan apply plan.json --executor simulated
+        """)
+
+
+def test_every_type_of_action_in_ascii_on_one_line_each():
+    lines = text(busy_plan(), ascii_only=True, verbose=True).splitlines()
+
+    shown_here = [line for line in lines if re.match(r"  [-+~>*.] ", line)]
+    assert [line.split()[:2] for line in shown_here] == [
+        *[["+", "start"]] * 4,
+        ["~", "grow"],
+        ["~", "shrink"],
+        *[[">", "migrate"]] * 3,
+        ["-", "preempt"],
+        ["+", "scale_up"],
+        ["*", "repartition"],
+        ["~", "cordon"],
+        *[["~", "drain"]] * 2,
+        *[["-", "scale_down"]] * 2,
+        [".", "wait"],
+    ]
+    assert "  * repartition  mig-1 gpu 0  2 x 3g.40gb -> 3g.40gb + 2 x 1g.10gb  for infer-a" in lines
+
+
+def test_what_is_stopped_or_removed_is_red_and_what_comes_is_green():
+    lines = text(busy_plan(), colour=True).splitlines()
+
+    colours = {
+        match[2]: match[1] for line in lines if (match := re.match(r"  \x1b\[(\d+)m\S (\w+)\x1b", line))
+    }
+    assert colours == {
+        "start": "32",
+        "grow": "32",
+        "scale_up": "32",
+        "shrink": "33",
+        "migrate": "33",
+        "repartition": "33",
+        "cordon": "33",
+        "drain": "33",
+        "wait": "33",
+        "preempt": "31",
+        "scale_down": "31",
+    }
+    assert COLOURS.sub("", "\n".join(lines)) + "\n" == text(busy_plan())
+
+
+def test_the_cost_before_is_told_where_the_plan_changes_it():
+    world = snapshot(
+        nodes=[node(price_per_hour=10)], pools=[pool("cloud", template=NEW_NODE)], jobs=[job(gpus=8)]
+    )
+
+    plan = small_plan(world, [placement("a", replica("cloud-1", gpus=range(8)))], added=[NEW_NODE])
+
+    assert "cost 10.00 → 50.00/h" in text(plan)
+
+
+def test_many_changes_of_running_jobs_and_nodes_are_grouped():
+    lines = text(throng()).splitlines()
+
+    first = next(index for index, line in enumerate(lines) if "> migrate" in line)
+    assert lines[first : first + 10] == [
+        "  > migrate  20 jobs  8 GPUs  20 nodes  queue q",
+        "             160 GPUs in all; loses 160 GPU-hours; costs 17,800 points",
+        "  - preempt  25 jobs  8 GPUs  25 nodes  queue q",
+        "             200 GPUs in all; makes room for 25 jobs; loses 200 GPU-hours; costs",
+        "             42,000 points",
+        "  Grouped by size and queue; each one: gpuplan show plan.json --all",
+        "",
+        "  + scale_up     45 nodes  pool cloud              1,800.00/h in all",
+        "  ± repartition  45 GPUs   no instances → 3g.40gb",
+        "  Grouped by pool and layout; each one: gpuplan show plan.json --all",
+    ]
+
+
+@pytest.mark.parametrize("kind", [instances.everything, instances.everything_mixed])
+def test_lines_of_any_plan_fit_any_usual_width(kind):
+    for seed in range(30):
+        world = kind(seed)
+        goal = legal_target(
+            world.snapshot, world.policy, pose(world.snapshot, world.policy), random.Random(seed)
+        )
+        answer = Solution(SolveStatus.FEASIBLE, "milp", goal, 0, None, 0, 0.5)
+        plan = draft(world.snapshot, world.policy, answer, {"completion": 0}, seed=0, created_at=NOW)
+
+        for view in (text(plan, width=60 + seed), text_of_diff(diff(plan), width=60 + seed)):
+            assert max(map(len, view.splitlines())) <= 60 + seed
+            assert not any(line != line.rstrip() for line in view.splitlines())
+        assert text(plan, ascii_only=True).isascii()
+        assert text_of_diff(diff(plan), ascii_only=True).isascii()
 
 
 def test_what_went_another_way_than_meant_is_said():
@@ -103,13 +260,88 @@ def test_what_went_another_way_than_meant_is_said():
 
     assert text(plan).startswith(HEAD + shown("""
         greedy FEASIBLE  objective 43,790  bound unknown  in 6.0 s
-        terms  completion 43,790  (greedy 43,790)
+        terms  completion +43,790  (greedy 43,790)
         Fell back from milp to greedy: the time limit of 1 s passed without an answer
         Rejected an answer that breaks a rule: milp: sharing: node h100-02 gpu 4: found
         1.5 GPUs, allowed 1 GPU
         2 jobs of the solver's answer found no concrete place and wait
 
           + start""")[:-1])  # fmt: skip
+
+
+def test_grouped_resizes_say_what_is_given_up_and_what_is_left():
+    jobs = [
+        *(job(f"old-{i:02d}", gpus=1, replicas=(1, 4), at=on(i, 4)) for i in range(45)),
+        *(job(f"new-{i:02d}", gpus=1, priority=5) for i in range(45)),
+    ]
+    placed = [
+        *(placement(f"old-{i:02d}", *on(i, 3)) for i in range(45)),
+        *(placement(f"new-{i:02d}", replica(f"n{i}", gpus=[3])) for i in range(45)),
+    ]
+    world = snapshot(nodes=[node(f"n{i}", gpus=4) for i in range(45)], jobs=jobs)
+
+    found = text(small_plan(world, placed), width=200)
+
+    assert "  ~ shrink  45 jobs  4 → 3 × 1 GPU  45 nodes  queue q  gives up 45 GPUs; 135 GPUs left; " in found
+    assert "makes room for 45 jobs; costs " in found
+
+
+def on(index, count):
+    return [replica(f"n{index}", gpus=[gpu]) for gpu in range(count)]
+
+
+def test_a_plan_that_changes_nothing_says_why():
+    proven = {"status": SolveStatus.OPTIMAL, "objective": 0, "bound": 0, "greedy_objective": 0}
+    idle = snapshot(nodes=cluster(1), jobs=[])
+    worthless = snapshot(nodes=cluster(1), jobs=[job(gpus=1, weight=0)])
+
+    assert "No changes: nothing waits, and no change pays (proven" in text(small_plan(idle, (), **proven))
+    assert "No changes: no change pays (proven, " in text(small_plan(worthless, (), **proven))
+
+
+def test_a_guarantee_that_is_missed_is_told_and_one_that_nobody_asks_for_is_not():
+    jobs = [
+        job("r", gpus=8, queue="research", at=[replica(gpus=range(8))]),
+        job("w", gpus=6, queue="research"),
+    ]
+    queues = [queue("research", nominal=16, guarantee=12), queue("idle", nominal=16, guarantee=4)]
+
+    lines = text(small_plan(snapshot(nodes=cluster(1), jobs=jobs, queues=queues), ())).splitlines()
+
+    assert [line for line in lines if "guaranteed" in line] == ["queue research: 8 of 12 guaranteed GPUs"]
+
+
+def test_a_guarantee_counts_what_queues_below_hold_and_no_held_job():
+    jobs = [
+        job("r", gpus=3, queue="leaf", at=[replica(gpus=range(3))]),
+        job("w", gpus=1, queue="leaf"),
+        job("h", gpus=8, queue="leaf", held=True),
+    ]
+    queues = [queue("top", nominal=16, guarantee=12), queue("leaf", parent="top")]
+
+    assert "queue top: 3 of 4 guaranteed GPUs" in text(
+        small_plan(snapshot(nodes=cluster(1), jobs=jobs, queues=queues), ())
+    )
+
+
+def test_a_drain_that_has_to_wait_names_the_jobs_and_why():
+    jobs = [
+        job("fixed", gpus=1, preemptible=False, at=[replica(gpus=[0])]),
+        job("other", gpus=1, at=[replica(gpus=[1])]),
+    ]
+    world = snapshot(nodes=[node(drain=True), node("n1", drain=True)], jobs=jobs)
+
+    lines = text(small_plan(world, ())).splitlines()
+
+    assert [line for line in lines if "drain waits" in line] == [
+        "node n0: drain waits for fixed (not preemptible) and other (stays)"
+    ]
+
+
+def test_where_no_gpu_is_free_nothing_is_said_about_whole_nodes():
+    world = snapshot(nodes=[node(), node("n1", drain=True)], jobs=[job("a", gpus=8)])
+
+    assert "free GPUs" not in text(small_plan(world, [placement("a", replica(gpus=range(8)))]))
 
 
 def test_a_proof_that_nothing_can_start_is_said():
@@ -122,7 +354,7 @@ def test_a_proof_that_nothing_can_start_is_said():
 
           . wait  notebook  1 GPU  queue batch  held by its user or an operator
 
-        allocated 18.8 %  free GPUs in whole nodes 92.3 %  fairness 1.00  cost 196/h
+        allocated 18.8 %  free GPUs in whole nodes 92.3 %  fairness 1.00  cost 196.00/h
         No changes: nothing that waits can start now (proven, gap 0.0 %). 1 waiting, 2
         unchanged.
         """)
@@ -188,7 +420,7 @@ def test_many_actions_are_grouped_and_the_rest_is_counted():
           . wait  50 jobs  WaitingForQuota
                     37  needs 8 GPUs; queue q0 uses 200.75 of 100 GPUs
                     13  needs 0.25 GPU; queue q0 uses 200.75 of 100 GPUs
-          . wait  27 jobs  Resources
+          . wait  27 jobs  NotChosen
                     27  would fit, but no place was chosen for it in the time given
           Grouped by reason; each one: gpuplan show plan.json --all
 
@@ -304,6 +536,51 @@ def test_a_diff_at_eighty_columns():
         GPU models
           GPU MODEL  USABLE  GPUS USED   ALLOCATED
           H100-80GB  64      12 → 44.46  18.8 % → 69.5 %
+        """)
+
+
+def test_a_diff_of_every_type_of_action_at_eighty_columns():
+    assert text_of_diff(diff(busy_plan())) == shown("""
+        Diff of plan 7c1e55aa
+
+        Jobs: 10 change, 1 unchanged, 2 waiting (1 of them stopped by this plan)
+             JOB          SIZE            NODES              QUEUE
+          +  distill      6 GPUs          h100-02            research
+          ~  embed        1 → 2 × 1 GPU   h100-03            batch
+          >  eval         1 GPU           old-1 → cloud-1    batch
+          +  infer-a      2 × 1g.10gb     mig-1              batch
+          >  notebook     1 GPU           h100-04 → mig-1    batch
+          +  render       6 GPUs          cloud-1            batch
+          -  sweep-117    8 GPUs          h100-01            batch
+          >  sweep-118    4 GPUs          h100-02 → h100-03  batch
+          +  train-llama  2 × 8 GPUs      h100-[01,05]       research
+          ~  tune         2 → 1 × 2 GPUs  h100-02            batch
+
+        Nodes: 6 change, 1 added, 2 removed
+             NODE     GPUS  FREE GPUS  ARRIVING           LEAVING
+          +  cloud-1  8     1          eval, render
+             h100-01  8     0          train-llama        sweep-117
+             h100-02  8     0          distill            sweep-118, tune
+             h100-03  8     7 → 2      embed, sweep-118
+             h100-04  8     7 → 8                         notebook
+             h100-05  8     8 → 0      train-llama
+             mig-1    2     1 → 0      infer-a, notebook
+          -  old-1    8     7                             eval
+          -  old-2    8     8
+
+        MIG layouts: 1 change
+          NODE   GPU  LAYOUT
+          mig-1  0    2 × 3g.40gb → 3g.40gb + 2 × 1g.10gb
+
+        Queues
+          QUEUE       GPUS USED        LIMIT  WAITING
+          all         19.428 → 38.712  none   0
+            batch     19.428 → 16.712  none   2 → 1
+            research  0 → 22           48     3 → 1
+
+        GPU models
+          GPU MODEL  USABLE   GPUS USED        ALLOCATED
+          H100-80GB  58 → 50  19.428 → 38.712  33.5 % → 77.4 %
         """)
 
 

@@ -131,7 +131,7 @@ def test_the_shipped_figures_are_those_of_the_trace(profile):
         node_figures(node) for node in trace.cluster.nodes
     )
     assert Counter(
-        {shape.request.model_dump_json(): shape.count for shape in profile.jobs if shape.replicas == 1}
+        {shape.request.model_dump_json(): shape.count for shape in profile.jobs if shape.gang.maximum == 1}
     ) == Counter(job.request.model_dump_json() for job in trace.jobs)
 
 

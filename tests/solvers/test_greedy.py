@@ -9,18 +9,24 @@ import instances
 import pytest
 
 from planner.models.job import ResourceRequest
-from planner.models.policy import Policy
 from planner.models.verifier import verify
 from planner.posing import pose
 from planner.solvers.bestfit import Board
-from planner.solvers.greedy import fill, greedy, ranking
+from planner.solvers.filling import fill, ranking
+from planner.solvers.greedy import greedy
 from planner.solvers.ledger import Ledger
 
-POLICY = Policy()
+POLICY = instances.POLICY
+
+
+def starts_of(snapshot, ledger):
+    running = {placement.job for placement in snapshot.running_placements}
+    placements = ledger.target(snapshot.running_placements).placements
+    return tuple(placement for placement in placements if placement.job not in running)
 
 
 def started(snapshot):
-    return {placement.job: placement for placement in greedy(pose(snapshot, POLICY)).placements()}
+    return {placement.job: placement for placement in starts_of(snapshot, greedy(pose(snapshot, POLICY)))}
 
 
 def test_better_paid_job_goes_first():
@@ -84,8 +90,8 @@ def test_gang_leaves_no_partial_claim_behind():
     )
     ledger = greedy(pose(snapshot, POLICY))
 
-    assert [placement.job for placement in ledger.placements()] == ["b"]
-    assert int(ledger.whole.sum()) == 8
+    assert [placement.job for placement in starts_of(snapshot, ledger)] == ["b"]
+    assert int(ledger.capacity.whole.sum()) == 8
 
 
 def test_elastic_gang_grows_into_what_is_free():
@@ -98,11 +104,11 @@ def test_elastic_gang_placed_small_grows_when_the_ledger_is_filled():
     problem = pose(build.snapshot(nodes=build.cluster(1), jobs=[build.job(gpus=1, replicas=(1, 8))]), POLICY)
     ledger = Ledger(problem)
     option = problem.classes[0].options[0]
-    ledger.settle(0, option, ledger.take(problem.classes[0].shape, option.groups, 1), jobs=1)
+    ledger.settle(0, option, ledger.take(0, ledger.board(0, option), 1), jobs=1)
 
     fill(ledger)
 
-    assert [len(placed.sites) for placed in ledger.placed] == [8]
+    assert [len(placed.sites) for placed in ledger.placed.values()] == [8]
 
 
 def test_resource_named_like_a_standard_one_is_a_resource_of_its_own():
@@ -111,7 +117,7 @@ def test_resource_named_like_a_standard_one_is_a_resource_of_its_own():
     jobs = [build.job("z").model_copy(update={"request": request}), build.job("a", gpus=1, cpus=4)]
     snapshot = build.snapshot(nodes=[node], jobs=jobs)
 
-    starts = greedy(pose(snapshot, POLICY)).placements()
+    starts = starts_of(snapshot, greedy(pose(snapshot, POLICY)))
 
     assert {placement.job for placement in starts} == {"a", "z"}
     assert verify(snapshot, POLICY, starts).violations == ()
@@ -138,7 +144,7 @@ def test_nothing_more_fits_after_greedy_and_nothing_is_illegal(kind):
         ledger = greedy(problem)
         before = len(ledger.placed)
         fill(ledger)
-        starts = ledger.placements()
+        starts = starts_of(snapshot, ledger)
         verification = verify(snapshot, POLICY, (*snapshot.running_placements, *starts))
         assert len(ledger.placed) == before, seed
         assert verification.violations == (), seed
@@ -160,14 +166,12 @@ def _assert_no_other_job_fits(snapshot, problem, starts, seed):
         for job in snapshot.jobs
     ]
     again = snapshot.model_copy(update={"jobs": tuple(jobs)})
-    assert greedy(pose(again, POLICY)).placements() == (), seed
+    assert not greedy(pose(again, POLICY)).placed, seed
 
 
 def every_option(problem):
     return [
-        (index, job_class, option)
-        for index, job_class in enumerate(problem.classes)
-        for option in job_class.options
+        (index, option) for index, job_class in enumerate(problem.classes) for option in job_class.options
     ]
 
 
@@ -176,13 +180,13 @@ def test_ledger_gives_back_exactly_what_it_took():
         draw = random.Random(seed)
         problem = pose(instances.mixed(seed), POLICY)
         ledger, fresh = Ledger(problem), Ledger(problem)
-        for index, job_class, option in every_option(problem):
-            sites = ledger.take(job_class.shape, option.groups, draw.randint(0, 3))
-            assert ledger.settle(index, option, sites, jobs=0) == 0
-        assert (ledger.gpu_free == fresh.gpu_free).all()
-        assert (ledger.free == fresh.free).all()
-        assert (ledger.whole == fresh.whole).all()
-        assert (ledger.gpu_left == fresh.gpu_left).all()
+        for index, option in every_option(problem):
+            sites = ledger.take(index, ledger.board(index, option), draw.randint(0, 3))
+            assert ledger.settle(index, option, sites, jobs=0) == []
+        assert (ledger.capacity.gpu_free == fresh.capacity.gpu_free).all()
+        assert (ledger.capacity.free == fresh.capacity.free).all()
+        assert (ledger.capacity.whole == fresh.capacity.whole).all()
+        assert (ledger.capacity.gpu_left == fresh.capacity.gpu_left).all()
 
 
 def test_board_kept_up_to_date_is_a_board_made_anew():
@@ -191,10 +195,10 @@ def test_board_kept_up_to_date_is_a_board_made_anew():
         problem = pose(instances.mixed(seed), POLICY)
         ledger = Ledger(problem)
         for _ in range(6):
-            for _, job_class, option in every_option(problem):
-                ledger.take(job_class.shape, option.groups, draw.randint(0, 2))
-                kept = ledger.board(job_class.shape, option.groups)
-                anew = Board(ledger, job_class.shape, kept.nodes)
+            for index, option in every_option(problem):
+                ledger.take(index, ledger.board(index, option), draw.randint(0, 2))
+                kept = ledger.board(index, option)
+                anew = Board(ledger, ledger.tenants[index], kept.nodes)
                 assert kept.best(ledger) == anew.best(ledger)
                 assert kept.cost.tolist() == anew.cost.tolist()
                 assert kept.tightness.tolist() == anew.tightness.tolist()

@@ -11,9 +11,10 @@ from solver_doubles import __name__ as doubles
 
 from planner.models.policy import Policy
 from planner.models.solution import SolveStatus
+from planner.models.target import Target
 from planner.models.verifier import verify
 from planner.posing import pose
-from planner.solvers import SOLVERS
+from planner.solvers import SOLVERS, portfolio
 from planner.solvers.portfolio import Limits, solve
 from planner.solvers.worker import _last_answer
 
@@ -27,8 +28,12 @@ def contested():
     return build.snapshot(nodes=[build.node(gpus=2)], jobs=[small, large])
 
 
+def judged(snapshot, target):
+    return verify(snapshot, POLICY, target.placements, added=target.added, removed=target.removed)
+
+
 def run(snapshot, *, solvers=("milp",), seconds=10.0, check=None):
-    check = check or partial(verify, snapshot, POLICY)
+    check = check or partial(judged, snapshot)
     return solve(pose(snapshot, POLICY), snapshot.running_placements, Limits(seconds, solvers), check)
 
 
@@ -47,7 +52,7 @@ def test_exact_solver_beats_greedy_and_proves_it(solver):
     assert solution.solver == solver
     assert (solution.greedy_objective, solution.objective) == (300, 400)
     assert solution.fallback is None
-    assert verify(snapshot, POLICY, solution.placements).violations == ()
+    assert judged(snapshot, solution.target).violations == ()
 
 
 def test_greedy_alone_is_optimal_when_everything_fits():
@@ -96,7 +101,7 @@ def test_misbehaving_solver_leaves_greedys_plan_and_its_reason(monkeypatch, doub
     assert solution.fallback is not None
     assert (solution.fallback.tried, solution.fallback.used) == ("milp", "greedy")
     assert words in solution.fallback.reason
-    assert verify(snapshot, POLICY, solution.placements).violations == ()
+    assert judged(snapshot, solution.target).violations == ()
 
 
 def test_missing_module_is_a_reason(monkeypatch):
@@ -200,17 +205,75 @@ def test_solver_without_a_bound_leaves_the_ceiling(monkeypatch):
 def test_plan_that_breaks_a_rule_is_rejected_and_recorded():
     """A verifier that dislikes whatever the exact solver proposes: greedy's plan stands."""
     snapshot = contested()
-    honest = partial(verify, snapshot, POLICY)
+    honest = partial(judged, snapshot)
     greedy = run(snapshot, solvers=())
     strict = build.snapshot(nodes=[build.node(gpus=1)], jobs=snapshot.jobs)
 
-    def check(placements):
-        same = placements == greedy.placements
-        return honest(placements) if same else verify(strict, POLICY, placements)
+    def check(target):
+        known = target.placements in ((), greedy.target.placements)
+        return honest(target) if known else judged(strict, target)
 
     solution = run(snapshot, check=check)
 
-    assert solution.placements == greedy.placements
+    assert solution.target == greedy.target
     assert solution.fallback.reason == "milp: its plan broke a rule"
     assert solution.rejected[0].solver == "milp"
     assert solution.rejected[0].violations
+
+
+def indebted():
+    """A queue that is owed two GPUs and gets one: the plan's objective is below 0 whatever is done."""
+    jobs = [build.job(name, gpus=1) for name in "ab"]
+    queue = build.queue("q", nominal=4, guarantee=2)
+    return build.snapshot(nodes=[build.node(gpus=1)], jobs=jobs, queues=[queue])
+
+
+def test_bound_counts_what_is_missing_anyway():
+    snapshot = indebted()
+
+    greedy, solved = run(snapshot, solvers=()), run(snapshot)
+
+    assert greedy.objective == solved.objective == 100 - 100_000
+    assert greedy.bound == -200_000 + pose(snapshot, POLICY).ceiling == 200
+    assert (solved.bound, solved.status) == (solved.objective, SolveStatus.OPTIMAL)
+
+
+def test_leaving_all_as_it_is_may_be_the_best_there_is():
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=[build.job("a", gpus=9)])
+
+    solution = run(snapshot, solvers=())
+
+    assert solution.target == Target(())
+    assert solution.objective == 0
+
+
+def test_greedys_plan_that_breaks_a_rule_leaves_all_as_it_is():
+    snapshot = contested()
+    full = build.snapshot(nodes=[build.node(gpus=0)], jobs=snapshot.jobs)
+
+    solution = run(snapshot, solvers=(), check=partial(judged, full))
+
+    assert (solution.solver, solution.target) == ("none", Target(()))
+    assert solution.rejected[0].solver == "greedy"
+
+
+def test_why_a_bound_is_dropped_is_told_though_the_plan_is_used(monkeypatch):
+    use(monkeypatch, "milp", "too_modest")
+
+    solution = run(contested())
+
+    assert solution.solver == "milp"
+    assert "below its own verified plan" in solution.bound_note
+
+
+def test_plan_the_model_has_no_column_for_is_no_hint_and_no_end(monkeypatch):
+    encode = portfolio.Columns.encode
+
+    def only_doing_nothing(x, target):
+        if target.placements:
+            raise KeyError("no such column")
+        return encode(x, target)
+
+    monkeypatch.setattr(portfolio.Columns, "encode", only_doing_nothing)
+
+    assert run(contested()).solver == "milp"

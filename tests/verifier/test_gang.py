@@ -1,5 +1,5 @@
 from build import cluster, job, node, placement, replica, snapshot
-from judging import broken, judge
+from judging import broken, judge, rules
 
 from planner.models.violation import Rule
 
@@ -83,3 +83,23 @@ def test_gpus_that_a_node_does_not_have_are_of_no_model():
     found = judge(world, placement("a", replica("n0", gpus=(0,)), replica("n1", gpus=(0,))))
 
     assert [each.rule for each in found] == [Rule.SELECTION]
+
+
+def test_a_running_gang_that_changes_is_judged_as_it_will_be():
+    runs = job("a", gpus=1, replicas=(1, 3), at=[replica("n0", gpus=(0,))])
+    other = replica("n1", gpus=(0,))
+    world = snapshot(nodes=MIXED, jobs=[runs])
+
+    assert judge(world, placement("a", replica("n0", gpus=(0,)), other)) == broken(
+        Rule.GANG, "job a", "GPU models A100-80GB, H100-80GB", "1 GPU model"
+    )
+    assert judge(world, placement("a", other), policy=rules(migrate=True)) == ()
+
+
+def test_a_running_gang_that_moves_onto_two_models_is_split():
+    runs = job("a", gpus=1, replicas=2, at=replicas(2))
+    after = placement("a", replica("n0", gpus=(0,)), replica("n1", gpus=(0,)))
+
+    found = judge(snapshot(nodes=MIXED, jobs=[runs]), after, policy=rules(migrate=True))
+
+    assert found == broken(Rule.GANG, "job a", "GPU models A100-80GB, H100-80GB", "1 GPU model")

@@ -1,5 +1,5 @@
 from build import job, node, placement, replica, snapshot
-from judging import broken, judge
+from judging import broken, judge, rules
 
 from planner.models.violation import Rule
 
@@ -70,3 +70,24 @@ def test_a_running_job_is_where_it_is():
     runs = job("a", gpus=1, replicas=2, locality={"required": "rack"}, at=at)
 
     assert judge(snapshot(nodes=NODES, jobs=[runs]), runs.placement) == ()
+
+
+def test_a_running_job_that_moves_is_judged_where_it_will_be():
+    at = [replica("n0", gpus=(0,)), replica("n2", gpus=(0,))]
+    runs = job("a", gpus=1, replicas=2, locality={"required": "rack"}, at=at)
+    world = snapshot(nodes=NODES, jobs=[runs])
+
+    together = placement("a", at[0], replica("n1", gpus=(0,)))
+    still_apart = placement("a", at[0], replica("n2", gpus=(1,)))
+
+    assert judge(world, together, policy=rules(migrate=True)) == ()
+    assert judge(world, still_apart, policy=rules(migrate=True)) == wrong("2 racks", "1 rack")
+
+
+def test_a_running_job_that_shrinks_is_judged_as_it_will_be():
+    at = [replica("n0", gpus=(0,)), replica("n1", gpus=(0,)), replica("n2", gpus=(0,))]
+    runs = job("a", gpus=1, replicas=(1, 3), locality={"required": "rack"}, at=at)
+    world = snapshot(nodes=NODES, jobs=[runs])
+
+    assert judge(world, placement("a", *at[:2])) == ()
+    assert judge(world, placement("a", *at[1:])) == wrong("2 racks", "1 rack")

@@ -1,7 +1,9 @@
 """What holds of the verifier whatever it is given."""
 
+import random
 from collections import Counter
 
+import instances
 from answers import candidates, legal_placements, wild_placements
 from build import job, node, placement, replica, snapshot
 from hypothesis import assume, given, settings
@@ -14,6 +16,8 @@ from planner.models.policy import Policy
 from planner.models.queue import ALL_MODELS, queue_limits
 from planner.models.units import MILLI, print_milli
 from planner.models.verifier import verify
+from planner.models.verifier_case import Change, occupant_of
+from planner.models.verifier_terms import TERMS
 from planner.models.violation import Rule
 
 RICH = st.booleans().flatmap(lambda rich: snapshots(mig=rich, locality=rich))
@@ -28,8 +32,9 @@ def test_any_placements_get_an_answer(data, policy):
     answer = verify(world, policy, data.draw(wild_placements(world)))
 
     assert answer.violations == tuple(sorted(set(answer.violations)))
-    assert answer.terms.keys() == {"completion"}
-    assert answer.objective == sum(answer.terms.values()) >= 0
+    assert answer.terms.keys() <= TERMS.keys()
+    assert all(points or name == "completion" for name, points in answer.terms.items())
+    assert answer.objective == sum(answer.terms.values())
 
 
 @few
@@ -74,7 +79,10 @@ def test_a_plan_is_worth_the_sum_of_its_starts(data, policy):
     world = data.draw(RICH)
     placements = data.draw(legal_placements(world, policy))
 
-    alone = [verify(world, policy, [each]).objective for each in placements]
+    running = world.running_placements
+    started = [each for each in placements if each not in running]
+
+    alone = [verify(world, policy, [*running, each]).objective for each in started]
 
     assert verify(world, policy, placements).objective == sum(alone)
 
@@ -144,3 +152,111 @@ def test_quotas_agree_with_the_arithmetic_that_solvers_use(data):
                 subject = f"queue {name}" + (f" on {resource}" if resource else "")
                 expected.add((subject, f"{print_milli(after[name])} GPU"))
     assert {(each.subject, each.found.rstrip("s")) for each in found} == expected
+
+
+# --- all that a cluster may have ---------------------------------------------------------------------------
+
+
+def everything(seed, *features):
+    make = instances.everything_mixed if seed % 2 else instances.everything
+    return make(seed, features=features or instances.FEATURES, share=0.6)
+
+
+SEEDS = st.integers(0, 10_000)
+
+
+@st.composite
+def wild_nodes(draw, world):
+    """Nodes and names, some that may be added and removed and many that may not."""
+    known = world.cluster.nodes
+    templates = [pool.template for pool in world.cluster.pools]
+    added = st.builds(
+        lambda node, name, pool: node.model_copy(update={"name": name, "pool": pool}),
+        st.sampled_from([*known, *templates]),
+        st.sampled_from(("new-1", "new-2", known[0].name)),
+        st.sampled_from(("p", "no-pool", None)),
+    )
+    removed = st.sampled_from([*(node.name for node in known), "gone", "new-1"])
+    return (
+        tuple(draw(st.lists(added, max_size=3))),
+        tuple(draw(st.lists(removed, max_size=3))),
+    )
+
+
+@st.composite
+def disturbed(draw, world):
+    """What runs, each job in part, or in several places, or elsewhere, or not at all; and a few wild ones."""
+    names = st.sampled_from([node.name for node in world.cluster.nodes])
+    placements = []
+    for each in world.running_placements:
+        replicas = list(each.replicas)
+        for deed in draw(st.lists(st.sampled_from(("drop", "double", "move")), max_size=2)):
+            at = draw(st.integers(0, len(replicas) - 1)) if replicas else 0
+            if deed == "drop":
+                replicas = replicas[:at] + replicas[at + 1 :]
+            elif replicas:
+                elsewhere = replicas[at].model_copy(update={"node": draw(names)})
+                replicas[at : at + 1] = [replicas[at], elsewhere] if deed == "double" else [elsewhere]
+        if replicas:
+            placements.append(each.model_copy(update={"replicas": tuple(replicas)}))
+    return (*placements, *draw(wild_placements(world))[:2])
+
+
+@few
+@given(st.data(), SEEDS)
+def test_any_target_gets_an_answer_whatever_the_order(data, seed):
+    instance = everything(seed)
+    world, draw = instance.snapshot, random.Random(seed)
+    placements = data.draw(disturbed(world) | wild_placements(world))
+    added, removed = data.draw(wild_nodes(world))
+    # Of two nodes added under one name the first is the one that counts.
+    unique = {node.name: node for node in added}.values()
+
+    answer = verify(world, instance.policy, placements, added=added, removed=removed)
+    one = verify(world, instance.policy, placements, added=tuple(unique), removed=removed)
+    other = verify(
+        world,
+        instance.policy,
+        draw.sample(placements, len(placements)),
+        added=tuple(draw.sample(list(unique), len(unique))),
+        removed=tuple(draw.sample(removed, len(removed))),
+    )
+
+    assert one == other
+    assert answer.objective == sum(answer.terms.values())
+
+
+@few
+@given(SEEDS)
+def test_leaving_everything_as_it_is_breaks_no_rule_and_costs_only_what_is_left_undone(seed):
+    instance = everything(seed)
+
+    answer = verify(instance.snapshot, instance.policy, instance.snapshot.running_placements)
+
+    assert answer.violations == ()
+    assert answer.terms.keys() <= {"completion", "guarantee", "fragmentation"}
+    assert answer.terms["completion"] == 0
+
+
+@few
+@given(st.data())
+def test_what_becomes_of_a_job_is_a_matter_of_multisets(data):
+    places = st.lists(st.sampled_from([replica(gpus=(index,)) for index in range(3)]), min_size=1, max_size=4)
+    before, after = data.draw(places), data.draw(places)
+    runs = job("r", gpus=1, replicas=(1, 4), at=before)
+
+    occupant = occupant_of(runs, placement("r", *after))
+
+    had, has = (Counter(each.gpus[0].index for each in replicas) for replicas in (before, after))
+    if had == has:
+        expected, new = Change.KEPT, Counter()
+    elif len(before) == len(after):
+        expected, new = Change.MOVED, has
+    elif had > has:
+        expected, new = Change.SHRUNK, Counter()
+    elif has > had:
+        expected, new = Change.GROWN, has - had
+    else:
+        expected, new = Change.REPLACED, has
+    assert occupant.change is expected
+    assert Counter(each.gpus[0].index for each in occupant.new_replicas) == new

@@ -1,5 +1,5 @@
 from build import job, node, placement, replica, snapshot
-from judging import asking, broken, holding, judge, sliced
+from judging import asking, broken, holding, judge, rules, sliced
 
 from planner.models.cluster import Gpu, MigInstance, NodeGpus
 from planner.models.placement import GpuShare
@@ -111,3 +111,25 @@ def test_a_running_job_is_what_it_is():
     runs = job("a", gpus=4, cpus=8, at=[replica(gpus=(0,), cpus=1)])
 
     assert judge(snapshot(jobs=[runs]), runs.placement) == ()
+
+
+def test_a_running_job_that_moves_holds_what_it_asks_for():
+    runs = job("a", gpus=2, at=[replica(gpus=(0,))])
+    world, policy = snapshot(jobs=[runs]), rules(migrate=True)
+
+    assert judge(world, placement("a", replica(gpus=(2, 3))), policy=policy) == ()
+    assert judge(world, placement("a", replica(gpus=(2,))), policy=policy) == wrong(
+        "1 whole GPU", "2 whole GPUs"
+    )
+
+
+def test_of_a_running_job_that_grows_or_shrinks_only_new_replicas_are_judged():
+    old = [replica(gpus=(0,)), replica(gpus=(1,))]
+    runs = job("a", gpus=2, replicas=(1, 4), at=old)
+    world = snapshot(jobs=[runs])
+
+    assert judge(world, placement("a", old[0])) == ()
+    assert judge(world, placement("a", *old, replica(gpus=(2, 3)))) == ()
+    assert judge(world, placement("a", old[0], replica(gpus=(2,)), old[1])) == broken(
+        Rule.REQUEST, "job a replica 1", "1 whole GPU", "2 whole GPUs"
+    )

@@ -1,5 +1,5 @@
-from build import job, node, placement, replica, snapshot
-from judging import asking, broken, judge, sliced
+from build import job, node, placement, pool, replica, snapshot
+from judging import asking, broken, judge, rules, sliced
 
 from planner.models.cluster import Gpu, MigInstance, NodeGpus, Taint
 from planner.models.job import Toleration
@@ -156,3 +156,104 @@ def test_a_running_job_stays_wherever_it_is():
     )
 
     assert judge(world, runs.placement) == ()
+
+
+def test_a_node_to_be_drained_takes_nothing_new():
+    assert judge_on(node(drain=True), job(gpus=1)) == broken(
+        Rule.SELECTION, HERE, "to be drained", "a node that is not to be drained"
+    )
+
+
+def test_every_condition_on_labels_must_hold():
+    near = {"key": "disk", "values": ("ssd", "nvme")}
+    not_old = {"key": "age", "operator": "NotIn", "values": ("old",)}
+    tested = {"key": "tested", "operator": "Exists"}
+    no_spot = {"key": "spot", "operator": "DoesNotExist"}
+    wants = job(gpus=1, affinity=(near, not_old, tested, no_spot))
+    good = {"disk": "nvme", "tested": ""}
+
+    def told(**labels):
+        labels = {key: value for key, value in (good | labels).items() if value is not None}
+        return [(each.found, each.allowed) for each in judge_on(node(labels=labels), wants)]
+
+    assert told() == told(age="new") == []
+    assert told(disk="hdd") == [("label disk=hdd", "label disk in nvme, ssd")]
+    assert told(disk=None) == [("no label disk", "label disk in nvme, ssd")]
+    assert told(age="old") == [("label age=old", "label age not in old")]
+    assert told(tested=None) == [("no label tested", "a label tested")]
+    assert told(spot="yes") == [("label spot=yes", "no label spot")]
+
+
+def test_the_region_must_be_allowed():
+    resident = job(gpus=1, regions=("eu", "ch"))
+
+    assert judge_on(node(region="ch"), resident) == ()
+    assert judge_on(node(region="us"), resident) == broken(Rule.SELECTION, HERE, "region us", "region ch, eu")
+    assert judge_on(node(), resident) == broken(Rule.SELECTION, HERE, "no region", "region ch, eu")
+
+
+def test_shares_of_time_sliced_gpus_are_for_jobs_that_allow_it():
+    sliced_node = node(time_sliced=True)
+
+    assert judge_on(sliced_node, job(milli=500, time_slicing=True), milli=500) == ()
+    assert judge_on(sliced_node, job(gpus=1)) == ()
+    assert judge_on(node(), job(milli=500), milli=500) == ()
+    assert judge_on(sliced_node, job(milli=500), milli=500) == broken(
+        Rule.SELECTION,
+        f"{HERE} gpu 0",
+        "a share that is time-sliced",
+        "shares with isolation, or a job that allows time slicing",
+    )
+
+
+def test_a_node_with_gpus_is_not_added_for_a_job_without():
+    world = snapshot(
+        jobs=[job(cpus=1), job("b", gpus=1)],
+        pools=[pool("spot"), pool("cpus", template=node("cpus", gpus=0))],
+    )
+    gpu_node, cpu_node = node("spot-1", pool="spot"), node("cpus-1", gpus=0, pool="cpus")
+
+    def onto(added, name, held):
+        return judge(world, placement(name, held), added=(added,))
+
+    assert onto(cpu_node, "a", replica("cpus-1", cpus=1)) == ()
+    assert onto(gpu_node, "b", replica("spot-1", gpus=(0,))) == ()
+    assert onto(gpu_node, "a", replica("spot-1", cpus=1)) == broken(
+        Rule.SELECTION,
+        "job a on node spot-1",
+        "a job without GPUs on an added node with GPUs",
+        "a job that needs GPUs",
+    )
+    assert onto(gpu_node, "a", replica("n0", cpus=1)) == ()
+
+
+def test_a_running_job_that_moves_or_grows_is_judged_at_its_new_places():
+    closed = node("n1", cordoned=True)
+    runs = job("a", gpus=1, replicas=(1, 2), at=[replica(gpus=(0,))])
+    world = snapshot(nodes=[node("n0"), closed], jobs=[runs])
+    told = broken(Rule.SELECTION, "job a on node n1", "cordoned", "a node that is not cordoned")
+    there = replica("n1", gpus=(0,))
+
+    assert judge(world, placement("a", there), policy=rules(migrate=True)) == told
+    assert judge(world, placement("a", replica(gpus=(0,)), there)) == told
+
+
+def test_a_running_job_that_grows_or_shrinks_keeps_its_old_places_wherever_they_are():
+    closed = node("n1", cordoned=True)
+    old = [replica("n1", gpus=(0,)), replica("n1", gpus=(1,))]
+    runs = job("a", gpus=1, replicas=(1, 3), at=old)
+    world = snapshot(nodes=[node("n0"), closed], jobs=[runs])
+
+    assert judge(world, placement("a", *old, replica(gpus=(0,)))) == ()
+    assert judge(world, placement("a", old[1])) == ()
+
+
+def test_a_running_job_that_moves_takes_none_of_its_places_on_a_closed_node_with_it():
+    closed = node("n1", cordoned=True)
+    stays, goes = replica("n1", gpus=(0,)), replica("n1", gpus=(1,))
+    runs = job("a", gpus=1, replicas=2, at=[stays, goes])
+    world = snapshot(nodes=[node("n0"), closed], jobs=[runs])
+
+    found = judge(world, placement("a", stays, replica(gpus=(0,))), policy=rules(migrate=True))
+
+    assert found == broken(Rule.SELECTION, "job a on node n1", "cordoned", "a node that is not cordoned")

@@ -70,6 +70,24 @@ def test_long_lists_of_holders_are_cut_short():
     )
 
 
+def test_each_node_counts_alone():
+    other = runs(replica("n1", gpus=(3,)), name="c")
+    world = snapshot(jobs=[runs(replica(gpus=(3,))), other, WAITS])
+
+    found = judge(
+        world, placement("a", replica(gpus=(3,))), other.placement, placement("b", replica("n1", gpus=(3,)))
+    )
+
+    assert found == broken(Rule.STAIRCASE, "node n1 gpu 3", "2 holders: b, c", "1 holder")
+
+
+def test_nor_is_it_where_somebody_starts_beside_them():
+    first, second = runs(replica(gpus=(3,))), runs(replica(gpus=(3,)), name="c")
+    world = snapshot(jobs=[first, second, WAITS])
+
+    assert judge(world, first.placement, second.placement, placement("b", replica(gpus=(4,)))) == ()
+
+
 def test_what_running_jobs_already_do_is_not_the_plans_fault():
     first, second = runs(replica(gpus=(3,))), runs(replica(gpus=(3,)), name="c")
 

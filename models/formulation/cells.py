@@ -1,0 +1,242 @@
+"""
+Cell: the nodes of one group and one set of domains, while the incumbents that left them allow one rank.
+
+Every node is in exactly one cell, which one is a decision: with a departure of rank r a node goes over from
+the cell of rank 0 to that of rank r. What a cell offers is a constant plus a sum over columns.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from planner.models.formulation.states import StateList
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from planner.models.cluster import Level
+    from planner.models.formulation.departures import Departure
+    from planner.models.formulation.fates import Fates
+    from planner.models.formulation.kinds import Kind
+    from planner.models.formulation.rows import Ints
+    from planner.models.formulation.states import States
+    from planner.models.problem import Problem, Shape
+
+    Swap: TypeAlias = tuple[int, int, int]
+    """(column, state it brings, state it takes away)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Nodes of one group, in the same domains, open to classes of at least some rank."""
+
+    group: int
+    rank: int
+    nodes: tuple[int, ...]
+    """Nodes that are, or may come to be, in the cell."""
+    constant: Ints
+    """States that count always."""
+    columns: Ints
+    """Columns that bring one state and take another away."""
+    brought: Ints
+    taken: Ints
+    reachable: Ints
+    """(position in `nodes`, state) of all states a node may be in here, shape (pairs, 2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Nodes of a pool that may be opened, all in the same domains."""
+
+    pool: int
+    column: int
+    nodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """Equal nodes of a pool, in the same domains, that may be removed once empty."""
+
+    pool: int
+    column: int
+    points: int
+    """Of each."""
+    idle: tuple[int, ...]
+    """Nodes that are empty while everybody stays."""
+    emptied: tuple[tuple[int, int], ...]
+    """(node, column that says it is emptied)."""
+
+
+class Cells:
+    """All cells of a problem, and the states of the nodes in them."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        kinds: Sequence[Kind],
+        fates: Fates,
+        new: Callable[[int], int],
+    ) -> None:
+        """`new` makes a column with an upper bound."""
+        self.problem = problem
+        self._fates = fates
+        self._departures = fates.departures
+        self._new = new
+        self._pool_of = {node: pool for pool, option in enumerate(problem.pools) for node in option.closable}
+        self.states: list[States] = []
+        """By group."""
+        self.all: list[Cell] = []
+        self.strata: dict[tuple[int, int], tuple[int, ...]] = {}
+        """Cells of each (group, rank)."""
+        self.of: dict[tuple[int, int], int] = {}
+        """Cell of each (node, rank)."""
+        self.openings: list[Opening] = []
+        self.closings: list[Closing] = []
+        levels = _levels_by_group(problem, kinds)
+        for group in range(len(problem.groups)):
+            self._add_group(group, [problem.domain_of(level) for level in sorted(levels[group])])
+
+    def _add_group(self, group: int, domains: list[tuple[int, ...]]) -> None:
+        problem, nodes = self.problem, self.problem.groups[group].nodes
+        states = StateList(problem, group)
+        base = {node: states.add(problem.nodes[node].gpus, problem.nodes[node].amounts) for node in nodes}
+        of_departure: dict[Departure, int] = {}
+        gains: dict[int, list[tuple[int, int]]] = {}
+        for node in nodes:
+            for departure in self._departures.by_node.get(node, ()):
+                of_departure[departure] = states.add(*self._departures.free(departure))
+            if node in self._departures.crowded:
+                gains[node] = [
+                    (column, states.add(*gain, rounded=True)) for column, gain in self._fates.gains(node)
+                ]
+                everybody = self._departures.everybody(node)
+                of_departure[everybody] = states.add(*self._departures.free(everybody))
+        self.states.append(states.closed())
+        parts: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for node in nodes:
+            capped = tuple(node in cap.nodes for cap in problem.power_caps)
+            parts[(*(domain[node] for domain in domains), *capped)].append(node)
+        for _, members in sorted(parts.items()):
+            if (pool := problem.groups[group].pool) is None:
+                self._add_part(group, members, base, of_departure, gains)
+            else:
+                column = self._new(len(members))
+                self.openings.append(Opening(pool, column, tuple(members)))
+                swaps = [(column, base[members[0]], self.states[group].nothing)]
+                reachable = [(node, base[node]) for node in members]
+                self._add(group, 0, members, [], swaps, reachable)
+
+    def _add_part(
+        self,
+        group: int,
+        nodes: list[int],
+        base: dict[int, int],
+        of_departure: dict[Departure, int],
+        gains: dict[int, list[tuple[int, int]]],
+    ) -> None:
+        nothing, departures = self.states[group].nothing, self._departures
+        swaps: dict[int, list[Swap]] = defaultdict(list)
+        members: dict[int, list[int]] = defaultdict(list)
+        empty: dict[int, int] = {}
+        emptied_by: dict[int, int] = {}
+        reachable: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for node in nodes:
+            reachable[0].append((node, base[node]))
+            leaving = departures.by_node.get(node, ())
+            if node not in departures.holds and node not in departures.held_fast:
+                empty[node] = base[node]
+            if node in departures.crowded:
+                everybody = of_departure[departures.everybody(node)]
+                reachable[0].append((node, everybody))
+                swaps[0] += [(column, state, nothing) for column, state in gains[node]]
+                if node in self._fates.emptied:
+                    empty[node] = everybody
+                    emptied_by[node] = self._fates.emptied[node]
+            for departure in leaving:
+                rank, state = departure.rank(self.problem), of_departure[departure]
+                column = self._fates.out[departure]
+                reachable[rank].append((node, state))
+                if departures.empties(departure):
+                    empty[node], emptied_by[node] = state, column
+                if rank:
+                    swaps[rank].append((column, state, nothing))
+                    if node not in members[rank]:
+                        members[rank].append(node)
+                swaps[0].append((column, nothing if rank else state, base[node]))
+        swaps[0] += self._closings(group, empty, emptied_by)
+        members[0] = nodes
+        for rank in sorted(members):
+            constant = [] if rank else [base[node] for node in nodes]
+            self._add(group, rank, members[rank], constant, swaps[rank], reachable[rank])
+
+    def _closings(self, group: int, empty: dict[int, int], emptied_by: dict[int, int]) -> list[Swap]:
+        """Columns that remove nodes of one part, `empty` having the state of each once nobody is on it."""
+        states, swaps = self.states[group], []
+        alike: dict[tuple[int, int, tuple[int, ...]], list[int]] = defaultdict(list)
+        for node, state in empty.items():
+            points = self.problem.nodes[node].closing_points
+            if points is not None and node in self._pool_of:
+                what = (*states.gpus[state].tolist(), *states.amounts[state].tolist())
+                alike[self._pool_of[node], points, what].append(node)
+        for (pool, points, _), nodes in sorted(alike.items()):
+            column = self._new(len(nodes))
+            idle = tuple(node for node in nodes if node not in emptied_by)
+            emptied = tuple((node, emptied_by[node]) for node in nodes if node in emptied_by)
+            self.closings.append(Closing(pool, column, points, idle, emptied))
+            swaps.append((column, states.nothing, empty[nodes[0]]))
+        return swaps
+
+    def _add(
+        self,
+        group: int,
+        rank: int,
+        nodes: list[int],
+        constant: list[int],
+        swaps: list[Swap],
+        reachable: list[tuple[int, int]],
+    ) -> None:
+        position = len(self.all)
+        table = np.array(swaps, dtype=np.int64).reshape(len(swaps), 3)
+        states = np.array(constant, dtype=np.int64)
+        at = {node: number for number, node in enumerate(nodes)}
+        pairs = np.array([(at[node], state) for node, state in reachable], dtype=np.int64).reshape(-1, 2)
+        self.all.append(Cell(group, rank, tuple(nodes), states, table[:, 0], table[:, 1], table[:, 2], pairs))
+        self.strata[group, rank] = (*self.strata.get((group, rank), ()), position)
+        self.of |= {(node, rank): position for node in nodes}
+
+    def domain(self, cell: int, level: Level) -> int:
+        """The domain of a level that all nodes of a cell are in, for a level that matters in its group."""
+        return self.problem.domain_of(level)[self.all[cell].nodes[0]]
+
+    def supply(self, cell: int, by_state: Ints) -> tuple[int, Ints, Ints]:
+        """What a cell offers, given what each state of its group does: constant, columns, coefficients."""
+        found = self.all[cell]
+        return (
+            int(by_state[found.constant].sum()),
+            found.columns,
+            by_state[found.brought] - by_state[found.taken],
+        )
+
+    def room(self, cell: int, shape: Shape) -> int:
+        """Replicas of one shape that fit a cell at most."""
+        found = self.all[cell]
+        room = self.states[found.group].room(shape)
+        most = np.zeros(len(found.nodes), dtype=np.int64)
+        np.maximum.at(most, found.reachable[:, 0], room[found.reachable[:, 1]])
+        return int(most.sum())
+
+
+def _levels_by_group(problem: Problem, kinds: Sequence[Kind]) -> list[set[Level]]:
+    """Levels at which the domain of a replica matters, for each group."""
+    levels: list[set[Level]] = [set() for _ in problem.groups]
+    for kind in kinds:
+        rules = kind.together
+        used = {level for level in (rules.required, rules.preferred, rules.spread) if level is not None}
+        for groups in kind.groups:
+            for group in groups:
+                levels[group] |= used
+    return levels

@@ -1,0 +1,181 @@
+"""Values of all columns → Aggregate: what a solver's answer says, in the problem's own terms."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from planner.models.cluster import MigInstance
+from planner.models.formulation.aggregate import Aggregate, Batch
+from planner.models.mig import MEDIA_EXTENSIONS
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.models.formulation.columns import Columns
+    from planner.models.formulation.kinds import Kind
+    from planner.models.formulation.rows import Ints
+
+
+def decode(x: Columns, values: Ints) -> Aggregate:
+    """The answer that satisfies every row, for `solvers.disaggregate` to realize."""
+    return _Decoder(x, values).aggregate()
+
+
+class _Decoder:
+    def __init__(self, x: Columns, values: Ints) -> None:
+        self.x, self.problem = x, x.problem
+        self.value: list[int] = values.tolist()
+        self.chosen = {each.node: each for each, column in x.out.items() if self.value[column]}
+        self.rank = {node: each.rank(x.problem) for node, each in self.chosen.items()}
+
+    def aggregate(self) -> Aggregate:
+        return Aggregate(
+            stopped=tuple(v for v, column in self.x.stop.items() if self.value[column]),
+            moved=tuple(v for v, column in self.x.move.items() if self.value[column]),
+            shrunk=tuple(self._shrunk()),
+            opened=self._by_pool((each.pool, each.column) for each in self.x.cells.openings),
+            closed=self._by_pool((each.pool, each.column) for each in self.x.cells.closings),
+            batches=(*self._located(), *self._scattered()),
+            instances=self._instances(),
+        )
+
+    def _shrunk(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        holds = self.x.departures.holds
+        given: dict[int, list[int]] = defaultdict(list)
+        for departure in self.chosen.values():
+            for v, replicas in departure.shrunk:
+                given[v] += holds[departure.node][v][:replicas]
+        for (v, node), column in self.x.fates.given.items():
+            given[v] += holds[node][v][: self.value[column]]
+        for v, column in self.x.shrink.items():
+            if self.value[column]:
+                elsewhere = [
+                    position
+                    for position, hold in enumerate(self.problem.incumbents[v].holds)
+                    if hold.node is None
+                ]
+                more = self.value[column] - len(given[v])
+                yield v, tuple(sorted([*given[v], *elsewhere[:more]]))
+
+    def _by_pool(self, columns: Iterator[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        total: dict[int, int] = defaultdict(int)
+        for pool, column in columns:
+            total[pool] += self.value[column]
+        return tuple((pool, nodes) for pool, nodes in sorted(total.items()) if nodes)
+
+    def _nodes(self, cell: int) -> tuple[int, ...]:
+        """Nodes that the answer has in a cell."""
+        found = self.x.cells.all[cell]
+        return tuple(node for node in found.nodes if self.rank.get(node, 0) == found.rank)
+
+    def _located(self) -> Iterator[Batch]:
+        """Jobs of kinds to which domains matter; those with a required level domain by domain."""
+        for index, kind, tier in self.x.tiers():
+            if kind.scattered:
+                continue
+            places = [
+                (cell, self.value[column])
+                for cell, column in self.x.located_of(index, tier)
+                if self.value[column]
+            ]
+            jobs = self._jobs(kind, tier)
+            if not jobs:
+                continue
+            if (required := kind.together.required) is None:
+                yield Batch(
+                    tuple(jobs), kind.tiers[tier], tuple((self._nodes(cell), n) for cell, n in places)
+                )
+                continue
+            for (of, at, domain), column in self.x.whole.items():
+                if (of, at) == (index, tier) and self.value[column]:
+                    here = tuple(
+                        (self._nodes(cell), n)
+                        for cell, n in places
+                        if self.x.cells.domain(cell, required) == domain
+                    )
+                    yield Batch(tuple(_first(jobs, self.value[column])), kind.tiers[tier], here)
+
+    def _scattered(self) -> Iterator[Batch]:
+        """Jobs of the other kinds, dealt out to the cells of a group by size."""
+        x = self.x
+        left = {cell: {size: self.value[c] for size, c in by.items()} for cell, by in x.blocks.items()}
+        for index, kind, tier in x.tiers():
+            jobs = self._jobs(kind, tier)
+            if not kind.scattered or not jobs:
+                continue
+            places: list[tuple[tuple[int, ...], int]] = []
+            for group in kind.groups[tier]:
+                for rank in range(kind.rank + 1):
+                    column = x.replicas.get((index, group, rank))
+                    wanted = self.value[column] if column is not None else 0
+                    cells = x.cells.strata.get((group, rank), ())
+                    if not kind.shape.gpus or len(cells) == 1:
+                        if wanted:
+                            nodes = tuple(node for cell in cells for node in self._nodes(cell))
+                            places.append((nodes, wanted))
+                        continue
+                    for cell in cells:
+                        dealt = min(wanted, left[cell].get(kind.shape.gpus, 0))
+                        if dealt:
+                            places.append((self._nodes(cell), dealt))
+                            left[cell][kind.shape.gpus] -= dealt
+                            wanted -= dealt
+            yield Batch(tuple(jobs), kind.tiers[tier], tuple(places))
+
+    def _jobs(self, kind: Kind, tier: int) -> list[tuple[int, int]]:
+        found = ((member, self.value[self.x.jobs[member, tier]]) for member in kind.classes)
+        return [(member, jobs) for member, jobs in found if jobs]
+
+    def _instances(self) -> dict[tuple[int, int], tuple[MigInstance, ...]]:
+        """Instances in new use by GPU: intervals dealt out to the GPUs of a state, first fit by start."""
+        found: dict[tuple[int, int], list[MigInstance]] = defaultdict(list)
+        for state in self.x.mig:
+            rank = self.x.cells.all[state.cell].rank
+            gpus = [at for at in state.gpus if self.rank.get(at[0], 0) == rank]
+            if state.switched is not None:
+                gpus = list(self._switched(state.cell, self.value[state.switched]))
+            busy: dict[tuple[int, int], set[int]] = {at: set() for at in gpus}
+            media: set[tuple[int, int]] = set()
+            for (profile, start), slices, _, column in sorted(state.instances, key=lambda each: each[0][1]):
+                extended = profile.endswith(MEDIA_EXTENSIONS)
+                for _ in range(self.value[column]):
+                    free = [at for at in gpus if not busy[at] & {*slices} and not (extended and at in media)]
+                    if free:
+                        busy[free[0]] |= {*slices}
+                        media |= {free[0]} if extended else set()
+                        found[free[0]].append(MigInstance(profile=profile, start=start))
+        return {at: tuple(instances) for at, instances in sorted(found.items())}
+
+    def _switched(self, cell: int, count: int) -> Iterator[tuple[int, int]]:
+        """Wholly free GPUs of a cell to be switched to MIG mode: those of the fullest nodes."""
+        free = {
+            node: [
+                gpu
+                for gpu, milli in enumerate(
+                    self.x.departures.free(self.chosen[node])[0]
+                    if node in self.chosen
+                    else self.problem.nodes[node].gpus
+                )
+                if milli == MILLI
+            ]
+            for node in self._nodes(cell)
+        }
+        for node, gpus in sorted(free.items(), key=lambda each: (len(each[1]), each[0])):
+            for gpu in reversed(gpus):
+                if count == 0:
+                    return
+                count -= 1
+                yield node, gpu
+
+
+def _first(jobs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
+    """Take so many jobs off the list."""
+    while count and jobs:
+        member, left = jobs.pop(0)
+        taken = min(left, count)
+        if taken < left:
+            jobs.insert(0, (member, left - taken))
+        count -= taken
+        yield member, taken

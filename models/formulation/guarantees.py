@@ -1,0 +1,32 @@
+"""(C8) Guarantees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.models.formulation.rows import Row, row
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.models.formulation.columns import Columns
+    from planner.models.problem import Problem
+
+
+def guarantees(problem: Problem, x: Columns) -> Iterator[Row]:
+    """
+    What a queue is owed and does not get is missing, in whole GPUs.
+
+        Σ_{q below g} ( own_rq + placed[r,q] − left[r,q] )  +  1000 · missing[g]  ≥  owed_g    ∀ guarantees g
+
+    owed_g is min(guarantee, demand) of resource r in the queue and all below it; placed and left are the sums
+    of (C7), here without what a queue keeps from lending.
+    """
+    for index, column in x.missing.items():
+        guarantee = problem.guarantees[index]
+        terms = [
+            (used, milli) for queue, used, milli in x.usage(guarantee.resource) if queue in guarantee.queues
+        ]
+        owed = guarantee.owed - guarantee.own
+        yield row("guarantees", (index,), [*terms, (column, MILLI)], lower=owed)

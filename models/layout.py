@@ -1,0 +1,46 @@
+"""What MIG instances a GPU has once given instances of it are in use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.models.mig import MEDIA_EXTENSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from planner.models.cluster import Gpu, MigInstance
+    from planner.models.mig import MigGeometry
+    from planner.models.placement import MigSlice
+
+
+def layout_after(
+    gpu: Gpu, geometry: MigGeometry | None, used: Collection[MigInstance]
+) -> tuple[MigInstance, ...] | None:
+    """
+    The instances in use and the idle ones that can stay beside them, by start; None: MIG mode stays off.
+
+    Idle instances in the way of those in use are destroyed: where memory slices overlap, and the one with
+    media extensions if one in use has them, since a GPU has these once.
+    """
+    if gpu.mig is None and not used:
+        return None
+    in_use = set(used)
+    taken = {piece for instance in in_use for piece in memory_slices(instance, geometry)}
+    media = any(instance.profile.endswith(MEDIA_EXTENSIONS) for instance in in_use)
+    stay = {
+        instance
+        for instance in gpu.mig or ()
+        if instance in in_use
+        or (
+            taken.isdisjoint(memory_slices(instance, geometry))
+            and not (media and instance.profile.endswith(MEDIA_EXTENSIONS))
+        )
+    }
+    return tuple(sorted(in_use | stay, key=lambda instance: (instance.start, instance.profile)))
+
+
+def memory_slices(instance: MigInstance | MigSlice, geometry: MigGeometry | None) -> range:
+    """Memory slices of an instance; the first alone where the geometry does not know its profile."""
+    profile = geometry.profiles.get(instance.profile) if geometry else None
+    return range(instance.start, instance.start + (profile.memory_slices if profile else 1))

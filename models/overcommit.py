@@ -1,0 +1,24 @@
+"""What a job counts for on a node where CPU and memory are promised more than once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.models.cluster import QosClass
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from planner.models.cluster import Cluster
+    from planner.models.job import ResourceRequest
+    from planner.models.placement import Replica
+
+
+def charged(replica: Replica | ResourceRequest, qos: QosClass, cluster: Cluster) -> tuple[int, int]:
+    """Thousandths of cores and MiB of memory that a replica of a QoS class counts for on its node."""
+    ratio = None if qos is QosClass.GUARANTEED else cluster.overcommit.get(qos)
+    if ratio is None:
+        return replica.cpu_milli, replica.memory_mib
+    return (
+        -(-replica.cpu_milli * MILLI // ratio.cpu_milli),
+        -(-replica.memory_mib * MILLI // ratio.memory_milli),
+    )

@@ -1,0 +1,63 @@
+"""What disturbing a running job and keeping a node cost, in objective points: the one price list."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import TYPE_CHECKING, Final
+
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from planner.models.cluster import NodePool
+    from planner.models.job import Job
+    from planner.models.policy import Policy
+
+_SECONDS_PER_HOUR: Final = 3600
+
+
+def lost_seconds(policy: Policy, job: Job, now: datetime) -> int:
+    """
+    Time a running job loses when it is stopped: checkpoint + restart + work since its last checkpoint.
+
+    Without a checkpoint all its work is lost. A job that does not run loses nothing.
+    """
+    if job.running is None:
+        return 0
+    rules = policy.disruption
+    checkpoint = rules.checkpoint if job.checkpoint_duration is None else job.checkpoint_duration
+    restart = rules.restart if job.restart_duration is None else job.restart_duration
+    safe = job.running.last_checkpoint_at or job.running.started_at
+    return checkpoint + restart + max(0, int((now - safe).total_seconds()))
+
+
+def disruption_points(policy: Policy, job: Job, now: datetime) -> int:
+    """Price of the GPU-hours a running job loses when it is stopped, whether it waits again or is moved."""
+    if job.running is None:
+        return 0
+    gpu_milli = sum(replica.quota_milli for replica in job.running.replicas)
+    gpu_milli = max(gpu_milli, policy.weights.smallest_size_milli)
+    seconds = lost_seconds(policy, job, now)
+    return gpu_milli * seconds * policy.prices.disruption // (MILLI * _SECONDS_PER_HOUR)
+
+
+def node_points(policy: Policy, pool: NodePool) -> int:
+    """
+    Price of one node of a pool over the policy's horizon: its own, and what interruptions of spot nodes lose.
+
+    What adding or removing it costs beside that, `prices.scaling`, is not in it.
+
+        hours · price · currency  +  hours · interruptions · GPUs · restart hours · disruption
+    """
+    hours = policy.pools.horizon / _SECONDS_PER_HOUR
+    node = pool.template
+    risk = pool.interruptions_per_hour if node.spot else 0.0
+    restart_hours = policy.disruption.restart / _SECONDS_PER_HOUR
+    lost = risk * node.gpu_count * restart_hours * policy.prices.disruption
+    return floor(hours * (node.price_per_hour * policy.prices.currency + lost) + 0.5)
+
+
+def currency_points(policy: Policy, amount: float) -> int:
+    """Points of an amount of the cluster's currency, rounded to the nearest."""
+    return floor(amount * policy.prices.currency + 0.5)

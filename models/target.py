@@ -1,0 +1,22 @@
+"""Target: the cluster as it shall be, which the verifier judges and a plan is drafted from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from planner.models.cluster import Node
+    from planner.models.placement import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Who shall run where, and which nodes there shall be."""
+
+    placements: tuple[Placement, ...]
+    """Everything that shall run, running jobs that stay included, sorted by job."""
+    added: tuple[Node, ...] = ()
+    """New nodes of pools."""
+    removed: tuple[str, ...] = ()
+    """Names of nodes to be removed, sorted."""

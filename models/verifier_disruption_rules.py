@@ -1,0 +1,155 @@
+"""Rules about what a plan does to running jobs: who may be disturbed, and who may come in their place."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from planner.models.queue import ALL_MODELS
+from planner.models.units import print_seconds
+from planner.models.verifier_case import Change, unmatched
+from planner.models.verifier_usage import of_resource, usage_by_queue_and_model, with_all_below
+from planner.models.verifier_words import counted, replica_in_words
+from planner.models.violation import Rule, Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.models.job import Job, Running
+    from planner.models.placement import Replica
+    from planner.models.verifier_case import Case, Occupant
+
+
+def eviction(case: Case) -> Iterator[Violation]:
+    """
+    A running job is stopped, resized or moved only where policy and job allow it, and not otherwise changed.
+
+    A job on a node to be drained may be stopped or moved whatever the policy says, if it is preemptible. How
+    many replicas it may have is a matter of the rule `gang`.
+    """
+    rules = case.policy.disruption
+    for stopped in case.stopped:
+        for reason in _against_leaving(case, stopped, "preempt", allowed=rules.preempt):
+            yield Violation(Rule.EVICTION, f"job {stopped.name}", "stopped", f"runs on, since {reason}")
+    for occupant in case.occupants:
+        if (job := occupant.job) is None or job.running is None:
+            continue
+        before, after = job.running.replicas, occupant.placement.replicas
+        found, allowed = counted(len(after), "replica"), counted(len(before), "replica")
+        match occupant.change:
+            case Change.MOVED:
+                reasons = _against_leaving(case, job, "migrate", allowed=rules.migrate)
+                found = replica_in_words(after[unmatched(after, before)[0]])
+                allowed = replica_in_words(before[unmatched(before, after)[0]])
+            case Change.SHRUNK:
+                reasons = _against_shrinking(case, job)
+            case Change.GROWN:
+                reasons = _against_growing(case, job)
+            case Change.REPLACED:
+                new = len(unmatched(after, before))
+                found = f"{found} instead of {len(before)}, {new} of them in new places"
+                reasons = iter(["only a job that keeps its number of replicas may go elsewhere"])
+            case _:
+                continue
+        for reason in reasons:
+            yield Violation(Rule.EVICTION, f"job {job.name}", found, f"{allowed}, since {reason}")
+
+
+def _against_leaving(case: Case, job: Job, switch: str, *, allowed: bool) -> Iterator[str]:
+    """Why a running job may not be stopped or moved."""
+    if not job.preemptible:
+        yield "it is not preemptible"
+    if job.running and any(
+        node.drain for replica in job.running.replicas if (node := case.nodes.get(replica.node))
+    ):
+        return
+    if not allowed:
+        yield f"disruption.{switch} is off"
+    if job.running:
+        yield from _against_disturbing(case, job.running)
+
+
+def _against_shrinking(case: Case, job: Job) -> Iterator[str]:
+    if not case.policy.disruption.resize:
+        yield "disruption.resize is off"
+    if not job.preemptible:
+        yield "it is not preemptible"
+    if job.running:
+        yield from _against_disturbing(case, job.running)
+
+
+def _against_growing(case: Case, job: Job) -> Iterator[str]:
+    if not case.policy.disruption.resize:
+        yield "disruption.resize is off"
+    if job.locality.required:
+        yield f"it does not grow while it has to stay within one {job.locality.required}"
+    if job.spread:
+        yield "it does not grow while its replicas have to be spread"
+
+
+def _against_disturbing(case: Case, running: Running) -> Iterator[str]:
+    ran = int((case.snapshot.taken_at - running.started_at).total_seconds())
+    least = case.policy.disruption.minimum_runtime
+    if ran < least:
+        yield f"it has run for {print_seconds(ran)}, less than {print_seconds(least)}"
+
+
+def preemption(case: Case) -> Iterator[Violation]:
+    """
+    A node on which a job was stopped or shrunk takes only jobs of a priority higher by the policy's gap.
+
+    Except where that job borrows: its queue is guaranteed less than it and the queues below it hold. Nodes
+    that take nothing new are a matter of the rule `selection`.
+    """
+    victims = _victims(case)
+    if not victims:
+        return
+    gap = case.policy.disruption.priority_gap
+    for job, occupant in case.arrivals:
+        for replica in occupant.new_replicas:
+            victim = victims.get(replica.node)
+            if victim is None or job.priority >= victim.priority + gap:
+                continue
+            found = f"priority {job.priority} in place of job {victim.name} of priority {victim.priority}"
+            yield Violation(
+                Rule.PREEMPTION,
+                f"job {job.name} on node {replica.node}",
+                found,
+                f"priority {victim.priority + gap} or more",
+            )
+
+
+def _victims(case: Case) -> dict[str, Job]:
+    """By schedulable node the job of highest priority that gave up a replica there and borrows nothing."""
+    losers = [(job, job.running.replicas) for job in case.stopped if job.running]
+    losers += [(job, _given_up(job, occupant)) for job, occupant in case.with_change(Change.SHRUNK)]
+    if not losers:
+        return {}
+    borrowing = _borrowing_queues(case)
+    leaders: dict[str, list[Job]] = defaultdict(list)
+    for job, replicas in losers:
+        for replica in replicas if job.queue not in borrowing else ():
+            node = case.nodes.get(replica.node)
+            if node and node.schedulable:
+                leaders[node.name].append(job)
+    return {name: min(jobs, key=lambda job: (-job.priority, job.name)) for name, jobs in leaders.items()}
+
+
+def _given_up(job: Job, occupant: Occupant) -> tuple[Replica, ...]:
+    before = job.running.replicas if job.running else ()
+    return tuple(before[number] for number in unmatched(before, occupant.placement.replicas))
+
+
+def _borrowing_queues(case: Case) -> set[str]:
+    """Queues that with all below them hold more GPUs in the snapshot than they are guaranteed."""
+    queues = case.snapshot.queues
+    guaranteed = {
+        queue.name: queue.quota.guarantee
+        for queue in queues
+        if queue.quota and queue.quota.guarantee is not None
+    }
+    if not guaranteed:
+        return set()
+    usage = usage_by_queue_and_model(case, case.snapshot.running_placements)
+    held = with_all_below(queues, of_resource(usage, ALL_MODELS))
+    return {name for name, guarantee in guaranteed.items() if held[name] > guarantee}

@@ -1,0 +1,271 @@
+"""The objective's terms, one function each, in points: what the plan earns and what it costs."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from planner.models.cluster import MigInstance
+from planner.models.placement import MigSlice
+from planner.models.policy import completion_points, job_points
+from planner.models.pricing import currency_points, disruption_points, node_points
+from planner.models.queue import ALL_MODELS
+from planner.models.units import MILLI
+from planner.models.verifier_case import Change
+from planner.models.verifier_usage import of_resource, usage_by_queue_and_model, with_all_below
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from planner.models.job import Job
+    from planner.models.placement import Placement, Replica
+    from planner.models.verifier_case import Case
+
+
+def completion(case: Case) -> int:
+    """
+    Points of what will run less the points of what ran, over all jobs that change: Σ_j w_j · completed_j.
+
+    A start that is none earns nothing: a job that is held, placed twice, in a later slot, or on no GPU model
+    that has a speed for it.
+    """
+    times = Counter(placement.job for placement in case.placements)
+    total = -sum(_value(case, job, job.running.replicas) for job in case.stopped if job.running)
+    for job, occupant in case.changed:
+        replicas = occupant.placement.replicas
+        if job.running:
+            total += _value(case, job, replicas) - _value(case, job, job.running.replicas)
+        elif not (job.held or occupant.placement.slot or times[job.name] > 1) and _may_run(
+            case, job, replicas
+        ):
+            total += _value(case, job, replicas)
+    return total
+
+
+def _may_run(case: Case, job: Job, replicas: tuple[Replica, ...]) -> bool:
+    """True if the job needs no GPU, or all replicas are on one GPU model and the job may use it."""
+    models = case.gpu_models(replicas)
+    known = len(models) == 1 and (not job.gpu_models or models[0] in job.gpu_models)
+    return known or not job.request.needs_gpu
+
+
+def _value(case: Case, job: Job, replicas: tuple[Replica, ...]) -> int:
+    models = case.gpu_models(replicas)
+    # Of a job on several models, which no plan makes, the slowest sets the pace.
+    model = min(models, key=job.speed_milli, default=None)
+    points = job_points(case.policy, job, case.snapshot.taken_at)
+    return completion_points(points, job, model, len(replicas))
+
+
+def preemption(case: Case) -> int:
+    """What stopped jobs lose: checkpoint, restart, and work since the last checkpoint."""
+    return -sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in case.stopped)
+
+
+def migration(case: Case) -> int:
+    """What moved jobs lose, and the price of each move."""
+    moved = [job for job, _ in case.with_change(Change.MOVED)]
+    lost = sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in moved)
+    return -lost - case.policy.prices.migration * len(moved)
+
+
+def resize(case: Case) -> int:
+    """The price of each job that shrinks or grows."""
+    resized = [job for job, each in case.changed if each.change in (Change.SHRUNK, Change.GROWN)]
+    return -case.policy.prices.resize * len(resized)
+
+
+def repartition(case: Case) -> int:
+    """The price of each MIG instance created and of each GPU switched to MIG mode."""
+    created: set[tuple[str, int, str, int]] = set()
+    switched: set[tuple[str, int]] = set()
+    for (name, index), holders in case.newly_used_gpus.items():
+        gpus = case.nodes[name].gpus
+        present = gpus.by_index[index].mig if gpus else None
+        for holder in holders:
+            if isinstance(holder.held, MigSlice) and not holder.kept:
+                instance = MigInstance(profile=holder.held.profile, start=holder.held.start)
+                if instance not in (present or ()):
+                    created.add((name, index, instance.profile, instance.start))
+                if present is None:
+                    switched.add((name, index))
+    prices = case.policy.prices
+    return -prices.repartition * len(created) - prices.switch_mode * len(switched)
+
+
+def locality(case: Case) -> int:
+    """The price of each domain of its preferred level, beyond one, that a started or moved job is in."""
+    beyond = 0
+    for job, occupant in case.changed:
+        level = job.locality.preferred
+        if level and occupant.change in (Change.STARTED, Change.MOVED):
+            names = {replica.node for replica in occupant.placement.replicas}
+            beyond += len({case.domain(name, level) for name in names}) - 1
+    return -case.policy.prices.domain * beyond
+
+
+def guarantee(case: Case) -> int:
+    """
+    The price of each GPU, begun ones counted whole, that a queue with all below it is owed and does not get.
+
+        missing = max(0, min(guarantee, demand) − held)
+
+    of all GPUs, and of each model. Demand is what its running jobs held and what its waiting jobs ask for.
+    """
+    queues = case.snapshot.queues
+    resources = {ALL_MODELS, *(model for queue in queues for model in queue.gpu_models)}
+    owed = [
+        (queue, resource, quota.guarantee)
+        for queue in queues
+        for resource in sorted(resources)
+        if (quota := queue.quota_for(resource)) and quota.guarantee
+    ]
+    if not owed:
+        return 0
+    before = usage_by_queue_and_model(case, case.snapshot.running_placements)
+    after = usage_by_queue_and_model(case, case.placements)
+    held: dict[str, dict[str, int]] = {}
+    demand: dict[str, dict[str, int]] = {}
+    for resource in {resource for _, resource, _ in owed}:
+        held[resource] = with_all_below(queues, of_resource(after, resource))
+        demand[resource] = with_all_below(queues, _demand(case, before, resource))
+    missing = 0
+    for queue, resource, guaranteed in owed:
+        due = min(guaranteed, demand[resource][queue.name]) - held[resource][queue.name]
+        missing += -(-max(0, due) // MILLI)
+    return -case.policy.prices.guarantee * missing
+
+
+def _demand(case: Case, held: Mapping[tuple[str, str], int], resource: str) -> dict[str, int]:
+    """What jobs directly in each queue hold of a resource, and what those that wait could hold of it."""
+    demand: dict[str, int] = defaultdict(int, of_resource(held, resource))
+    for job in case.snapshot.jobs:
+        usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
+        if job.running is None and not job.held and usable:
+            demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
+    return demand
+
+
+def fragmentation(case: Case) -> int:
+    """The price of each wholly free GPU on which no replica of the reference gang fits."""
+    price, size = case.policy.prices.fragmentation, case.policy.prices.reference_gpus
+    if not price:
+        return 0
+    used = {
+        (replica.node, held.index)
+        for placement in case.placements
+        for replica in placement.replicas
+        for held in replica.gpus
+    }
+    left_over = 0
+    for node in case.nodes_after:
+        if node.gpus and node.schedulable:
+            free = sum(
+                gpu.healthy and gpu.mig is None and (node.name, index) not in used
+                for index, gpu in node.gpus.by_index.items()
+            )
+            left_over += free % size
+    return -price * left_over
+
+
+def nodes(case: Case) -> int:
+    """The price of each added node, what each removed one saves, and the price of every such change."""
+    added = [node.pool for node in case.added]
+    removed = [node.pool for node in case.snapshot.cluster.nodes if node.name in case.gone]
+    signed = [(-1, name) for name in added] + [(1, name) for name in removed]
+    return sum(
+        sign * node_points(case.policy, pool) - case.policy.prices.scaling
+        for sign, name in signed
+        if (pool := case.pools.get(name or ""))
+    )
+
+
+def data(case: Case) -> int:
+    """What new replicas pay to read their data from where they are."""
+    datasets = {dataset.name: dataset for dataset in case.snapshot.cluster.datasets}
+    total = 0
+    for job, occupant in case.arrivals:
+        read = [datasets[name] for name in job.datasets if name in datasets]
+        for replica in occupant.new_replicas if read else ():
+            if node := case.nodes.get(replica.node):
+                cost = sum(dataset.zones.get(node.zone, dataset.elsewhere) for dataset in read)
+                total += currency_points(case.policy, cost)
+    return -total
+
+
+def preference(case: Case) -> int:
+    """What each new replica costs that is on a node its job would rather not be on."""
+    total = 0
+    for job, occupant in case.arrivals:
+        for replica in occupant.new_replicas if job.preferred_nodes else ():
+            if node := case.nodes.get(replica.node):
+                total += sum(each.points for each in job.preferred_nodes if not each.match.holds(node.labels))
+    return -total
+
+
+def interference(case: Case) -> int:
+    """The price of each node on which jobs of two workload classes meet that did not meet there before."""
+    prices = case.policy.prices.interference
+    if not prices:
+        return 0
+    before = _classes_by_node(case, case.snapshot.running_placements)
+    after = _classes_by_node(case, case.placements)
+    return -sum(
+        price.points
+        for name in case.taken_nodes
+        for price in prices
+        if _meet(price.classes, after[name]) and not _meet(price.classes, before[name])
+    )
+
+
+def _classes_by_node(case: Case, placements: Iterable[Placement]) -> dict[str, Counter[str]]:
+    """By node, how many jobs of each workload class are on it."""
+    there = {(replica.node, placement.job) for placement in placements for replica in placement.replicas}
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, job_name in there:
+        if job := case.jobs.get(job_name):
+            found[name][job.workload_class] += 1
+    return found
+
+
+def _meet(classes: tuple[str, str], there: Counter[str]) -> bool:
+    one, other = classes
+    return there[one] >= 2 if one == other else bool(there[one] and there[other])
+
+
+def drain(case: Case) -> int:
+    """What is earned by each job that ran on a node to be drained and is on none any more."""
+    draining = {node.name for node in case.snapshot.cluster.nodes if node.drain}
+    if not draining:
+        return 0
+    remain = {
+        placement.job
+        for placement in case.placements
+        if any(replica.node in draining for replica in placement.replicas)
+    }
+    left = [
+        job
+        for job in case.running
+        if job.name not in remain
+        and job.running
+        and any(each.node in draining for each in job.running.replicas)
+    ]
+    return case.policy.prices.drain * len(left)
+
+
+TERMS: Final[dict[str, Callable[[Case], int]]] = {
+    "completion": completion,
+    "preemption": preemption,
+    "migration": migration,
+    "resize": resize,
+    "repartition": repartition,
+    "locality": locality,
+    "guarantee": guarantee,
+    "fragmentation": fragmentation,
+    "nodes": nodes,
+    "data": data,
+    "preference": preference,
+    "interference": interference,
+    "drain": drain,
+}
+"""Every term by name, in the order in which plans print them."""

@@ -1,0 +1,74 @@
+"""What queues use: thousandths of GPUs by queue and GPU model, plain sums without limits or lending."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from planner.models.mig import profile_milli
+from planner.models.placement import GpuShare
+from planner.models.queue import ALL_MODELS
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from planner.models.placement import MigSlice, Placement, Replica
+    from planner.models.queue import Queue
+    from planner.models.verifier_case import Case
+
+
+def quota_milli(held: GpuShare | MigSlice) -> int:
+    """What a part of a GPU counts against quotas; a MIG profile of no known form as a whole GPU."""
+    if isinstance(held, GpuShare):
+        return held.milli
+    try:
+        return profile_milli(held.profile)
+    except ValueError:
+        return MILLI
+
+
+def gpu_milli(replica: Replica) -> int:
+    """Thousandths of GPUs that a replica holds."""
+    return sum(map(quota_milli, replica.gpus))
+
+
+def usage_by_queue_and_model(case: Case, placements: Iterable[Placement]) -> dict[tuple[str, str], int]:
+    """Thousandths of GPUs that the jobs directly in each queue hold on each GPU model."""
+    usage: dict[tuple[str, str], int] = defaultdict(int)
+    for placement in placements:
+        if (job := case.jobs.get(placement.job)) is None:
+            continue
+        for replica in placement.replicas:
+            if (node := case.nodes.get(replica.node)) and node.gpu_model:
+                usage[job.queue, node.gpu_model] += gpu_milli(replica)
+    return usage
+
+
+def of_resource(usage: Mapping[tuple[str, str], int], resource: str) -> dict[str, int]:
+    """Usage by queue of one GPU model, or of all together."""
+    total: dict[str, int] = defaultdict(int)
+    for (queue, model), milli in usage.items():
+        if resource in (ALL_MODELS, model):
+            total[queue] += milli
+    return total
+
+
+def with_all_below(queues: tuple[Queue, ...], own: Mapping[str, int]) -> dict[str, int]:
+    """What each queue has together with all queues below it, given what each has itself."""
+    total = {queue.name: own.get(queue.name, 0) for queue in queues}
+    for queue in children_first(queues):
+        if queue.parent is not None:
+            total[queue.parent] += total[queue.name]
+    return total
+
+
+def children_first(queues: tuple[Queue, ...]) -> list[Queue]:
+    """The queue tree from the leaves to the roots."""
+    children: dict[str | None, list[Queue]] = defaultdict(list)
+    for queue in queues:
+        children[queue.parent].append(queue)
+    parents_first = list(children[None])
+    for queue in parents_first:  # grows as it is walked
+        parents_first.extend(children[queue.name])
+    return parents_first[::-1]

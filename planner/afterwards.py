@@ -1,0 +1,76 @@
+"""The cluster as a target leaves it: nodes added and removed, MIG layouts as they then are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planner.effects import with_layout
+from planner.models.cluster import MigInstance
+from planner.models.layout import layout_after
+from planner.models.mig import mig_geometry
+from planner.models.placement import MigSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from planner.models.cluster import Cluster, Node
+    from planner.models.placement import Placement
+    from planner.models.snapshot import Snapshot
+    from planner.models.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutChange:
+    """The MIG layout of one GPU, before and after."""
+
+    node: str
+    gpu: int
+    before: tuple[MigInstance, ...] | None
+    """None: MIG mode is off."""
+    after: tuple[MigInstance, ...]
+
+
+def layout_changes(
+    nodes: Iterable[Node], *, before: Iterable[Placement], after: Iterable[Placement]
+) -> tuple[LayoutChange, ...]:
+    """
+    GPUs that get another MIG layout, by node and GPU index.
+
+    Only where instances come into use: what is merely given up stays as it is.
+    """
+    used, running = _instances(after), _instances(before)
+    return tuple(
+        LayoutChange(node.name, index, gpu.mig, layout)
+        for node in sorted(nodes, key=lambda node: node.name)
+        if node.gpus and node.name in used
+        for index, instances in sorted(used[node.name].items())
+        if not instances <= running[node.name][index]
+        and (gpu := node.gpus.by_index.get(index))
+        and (layout := layout_after(gpu, mig_geometry(node.gpus.model), instances)) is not None
+        and (gpu.mig is None or set(layout) != set(gpu.mig))
+    )
+
+
+def _instances(placements: Iterable[Placement]) -> dict[str, dict[int, set[MigInstance]]]:
+    """MIG instances in use, by node and GPU index."""
+    used: dict[str, dict[int, set[MigInstance]]] = defaultdict(lambda: defaultdict(set))
+    for placement in placements:
+        for replica in placement.replicas:
+            for held in replica.gpus:
+                if isinstance(held, MigSlice):
+                    used[replica.node][held.index].add(MigInstance(profile=held.profile, start=held.start))
+    return used
+
+
+def cluster_after(snapshot: Snapshot, target: Target) -> Cluster:
+    """The snapshot's cluster once everything of the target is done; its nodes by name."""
+    cluster, removed = snapshot.cluster, set(target.removed)
+    nodes = {node.name: node for node in (*cluster.nodes, *target.added) if node.name not in removed}
+    layouts = layout_changes(nodes.values(), before=snapshot.running_placements, after=target.placements)
+    for change in layouts:
+        nodes[change.node] = with_layout(nodes[change.node], change.gpu, change.after)
+    if not removed and not target.added and not layouts:
+        return cluster
+    return cluster.model_copy(update={"nodes": tuple(nodes[name] for name in sorted(nodes))})

@@ -1,0 +1,159 @@
+"""What a target changes: job by job, GPU by GPU, node by node, with no order yet and no words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from planner.afterwards import LayoutChange, layout_changes
+from planner.models.target import Target
+from planner.models.verifier_case import unmatched
+
+if TYPE_CHECKING:
+    from planner.models.cluster import Node
+    from planner.models.job import Job
+    from planner.models.placement import Placement, Replica
+    from planner.models.snapshot import Snapshot
+
+
+class Deed(StrEnum):
+    """What becomes of a job; the values are the types of its action."""
+
+    START = "start"
+    KEEP = "keep"
+    PREEMPT = "preempt"
+    SHRINK = "shrink"
+    GROW = "grow"
+    MIGRATE = "migrate"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class JobChange:
+    """A job that does not stay as it is."""
+
+    job: Job
+    deed: Deed
+    before: Placement | None
+    after: Placement | None
+    leaving: tuple[Replica, ...]
+    """Replicas given up; all of a job that moves."""
+    arriving: tuple[Replica, ...]
+    """New replicas; all of a job that moves."""
+
+    @property
+    def nodes_left(self) -> tuple[str, ...]:
+        """Nodes on which it gives up replicas, sorted."""
+        return tuple(sorted({replica.node for replica in self.leaving}))
+
+    @property
+    def nodes_taken(self) -> tuple[str, ...]:
+        """Nodes with new replicas, sorted."""
+        return tuple(sorted({replica.node for replica in self.arriving}))
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Everything a target changes in a snapshot."""
+
+    snapshot: Snapshot
+    target: Target
+
+    @cached_property
+    def jobs(self) -> tuple[JobChange, ...]:
+        """Jobs that start, stop, move or change in size, by name."""
+        placed = {placement.job: placement for placement in self.target.placements}
+        found = (job_change(job, placed.get(job.name)) for job in self.snapshot.jobs)
+        changes = (change for change in found if change and change.deed not in _AT_REST)
+        return tuple(sorted(changes, key=lambda change: change.job.name))
+
+    @cached_property
+    def settled(self) -> Target:
+        """The target sorted by name, jobs that stay written as they are in the snapshot."""
+        changed = {change.job.name for change in self.jobs}
+        running = {placement.job: placement for placement in self.snapshot.running_placements}
+        placements = (
+            placement if placement.job in changed else running.get(placement.job, placement)
+            for placement in self.target.placements
+        )
+        return Target(
+            placements=tuple(sorted(placements, key=lambda placement: placement.job)),
+            added=tuple(self.added.values()),
+            removed=self.removed,
+        )
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """Nodes by name, those to be added and those to be removed included."""
+        return self.snapshot.cluster.node_by_name | self.added
+
+    @cached_property
+    def added(self) -> dict[str, Node]:
+        """New nodes by name."""
+        return {node.name: node for node in sorted(self.target.added, key=lambda node: node.name)}
+
+    def provisioning(self, pool: str | None) -> int:
+        """Seconds until a new node of a pool takes jobs."""
+        return next((one.provisioning for one in self.snapshot.cluster.pools if one.name == pool), 0)
+
+    @cached_property
+    def removed(self) -> tuple[str, ...]:
+        """Names of nodes to be removed, sorted."""
+        return tuple(sorted(self.target.removed))
+
+    @cached_property
+    def layouts(self) -> tuple[LayoutChange, ...]:
+        """GPUs whose MIG layout changes, by node and index."""
+        stay = [node for node in self.nodes.values() if node.name not in self.target.removed]
+        return layout_changes(stay, before=self.snapshot.running_placements, after=self.target.placements)
+
+    @cached_property
+    def emptied(self) -> tuple[str, ...]:
+        """Nodes to be removed or drained that the last job leaves, sorted."""
+        used = {replica.node for placement in self.target.placements for replica in placement.replicas}
+        left = {name for change in self.jobs for name in change.nodes_left} - used
+        return tuple(sorted(name for name in left if name in self.target.removed or self.nodes[name].drain))
+
+
+_AT_REST: Final = (Deed.KEEP, Deed.WAIT)
+
+
+def job_change(job: Job, after: Placement | None) -> JobChange:
+    """
+    What becomes of one job.
+
+    Raises
+    ------
+    ValueError
+        It runs, and shall run with more or fewer replicas and on other places too: no action does that.
+    """
+    before = job.placement
+    if before is None or after is None:
+        deed = {
+            (False, False): Deed.WAIT,
+            (False, True): Deed.START,
+            (True, False): Deed.PREEMPT,
+        }[before is not None, after is not None]
+        return JobChange(
+            job, deed, before, after, before.replicas if before else (), after.replicas if after else ()
+        )
+    if before == after:
+        return JobChange(job, Deed.KEEP, before, before, (), ())
+    leaving = tuple(before.replicas[number] for number in unmatched(before.replicas, after.replicas))
+    arriving = tuple(after.replicas[number] for number in unmatched(after.replicas, before.replicas))
+    match bool(leaving), bool(arriving):
+        case False, False:
+            # The order of replicas and of their GPUs means nothing.
+            return JobChange(job, Deed.KEEP, before, before, (), ())
+        case True, False:
+            return JobChange(job, Deed.SHRINK, before, after, leaving, ())
+        case False, True:
+            return JobChange(job, Deed.GROW, before, after, (), arriving)
+    if len(before.replicas) != len(after.replicas):
+        raise ValueError(
+            f"expected running job {job.name!r} kept, moved, shrunk or grown, found "
+            f"{len(before.replicas)} replicas and {len(after.replicas)} elsewhere"
+        )
+    return JobChange(job, Deed.MIGRATE, before, after, before.replicas, after.replicas)

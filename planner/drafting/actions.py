@@ -1,0 +1,78 @@
+"""One action for each step of a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from planner.changes import Deed
+from planner.drafting.conditions import conditions
+from planner.drafting.ordering import JobStep, LayoutStep, NodeDeed
+from planner.models.plan import (
+    Cordon,
+    Drain,
+    Grow,
+    Migrate,
+    Preempt,
+    Repartition,
+    ScaleDown,
+    ScaleUp,
+    Shrink,
+    Start,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planner.changes import Changes, JobChange
+    from planner.drafting.ordering import Step
+    from planner.models.plan import Change, Reason
+
+
+def action(step: Step, reason: Reason, changes: Changes, fingerprint: Callable[[str], str]) -> Change:
+    """The action of a step; `fingerprint` is that of a job's document in the snapshot."""
+    common = {
+        "id": step.id,
+        "reason": reason,
+        "preconditions": conditions(step, changes.snapshot.cluster, fingerprint),
+        "after_actions": step.after,
+    }
+    match step:
+        case JobStep(change=change):
+            return _of_job(change, common)
+        case LayoutStep(change=layout):
+            return Repartition(
+                node=layout.node, gpu=layout.gpu, before=layout.before, after=layout.after, **common
+            )
+    match step.deed:
+        case NodeDeed.CORDON:
+            return Cordon(node=step.node, **common)
+        case NodeDeed.DRAIN:
+            return Drain(node=step.node, **common)
+        case NodeDeed.SCALE_UP:
+            node = changes.added[step.node]
+            return ScaleUp(
+                pool=node.pool or "",
+                node=node.name,
+                after=node,
+                provisioning=changes.provisioning(node.pool),
+                **common,
+            )
+        case NodeDeed.SCALE_DOWN:
+            return ScaleDown(pool=changes.nodes[step.node].pool or "", node=step.node, **common)
+
+
+def _of_job(change: JobChange, common: dict[str, Any]) -> Change:
+    job = {"job": change.job.name, **common}
+    match change.deed:
+        case Deed.START:
+            return Start(after=change.after, **job)
+        case Deed.PREEMPT:
+            return Preempt(before=change.before, **job)
+        case Deed.SHRINK:
+            return Shrink(before=change.before, after=change.after, **job)
+        case Deed.GROW:
+            return Grow(before=change.before, after=change.after, **job)
+        case Deed.MIGRATE:
+            return Migrate(before=change.before, after=change.after, **job)
+        case Deed.KEEP | Deed.WAIT:
+            raise ValueError(f"expected a change of job {change.job.name!r}, found {change.deed}")

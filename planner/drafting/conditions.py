@@ -1,0 +1,42 @@
+"""What each step counts on: the preconditions that apply checks when the turn of its action comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.changes import Deed
+from planner.drafting.ordering import JobStep, LayoutStep, NodeDeed, NodeStep
+from planner.models.placement import GpuShare
+from planner.models.plan import Free, GpuLayout, JobRuns, JobWaits, NodeAbsent, NodeEmpty, NodeExists
+from planner.models.units import MILLI
+from planner.needs import frees
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planner.drafting.ordering import Step
+    from planner.models.cluster import Cluster
+    from planner.models.plan import Precondition
+
+
+def conditions(step: Step, cluster: Cluster, fingerprint: Callable[[str], str]) -> tuple[Precondition, ...]:
+    """The preconditions of a step; `fingerprint` is that of a job's document in the snapshot."""
+    match step:
+        case JobStep(change=change):
+            name = change.job.name
+            asked = JobWaits if change.deed is Deed.START else JobRuns
+            return asked(job=name, job_fingerprint=fingerprint(name)), *frees(change, cluster)
+        case LayoutStep(change=layout):
+            destroyed = tuple(
+                instance for instance in layout.before or () if instance not in set(layout.after)
+            )
+            known = GpuLayout(node=layout.node, gpu=layout.gpu, instances=layout.before, idle=destroyed)
+            # To switch MIG mode nobody may hold any of the GPU.
+            whole = Free(node=layout.node, gpus=(GpuShare(index=layout.gpu, milli=MILLI),))
+            return (known, whole) if layout.before is None else (known,)
+        case NodeStep(deed=NodeDeed.CORDON, node=node):
+            return (NodeExists(node=node),)
+        case NodeStep(deed=NodeDeed.SCALE_UP, node=node):
+            return (NodeAbsent(node=node),)
+        case NodeStep(node=node):
+            return (NodeEmpty(node=node),)

@@ -1,0 +1,174 @@
+"""
+draft(snapshot, policy, solution) → Plan: derive the actions from before and after, and say why.
+
+The only place where actions are made. Every job of the snapshot gets exactly one, an unchanged one its
+explicit `Keep`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from planner.afterwards import cluster_after
+from planner.changes import Changes
+from planner.drafting.actions import action
+from planner.drafting.ordering import order
+from planner.drafting.purpose import Purpose
+from planner.drafting.reasons import UNCHANGED, Reasons
+from planner.drafting.worth import Worth
+from planner.metrics import measure
+from planner.models.base import fingerprint_of
+from planner.models.occupancy import free_capacity
+from planner.models.plan import (
+    Base,
+    FallbackSummary,
+    Keep,
+    NodeChange,
+    NodeState,
+    Plan,
+    SolutionSummary,
+    Wait,
+    Waiting,
+)
+from planner.models.solution import SolveStatus
+from planner.models.units import print_milli
+from planner.planfile import with_id
+from planner.waiting import waiting_reasons
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from planner.models.cluster import Cluster
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+    from planner.models.solution import Solution
+    from planner.models.target import Target
+
+
+def draft(
+    snapshot: Snapshot,
+    policy: Policy,
+    solution: Solution,
+    verification_terms: dict[str, int],
+    *,
+    seed: int,
+    created_at: datetime,
+) -> Plan:
+    """
+    Turn a verified solution into the plan that people review and `apply` carries out.
+
+    `verification_terms` are the parts of the objective as the verifier counted them. The plan does not
+    depend on the order of anything in the snapshot or in the target.
+
+    Raises
+    ------
+    PlannerError
+        The changes cannot be carried out in any order.
+    """
+    snapshot = snapshot.canonical()
+    changes = Changes(snapshot, solution.target)
+    target = changes.settled
+    worth = Worth(changes, policy)
+    steps = order(changes, {change.job.name: worth.points(change) for change in changes.jobs})
+    purpose = Purpose(steps)
+    why = Reasons(changes, purpose, worth)
+    # A job's document is the same inside the snapshot's: thousands of them are not made again.
+    document = snapshot.document()
+    documents = dict(zip(snapshot.job_by_name, document.get("jobs", ()), strict=True))
+    proven = solution.status is SolveStatus.OPTIMAL
+    reasons = waiting_reasons(snapshot, policy, target, preempted=purpose.preempted(), proven=proven)
+    cluster = cluster_after(snapshot, target)
+    changed = {change.job.name for change in changes.jobs}
+    plan = Plan(
+        plan_id="",
+        epoch=snapshot.taken_at,
+        created_at=created_at,
+        base=Base(snapshot=fingerprint_of(document), policy=policy.fingerprint()),
+        solution=_summary(solution, verification_terms),
+        actions=(
+            *(
+                action(step, why.reason(step), changes, lambda name: fingerprint_of(documents[name]))
+                for step in steps
+            ),
+            *(
+                Keep(
+                    id=f"keep/{placement.job}",
+                    job=placement.job,
+                    before=placement,
+                    after=placement,
+                    reason=UNCHANGED,
+                )
+                for placement in snapshot.running_placements
+                if placement.job not in changed
+            ),
+            *(
+                Wait(id=f"wait/{name}", job=name, reason=reason)
+                for name, reason in sorted(reasons.items())
+                if name not in changed
+            ),
+        ),
+        placements=target.placements,
+        nodes=_node_states(snapshot, target, cluster),
+        waiting=tuple(Waiting(job=name, reason=reason) for name, reason in sorted(reasons.items())),
+        metrics=measure(snapshot, target, cluster),
+        seed=seed,
+        snapshot=snapshot,
+        policy=policy,
+    )
+    return with_id(plan)
+
+
+def _summary(solution: Solution, terms: dict[str, int]) -> SolutionSummary:
+    fallback = solution.fallback
+    return SolutionSummary(
+        status=_proven_or_found(solution.status),
+        solver=solution.solver,
+        objective=solution.objective,
+        bound=solution.bound,
+        gap=solution.gap,
+        greedy_objective=solution.greedy_objective,
+        terms=dict(sorted(terms.items())),
+        seconds=round(solution.seconds, 3),
+        phases={phase: round(seconds, 3) for phase, seconds in solution.phases.items()},
+        fallback=FallbackSummary(tried=fallback.tried, used=fallback.used, reason=fallback.reason)
+        if fallback
+        else None,
+        rejected=tuple(f"{rejected.solver}: {rejected.violations[0]}" for rejected in solution.rejected),
+        not_disaggregated=solution.not_disaggregated,
+    )
+
+
+def _proven_or_found(status: SolveStatus) -> Literal["OPTIMAL", "FEASIBLE"]:
+    match status:
+        case SolveStatus.OPTIMAL:
+            return "OPTIMAL"
+        case SolveStatus.FEASIBLE:
+            return "FEASIBLE"
+        case SolveStatus.INFEASIBLE | SolveStatus.NO_ANSWER | SolveStatus.FAILED:
+            raise ValueError(f"expected an answer to draft a plan from, found status {status}")
+
+
+def _node_states(snapshot: Snapshot, target: Target, cluster: Cluster) -> tuple[NodeState, ...]:
+    """Every node of the snapshot and every new one; one that is removed has nothing free any more."""
+    free = free_capacity(cluster.nodes, target.placements, snapshot=snapshot)
+    added = {node.name for node in target.added}
+    states = [
+        NodeState(name=name, change=NodeChange.REMOVED, pool=snapshot.cluster.node_by_name[name].pool)
+        for name in target.removed
+    ]
+    for node in cluster.nodes:
+        left = free[node.name]
+        states.append(
+            NodeState(
+                name=node.name,
+                change=NodeChange.ADDED if node.name in added else NodeChange.KEPT,
+                pool=node.pool,
+                free_gpus=tuple(max(0, milli) for milli in left.gpu_milli),
+                free_cpu_milli=print_milli(max(0, left.cpu_milli)),
+                free_memory_mib=max(0, left.memory_mib),
+                mig=tuple(gpu for gpu in node.gpus.by_index.values() if gpu.mig is not None)
+                if node.gpus
+                else (),
+            )
+        )
+    return tuple(sorted(states, key=lambda state: state.name))

@@ -1,0 +1,197 @@
+"""Why each step is taken, in words that one can act on; the figures stand in the numbers as well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from planner.changes import Deed
+from planner.drafting.ordering import JobStep, LayoutStep, NodeDeed, NodeStep
+from planner.models.plan import Reason, ReasonCode
+from planner.models.units import MILLI
+from planner.wording import counted, duration, in_gpu_hours, money, named
+
+if TYPE_CHECKING:
+    from planner.changes import Changes, JobChange
+    from planner.drafting.ordering import Step
+    from planner.drafting.purpose import Purpose
+    from planner.drafting.worth import Worth
+
+UNCHANGED: Final = Reason(code=ReasonCode.UNCHANGED, text="runs on as it is")
+
+_SECONDS_PER_HOUR: Final = 3600
+
+_Numbers: TypeAlias = dict[str, int | float | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """Finds the reason of every step of a plan."""
+
+    changes: Changes
+    purpose: Purpose
+    worth: Worth
+
+    def reason(self, step: Step) -> Reason:
+        """Why a step is taken."""
+        match step:
+            case JobStep(change=change):
+                match change.deed:
+                    case Deed.START:
+                        return self._started(step)
+                    case Deed.GROW:
+                        return self._grown(step)
+                    case Deed.MIGRATE:
+                        return self._moved(step)
+                    case _:
+                        return self._cut(step)
+            case LayoutStep():
+                return self._laid_out(step)
+            case NodeStep():
+                return self._node(step)
+
+    def _started(self, step: JobStep) -> Reason:
+        """What the reviewer cannot see from size, nodes and queue."""
+        change, job = step.change, step.change.job
+        nodes = [self.changes.nodes[name] for name in change.nodes_taken]
+        waited = max(0, int((self.changes.snapshot.taken_at - job.submitted_at).total_seconds()))
+        parts = []
+        if len(change.arriving) < job.gang.maximum:
+            parts.append(f"{len(change.arriving):,} of at most {job.gang.maximum:,} replicas")
+        racks = {(node.region, node.zone, node.rack) for node in nodes}
+        if len(nodes) > 1 and nodes[0].rack and len(racks) == 1:
+            parts.append(f"one rack ({nodes[0].rack})")
+        if len(job.gpu_models) > 1 and change.after and (model := self.worth.gpu_model(job, change.after)):
+            parts.append(f"on {model}")
+        if new := sum(node.name in self.changes.added for node in nodes):
+            parts.append(f"on {counted(new, 'new node')}")
+        parts.append(f"waited {duration(waited)}" if waited else "just submitted")
+        numbers: _Numbers = {"points": self.worth.points(change), "waited_seconds": waited}
+        if victims := self.purpose.followed(step):
+            parts.append(f"takes the place of {named(victims)}")
+            numbers["takes_the_place_of"] = ", ".join(victims)
+        return Reason(code=ReasonCode.ADMITTED, text="; ".join(parts), numbers=numbers)
+
+    def _grown(self, step: JobStep) -> Reason:
+        change = step.change
+        numbers: _Numbers = {"points": self.worth.points(change)}
+        parts = [self._resized(change, numbers)]
+        if victims := self.purpose.followed(step):
+            parts.append(f"takes the place of {named(victims)}")
+            numbers["takes_the_place_of"] = ", ".join(victims)
+        return Reason(code=ReasonCode.RESIZED, text="; ".join(parts), numbers=numbers)
+
+    def _resized(self, change: JobChange, numbers: _Numbers) -> str:
+        before = len(change.before.replicas) if change.before else 0
+        after = len(change.after.replicas) if change.after else 0
+        numbers |= {"replicas_before": before, "replicas_after": after}
+        bound = f"at most {change.job.gang.maximum:,}"
+        if change.deed is Deed.SHRINK:
+            bound = f"at least {change.job.gang.minimum:,}"
+        return f"{before:,} → {after:,} replicas of {bound}"
+
+    def _cut(self, step: JobStep) -> Reason:
+        """Why a job is stopped or shrunk, for whom, and what that loses."""
+        change = step.change
+        numbers: _Numbers = {}
+        code, why = self._why_it_leaves(step, numbers)
+        parts = [why]
+        if change.deed is Deed.SHRINK:
+            parts.insert(0, self._resized(change, numbers))
+        else:
+            parts += self._lost(change, numbers)
+        points = self.worth.points(change)
+        numbers["points"] = points
+        parts.append(f"costs {-points:,} points")
+        return Reason(code=code, text="; ".join(parts), numbers=numbers)
+
+    def _moved(self, step: JobStep) -> Reason:
+        change = step.change
+        numbers: _Numbers = {}
+        code, why = self._why_it_leaves(step, numbers)
+        if victims := self.purpose.followed(step):
+            why = f"{why}, takes the place of {named(victims)}"
+            numbers["takes_the_place_of"] = ", ".join(victims)
+        points = self.worth.points(change)
+        numbers["points"] = points
+        gain = f"costs {-points:,} points" if points < 0 else f"brings {points:,} points"
+        return Reason(code=code, text="; ".join([why, *self._lost(change, numbers), gain]), numbers=numbers)
+
+    def _why_it_leaves(self, step: JobStep, numbers: _Numbers) -> tuple[ReasonCode, str]:
+        change, nodes = step.change, self.changes.nodes
+        if drained := [name for name in change.nodes_left if nodes[name].drain]:
+            return ReasonCode.DRAINED, f"leaves {named(drained)}, to be drained"
+        if removed := [name for name in change.nodes_left if name in self.changes.target.removed]:
+            code = ReasonCode.MOVED if change.deed is Deed.MIGRATE else ReasonCode.MAKES_ROOM
+            return code, f"empties {named(removed)}, to be removed"
+        if followers := self.purpose.followers(step):
+            numbers["makes_room_for"] = ", ".join(followers)
+            return ReasonCode.MAKES_ROOM, f"makes room for {named(followers)}"
+        if change.deed is not Deed.MIGRATE:
+            return ReasonCode.MAKES_ROOM, "gives up quota or power that others need"
+        if change.before and change.after:
+            before, after = (
+                self.worth.gpu_model(change.job, placement) for placement in (change.before, change.after)
+            )
+            if before != after and change.job.speed_milli(after) > change.job.speed_milli(before):
+                return ReasonCode.MOVED, f"to a faster GPU model, {before} → {after}"
+        return ReasonCode.MOVED, "to places that are worth more"
+
+    def _lost(self, change: JobChange, numbers: _Numbers) -> list[str]:
+        """How long the job ran and what of its work is not in a checkpoint."""
+        if change.job.running is None or change.before is None:
+            return []
+        now, running = self.changes.snapshot.taken_at, change.job.running
+        saved = running.last_checkpoint_at
+        ran = max(0, int((now - running.started_at).total_seconds()))
+        lost = max(0, int((now - (saved or running.started_at)).total_seconds()))
+        gpu_seconds = sum(replica.quota_milli for replica in change.before.replicas) * lost
+        numbers |= {
+            "ran_seconds": ran,
+            "lost_seconds": lost,
+            "lost_gpu_hours": round(gpu_seconds / (MILLI * _SECONDS_PER_HOUR), 3),
+        }
+        what = in_gpu_hours(gpu_seconds) if gpu_seconds else f"{duration(lost)} of work"
+        if not lost:
+            return [f"ran {duration(ran)}, loses no work"]
+        since = "since its last checkpoint" if saved else "without a checkpoint"
+        return [f"ran {duration(ran)}, loses {what} {since}"]
+
+    def _laid_out(self, step: LayoutStep) -> Reason:
+        layout, jobs = step.change, self.purpose.served(step)
+        before, after = set(layout.before or ()), set(layout.after)
+        text = f"for {named(jobs)}" if jobs else "for jobs to come"
+        if layout.before is None:
+            text = f"{text}; switches MIG mode on"
+        return Reason(
+            code=ReasonCode.LAYOUT,
+            text=text,
+            numbers={
+                "jobs": ", ".join(jobs),
+                "created": len(after - before),
+                "destroyed": len(before - after),
+            },
+        )
+
+    def _node(self, step: NodeStep) -> Reason:
+        node = self.changes.nodes[step.node]
+        leaving, arriving = self.purpose.leaving(step.node), self.purpose.arriving(step.node)
+        price: _Numbers = {"price_per_hour": node.price_per_hour}
+        match step.deed:
+            case NodeDeed.CORDON:
+                text = f"to be removed once {named(leaving)} {'has' if len(leaving) == 1 else 'have'} left"
+                return Reason(code=ReasonCode.IDLE, text=text, numbers={"jobs": ", ".join(leaving)})
+            case NodeDeed.DRAIN:
+                text = f"confirms that {named(leaving)} {'has' if len(leaving) == 1 else 'have'} left"
+                return Reason(code=ReasonCode.DRAINED, text=text, numbers={"jobs": ", ".join(leaving)})
+            case NodeDeed.SCALE_DOWN:
+                text = f"nobody needs it; saves {money(node.price_per_hour)}/h"
+                return Reason(code=ReasonCode.IDLE, text=text, numbers=price)
+            case NodeDeed.SCALE_UP:
+                text = f"needed by {named(arriving)}" if arriving else "needed by the plan"
+                text = f"{text}; costs {money(node.price_per_hour)}/h"
+                wait = self.changes.provisioning(node.pool)
+                if wait:
+                    text = f"{text}, ready after {duration(wait)}"
+                numbers = price | {"provisioning_seconds": wait, "jobs": ", ".join(arriving)}
+                return Reason(code=ReasonCode.DEMAND, text=text, numbers=numbers)

@@ -1,0 +1,169 @@
+"""
+What the simulated cluster does to jobs: start, preempt, shrink, grow, migrate.
+
+Stopping takes no time, and no work is lost that a checkpoint saves: a job that is moved ends when it would
+have ended, later only by the time it waits for new nodes to come up. A job that was preempted runs its whole
+expected duration when it starts again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from planner.executors.admission import places_refusal
+from planner.executors.interface import ExecutionError
+from planner.models.job import Running
+from planner.models.verifier_case import holding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+    from typing import NoReturn
+
+    from planner.executors.simulated_tables import Tables
+    from planner.models.job import Job
+    from planner.models.placement import Replica
+    from planner.models.plan import Grow, Migrate, Preempt, Shrink, Start
+    from planner.models.verifier_case import Holding
+
+
+def start(tables: Tables, action: Start) -> None:
+    """A waiting job runs from now on, or from when the last of its nodes is ready."""
+    replicas = action.after.replicas
+    job = tables.job(action.job)
+    if job is None:
+        _refuse(action, "expected a waiting job, found no such job")
+    if job.running is not None:
+        places = ", ".join(sorted({replica.node for replica in job.running.replicas}))
+        _refuse(action, f"expected it waiting, found it running on {places}")
+    if job.held:
+        _refuse(action, "expected it free to start, found it held")
+    _require_size(action, job, len(replicas))
+    _require_places(tables, action, job, replicas)
+    begins = _begins(tables, replicas)
+    ends_at = None if job.expected_duration is None else _seconds(begins) + job.expected_duration
+    tables.put_running(job, Running(started_at=begins, replicas=replicas), ends_at=ends_at)
+
+
+def preempt(tables: Tables, action: Preempt) -> None:
+    """A running job waits again, as one that was submitted when it was."""
+    job, _ = _disturbed(tables, action)
+    tables.put_running(job, None, ends_at=None)
+
+
+def shrink(tables: Tables, action: Shrink) -> None:
+    """A running job gives up replicas and goes on with the others; its expected end stays."""
+    job, running = _disturbed(tables, action)
+    _require_size(action, job, len(action.after.replicas))
+    if not _held_by(action.after.replicas) < _held_by(running.replicas):
+        _refuse(action, "expected fewer of the replicas that run, found others")
+    _resize(tables, job, running, action.after.replicas)
+
+
+def grow(tables: Tables, action: Grow) -> None:
+    """A running job gets more replicas and goes on; its expected end stays."""
+    job, running = _running(tables, action)
+    _require_size(action, job, len(action.after.replicas))
+    missing = _held_by(running.replicas)
+    if not missing < _held_by(action.after.replicas):
+        _refuse(action, "expected all replicas that run and more, found others")
+    added = []
+    for replica in action.after.replicas:
+        if missing[holding(replica)]:
+            missing[holding(replica)] -= 1
+        else:
+            added.append(replica)
+    _require_places(tables, action, job, added, beside_its_own=True)
+    _resize(tables, job, running, action.after.replicas)
+
+
+def migrate(tables: Tables, action: Migrate) -> None:
+    """A running job saves its work, gives all its places up and goes on elsewhere, in one step."""
+    job, running = _disturbed(tables, action)
+    replicas = action.after.replicas
+    if len(replicas) != len(running.replicas):
+        _refuse(action, f"expected {len(running.replicas)} replicas as it runs, found {len(replicas)}")
+    _require_places(tables, action, job, replicas)
+    now, begins = tables.clock(), _begins(tables, replicas)
+    ends_at = tables.ends_at(job.name)
+    if ends_at is not None:
+        ends_at += _seconds(begins) - max(_seconds(now), _seconds(running.started_at))
+    moved = Running(started_at=begins, last_checkpoint_at=now, replicas=replicas)
+    tables.put_running(job, moved, ends_at=ends_at)
+
+
+def _disturbed(tables: Tables, action: Preempt | Shrink | Migrate) -> tuple[Job, Running]:
+    """The running job, if it may be stopped, shrunk or moved."""
+    job, running = _running(tables, action)
+    if not job.preemptible:
+        _refuse(action, "expected a preemptible job, found it not preemptible")
+    return job, running
+
+
+def _running(tables: Tables, action: Preempt | Shrink | Grow | Migrate) -> tuple[Job, Running]:
+    job = tables.job(action.job)
+    if job is None:
+        _refuse(action, "expected a running job, found no such job")
+    if job.running is None:
+        _refuse(action, "expected it running, found it waiting")
+    return job, job.running
+
+
+def _resize(tables: Tables, job: Job, running: Running, replicas: tuple[Replica, ...]) -> None:
+    begins = running.started_at
+    if begins > tables.clock():
+        # It still waits for nodes to come up, now perhaps for others.
+        begins = _begins(tables, replicas)
+    resized = running.model_copy(update={"started_at": begins, "replicas": replicas})
+    ends_at = tables.ends_at(job.name)
+    if ends_at is not None:
+        ends_at += _seconds(begins) - _seconds(running.started_at)
+    tables.put_running(job, resized, ends_at=ends_at)
+
+
+def _require_size(action: Start | Shrink | Grow, job: Job, replicas: int) -> None:
+    gang = job.gang
+    if not gang.minimum <= replicas <= gang.maximum:
+        _refuse(action, f"expected {gang.minimum} to {gang.maximum} replicas, found {replicas}")
+
+
+def _require_places(
+    tables: Tables,
+    action: Start | Grow | Migrate,
+    job: Job,
+    replicas: Iterable[Replica],
+    *,
+    beside_its_own: bool = False,
+) -> None:
+    """The places suit the job and are free, its own counting as free unless it keeps them."""
+    replicas = tuple(replicas)
+    used = {replica.node for replica in replicas}
+    why = places_refusal(
+        job,
+        replicas,
+        nodes=tables.nodes(used),
+        held=tables.held(used, but="" if beside_its_own else job.name),
+        cluster=tables.cluster(),
+    )
+    if why is not None:
+        _refuse(action, why)
+
+
+def _begins(tables: Tables, replicas: Iterable[Replica]) -> datetime:
+    """Now, or when the last of the nodes is ready."""
+    nodes = tables.nodes({replica.node for replica in replicas}).values()
+    return max([tables.clock(), *(node.ready_at for node in nodes if node.ready_at)])
+
+
+def _held_by(replicas: Iterable[Replica]) -> Counter[Holding]:
+    return Counter(map(holding, replicas))
+
+
+def _seconds(at: datetime) -> int:
+    return int(at.timestamp())
+
+
+def _refuse(action: Start | Preempt | Shrink | Grow | Migrate, why: str) -> NoReturn:
+    deed = "be preempted" if action.type == "preempt" else action.type
+    raise ExecutionError(f"job {action.job} cannot {deed}: {why}.")

@@ -1,0 +1,163 @@
+"""The rows of a simulated cluster as the nouns they are; to be used inside a transaction only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pydantic import TypeAdapter
+
+from planner.executors.simulated_file import documents, hold, node_row
+from planner.models.base import canonical_json
+from planner.models.cluster import Cluster, Node
+from planner.models.errors import PlannerError
+from planner.models.job import Job
+from planner.models.placement import Replica
+from planner.models.snapshot import Snapshot
+from planner.models.units import Timestamp, print_timestamp
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Collection
+    from datetime import datetime
+    from pathlib import Path
+
+    from planner.models.cluster import NodePool
+    from planner.models.job import Running
+
+_REPLICAS: Final = TypeAdapter(tuple[Replica, ...])
+_TIME: Final[TypeAdapter[datetime]] = TypeAdapter(Timestamp)
+
+
+class Tables:
+    """The tables of one cluster."""
+
+    def __init__(self, db: sqlite3.Connection, path: Path) -> None:
+        self._db = db
+        self._path = path
+
+    def fact(self, name: str) -> str:
+        """A fact by its name; a cluster without it is damaged."""
+        row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            raise PlannerError(
+                f"simulated cluster {self._path} is damaged: expected its {name}, found none.\n"
+                "Restore the file from a copy, or create the cluster again."
+            )
+        return str(row[0])
+
+    def clock(self) -> datetime:
+        """The cluster's now."""
+        return _TIME.validate_python(self.fact("clock"))
+
+    def set_clock(self, now: datetime) -> None:
+        """Move the clock and nothing else."""
+        self._db.execute("UPDATE facts SET value = ? WHERE name = 'clock'", (print_timestamp(now),))
+
+    def cluster(self) -> Cluster:
+        """What is true of the cluster as a whole; without its nodes."""
+        return Cluster.model_validate_json(self.fact("cluster"))
+
+    def pool(self, name: str) -> NodePool | None:
+        """A pool by its name."""
+        return next((pool for pool in self.cluster().pools if pool.name == name), None)
+
+    def snapshot(self) -> Snapshot:
+        """All of it, canonical."""
+        nodes, queues, jobs = (
+            documents(self._db.execute(f"SELECT document FROM {table} ORDER BY name"))  # noqa: S608
+            for table in ("nodes", "queues", "jobs")
+        )
+        clock = canonical_json(self.fact("clock"))
+        found = Snapshot.model_validate_json(
+            f'{{"taken_at":{clock},"cluster":{{"nodes":{nodes}}},"queues":{queues},"jobs":{jobs}}}'
+        )
+        whole = self.cluster().model_copy(update={"nodes": found.cluster.nodes})
+        return found.model_copy(update={"cluster": whole}).canonical()
+
+    def node(self, name: str) -> Node | None:
+        """A node by its name."""
+        row = self._db.execute("SELECT document FROM nodes WHERE name = ?", (name,)).fetchone()
+        return None if row is None else Node.model_validate_json(row[0])
+
+    def nodes(self, names: Collection[str]) -> dict[str, Node]:
+        """Those of the nodes that exist, by name."""
+        return {name: node for name in sorted(names) if (node := self.node(name)) is not None}
+
+    def put_node(self, node: Node) -> None:
+        """Enter a new node, or one that has changed."""
+        self._db.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?)", node_row(node))
+
+    def delete_node(self, name: str) -> None:
+        """Remove a node."""
+        self._db.execute("DELETE FROM nodes WHERE name = ?", (name,))
+
+    def count_nodes(self, pool: str) -> int:
+        """Nodes of a pool."""
+        (found,) = self._db.execute("SELECT count(*) FROM nodes WHERE pool = ?", (pool,)).fetchone()
+        return int(found)
+
+    def nodes_ready_by(self, now: datetime) -> list[Node]:
+        """Nodes whose provisioning is over by a time."""
+        query = "SELECT document FROM nodes WHERE ready_at <= ? ORDER BY name"
+        rows = self._db.execute(query, (int(now.timestamp()),)).fetchall()
+        return [Node.model_validate_json(document) for (document,) in rows]
+
+    def job(self, name: str) -> Job | None:
+        """A job by its name."""
+        row = self._db.execute("SELECT document FROM jobs WHERE name = ?", (name,)).fetchone()
+        return None if row is None else Job.model_validate_json(row[0])
+
+    def ends_at(self, name: str) -> int | None:
+        """When a running job ends, in seconds since 1970; None where nobody knows."""
+        (found,) = self._db.execute("SELECT ends_at FROM jobs WHERE name = ?", (name,)).fetchone()
+        return None if found is None else int(found)
+
+    def put_running(self, job: Job, running: Running | None, *, ends_at: int | None) -> None:
+        """Let a job run so, or wait; what it held before is free."""
+        changed = job.model_copy(update={"running": running})
+        document = canonical_json(changed.document())
+        self._db.execute(
+            "UPDATE jobs SET document = ?, ends_at = ? WHERE name = ?", (document, ends_at, job.name)
+        )
+        self._db.execute("DELETE FROM held WHERE job = ?", (job.name,))
+        hold(self._db, changed, self.cluster())
+
+    def finish(self, name: str, document: str, at: datetime) -> None:
+        """A job is over and gone."""
+        self._db.execute("INSERT INTO finished VALUES (?, ?, ?)", (name, print_timestamp(at), document))
+        self._db.execute("DELETE FROM jobs WHERE name = ?", (name,))
+
+    def ending_by(self, now: datetime) -> list[tuple[str, str, int]]:
+        """Name, document and end of the jobs that end by a time, in the order of their ends."""
+        query = "SELECT name, document, ends_at FROM jobs WHERE ends_at <= ? ORDER BY ends_at, name"
+        return self._db.execute(query, (int(now.timestamp()),)).fetchall()
+
+    def finished(self) -> tuple[tuple[str, datetime], ...]:
+        """Jobs that are over, with the time of each, by time and name."""
+        query = "SELECT name, finished_at FROM finished ORDER BY finished_at, name"
+        return tuple((name, _TIME.validate_python(at)) for name, at in self._db.execute(query).fetchall())
+
+    def held(self, nodes: Collection[str], *, but: str = "") -> dict[str, tuple[Replica, ...]]:
+        """What is held on some nodes as it is charged, by node; not what one job holds, if it is named."""
+        query = "SELECT replica FROM held WHERE node = ? AND job != ? ORDER BY rowid"
+        return {
+            name: _REPLICAS.validate_json(documents(self._db.execute(query, (name, but)).fetchall()))
+            for name in sorted(nodes)
+        }
+
+    def jobs_on(self, node: str) -> tuple[str, ...]:
+        """Names of the jobs that run on a node, sorted."""
+        query = "SELECT DISTINCT job FROM held WHERE node = ? ORDER BY job"
+        return tuple(name for (name,) in self._db.execute(query, (node,)).fetchall())
+
+    def performed(self, key: str) -> bool:
+        """True if the operation of this key is entered."""
+        return self._db.execute("SELECT 1 FROM operations WHERE key = ?", (key,)).fetchone() is not None
+
+    def enter_operation(self, key: str, subject: str, at: datetime) -> None:
+        """Remember that an operation was performed."""
+        self._db.execute("INSERT INTO operations VALUES (?, ?, ?)", (key, subject, print_timestamp(at)))
+
+    def operations(self) -> tuple[tuple[str, str], ...]:
+        """Key and subject of all that was performed, in order."""
+        return tuple(self._db.execute("SELECT key, subject FROM operations ORDER BY rowid").fetchall())

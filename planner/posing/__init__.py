@@ -1,0 +1,133 @@
+"""pose(snapshot, policy) → Problem: who may go where, who may be disturbed, what is free."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.models.problem import Charges, Problem, Role
+from planner.posing.candidates import candidates, runners
+from planner.posing.classes import Classifier
+from planner.posing.free_nodes import free_nodes, held_milli
+from planner.posing.incumbents import Incumbents, outlooks
+from planner.posing.meetings import Meetings
+from planner.posing.pools import pool_options, scalings
+from planner.posing.power import power_caps
+from planner.posing.queues import borrowers, budgets, guarantees, limited_trees
+from planner.posing.shapes import Shapes
+from planner.posing.sites import Sites
+from planner.quota_room import own_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from planner.models.cluster import Level
+    from planner.models.policy import Policy
+    from planner.models.problem import Incumbent, JobClass, Standing
+    from planner.models.snapshot import Snapshot
+    from planner.posing.candidates import Candidate
+    from planner.posing.pools import Scaling
+
+
+def pose(snapshot: Snapshot, policy: Policy) -> Problem:
+    """Ask the question of one epoch: a pure function of snapshot and policy, whatever their order."""
+    snapshot = snapshot.canonical()
+    usage = own_usage(snapshot, snapshot.running_placements)
+    # 1. Who may be given new replicas, and who may be disturbed.
+    waiting = [job for job in snapshot.jobs if job.running is None and not job.held]
+    running = runners(snapshot, policy, borrowers(snapshot, usage))
+    wanting = candidates(waiting, running)
+    # 2. The nodes that may take something, those that pools may still open last.
+    scaled = scalings(snapshot.cluster, policy, wanting)
+    sites = Sites(snapshot.cluster, policy, [scaling.opened for scaling in scaled], wanting)
+    shapes = Shapes(snapshot.cluster, sites.nodes, [candidate.job for candidate in wanting])
+    meetings = Meetings(policy, [*waiting, *(job for job in snapshot.jobs if job.running)])
+    # 3. Whom it could pay to disturb; this ranks everybody else.
+    spare = frozenset(name for scaling in scaled for name in scaling.spare)
+    disturbed = outlooks(
+        policy,
+        sites,
+        running,
+        wanting,
+        limited_trees(snapshot),
+        capped=bool(snapshot.cluster.rack_power),
+    )
+    victims = sorted({outlook.runner.job.priority for outlook in disturbed if outlook.yields})
+    classifier = Classifier(snapshot, policy, sites=sites, shapes=shapes, meetings=meetings, victims=victims)
+    # 4. Classes of waiting jobs, then those of incumbents.
+    classes = classifier.starts(one for one in wanting if one.role is Role.START)
+    incumbents = Incumbents(snapshot, policy, sites=sites, shapes=shapes, classes=classes)
+    lone: dict[tuple[str, Role], Candidate] = {
+        (one.job.name, one.role): one for one in wanting if one.role is not Role.START
+    }
+    for outlook in disturbed:
+        rank = victims.index(outlook.runner.job.priority) + 1 if outlook.yields else 0
+        incumbents.add(outlook, lone, classifier, rank)
+    leaving = {
+        one.job: index
+        for index, one in enumerate(incumbents.found)
+        if one.stop_points is not None or one.move is not None
+    }
+    standing = meetings.standing(snapshot, sites, classes, leaving)
+    closable = _closable(snapshot, spare, incumbents.found)
+    return Problem(
+        resources=shapes.resources,
+        nodes=free_nodes(snapshot, sites, shapes, closing=_closing(scaled, closable)),
+        groups=tuple(sites.groups),
+        classes=tuple(classes),
+        queues=tuple(queue.name for queue in snapshot.queues),
+        budgets=budgets(snapshot, usage),
+        incumbents=tuple(incumbents.found),
+        guarantees=guarantees(snapshot, usage, waiting),
+        pools=pool_options(scaled, sites.index, closable),
+        domains=sites.domains(_levels(classes, standing)),
+        power_caps=power_caps(snapshot, sites.nodes, held_milli(snapshot), incumbents.found),
+        standing=standing,
+        charges=_charges(policy, meetings.interference),
+    )
+
+
+def _closable(snapshot: Snapshot, spare: frozenset[str], incumbents: Iterable[Incumbent]) -> frozenset[str]:
+    """Spare nodes that nobody holds who could not leave."""
+    if not spare:
+        return spare
+    leaving = {
+        one.job for one in incumbents if one.stop_points is not None or one.move is not None or one.shrinkable
+    }
+    return spare - {
+        replica.node
+        for placement in snapshot.running_placements
+        if placement.job not in leaving
+        for replica in placement.replicas
+    }
+
+
+def _closing(scaled: Iterable[Scaling], closable: frozenset[str]) -> dict[str, int]:
+    """What giving back a node brings, by name."""
+    return {name: scaling.saving for scaling in scaled for name in scaling.spare & closable}
+
+
+def _levels(classes: Iterable[JobClass], standing: Iterable[Standing]) -> set[Level]:
+    """Levels at which domains matter."""
+    avoided = {level for one in standing for _, level in one.avoids}
+    avoided |= {level for one in classes for _, level in one.avoids}
+    wished = {
+        level
+        for one in classes
+        for level in (one.together.required, one.together.preferred, one.together.spread)
+        if level is not None
+    }
+    return avoided | wished
+
+
+def _charges(policy: Policy, interference: tuple[tuple[str, str, int], ...]) -> Charges:
+    prices = policy.prices
+    return Charges(
+        guarantee=prices.guarantee,
+        domain=prices.domain,
+        fragmentation=prices.fragmentation,
+        reference_gpus=prices.reference_gpus,
+        repartition=prices.repartition,
+        switch_mode=prices.switch_mode if policy.mig.switch_mode else None,
+        may_repartition=policy.mig.repartition,
+        interference=interference,
+    )

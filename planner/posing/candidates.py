@@ -1,0 +1,140 @@
+"""Candidates: jobs that may be given new replicas, and running jobs that may be disturbed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from planner.models.placement import GpuShare
+from planner.models.problem import Role
+from planner.models.selection import filters
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from planner.models.cluster import Node
+    from planner.models.job import Job, Running
+    from planner.models.placement import Replica
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+
+Filters: TypeAlias = "tuple[Hashable, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A running job with what the policy lets a plan do to it."""
+
+    job: Job
+    running: Running
+    gpu_model: str | None
+    stop: bool
+    shrink: bool
+    grow: bool
+    move: bool
+    drains: bool
+    """It has a replica on a node that is to be drained."""
+    borrows: bool
+    """Its queue holds more than it is guaranteed: anybody may follow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A job that may be given new replicas."""
+
+    job: Job
+    role: Role
+    minimum: int
+    maximum: int
+    gpu_model: str | None
+    """The one it has to be, with role GROW."""
+    filters: Filters
+
+
+def candidates(waiting: Iterable[Job], runners: Iterable[Runner]) -> list[Candidate]:
+    """Whoever starts, moves or grows."""
+    found = [
+        Candidate(job, Role.START, job.gang.minimum, job.gang.maximum, None, filters(job)) for job in waiting
+    ]
+    for runner in runners:
+        job, count = runner.job, len(runner.running.replicas)
+        if runner.move:
+            found.append(Candidate(job, Role.MOVE, count, count, None, filters(job)))
+        if runner.grow:
+            most = job.gang.maximum - count
+            found.append(Candidate(job, Role.GROW, 1, most, runner.gpu_model, filters(job)))
+    return found
+
+
+def runners(snapshot: Snapshot, policy: Policy, borrowers: frozenset[str]) -> list[Runner]:
+    """Running jobs of which the policy allows anything, by name; `borrowers` are names of queues."""
+    found = (_runner(snapshot, policy, job, borrowers) for job in snapshot.jobs)
+    return [runner for runner in found if runner is not None]
+
+
+def _runner(snapshot: Snapshot, policy: Policy, job: Job, borrowers: frozenset[str]) -> Runner | None:
+    running, rules = job.running, policy.disruption
+    if running is None:
+        return None
+    count, nodes = len(running.replicas), snapshot.cluster.node_by_name
+    if any(replica.node not in nodes for replica in running.replicas):
+        return None
+    drains = any(nodes[replica.node].drain for replica in running.replicas)
+    ran = (snapshot.taken_at - running.started_at).total_seconds()
+    ripe = job.preemptible and ran >= rules.minimum_runtime
+    leaves = job.preemptible and drains
+    still = job.locality.required is None and job.spread is None
+    stop = leaves or (rules.preempt and ripe)
+    move = leaves or (rules.migrate and ripe)
+    shrink = rules.resize and ripe and count > job.gang.minimum and _in_order(job, running, nodes)
+    # Growth within one domain, or spread over several, is not modelled.
+    grow = rules.resize and still and count < job.gang.maximum
+    if not (stop or move or shrink or grow):
+        return None
+    models = {nodes[replica.node].gpu_model for replica in running.replicas if replica.gpus}
+    if len(models) != (1 if job.request.needs_gpu else 0) or not _alike(running.replicas):
+        return None  # what leaving frees could not be said in one shape
+    return Runner(
+        job=job,
+        running=running,
+        gpu_model=next(iter(models), None),
+        stop=stop,
+        shrink=shrink,
+        grow=grow,
+        move=move,
+        drains=drains,
+        borrows=job.queue in borrowers,
+    )
+
+
+def _in_order(job: Job, running: Running, nodes: dict[str, Node]) -> bool:
+    """True if its domains are such that it might be placed so today, and then with fewer replicas too."""
+    names = {replica.node for replica in running.replicas}
+    if (required := job.locality.required) is not None and len(names) > 1:
+        domains = {nodes[name].domain(required) for name in names}
+        if len(domains) > 1 or None in domains:
+            return False
+    if job.spread is None:
+        return True
+    by_domain = Counter(
+        nodes[replica.node].domain(job.spread.level) or (replica.node,) for replica in running.replicas
+    )
+    return max(by_domain.values()) <= job.spread.most
+
+
+def _alike(replicas: tuple[Replica, ...]) -> bool:
+    """True if all replicas hold the same, and each whole GPUs, or one share, or MIG instances."""
+    first, *others = (_held(replica) for replica in replicas)
+    whole, shares, slices = first[0]
+    pure = (whole > 0) + (len(shares) > 0) + (len(slices) > 0) <= 1 and len(shares) <= 1
+    return pure and all(other == first for other in others)
+
+
+def _held(replica: Replica) -> tuple[tuple[int, tuple[int, ...], tuple[str, ...]], tuple[object, ...]]:
+    shares = [held.milli for held in replica.gpus if isinstance(held, GpuShare)]
+    slices = sorted(held.profile for held in replica.gpus if not isinstance(held, GpuShare))
+    gpus = shares.count(MILLI), tuple(milli for milli in shares if milli < MILLI), tuple(slices)
+    further = sorted((name, amount) for name, amount in replica.resources.items() if amount)
+    return gpus, (replica.cpu_milli, replica.memory_mib, replica.disk_mib, *further)

@@ -1,0 +1,180 @@
+"""Incumbents: running jobs that may be stopped, shrunk, grown or moved, as far as it could ever pay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planner.models.cluster import MigInstance
+from planner.models.placement import MigSlice
+from planner.models.policy import completion_points, job_points
+from planner.models.pricing import disruption_points
+from planner.models.problem import Hold, Incumbent, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from planner.models.placement import Replica
+    from planner.models.policy import Policy
+    from planner.models.problem import JobClass
+    from planner.models.snapshot import Snapshot
+    from planner.posing.candidates import Candidate, Runner
+    from planner.posing.classes import Classifier
+    from planner.posing.shapes import Shapes
+    from planner.posing.sites import Sites
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What could pay to be done to a running job."""
+
+    runner: Runner
+    stop: bool
+    shrink: bool
+    move: bool
+    followed: bool
+    """It has replicas where others could follow it."""
+
+    @property
+    def yields(self) -> bool:
+        """True if who follows it onto its nodes needs a rank."""
+        return self.followed and (self.stop or self.shrink) and not self.runner.borrows
+
+
+def outlooks(
+    policy: Policy,
+    sites: Sites,
+    runners: Iterable[Runner],
+    wanting: Iterable[Candidate],
+    trees: Mapping[str, str],
+    *,
+    capped: bool,
+) -> list[Outlook]:
+    """
+    What could pay to be done to each running job.
+
+    Stopping or shrinking it: for a job whose priority allows that and that could use one of its nodes, or
+    the quota it holds in the same tree of queues (`trees` has the root of each limited one), or its power
+    where racks are `capped`; a borrower for anybody; and a job that has to leave.
+    Whoever may be moved may have to make room for somebody else who moves.
+    """
+    wanting = list(wanting)
+    pressure = _pressure(sites, wanting)
+    # A rack's power may be all that is missing, wherever in the rack.
+    for_power = max((one.job.priority for one in wanting if one.job.request.needs_gpu), default=-1)
+    in_tree: dict[str, int] = {}
+    for candidate in wanting:
+        if candidate.job.queue in trees and candidate.job.request.needs_gpu:
+            root = trees[candidate.job.queue]
+            in_tree[root] = max(in_tree.get(root, 0), candidate.job.priority)
+    found = []
+    for runner in runners:
+        places = {replica.node for replica in runner.running.replicas}
+        groups = {sites.group_of[sites.index[name]] for name in places if name in sites.index}
+        highest = max((pressure[group] for group in groups if group in pressure), default=-1)
+        for_quota = in_tree.get(trees.get(runner.job.queue, ""), -1)
+        least = runner.job.priority + policy.disruption.priority_gap
+        rival = max(highest, for_quota, for_power if capped else -1)
+        pressed = rival >= least or (runner.borrows and bool(wanting))
+        found.append(
+            Outlook(
+                runner,
+                stop=runner.stop and (pressed or runner.drains),
+                shrink=runner.shrink and (pressed or runner.drains),
+                move=runner.move,
+                followed=bool(groups),
+            )
+        )
+    return found
+
+
+def _pressure(sites: Sites, wanting: Iterable[Candidate]) -> dict[int, int]:
+    """The highest priority among those who could use a group, by group."""
+    pressure: dict[int, int] = {}
+    for candidate in wanting:
+        for groups in sites.allowed(candidate).values():
+            for group in groups:
+                pressure[group] = max(pressure.get(group, 0), candidate.job.priority)
+    return pressure
+
+
+class Incumbents:
+    """The incumbents of a question, and their classes behind those of waiting jobs."""
+
+    def __init__(
+        self, snapshot: Snapshot, policy: Policy, *, sites: Sites, shapes: Shapes, classes: list[JobClass]
+    ) -> None:
+        self._snapshot = snapshot
+        self._policy = policy
+        self._sites = sites
+        self._shapes = shapes
+        self._queues = {queue.name: index for index, queue in enumerate(snapshot.queues)}
+        self.classes = classes
+        self.found: list[Incumbent] = []
+
+    def add(
+        self,
+        outlook: Outlook,
+        candidates: dict[tuple[str, Role], Candidate],
+        classifier: Classifier,
+        rank: int,
+    ) -> None:
+        """Take in a running job, unless nothing can be done to it that pays."""
+        runner, number = outlook.runner, len(self.found)
+        mover = candidates.get((runner.job.name, Role.MOVE)) if outlook.move else None
+        grower = candidates.get((runner.job.name, Role.GROW))
+        move = self._append(classifier.only(mover, number) if mover else None)
+        grow = self._append(classifier.only(grower, number) if grower else None)
+        if outlook.stop or outlook.shrink or move is not None or grow is not None:
+            self.found.append(self._incumbent(outlook, rank=rank, move=move, grow=grow))
+
+    def _append(self, job_class: JobClass | None) -> int | None:
+        if job_class is None:
+            return None
+        self.classes.append(job_class)
+        return len(self.classes) - 1
+
+    def _incumbent(self, outlook: Outlook, *, rank: int, move: int | None, grow: int | None) -> Incumbent:
+        runner, policy, now = outlook.runner, self._policy, self._snapshot.taken_at
+        job, count = runner.job, len(runner.running.replicas)
+        points = job_points(policy, job, now)
+        leaving = -completion_points(points, job, runner.gpu_model, count)
+        leaving -= disruption_points(policy, job, now)
+        return Incumbent(
+            job=job.name,
+            shape=self._shapes.freed(runner),
+            holds=tuple(self._hold(replica) for replica in runner.running.replicas),
+            queue=self._queues[job.queue],
+            gpu_model=runner.gpu_model,
+            rank=rank,
+            stop_points=leaving if outlook.stop else None,
+            leave_points=leaving - policy.prices.migration,
+            shrink_points=-completion_points(points, job, runner.gpu_model, 1),
+            resize_points=-policy.prices.resize,
+            fewest=job.gang.minimum if outlook.shrink else count,
+            move=move,
+            grow=grow,
+            on_leaving=policy.prices.drain if runner.drains else 0,
+        )
+
+    def _hold(self, replica: Replica) -> Hold:
+        index = self._sites.index.get(replica.node)
+        if index is None:
+            return Hold(None)
+        gpus = self._sites.nodes[index].gpus
+        # An unhealthy GPU is of no use to anybody else.
+        sound = [held for held in replica.gpus if gpus and gpus.by_index[held.index].healthy]
+        return Hold(
+            node=index,
+            gpus=tuple(sorted(held.index for held in sound if not isinstance(held, MigSlice))),
+            slices=tuple(
+                sorted(
+                    (
+                        (held.index, MigInstance(profile=held.profile, start=held.start))
+                        for held in sound
+                        if isinstance(held, MigSlice)
+                    ),
+                    key=lambda held: (held[0], held[1].start),
+                )
+            ),
+        )

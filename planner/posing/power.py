@@ -1,0 +1,68 @@
+"""Power caps of racks; those of single nodes are a countable resource (see `shapes`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from planner.models.problem import PowerCap
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from planner.models.cluster import Node
+    from planner.models.problem import Incumbent
+    from planner.models.snapshot import Snapshot
+
+
+def power_caps(
+    snapshot: Snapshot, nodes: list[Node], held_milli: Mapping[str, int], incumbents: Iterable[Incumbent]
+) -> tuple[PowerCap, ...]:
+    """
+    Caps that could bind, over the nodes of the question.
+
+    `held_milli` has the thousandths of GPUs that running jobs hold, by node name; those on nodes that take
+    nothing new draw power too.
+    """
+    cluster = snapshot.cluster
+    if not cluster.rack_power:
+        return ()
+    members: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for index, node in enumerate(nodes):
+        if node.gpus and node.gpus.watts:
+            members[_rack(node)].append(index)
+    drawn: dict[tuple[str, str, str], int] = defaultdict(int)
+    for node in cluster.nodes:
+        if node.gpus:
+            drawn[_rack(node)] += held_milli.get(node.name, 0) * node.gpus.watts
+    elsewhere = _elsewhere(snapshot, {node.name for node in nodes}, incumbents)
+    caps = []
+    for cap in sorted(cluster.rack_power, key=lambda cap: (cap.region, cap.zone, cap.rack, cap.watts)):
+        rack = cap.region, cap.zone, cap.rack
+        indices = tuple(members[rack])
+        watts = tuple(gpus.watts for index in indices if (gpus := nodes[index].gpus))
+        left = cap.watts * MILLI - drawn[rack]
+        if left < sum(
+            nodes[index].gpu_count * MILLI * each for index, each in zip(indices, watts, strict=True)
+        ):
+            caps.append(PowerCap(indices, watts, left, tuple(sorted(elsewhere[rack].items()))))
+    return tuple(caps)
+
+
+def _elsewhere(
+    snapshot: Snapshot, names: set[str], incumbents: Iterable[Incumbent]
+) -> dict[tuple[str, str, str], dict[int, int]]:
+    """Thousandths of watts that incumbents draw on nodes outside of the question, by rack and incumbent."""
+    drawn: dict[tuple[str, str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for index, incumbent in enumerate(incumbents):
+        placement = snapshot.job_by_name[incumbent.job].placement
+        for replica in placement.replicas if placement else ():
+            node = snapshot.cluster.node_by_name[replica.node]
+            if replica.node not in names and node.gpus and node.gpus.watts:
+                drawn[_rack(node)][index] += replica.quota_milli * node.gpus.watts
+    return drawn
+
+
+def _rack(node: Node) -> tuple[str, str, str]:
+    return node.region, node.zone, node.rack

@@ -1,0 +1,123 @@
+"""Queues: limits that bind, what running jobs hold of them, and what queues are owed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from planner.models.problem import Guarantee, QueueBudget
+from planner.models.queue import ALL_MODELS, queue_limits
+from planner.quota_room import of_resource
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Iterable, Mapping
+
+    from planner.models.job import Job
+    from planner.models.queue import Queue
+    from planner.models.snapshot import Snapshot
+
+    Usage = Mapping[str, Counter[str]]
+
+
+def budgets(snapshot: Snapshot, usage: Usage) -> tuple[QueueBudget, ...]:
+    """Limits of all GPU models together, then of each model with a quota."""
+    queues = [queue.name for queue in snapshot.queues]
+    position = {name: index for index, name in enumerate(queues)}
+    found = []
+    for resource in _resources(snapshot.queues):
+        limits = queue_limits(snapshot.queues, resource)
+        own = of_resource(usage, resource)
+        total = limits.usage(own)
+        found.append(
+            QueueBudget(
+                resource=resource,
+                leaves_first=tuple(position[name] for name in limits.leaves_first),
+                parent=tuple(
+                    None if (above := limits.parent[name]) is None else position[above] for name in queues
+                ),
+                kept=tuple(limits.kept[name] for name in queues),
+                limit=tuple(
+                    None if (limit := limits.limit[name]) is None else max(limit, total[name])
+                    for name in queues
+                ),
+                firm=tuple(limits.limit[name] for name in queues),
+                own=tuple(own.get(name, 0) for name in queues),
+            )
+        )
+    return tuple(found)
+
+
+def limited_trees(snapshot: Snapshot) -> dict[str, str]:
+    """The root of each queue whose tree has a quota anywhere: who leaves such a tree may free quota in it."""
+    parent = {queue.name: queue.parent for queue in snapshot.queues}
+    root: dict[str, str] = {}
+    for name in parent:
+        top = name
+        while (above := parent[top]) is not None:
+            top = above
+        root[name] = top
+    limited = {root[queue.name] for queue in snapshot.queues if queue.quota or queue.gpu_models}
+    return {name: top for name, top in root.items() if top in limited}
+
+
+def guarantees(snapshot: Snapshot, usage: Usage, waiting: Iterable[Job]) -> tuple[Guarantee, ...]:
+    """What each queue is owed of each resource, as far as it asks for it."""
+    if not any(_guarantees(queue) for queue in snapshot.queues):
+        return ()
+    below = _subtrees(snapshot.queues)
+    position = {queue.name: index for index, queue in enumerate(snapshot.queues)}
+    asked: dict[str, dict[str, int]] = {}
+    waiting = list(waiting)
+    found = []
+    for resource in _resources(snapshot.queues):
+        asked[resource] = defaultdict(int)
+        for job in waiting:
+            if resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models:
+                asked[resource][job.queue] += job.request.total_gpu_milli * job.gang.maximum
+        own = of_resource(usage, resource)
+        for queue in snapshot.queues:
+            quota = queue.quota_for(resource)
+            if quota is None or not quota.guarantee:
+                continue
+            held = sum(own.get(name, 0) for name in below[queue.name])
+            demand = held + sum(asked[resource][name] for name in below[queue.name])
+            if owed := min(quota.guarantee, demand):
+                members = tuple(sorted(position[name] for name in below[queue.name]))
+                found.append(Guarantee(resource, members, owed, held))
+    return tuple(found)
+
+
+def borrowers(snapshot: Snapshot, usage: Usage) -> frozenset[str]:
+    """Queues that hold, with all below them, more than they are guaranteed."""
+    if not any(queue.quota and queue.quota.guarantee is not None for queue in snapshot.queues):
+        return frozenset()
+    own, below = of_resource(usage, ALL_MODELS), _subtrees(snapshot.queues)
+    return frozenset(
+        queue.name
+        for queue in snapshot.queues
+        if queue.quota is not None
+        and queue.quota.guarantee is not None
+        and sum(own.get(name, 0) for name in below[queue.name]) > queue.quota.guarantee
+    )
+
+
+def _resources(queues: tuple[Queue, ...]) -> tuple[str, ...]:
+    return (ALL_MODELS, *sorted({model for queue in queues for model in queue.gpu_models}))
+
+
+def _guarantees(queue: Queue) -> bool:
+    quotas = [queue.quota, *queue.gpu_models.values()]
+    return any(quota is not None and quota.guarantee for quota in quotas)
+
+
+def _subtrees(queues: tuple[Queue, ...]) -> dict[str, list[str]]:
+    """Each queue with all below it."""
+    parent = {queue.name: queue.parent for queue in queues}
+    below: dict[str, list[str]] = {name: [] for name in parent}
+    for name in parent:
+        above: str | None = name
+        while above is not None:
+            below[above].append(name)
+            above = parent[above]
+    return below

@@ -1,0 +1,101 @@
+"""How far a cluster has come with a plan, told from a snapshot of it alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from planner.effects import change_jobs, changes_of
+from planner.models.plan import (
+    Cordon,
+    Drain,
+    Grow,
+    Migrate,
+    Preempt,
+    Repartition,
+    ScaleDown,
+    ScaleUp,
+    Shrink,
+    Start,
+)
+from planner.models.verifier import verify
+from planner.models.verifier_case import same_holdings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from planner.models.plan import Change, Plan
+    from planner.models.snapshot import Snapshot
+    from planner.models.verifier import Verification
+
+
+def done_in(plan: Plan, live: Snapshot) -> frozenset[str]:
+    """Ids of the actions whose effect the snapshot shows."""
+    done: set[str] = set()
+    relaid: set[tuple[str, int]] = set()
+    busy = {replica.node for placement in live.running_placements for replica in placement.replicas}
+    # Of several layouts of one GPU the last one tells that the others were there before.
+    for change in reversed(changes_of(plan.actions)):
+        gpu = (change.node, change.gpu) if isinstance(change, Repartition) else None
+        if gpu in relaid or _shows(change, live, busy):
+            done.add(change.id)
+            if gpu is not None:
+                relaid.add(gpu)
+    return frozenset(done)
+
+
+def _shows(change: Change, live: Snapshot, busy: Collection[str]) -> bool:
+    """True if the snapshot is as the change leaves it."""
+    nodes = live.cluster.node_by_name
+    match change:
+        case Start() | Shrink() | Grow() | Migrate():
+            job = live.job_by_name.get(change.job)
+            return (
+                job is not None
+                and job.running is not None
+                and same_holdings(job.running.replicas, change.after.replicas)
+            )
+        case Preempt():
+            job = live.job_by_name.get(change.job)
+            return job is not None and job.running is None
+        case Repartition():
+            node = nodes.get(change.node)
+            gpu = node.gpus.by_index.get(change.gpu) if node and node.gpus else None
+            return gpu is not None and gpu.mig is not None and set(gpu.mig) == set(change.after)
+        case Cordon():
+            return change.node not in nodes or nodes[change.node].cordoned
+        case Drain():
+            return change.node not in busy
+        case ScaleUp():
+            return change.node in nodes
+        case ScaleDown():
+            return change.node not in nodes
+        case _:
+            assert_never(change)
+
+
+def verify_rest(plan: Plan, live: Snapshot, done: Collection[str]) -> Verification:
+    """Judge a cluster with what is left of a plan carried out in it."""
+    left = [change for change in changes_of(plan.actions) if change.id not in done]
+    running = {placement.job: placement for placement in live.running_placements}
+    for change in left:
+        change_jobs(running, change)
+    removed = sorted(change.node for change in left if isinstance(change, ScaleDown))
+    # Nodes that the plan has cordoned itself, to remove them, may be removed.
+    own = {
+        change.node
+        for change in changes_of(plan.actions)
+        if isinstance(change, Cordon) and change.id in done and change.node in removed
+    }
+    nodes = tuple(
+        node.model_copy(update={"cordoned": False}) if node.name in own else node
+        for node in live.cluster.nodes
+    )
+    if own:
+        live = live.model_copy(update={"cluster": live.cluster.model_copy(update={"nodes": nodes})})
+    return verify(
+        live,
+        plan.policy,
+        tuple(running[job] for job in sorted(running)),
+        added=tuple(change.after for change in left if isinstance(change, ScaleUp)),
+        removed=tuple(removed),
+    )

@@ -1,0 +1,84 @@
+"""What a plan leaves undone that was promised: guarantees of queues, and nodes that should be empty."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from planner.models.queue import ALL_MODELS
+from planner.models.units import MILLI
+from planner.quota_room import of_resource, own_usage
+from planner.wording import decimal, listed, named
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from planner.models.plan import Plan
+    from planner.models.queue import Queue
+    from planner.models.snapshot import Snapshot
+
+
+def unmet(plan: Plan) -> list[str]:
+    """A sentence for each guarantee that is missed, and for each node whose drain has to wait."""
+    return [*missed_guarantees(plan), *waiting_drains(plan)]
+
+
+def missed_guarantees(plan: Plan) -> list[str]:
+    """`queue research: 8 of 12 guaranteed GPUs`: what it holds of what it is owed and asks for."""
+    snapshot = plan.snapshot
+    before = own_usage(snapshot, snapshot.running_placements)
+    after = own_usage(snapshot, plan.placements, added=plan.target.added)
+    found = []
+    for resource in sorted({ALL_MODELS, *(model for queue in snapshot.queues for model in queue.gpu_models)}):
+        held = _with_all_below(snapshot.queues, of_resource(after, resource))
+        demand = _with_all_below(snapshot.queues, _demand(snapshot, of_resource(before, resource), resource))
+        for queue in snapshot.queues:
+            quota = queue.quota_for(resource)
+            owed = min(quota.guarantee or 0, demand[queue.name]) if quota else 0
+            if held[queue.name] < owed:
+                model = f"{resource} " if resource else ""
+                gpus = f"{decimal(owed)} guaranteed {model}GPU{'' if 0 < owed <= MILLI else 's'}"
+                found.append((queue.name, resource, f"{decimal(held[queue.name])} of {gpus}"))
+    return [f"queue {name}: {text}" for name, _, text in sorted(found)]
+
+
+def _demand(snapshot: Snapshot, held: Mapping[str, int], resource: str) -> dict[str, int]:
+    """What jobs directly in each queue hold of a resource, and what those that wait could hold of it."""
+    demand = Counter(held)
+    for job in snapshot.jobs:
+        usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
+        if job.running is None and not job.held and usable:
+            demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
+    return demand
+
+
+def _with_all_below(queues: Sequence[Queue], own: Mapping[str, int]) -> dict[str, int]:
+    """What each queue has together with all queues below it."""
+    parent = {queue.name: queue.parent for queue in queues}
+    total = dict.fromkeys(parent, 0)
+    for name in parent:
+        above: str | None = name
+        while above is not None:
+            total[above] += own.get(name, 0)
+            above = parent[above]
+    return total
+
+
+def waiting_drains(plan: Plan) -> list[str]:
+    """`node h100-2: drain waits for serve (not preemptible)`: who is left on nodes that should be empty."""
+    draining = {node.name for node in plan.snapshot.cluster.nodes if node.drain}
+    jobs = plan.snapshot.job_by_name
+    left: dict[str, dict[bool, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for placement in sorted(plan.placements, key=lambda placement: placement.job):
+        for node in {replica.node for replica in placement.replicas} & draining:
+            left[node][jobs[placement.job].preemptible].append(placement.job)
+    found = []
+    for node, names in sorted(left.items()):
+        # A job that could be stopped or moved, and is not, stays for want of room or because it pays more.
+        told = [
+            f"{named(names[preemptible])} ({why})"
+            for preemptible, why in ((False, "not preemptible"), (True, "stays"))
+            if names[preemptible]
+        ]
+        found.append(f"node {node}: drain waits for {listed(told)}")
+    return found

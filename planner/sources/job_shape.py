@@ -1,0 +1,66 @@
+"""JobShape: what the jobs of one entry of a workload profile have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field
+
+from planner.models.base import Noun
+from planner.models.cluster import QosClass
+from planner.models.job import (
+    AntiAffinity,
+    Gang,
+    LocalityPreference,
+    NodeMatch,
+    PreferredNodes,
+    ResourceRequest,
+    Spread,
+    Toleration,
+)
+from planner.models.units import LARGEST_COUNT, Label, Milli, Name
+
+if TYPE_CHECKING:
+    from planner.models.job import Job
+
+
+def _equal_speeds(data: Any) -> Any:
+    """A list of models is one of equal speeds, as in a job."""
+    named = isinstance(data, list | tuple) and all(isinstance(model, str) for model in data)
+    return dict.fromkeys(data, 1) if named else data
+
+
+GpuModels = Annotated[dict[Name, Annotated[Milli, Field(ge=1)]], BeforeValidator(_equal_speeds)]
+"""Allowed GPU models with their speeds, or a list of equally fast ones."""
+
+
+class JobShape(Noun):
+    """So many jobs that ask for the same; the fields after `queues` are those of a job."""
+
+    count: Annotated[int, Field(strict=True, ge=1, le=LARGEST_COUNT)]
+    request: ResourceRequest
+    gang: Gang = Field(default_factory=Gang, alias="replicas")
+    gpu_models: GpuModels = Field(default_factory=dict)
+    """Allowed GPU models; empty leaves it to the profile's `model_choices`."""
+    queues: tuple[Name, ...] = ()
+    """Queues the jobs may come from; empty is every queue with a share."""
+    node_selector: dict[Name, Label] = Field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: tuple[NodeMatch, ...] = ()
+    preferred_nodes: tuple[PreferredNodes, ...] = ()
+    regions: tuple[Label, ...] = ()
+    locality: LocalityPreference = Field(default_factory=LocalityPreference)
+    spread: Spread | None = None
+    anti_affinity: tuple[AntiAffinity, ...] = ()
+    datasets: tuple[Name, ...] = ()
+    workload_class: Name = "default"
+    qos: QosClass = QosClass.GUARANTEED
+    time_slicing: bool = False
+    labels: dict[Name, Label] = Field(default_factory=dict)
+
+    def dress(self, job: Job) -> Job:
+        """The job with all that the shape says."""
+        return job.model_copy(update={field: getattr(self, field) for field in _OF_THE_JOB})
+
+
+_OF_THE_JOB: Final = tuple(field for field in JobShape.model_fields if field not in ("count", "queues"))

@@ -1,0 +1,124 @@
+"""What keeps a job from nodes that have room: who was stopped there, and whom it must not meet."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from planner.changes import Changes, Deed
+from planner.models.units import MILLI
+from planner.posing.queues import borrowers
+from planner.quota_room import own_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from planner.models.cluster import Cluster, Level, Node
+    from planner.models.job import Job
+    from planner.models.placement import Placement
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+    from planner.models.target import Target
+
+
+class Barriers:
+    """Answers for one target; `cluster` is the cluster as the target leaves it."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, target: Target, cluster: Cluster) -> None:
+        self._least_priority = _least_priorities(snapshot, policy, target)
+        jobs, nodes = snapshot.job_by_name, cluster.node_by_name
+        self._avoiding = any(job.anti_affinity for job in snapshot.jobs)
+        self._standing = [
+            (
+                jobs[placement.job],
+                [nodes[name] for name in sorted({replica.node for replica in placement.replicas})],
+            )
+            for placement in (target.placements if self._avoiding else ())
+        ]
+
+    @property
+    def by_priority(self) -> bool:
+        """True if the priority of a job matters to where it may go."""
+        return bool(self._least_priority)
+
+    @property
+    def by_company(self) -> bool:
+        """True if the labels of a job matter to where it may go."""
+        return self._avoiding
+
+    def reserved(self, job: Job, nodes: Iterable[Node]) -> set[str]:
+        """Nodes, by name, whose room was made for jobs of higher priority."""
+        return {node.name for node in nodes if job.priority < self._least_priority.get(node.name, 0)}
+
+    def avoided(self, job: Job, nodes: Iterable[Node]) -> set[str]:
+        """Nodes, by name, in a domain with a job that this one must not meet."""
+        levels: dict[Level, set[object]] = defaultdict(set)
+        for level, places in self._apart_from(job):
+            levels[level].update(_domain(node, level) for node in places)
+        return {
+            node.name
+            for node in nodes
+            if any(_domain(node, level) in domains for level, domains in levels.items())
+        }
+
+    def _apart_from(self, job: Job) -> Iterator[tuple[Level, list[Node]]]:
+        for other, places in self._standing:
+            for avoiding, avoided in ((job, other), (other, job)):
+                for term in avoiding.anti_affinity:
+                    if term.labels.items() <= avoided.labels.items():
+                        yield term.level, places
+
+
+def _least_priorities(snapshot: Snapshot, policy: Policy, target: Target) -> dict[str, int]:
+    """The least priority of a job that may follow onto a node from which others are stopped."""
+    cut = [change for change in Changes(snapshot, target).jobs if change.deed in (Deed.PREEMPT, Deed.SHRINK)]
+    if not cut:
+        return {}
+    lending = borrowers(snapshot, own_usage(snapshot, snapshot.running_placements))
+    least: dict[str, int] = {}
+    for change in cut:
+        if change.job.queue not in lending:
+            for name in change.nodes_left:
+                required = change.job.priority + policy.disruption.priority_gap
+                least[name] = max(required, least.get(name, 0))
+    return least
+
+
+def _domain(node: Node, level: Level) -> object:
+    """A node without a domain of the level is one of its own."""
+    return node.domain(level) or node.name
+
+
+def power_left(cluster: Cluster, placements: Iterable[Placement]) -> dict[str, int]:
+    """Thousandths of its GPUs that power caps still allow a node; nodes without a cap are left out."""
+    if not cluster.rack_power and not any(node.power_cap_watts for node in cluster.nodes):
+        return {}
+    nodes = cluster.node_by_name
+    drawn: dict[str, int] = defaultdict(int)
+    for placement in placements:
+        for replica in placement.replicas:
+            if (node := nodes.get(replica.node)) and node.gpus:
+                drawn[replica.node] += replica.quota_milli * node.gpus.watts
+    rack_drawn: dict[tuple[str, str, str], int] = defaultdict(int)
+    for name, amount in drawn.items():
+        rack_drawn[_rack(nodes[name])] += amount
+    caps: dict[tuple[str, str, str], int] = {}
+    for cap in cluster.rack_power:
+        key = cap.region, cap.zone, cap.rack
+        caps[key] = min(cap.watts, caps.get(key, cap.watts))
+    left = {}
+    for node in cluster.nodes:
+        if node.gpus is None or not node.gpus.watts:
+            continue
+        rooms = []
+        if node.power_cap_watts:
+            rooms.append(node.power_cap_watts * MILLI - drawn[node.name])
+        if (watts := caps.get(_rack(node))) is not None:
+            rooms.append(watts * MILLI - rack_drawn[_rack(node)])
+        if rooms:
+            left[node.name] = max(0, min(rooms)) // node.gpus.watts
+    return left
+
+
+def _rack(node: Node) -> tuple[str, str, str]:
+    return node.region, node.zone, node.rack

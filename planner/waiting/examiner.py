@@ -1,0 +1,262 @@
+"""
+Why a job waits once a plan is in force: the most severe reason that applies, with numbers.
+
+The order of severity is that of `ReasonCode`. Jobs that differ only in name share one answer, so that
+thousands of them cost what their few kinds cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from planner.afterwards import cluster_after
+from planner.models.occupancy import NodeFree, free_capacity
+from planner.models.plan import ReasonCode
+from planner.models.policy import completion_points, job_points
+from planner.models.pricing import currency_points, node_points
+from planner.models.selection import filters
+from planner.quota_room import QuotaRoom
+from planner.waiting import room_words, words
+from planner.waiting.barriers import Barriers, power_left
+from planner.waiting.free_pool import FreePool, Place, needs_of
+from planner.waiting.matching import Matcher
+from planner.waiting.mig_room import MigRoom
+from planner.waiting.together import together
+from planner.waiting.ways_out import WaysOut, adding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from planner.models.cluster import Node, NodePool
+    from planner.models.job import Job
+    from planner.models.plan import Reason
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+    from planner.models.target import Target
+
+
+def waiting_reasons(
+    snapshot: Snapshot,
+    policy: Policy,
+    target: Target,
+    *,
+    preempted: Mapping[str, Sequence[str]] | None = None,
+    proven: bool = False,
+) -> dict[str, Reason]:
+    """
+    The reason of every job without a placement, by job name, given the placements of all others.
+
+    `preempted` names for each job that is stopped who follows it; `proven` is whether no plan can be better.
+    """
+    placed = {placement.job for placement in target.placements}
+    waiting = [job for job in snapshot.jobs if job.name not in placed]
+    examiner = _Examiner(snapshot, policy, target, waiting, proven=proven)
+    reason_by_kind: dict[Any, Reason] = {}
+    reasons: dict[str, Reason] = {}
+    for job in waiting:
+        if job.running is not None:
+            reasons[job.name] = words.preempted((preempted or {}).get(job.name, ()))
+            continue
+        kind = examiner.kind(job)
+        reason = reason_by_kind.get(kind)
+        if reason is None:
+            reason = reason_by_kind[kind] = examiner.reason(job)
+        reasons[job.name] = reason
+    return reasons
+
+
+@dataclass(frozen=True, slots=True)
+class _Growing:
+    """A pool that may get more nodes."""
+
+    pool: NodePool
+    place: Place
+    """One new node."""
+    addable: int
+
+
+class _Examiner:
+    """Looks for the reason of one job after the other; what they have in common is computed once."""
+
+    def __init__(
+        self, snapshot: Snapshot, policy: Policy, target: Target, waiting: Iterable[Job], *, proven: bool
+    ) -> None:
+        self._snapshot, self._policy, self._proven = snapshot, policy, proven
+        self._cluster = cluster = cluster_after(snapshot, target)
+        free = free_capacity(cluster.nodes, target.placements, snapshot=snapshot)
+        power = power_left(cluster, target.placements)
+        in_use = MigRoom(cluster.nodes, target.placements, policy.mig)
+        self._places = [Place(node, free[node.name], in_use, power.get(node.name)) for node in cluster.nodes]
+        self._growing = self._pools() if policy.pools.scale_up else []
+        self._capped = bool(power)
+        self._models = {model for node in cluster.nodes if (model := node.gpu_model)}
+        nodes = [*cluster.nodes, *(growing.place.node for growing in self._growing)]
+        added = {node.name for node in target.added}
+        new = [index for index, node in enumerate(nodes) if index >= len(cluster.nodes) or node.name in added]
+        self._matcher = Matcher(nodes, waiting, new)
+        empty = MigRoom(nodes, (), policy.mig)
+        self._empty = [Place(node, NodeFree.of(node), empty) for node in nodes]
+        self._room = QuotaRoom(snapshot, target.placements, added=target.added)
+        self._barriers = Barriers(snapshot, policy, target, cluster)
+        self._ways_out = WaysOut(snapshot, policy, target, cluster)
+        self._empty_pools: dict[tuple[int, ...], FreePool] = {}
+        self._free_pools: dict[Any, list[FreePool]] = {}
+
+    def kind(self, job: Job) -> tuple[Any, ...]:
+        """All that a reason depends on in a job."""
+        request = job.request
+        priced = bool(job.datasets or job.preferred_nodes or self._growing)
+        return (
+            (job.queue, job.held, job.weight_milli == 0, job.qos),
+            (job.gang.minimum, job.gang.maximum, job.locality.required, job.spread),
+            (request.gpus, request.gpu_milli, request.gpu_memory_mib, *sorted(request.mig.items())),
+            (request.cpu_milli, request.memory_mib, request.disk_mib, *sorted(request.resources.items())),
+            filters(job),
+            (self._value(job), job.datasets, job.preferred_nodes) if priced else None,
+            job.priority if self._barriers.by_priority or self._ways_out.by_priority else None,
+            (tuple(sorted(job.labels.items())), _terms(job)) if self._barriers.by_company else None,
+        )
+
+    def reason(self, job: Job) -> Reason:
+        """The most severe reason."""
+        if job.held:
+            return words.held()
+        match = self._matcher.match(job)
+        needs = needs_of(job, self._snapshot.cluster, capped=self._capped)
+        if not match.nodes:
+            return adding(words.no_match(job, match, self._models), self._ways_out.closed_pools(job, needs))
+        empty = self._empty_pool(match.nodes)
+        if not empty.fitting(needs, 1):
+            if self._ways_out.would_suit_recut(job, needs, empty.places):
+                return room_words.wrong_layout(needs)
+            return adding(room_words.too_large(empty, needs), self._ways_out.closed_pools(job, needs))
+        smallest = job.request.total_gpu_milli * job.gang.minimum
+        ever = self._room.alone(job.queue, smallest, match.gpu_models)
+        if ever.shortage is not None:
+            return words.beyond_quota(ReasonCode.EXCEEDS_MAX_QUOTA, ever.shortage)
+        now = self._room.now(job.queue, smallest, ever.gpu_models)
+        if now.shortage is not None:
+            return words.beyond_quota(ReasonCode.WAITING_FOR_QUOTA, now.shortage)
+        return self._no_room(job, needs, match.nodes, now.gpu_models)
+
+    def _no_room(
+        self, job: Job, needs: dict[str, int], matching: tuple[int, ...], gpu_models: tuple[str, ...]
+    ) -> Reason:
+        """What is missing on the nodes that match, as far as the quotas allow them."""
+        replicas = job.gang.minimum
+        pools = self._choices(job, matching, gpu_models)
+        counted = [(pool.fitting(needs, replicas), pool) for pool in pools]
+        fitting = [pool for found, pool in counted if found >= replicas]
+        if not fitting:
+            if (growing := self._would_grow(job, needs, matching, gpu_models)) is not None:
+                price = node_points(self._policy, growing.pool)
+                return words.new_nodes(growing.pool.name, price, self._value(job))
+            # Of several GPU models, the one that comes nearest to enough tells most.
+            first = next(iter(needs), "")
+            _, pool = max(counted, key=lambda choice: (choice[0], choice[1].total(first)))
+            found = room_words.too_little_free(pool, needs, replicas) or room_words.fragmented(
+                pool, needs, replicas
+            )
+            forbidden = self._ways_out.forbidden(job, needs, pool.places)
+            closed = self._ways_out.closed_pools(job, needs, lambda node: self._quota_allows(job, node))
+            return adding(found, [*forbidden, *closed])
+        apart = [together(job, pool, needs) for pool in fitting]
+        if not any(found >= replicas for found, _ in apart):
+            return words.too_far_apart(job, *max(apart))
+        places = [place for pool in fitting for place in pool.places]
+        nodes = [place.node for place in places]
+        reserved, avoided = self._barriers.reserved(job, nodes), self._barriers.avoided(job, nodes)
+        for barred, text in ((reserved, words.RESERVED), (reserved | avoided, words.AVOIDED)):
+            if barred and not any(self._fits_without(job, pool, needs, barred) for pool in fitting):
+                return words.barred(text, barred)
+        return self._not_chosen(job, places)
+
+    def _quota_allows(self, job: Job, node: Node) -> bool:
+        smallest = job.request.total_gpu_milli * job.gang.minimum
+        models = (node.gpu_model,) if node.gpu_model else ()
+        return self._room.now(job.queue, smallest, models).shortage is None
+
+    def _fits_without(self, job: Job, pool: FreePool, needs: dict[str, int], barred: set[str]) -> bool:
+        left = FreePool([place for place in pool.places if place.node.name not in barred])
+        return together(job, left, needs)[0] >= job.gang.minimum
+
+    def _not_chosen(self, job: Job, places: Iterable[Place]) -> Reason:
+        """It would fit: what it costs there, or how sure one may be that it is better left out."""
+        if job.weight_milli == 0:
+            return words.worthless()
+        cost = job.gang.minimum * min(self._replica_points(job, place) for place in places)
+        if cost and cost >= (value := self._value(job)):
+            return words.too_dear(cost, value)
+        return words.not_chosen(proven=self._proven)
+
+    def _replica_points(self, job: Job, place: Place) -> int:
+        """What a replica costs on a node beside disturbing others: data to be read, wishes not met."""
+        read = sum(
+            dataset.zones.get(place.node.zone, dataset.elsewhere)
+            for dataset in self._snapshot.cluster.datasets
+            if dataset.name in job.datasets
+        )
+        missed = sum(wish.points for wish in job.preferred_nodes if not wish.match.holds(place.node.labels))
+        return currency_points(self._policy, read) + missed
+
+    def _value(self, job: Job) -> int:
+        """Points of the job at its smallest, on its fastest GPU model."""
+        full = job_points(self._policy, job, self._snapshot.taken_at)
+        return completion_points(full, job, None, job.gang.minimum)
+
+    def _choices(self, job: Job, matching: tuple[int, ...], gpu_models: tuple[str, ...]) -> list[FreePool]:
+        """The sets of nodes within which the whole job must find its place."""
+        if not job.request.needs_gpu:
+            sets: tuple[tuple[str, ...] | None, ...] = (None,)
+        elif job.gang.minimum == 1:
+            sets = (gpu_models,)
+        else:
+            sets = tuple((model,) for model in gpu_models)  # a gang runs on one GPU model
+        key = (matching, sets)
+        pools = self._free_pools.get(key)
+        if pools is None:
+            there = [self._places[index] for index in matching if index < len(self._places)]
+            pools = self._free_pools[key] = [
+                FreePool([place for place in there if models is None or place.node.gpu_model in models])
+                for models in sets
+            ]
+        return pools
+
+    def _would_grow(
+        self, job: Job, needs: dict[str, int], matching: tuple[int, ...], gpu_models: tuple[str, ...]
+    ) -> _Growing | None:
+        """The first pool that has room for the job if it gets more nodes, with what is free already."""
+        for index, growing in enumerate(self._growing, len(self._places)):
+            model = growing.place.node.gpu_model
+            if index not in matching or (job.request.needs_gpu and model not in gpu_models):
+                continue
+            models = (model,) if model and job.request.needs_gpu else gpu_models
+            found = max(
+                pool.fitting(needs, job.gang.minimum) for pool in self._choices(job, matching, models)
+            )
+            each = FreePool([growing.place]).fitting(needs, job.gang.minimum)
+            if found + each * growing.addable >= job.gang.minimum:
+                return growing
+        return None
+
+    def _pools(self) -> list[_Growing]:
+        """Pools below their maximum, each with one of its new nodes."""
+        found = []
+        for pool in self._cluster.pools:
+            there = sum(node.pool == pool.name for node in self._cluster.nodes)
+            if (addable := pool.maximum - there) > 0:
+                room = MigRoom((pool.template,), (), self._policy.mig)
+                place = Place(pool.template, NodeFree.of(pool.template), room)
+                found.append(_Growing(pool, place, addable))
+        return found
+
+    def _empty_pool(self, matching: tuple[int, ...]) -> FreePool:
+        pool = self._empty_pools.get(matching)
+        if pool is None:
+            pool = self._empty_pools[matching] = FreePool([self._empty[index] for index in matching])
+        return pool
+
+
+def _terms(job: Job) -> tuple[Any, ...]:
+    return tuple(sorted((term.level.value, *sorted(term.labels.items())) for term in job.anti_affinity))

@@ -1,0 +1,87 @@
+"""Which nodes a job may use: asked once for each kind of job and of node, never for every pair."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from planner.models.selection import filters, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from planner.models.cluster import Node
+    from planner.models.job import Job
+
+
+@dataclass(frozen=True)
+class Match:
+    """The nodes a job may use and why it may not use the others."""
+
+    nodes: tuple[int, ...]
+    """Indices, ascending."""
+    gpu_models: tuple[str, ...]
+    """Of these nodes, sorted."""
+    refusals: Counter[str]
+    """Nodes by reason."""
+
+
+class Matcher:
+    """Answers for some nodes and jobs; `new` nodes are those that the plan opens or could open."""
+
+    def __init__(self, nodes: Sequence[Node], jobs: Iterable[Job], new: Collection[int] = ()) -> None:
+        self._nodes = nodes
+        self._new = frozenset(new)
+        self._labels = sorted(
+            {label for job in jobs for label in (*job.node_selector, *(match.key for match in job.affinity))}
+        )
+        self._match_by_filters: dict[Any, Match] = {}
+
+    def match(self, job: Job) -> Match:
+        """The nodes for a job; jobs with equal filters share one answer."""
+        key = filters(job)
+        found = self._match_by_filters.get(key)
+        if found is None:
+            found = self._match_by_filters[key] = self._ask(job)
+        return found
+
+    def _ask(self, job: Job) -> Match:
+        accepted: list[int] = []
+        refusals: Counter[str] = Counter()
+        for members in self._kinds:
+            reason = refusal(job, self._nodes[members[0]])
+            if reason is None and members[0] in self._new and not job.request.needs_gpu:
+                reason = self._too_good(self._nodes[members[0]])
+            if reason is None:
+                accepted += members
+            else:
+                refusals[reason] += len(members)
+        models = {model for index in accepted if (model := self._nodes[index].gpu_model)}
+        return Match(tuple(sorted(accepted)), tuple(sorted(models)), refusals)
+
+    def _too_good(self, node: Node) -> str | None:
+        return "new GPU nodes are not for jobs without GPUs" if node.gpus else None
+
+    @cached_property
+    def _kinds(self) -> list[list[int]]:
+        """Nodes that `refusal` cannot tell apart for any of the jobs."""
+        kinds: dict[Any, list[int]] = defaultdict(list)
+        for index, node in enumerate(self._nodes):
+            gpus = node.gpus
+            kind = (
+                (node.ready, node.cordoned, node.drain, index in self._new),
+                node.region,
+                (gpus.model, gpus.memory_mib, gpus.time_sliced, _profiles(node)) if gpus else None,
+                tuple(node.labels.get(label) for label in self._labels),
+                node.taints,
+            )
+            kinds[kind].append(index)
+        return list(kinds.values())
+
+
+def _profiles(node: Node) -> frozenset[str]:
+    """MIG profiles present, which tell what a GPU model without a known geometry offers."""
+    details = node.gpus.details if node.gpus else ()
+    return frozenset(instance.profile for gpu in details for instance in gpu.mig or ())

@@ -1,0 +1,199 @@
+"""How many replicas find MIG instances on a node, beside those in use and as the policy lets GPUs be cut."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypeAlias
+
+from planner.models.cluster import MigInstance
+from planner.models.layout import memory_slices
+from planner.models.mig import MEDIA_EXTENSIONS, mig_geometry
+from planner.models.placement import MigSlice
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from planner.models.cluster import Gpu, Node
+    from planner.models.mig import MigGeometry
+    from planner.models.occupancy import NodeFree
+    from planner.models.placement import Placement
+    from planner.models.policy import MigPolicy
+
+Profiles: TypeAlias = tuple[tuple[str, int], ...]
+"""What one replica asks for: (profile, count), sorted."""
+
+_State: TypeAlias = tuple[bool, frozenset[MigInstance], frozenset[MigInstance]]
+"""Of one GPU: whether it may be cut anew, the instances in use, those that exist and are idle."""
+
+
+class MigRoom:
+    """The GPUs of all nodes that MIG instances may be had of."""
+
+    def __init__(self, nodes: Iterable[Node], placements: Iterable[Placement], policy: MigPolicy) -> None:
+        used: dict[str, dict[int, set[MigInstance]]] = {}
+        for placement in placements:
+            for replica in placement.replicas:
+                for held in replica.gpus:
+                    if isinstance(held, MigSlice):
+                        instance = MigInstance(profile=held.profile, start=held.start)
+                        used.setdefault(replica.node, {}).setdefault(held.index, set()).add(instance)
+        self._used = used
+        self._policy = policy
+        self._geometry = {node.name: mig_geometry(node.gpus.model) for node in nodes if node.gpus}
+        self._counts: dict[tuple[str | None, frozenset[tuple[_State, int]], Profiles], int] = {}
+
+    def replicas(self, node: Node, free: NodeFree, profiles: Profiles) -> int:
+        """Replicas whose instances find room on the node at the same time."""
+        states = self._states(node, free)
+        if not states:
+            return 0
+        key = (node.gpu_model, frozenset(states.items()), profiles)
+        if key not in self._counts:
+            board = _Board(self._geometry.get(node.name), states)
+            self._counts[key] = board.replicas(profiles)
+        return self._counts[key]
+
+    def free_slices(self, node: Node, free: NodeFree) -> int:
+        """Memory slices that no instance in use covers, on GPUs that are or may be in MIG mode."""
+        geometry = self._geometry.get(node.name)
+        if geometry is None:
+            return 0
+        return sum(
+            count * (geometry.memory_slices - len(_covered(used, geometry)))
+            for (_, used, _), count in self._states(node, free).items()
+        )
+
+    def slices(self, node: Node, profiles: Profiles) -> int:
+        """Memory slices of the instances of one replica on the node's GPU model."""
+        geometry = self._geometry.get(node.name)
+        return sum(
+            count * len(memory_slices(MigInstance(profile=profile, start=0), geometry))
+            for profile, count in profiles
+        )
+
+    def cut(self, node: Node, free: NodeFree) -> int:
+        """GPUs of the node that are or may be in MIG mode."""
+        return self._states(node, free).total()
+
+    def largest(self, node: Node, free: NodeFree) -> tuple[int, str]:
+        """The largest profile of which one more instance fits: memory slices and name."""
+        geometry = self._geometry.get(node.name)
+        profiles = geometry.profiles.values() if geometry else ()
+        found = (
+            (profile.memory_slices, profile.name)
+            for profile in profiles
+            if not profile.name.endswith(MEDIA_EXTENSIONS)
+        )
+        return max((one for one in found if self.replicas(node, free, ((one[1], 1),))), default=(0, ""))
+
+    def _states(self, node: Node, free: NodeFree) -> Counter[_State]:
+        """GPUs by what can be had of them."""
+        states: Counter[_State] = Counter()
+        if node.gpus is None or not (self._geometry.get(node.name) or node.gpus.details):
+            return states
+        used = self._used.get(node.name, {})
+        for index, gpu in node.gpus.by_index.items():
+            if gpu.healthy and (gpu.mig is not None or self._may_be_switched(node, free, index)):
+                states[self._state(gpu, frozenset(used.get(index, ())))] += 1
+        return states
+
+    def _may_be_switched(self, node: Node, free: NodeFree, index: int) -> bool:
+        return bool(
+            self._policy.switch_mode and self._geometry.get(node.name) and free.gpu_milli[index] == MILLI
+        )
+
+    def _state(self, gpu: Gpu, used: frozenset[MigInstance]) -> _State:
+        may_be_cut = gpu.mig is None or self._policy.repartition
+        return may_be_cut, used, frozenset(gpu.mig or ()) - used
+
+
+class _Board:
+    """The GPUs of one node while instances are put on them, one after the other."""
+
+    def __init__(self, geometry: MigGeometry | None, states: Counter[_State]) -> None:
+        self._geometry = geometry
+        self._gpus = [
+            (may_be_cut, set(used), set(idle))
+            for (may_be_cut, used, idle), count in sorted(states.items(), key=lambda item: _order(item[0]))
+            for _ in range(count)
+        ]
+
+    def replicas(self, profiles: Profiles) -> int:
+        """Whole replicas that fit, the largest instances first and each where it spoils the least."""
+        if len(profiles) == 1:
+            # Instances of one profile never stand in each other's way but by filling the GPU.
+            ((profile, each),) = profiles
+            return self._fill(profile) // each
+        sizes = {profile: self._size(profile) for profile, _ in profiles}
+        count = 0
+        while all(
+            self._place(profile)
+            for profile, each in sorted(profiles, key=lambda item: (-sizes[item[0]], item[0]))
+            for _ in range(each)
+        ):
+            count += 1
+        return count
+
+    def _fill(self, profile: str) -> int:
+        count = 0
+        while self._place(profile):
+            count += 1
+        return count
+
+    def _size(self, profile: str) -> int:
+        return len(memory_slices(MigInstance(profile=profile, start=0), self._geometry))
+
+    def _place(self, profile: str) -> bool:
+        """Put one instance where the fewest other starts are lost; False if it fits nowhere."""
+        best: tuple[int, int, MigInstance] | None = None
+        for number, (may_be_cut, used, idle) in enumerate(self._gpus):
+            for start in self._starts(profile, may_be_cut, used, idle):
+                instance = MigInstance(profile=profile, start=start)
+                lost = self._open(used) - self._open(used | {instance})
+                if best is None or (lost, number, start) < (best[0], best[1], best[2].start):
+                    best = (lost, number, instance)
+        if best is None:
+            return False
+        self._gpus[best[1]][1].add(best[2])
+        self._gpus[best[1]][2].discard(best[2])
+        return True
+
+    def _starts(
+        self, profile: str, may_be_cut: bool, used: set[MigInstance], idle: set[MigInstance]
+    ) -> Iterable[int]:
+        if self._geometry is None or not may_be_cut:
+            return sorted(instance.start for instance in idle if instance.profile == profile)
+        known = self._geometry.profiles.get(profile)
+        return [
+            start
+            for start in (known.starts if known else ())
+            if not any(self._geometry.faults({*used, MigInstance(profile=profile, start=start)}))
+            and MigInstance(profile=profile, start=start) not in used
+        ]
+
+    def _open(self, used: set[MigInstance]) -> int:
+        """Places left for an instance of any profile."""
+        if self._geometry is None:
+            return 0
+        covered = _covered(used, self._geometry)
+        return sum(
+            covered.isdisjoint(range(start, start + profile.memory_slices))
+            for profile in self._geometry.profiles.values()
+            for start in profile.starts
+        )
+
+
+def _order(state: _State) -> tuple[bool, list[tuple[int, str]], list[tuple[int, str]]]:
+    may_be_cut, *sets = state
+    used, idle = (sorted((one.start, one.profile) for one in instances) for instances in sets)
+    return may_be_cut, used, idle
+
+
+def _covered(used: Iterable[MigInstance], geometry: MigGeometry) -> set[int]:
+    return {piece for instance in used for piece in memory_slices(instance, geometry)}
+
+
+def profiles_of(mig: Mapping[str, int]) -> Profiles:
+    """The instances of a request in canonical order."""
+    return tuple(sorted(mig.items()))

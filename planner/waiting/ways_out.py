@@ -1,0 +1,116 @@
+"""What a policy or a pool's maximum forbids that could make room for a job that finds none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.models.occupancy import NodeFree
+from planner.models.selection import refusal
+from planner.waiting.free_pool import FreePool, Place
+from planner.waiting.mig_room import MigRoom
+from planner.wording import counted, named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from planner.models.cluster import Cluster, Node, NodePool
+    from planner.models.job import Job
+    from planner.models.plan import Reason
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+    from planner.models.target import Target
+
+
+class WaysOut:
+    """Answers for one target; `cluster` is the cluster as the target leaves it."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, target: Target, cluster: Cluster) -> None:
+        self._policy, self._cluster = policy, cluster
+        self._priorities = {} if policy.disruption.preempt else _priorities(snapshot, policy, target)
+        self._recutting = policy.mig.model_copy(update={"repartition": True})
+        self._recut = MigRoom(cluster.nodes, target.placements, self._recutting)
+
+    @property
+    def by_priority(self) -> bool:
+        """True if the priority of a job matters to the answer."""
+        return bool(self._priorities)
+
+    def closed_pools(
+        self, job: Job, needs: dict[str, int], allowed: Callable[[Node], bool] = lambda _: True
+    ) -> list[str]:
+        """
+        Pools whose new nodes would suit the job, and why they get none.
+
+        `allowed` is whether quotas let the job onto such a node.
+        """
+        suiting = [
+            pool for pool in self._cluster.pools if self._suits(job, needs, pool) and allowed(pool.template)
+        ]
+        below = [pool for pool in suiting if self._there(pool) < pool.maximum]
+        if below:
+            return [] if self._policy.pools.scale_up else ["pools.scale_up is off"]
+        if len(suiting) > 1:
+            names = named(sorted(pool.name for pool in suiting))
+            return [f"pools {names} are at their maximum"]
+        return [f"pool {pool.name} is at its maximum of {counted(pool.maximum, 'node')}" for pool in suiting]
+
+    def forbidden(self, job: Job, needs: dict[str, int], places: Iterable[Place]) -> list[str]:
+        """What the policy forbids on nodes that suit the job."""
+        found, places = [], list(places)
+        if any(self._outranks(job, place.node) for place in places):
+            found.append("preemption is off")
+        if self.would_fit_recut(job, needs, places):
+            found.append("mig.repartition is off")
+        return found
+
+    def would_fit_recut(self, job: Job, needs: dict[str, int], places: Iterable[Place]) -> bool:
+        """True if only MIG layouts, which the policy leaves as they are, keep the job out."""
+        if self._policy.mig.repartition or not job.request.mig:
+            return False
+        recut = [Place(place.node, place.free, self._recut, place.power_milli) for place in places]
+        return FreePool(recut).fitting(needs, job.gang.minimum) >= job.gang.minimum
+
+    def would_suit_recut(self, job: Job, needs: dict[str, int], empty: Sequence[Place]) -> bool:
+        """True if one replica would fit such a node, were it empty and its MIG layouts made anew."""
+        if self._policy.mig.repartition or not job.request.mig:
+            return False
+        room = MigRoom([place.node for place in empty], (), self._recutting)
+        return FreePool([Place(place.node, place.free, room) for place in empty]).fitting(needs, 1) > 0
+
+    def _outranks(self, job: Job, node: Node) -> bool:
+        least = self._priorities.get((node.name, job.request.needs_gpu))
+        return least is not None and job.priority >= least
+
+    def _suits(self, job: Job, needs: dict[str, int], pool: NodePool) -> bool:
+        node = pool.template
+        if refusal(job, node) is not None or (node.gpus and not job.request.needs_gpu):
+            return False
+        empty = Place(node, NodeFree.of(node), MigRoom((node,), (), self._policy.mig))
+        return FreePool([empty]).fitting(needs, 1) > 0
+
+    def _there(self, pool: NodePool) -> int:
+        return sum(node.pool == pool.name for node in self._cluster.nodes)
+
+
+def _priorities(snapshot: Snapshot, policy: Policy, target: Target) -> dict[tuple[str, bool], int]:
+    """By node, and whether GPUs are wanted: the least priority that could stop somebody there."""
+    rules, jobs = policy.disruption, snapshot.job_by_name
+    least: dict[tuple[str, bool], int] = {}
+    for placement in target.placements:
+        job = jobs[placement.job]
+        if job.running is None or not job.preemptible:
+            continue
+        if (snapshot.taken_at - job.running.started_at).total_seconds() < rules.minimum_runtime:
+            continue
+        required = job.priority + rules.priority_gap
+        for replica in placement.replicas:
+            for with_gpus in {False, bool(replica.gpus)}:
+                key = replica.node, with_gpus
+                least[key] = min(required, least.get(key, required))
+    return least
+
+
+def adding(reason: Reason, remarks: Iterable[str]) -> Reason:
+    """The reason with remarks at the end of its sentence."""
+    text = "; ".join([reason.text, *remarks])
+    return reason.model_copy(update={"text": text})

@@ -1,0 +1,102 @@
+"""Filling: whatever fits is placed, the best paid per scarce resource first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.models.problem import Role
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.models.problem import Problem
+    from planner.solvers.ledger import Ledger
+
+
+def fill(ledger: Ledger) -> None:
+    """
+    Place whatever still fits, in the order of `ranking`, and let elastic jobs grow into what is left.
+
+    Afterwards no unplaced job, nor one more replica of an elastic one, fits anywhere at a profit.
+    """
+    classes = ledger.problem.classes
+    growing = []
+    for index, most in _queue(ledger):
+        if classes[index].role is Role.GROW:
+            growing.append(index)
+            continue
+        jobs = min(most, ledger.jobs_left(index))
+        for option in classes[index].options:
+            if jobs > 0:
+                jobs -= ledger.place(index, option, jobs=jobs)
+    grow(ledger)
+    for index in growing:
+        for option in classes[index].options:
+            ledger.place(index, option, jobs=1)
+
+
+def grow(ledger: Ledger) -> None:
+    """Let elastic jobs that are placed have more replicas, as far as these fit."""
+    for number, placed in sorted(ledger.placed.items()):
+        if ledger.problem.classes[placed.job_class].elastic:
+            ledger.grow(number)
+
+
+def ranking(problem: Problem) -> list[int]:
+    """
+    Classes, the one to place first in front: most points per GPU, to two digits; then the larger replica.
+
+    A job without GPUs counts as the GPUs that stand for its dominant share of the cluster (Ghodsi et al.,
+    Dominant Resource Fairness, NSDI 2011). Larger first among the equally dense is first fit decreasing:
+    small replicas fill what large ones leave.
+    """
+    sizes = _sizes(problem)
+    return sorted(range(len(problem.classes)), key=lambda index: _rank(problem, sizes, index, 0))
+
+
+_Rank = tuple[float, int, tuple[int, ...], int]
+
+
+def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank:
+    """What classes are sorted by, with a bonus in points for each of its jobs."""
+    job_class = problem.classes[index]
+    density = (job_class.most_points + bonus) / max(1e-9, sizes[index])
+    return (
+        -float(f"{density:.1e}"),
+        -job_class.shape.quota_milli,
+        tuple(-amount for amount in job_class.shape.amounts),
+        index,
+    )
+
+
+def _sizes(problem: Problem) -> list[float]:
+    """Thousandths of GPUs that a job of each class stands for."""
+    totals = [sum(column) for column in zip(*(node.amounts for node in problem.nodes), strict=True)]
+    gpus = sum(sum(node.gpus) for node in problem.nodes)
+    sizes = []
+    for job_class in problem.classes:
+        shape = job_class.shape
+        size: float = shape.quota_milli
+        if not size:
+            shares = (amount / total for amount, total in zip(shape.amounts, totals, strict=True) if total)
+            size = gpus * max(shares, default=0)
+        sizes.append(job_class.maximum * size)
+    return sizes
+
+
+def _queue(ledger: Ledger) -> Iterator[tuple[int, int]]:
+    """(class, jobs to place at most), best first; as many as a guarantee still needs rank higher."""
+    problem = ledger.problem
+    sizes = _sizes(problem)
+    entries: list[tuple[_Rank, int, int]] = []
+    for index, job_class in enumerate(problem.classes):
+        milli = job_class.shape.quota_milli * job_class.maximum
+        model = job_class.options[0].gpu_model if job_class.options else None
+        owed = ledger.quota.owed(job_class.queue, model) if milli and problem.guarantees else []
+        if owed:
+            bonus = problem.charges.guarantee * sum(min(milli, missing) for missing in owed) // MILLI
+            needed = -(-max(owed) // milli)
+            entries.append((_rank(problem, sizes, index, bonus), index, needed))
+        entries.append((_rank(problem, sizes, index, 0), index, len(job_class.jobs)))
+    return ((index, most) for _, index, most in sorted(entries))

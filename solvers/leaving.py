@@ -1,0 +1,189 @@
+"""How incumbents leave their places, and how they get them back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from planner.models.problem import Role
+from planner.solvers.fates import Fate, Leave
+from planner.solvers.site import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from planner.solvers.ledger import Ledger
+    from planner.solvers.site import Placed
+
+
+def stop(ledger: Ledger, index: int) -> bool:
+    """Stop an incumbent; False if it may not be, or not any longer: who came there has less rank."""
+    incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
+    if incumbent.stop_points is None or _is_grown(ledger, index):
+        return False
+    if fate is not None and fate.leave is Leave.STOP:
+        return False
+    if fate is not None and fate.leave is Leave.MOVE and _is_placed(ledger, incumbent.move):
+        return False
+    everything = frozenset(range(len(incumbent.holds)))
+    # Who left to be moved has not been preempted from any node yet.
+    moving = fate is not None and fate.leave is Leave.MOVE
+    preempted = everything - fate.given_up if fate is not None and not moving else everything
+    if not _may_preempt(ledger, index, preempted):
+        return False
+    _give_up(ledger, index, frozenset() if moving else preempted)
+    _preempt(ledger, index, preempted, 1)
+    _set(ledger, index, Fate(Leave.STOP, everything))
+    return True
+
+
+def leave_to_move(ledger: Ledger, index: int) -> bool:
+    """Take an incumbent off its places so that it may be placed anew; False if it may not be moved."""
+    incumbent = ledger.problem.incumbents[index]
+    if incumbent.move is None or ledger.fates[index] is not None or _is_grown(ledger, index):
+        return False
+    everything = frozenset(range(len(incumbent.holds)))
+    _give_up(ledger, index, everything)
+    _set(ledger, index, Fate(Leave.MOVE, everything))
+    return True
+
+
+def shrink(ledger: Ledger, index: int, positions: Iterable[int]) -> bool:
+    """Give up replicas of an incumbent; False if it may not lose them."""
+    incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
+    before = frozenset() if fate is None else fate.given_up
+    more = frozenset(positions) - before
+    if fate is not None and fate.leave is not Leave.SHRINK:
+        return False
+    if not more or len(incumbent.holds) - len(before | more) < incumbent.fewest:
+        return False
+    if _is_grown(ledger, index) or not _may_preempt(ledger, index, more):
+        return False
+    _give_up(ledger, index, more)
+    _preempt(ledger, index, more, 1)
+    _set(ledger, index, Fate(Leave.SHRINK, before | more))
+    return True
+
+
+def restore(ledger: Ledger, index: int, positions: Iterable[int] | None = None) -> bool:
+    """
+    Put an incumbent back on its places, or on some of them; False if they are taken.
+
+    A stopped job that gets back at least the fewest replicas it may run with is a shrunk one.
+    """
+    incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
+    if fate is None or (fate.leave is Leave.MOVE and _is_placed(ledger, incumbent.move)):
+        return False
+    back = fate.given_up if positions is None else fate.given_up & frozenset(positions)
+    still = fate.given_up - back
+    if still and (fate.leave is Leave.MOVE or len(incumbent.holds) - len(still) < incumbent.fewest):
+        return False
+    milli = incumbent.shape.quota_milli * len(back)
+    if not back or ledger.quota.room(incumbent.queue, incumbent.gpu_model, known=True) < milli:
+        return False
+    mark = ledger.mark()
+    if fate.leave is not Leave.MOVE:
+        _preempt(ledger, index, back, -1)
+    _set(ledger, index, Fate(Leave.SHRINK, still) if still else None)
+    if not ledger.company.may_return(ledger.fates.standing(index)):
+        ledger.rollback(mark)
+        return False
+    for position in sorted(back):
+        site = Site.of(incumbent.holds[position])
+        if site is not None:
+            if not ledger.capacity.fits(incumbent.shape, site):
+                ledger.rollback(mark)
+                return False
+            ledger.vacate(index, site, -1)
+    if milli:
+        arguments = incumbent.queue, incumbent.gpu_model
+        ledger.step(ledger.quota.change, (*arguments, milli), (*arguments, -milli))
+    return True
+
+
+def is_back(ledger: Ledger, index: int, placed: Placed) -> bool:
+    """True if the new places of an incumbent that left to be moved are its old ones."""
+    fate, holds = ledger.fates[index], ledger.problem.incumbents[index].holds
+    if fate is None or fate.leave is not Leave.MOVE:
+        return False
+    old = [site for hold in holds if (site := Site.of(hold)) is not None]
+    return Counter(map(_parts, old)) == Counter(map(_parts, placed.sites))
+
+
+def _parts(site: Site) -> tuple[object, ...]:
+    return site.node, frozenset(site.gpus), frozenset(site.slices)
+
+
+def put_back(ledger: Ledger, index: int) -> bool:
+    """
+    Put an incumbent back on its old places, new jobs there having to go, those worth least first.
+
+    Who has been moved there stays: it would have to go back too.
+    """
+    holds = ledger.problem.incumbents[index].holds
+    nodes = {hold.node for hold in holds if hold.node is not None}
+    for node in sorted(nodes & ledger.closed.keys()):
+        ledger.reopen(node)
+    if restore(ledger, index):
+        return True
+    there = [
+        (ledger.worth(placed), number)
+        for number, placed in ledger.placed.items()
+        if any(site.node in nodes for site in placed.sites)
+        and ledger.problem.classes[placed.job_class].role is not Role.MOVE
+    ]
+    for _, number in sorted(there):
+        ledger.remove(number)
+        if restore(ledger, index):
+            return True
+    return False
+
+
+def restorable(ledger: Ledger, index: int) -> list[int]:
+    """Positions given up that are free, each for itself."""
+    incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
+    found = []
+    for position in sorted(fate.given_up) if fate is not None else ():
+        site = Site.of(incumbent.holds[position])
+        if site is None or ledger.capacity.fits(incumbent.shape, site):
+            found.append(position)
+    return found
+
+
+def _give_up(ledger: Ledger, index: int, positions: frozenset[int]) -> None:
+    incumbent = ledger.problem.incumbents[index]
+    for position in sorted(positions):
+        if (site := Site.of(incumbent.holds[position])) is not None:
+            ledger.vacate(index, site, 1)
+    if milli := incumbent.shape.quota_milli * len(positions):
+        arguments = incumbent.queue, incumbent.gpu_model
+        ledger.step(ledger.quota.change, (*arguments, -milli), (*arguments, milli))
+
+
+def _may_preempt(ledger: Ledger, index: int, positions: frozenset[int]) -> bool:
+    incumbent = ledger.problem.incumbents[index]
+    nodes = {incumbent.holds[position].node for position in positions}
+    return all(
+        node is None or (node not in ledger.closed and ledger.floors.allows(node, incumbent.rank))
+        for node in nodes
+    )
+
+
+def _preempt(ledger: Ledger, index: int, positions: frozenset[int], times: int) -> None:
+    incumbent = ledger.problem.incumbents[index]
+    for position in sorted(positions):
+        if (node := incumbent.holds[position].node) is not None:
+            arguments = node, incumbent.rank
+            ledger.step(ledger.floors.preempt, (*arguments, times), (*arguments, -times))
+
+
+def _set(ledger: Ledger, index: int, fate: Fate | None) -> None:
+    ledger.step(ledger.set_fate, (index, fate), (index, ledger.fates[index]))
+
+
+def _is_placed(ledger: Ledger, job_class: int | None) -> bool:
+    return job_class is not None and ledger.is_placed(job_class)
+
+
+def _is_grown(ledger: Ledger, index: int) -> bool:
+    return _is_placed(ledger, ledger.problem.incumbents[index].grow)

@@ -1,0 +1,138 @@
+"""
+Where one more MIG instance may stand on a GPU, and what it costs there.
+
+A layout is a value, and what may be added to it is looked up once: a cluster has few different ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from planner.models.cluster import MigInstance
+from planner.models.mig import mig_geometry
+
+if TYPE_CHECKING:
+    from planner.models.mig import MigGeometry
+
+Place: TypeAlias = tuple[str, int]
+"""(profile, start) of an instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A GPU in MIG mode, or one that could be switched to it."""
+
+    gpu_model: str
+    existing: frozenset[Place]
+    """Instances there were at first, whoever used them."""
+    used: frozenset[Place] = frozenset()
+    reserved: frozenset[Place] = frozenset()
+    """Instances kept for jobs that come later; they take these and nobody else's."""
+    fresh: bool = False
+    """True if the plan switches the GPU to MIG mode: there it may create any instance."""
+
+    def holding(self, place: Place) -> Layout:
+        """With one instance more in use."""
+        return replace(self, used=self.used | {place}, reserved=self.reserved - {place})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Spot:
+    """One way to add an instance to a layout, better ones first in order."""
+
+    created: bool
+    """True if the instance does not exist."""
+    destroyed: int
+    """Idle instances in the way."""
+    lost: int
+    """Room that wanted instances then lack (see `room_in`)."""
+    start: int
+
+
+@lru_cache(maxsize=1 << 16)
+def best_spot(layout: Layout, profile: str, wanted: frozenset[str], *, may_create: bool) -> Spot | None:
+    """
+    The best way to add an instance; None if there is none. Reserved instances come first.
+
+    `wanted` are the profiles for which it ought to leave room.
+    """
+    spots = [
+        spot
+        for start in _starts(layout, profile, may_create=may_create)
+        if (spot := _spot(layout, (profile, start), wanted)) is not None
+    ]
+    reserved = [spot for spot in spots if (profile, spot.start) in layout.reserved]
+    return min(reserved or spots, default=None)
+
+
+def is_legal(layout: Layout) -> bool:
+    """True if the instances in use and reserved may exist together."""
+    geometry = mig_geometry(layout.gpu_model)
+    if geometry is None:
+        return layout.used | layout.reserved <= layout.existing
+    return _legal(geometry, layout.used | layout.reserved)
+
+
+def slices_of(gpu_model: str, profile: str) -> int:
+    """Memory slices of a profile; 1 where the GPU model or the profile is not known."""
+    geometry = mig_geometry(gpu_model)
+    known = geometry.profiles.get(profile) if geometry else None
+    return known.memory_slices if known else 1
+
+
+def _starts(layout: Layout, profile: str, *, may_create: bool) -> list[int]:
+    present = {start for name, start in layout.existing | layout.reserved if name == profile}
+    geometry = mig_geometry(layout.gpu_model)
+    if may_create and geometry is not None and profile in geometry.profiles:
+        present |= set(geometry.profiles[profile].starts)
+    return sorted(present)
+
+
+def _spot(layout: Layout, place: Place, wanted: frozenset[str]) -> Spot | None:
+    if place in layout.used:
+        return None
+    after = layout.holding(place)
+    if not is_legal(after):
+        return None
+    geometry = mig_geometry(layout.gpu_model)
+    if geometry is None:
+        return Spot(created=False, destroyed=0, lost=0, start=place[1])
+    idle = layout.existing - layout.used - {place}
+    return Spot(
+        created=place not in layout.existing,
+        destroyed=sum(_overlap(geometry, place, other) for other in idle),
+        lost=room_in(layout, wanted) - room_in(after, wanted),
+        start=place[1],
+    )
+
+
+@lru_cache(maxsize=1 << 16)
+def room_in(layout: Layout, wanted: frozenset[str]) -> int:
+    """Memory slices of every wanted instance that could still be added, one at a time."""
+    geometry = mig_geometry(layout.gpu_model)
+    if geometry is None:
+        return 0
+    taken = layout.used | layout.reserved
+    return sum(
+        profile.memory_slices
+        for profile in geometry.profiles.values()
+        for start in profile.starts
+        if profile.name in wanted
+        and (profile.name, start) not in taken
+        and _legal(geometry, taken | {(profile.name, start)})
+    )
+
+
+def _legal(geometry: MigGeometry, places: frozenset[Place]) -> bool:
+    instances = [MigInstance(profile=profile, start=start) for profile, start in places]
+    return next(geometry.faults(instances), None) is None
+
+
+def _overlap(geometry: MigGeometry, one: Place, other: Place) -> bool:
+    ends = []
+    for name, start in (one, other):
+        profile = geometry.profiles.get(name)
+        ends.append(start + (profile.memory_slices if profile else 1))
+    return one[1] < ends[1] and other[1] < ends[0]

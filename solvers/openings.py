@@ -1,0 +1,143 @@
+"""
+Openings: where replicas of a class may go now, and what that costs.
+
+Nodes are scored once a tenant and then only where something changes, so that the cost follows tenants times
+nodes plus replicas, not jobs times nodes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from planner.models.policy import Profile
+from planner.solvers.bestfit import Board
+from planner.solvers.capacity import Capacity
+from planner.solvers.company import NOBODY_MINDS, Company
+from planner.solvers.domains import Domains
+from planner.solvers.fates import Fates
+from planner.solvers.floors import Floors
+from planner.solvers.quota import QuotaLedger
+from planner.solvers.tenant import Tenant
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from planner.models.problem import Option, Problem
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Bools: TypeAlias = NDArray[np.bool_]
+
+_BOARDS_KEPT: Final = 1024
+"""Boards are two numbers a node: 25 MB at 1,500 nodes."""
+
+
+class Openings:
+    """What is free, who shares it with whom, and the rules and prices that follow."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.domains = Domains(problem)
+        self.capacity = Capacity(problem)
+        self.quota = QuotaLedger(problem)
+        self.floors = Floors(len(problem.nodes))
+        self.company = Company(problem, self.domains)
+        self.fates = Fates(problem, self.company)
+        self.group_of = [0] * len(problem.nodes)
+        for index, group in enumerate(problem.groups):
+            for node in group.nodes:
+                self.group_of[node] = index
+        self.tenants = tuple(Tenant.of(problem, each, self.company) for each in problem.classes)
+        self.node_points = {
+            tenant.node_points: self._by_node(tenant.node_points)
+            for tenant in self.tenants
+            if tenant.node_points
+        }
+        """Points of a replica on each node, by what `Tenant` says of groups."""
+        self.residents: Ints = np.zeros(len(problem.nodes), dtype=np.int64)
+        """Replicas on each node, those of incumbents included."""
+        for incumbent in problem.incumbents:
+            for hold in incumbent.holds:
+                if hold.node is not None:
+                    self.residents[hold.node] += 1
+        self._optional = ~self.capacity.usable
+        """Nodes that do not exist yet."""
+        self._has_optional = bool(self._optional.any())
+        self._boards: OrderedDict[tuple[Tenant, tuple[int, ...]], Board] = OrderedDict()
+
+    def board(self, index: int, option: Option, nodes: Ints | None = None) -> Board:
+        """Costs of one more replica of a class on the nodes of an option; recently used boards are kept."""
+        tenant = self.tenants[index]
+        if nodes is not None:
+            return Board(self, tenant, self.within(option, nodes))
+        key = (tenant, option.groups)
+        if (board := self._boards.get(key)) is None:
+            board = self._boards[key] = Board(self, tenant, self.nodes_of(option))
+            if len(self._boards) > _BOARDS_KEPT:
+                self._boards.popitem(last=False)
+        self._boards.move_to_end(key)
+        return board
+
+    def nodes_of(self, option: Option) -> Ints:
+        """Nodes of an option, in order."""
+        nodes = [node for group in option.groups for node in self.problem.groups[group].nodes]
+        return np.array(sorted(nodes), dtype=np.int64)
+
+    def within(self, option: Option, nodes: Ints) -> Ints:
+        """Those of the nodes that belong to an option."""
+        groups = set(option.groups)
+        return np.array([node for node in nodes.tolist() if self.group_of[node] in groups], dtype=np.int64)
+
+    def room(self, index: int, nodes: Ints, most: int) -> Ints:
+        """Replicas of a class that fit on each of the nodes, were it all for them; counted up to `most`."""
+        room = self.capacity.room(self.problem.classes[index].shape, nodes, most)
+        return np.where(self.admits(self.tenants[index], nodes), room, 0)
+
+    def takes(self, tenant: Tenant, nodes: Ints) -> Bools:
+        """Nodes that exist and take tenants of this rank."""
+        taken: Bools = self.capacity.usable[nodes] & (self.floors.least[nodes] <= tenant.rank)
+        return taken
+
+    def admits(self, tenant: Tenant, nodes: Ints) -> Bools:
+        """Nodes that a tenant may come to, whatever room there is."""
+        capacity, admitted = self.capacity, self.takes(tenant, nodes)
+        if self.problem.power_caps and (milli := tenant.shape.quota_milli):
+            admitted &= np.array([capacity.powers(milli, node) for node in nodes.tolist()], dtype=bool)
+        own = [] if tenant.own is None else self.fates.standing(tenant.own)
+        barred = self.company.barred(tenant.manners, own)
+        return admitted if barred is None else admitted & ~barred[nodes]
+
+    def untouched(self, nodes: Ints) -> Bools | None:
+        """Opened nodes that nobody uses yet, which others would rather do without; None if there are none."""
+        if not self._has_optional:
+            return None
+        untouched: Bools = self._optional[nodes] & (self.residents[nodes] == 0)
+        return untouched
+
+    def is_priced(self, tenant: Tenant) -> bool:
+        """True if some nodes cost a tenant points that others do not."""
+        charges = self.problem.charges
+        wasteful = bool(charges.fragmentation and tenant.shape.quota_milli)
+        return bool(tenant.node_points or tenant.manners.workload or tenant.shape.mig) or wasteful
+
+    def is_plain(self, tenant: Tenant) -> bool:
+        """True if only room, rank and best fit count."""
+        packed = tenant.profile is Profile.PACK and tenant.manners == NOBODY_MINDS
+        return packed and not self.is_priced(tenant) and not self.problem.power_caps
+
+    def node_price(self, tenant: Tenant, nodes: Ints) -> Ints:
+        """Points, negative for a price, of one more replica on each of the nodes, MIG layouts left out."""
+        price: Ints = np.zeros(len(nodes), dtype=np.int64)
+        if tenant.node_points:
+            price += self.node_points[tenant.node_points][nodes]
+        if (met := self.company.price(tenant.manners)) is not None:
+            price += met[nodes]
+        if (waste := self.capacity.waste_price(tenant.shape, nodes)) is not None:
+            price += waste
+        return price
+
+    def _by_node(self, node_points: tuple[tuple[int, int], ...]) -> Ints:
+        by_group = dict(node_points)
+        return np.array([by_group.get(group, 0) for group in self.group_of], dtype=np.int64)

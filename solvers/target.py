@@ -1,0 +1,82 @@
+"""Ledger → Target: names, replicas, and the nodes that come and go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.models.placement import GpuShare, MigSlice, Placement, Replica
+from planner.models.problem import Role
+from planner.models.target import Target
+from planner.models.units import MILLI, print_milli
+from planner.solvers.fates import Leave
+
+if TYPE_CHECKING:
+    from planner.models.cluster import Node
+    from planner.models.problem import JobClass, Problem
+    from planner.solvers.ledger import Ledger
+    from planner.solvers.site import Site
+
+
+def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> Target:
+    """
+    The cluster as it shall be: who runs stays, unless the ledger says otherwise.
+
+    Within a class the job to start first gets its place first.
+    """
+    problem = ledger.problem
+    by_job = {placement.job: placement for placement in running}
+    for index in ledger.fates.having(Leave.STOP, Leave.MOVE):
+        by_job.pop(problem.incumbents[index].job, None)
+    for index in ledger.fates.having(Leave.SHRINK):
+        job, fate = problem.incumbents[index].job, ledger.fates[index]
+        kept = (
+            replica
+            for position, replica in enumerate(by_job[job].replicas)
+            if fate is None or position not in fate.given_up
+        )
+        by_job[job] = Placement(job=job, replicas=tuple(kept))
+    added = _added(ledger)
+    names = {index: node.name for index, node in enumerate(problem.nodes)}
+    names |= {index: node.name for index, node in added.items()}
+    next_job = [iter(job_class.jobs) for job_class in problem.classes]
+    for _, placed in sorted(ledger.placed.items()):
+        job_class = problem.classes[placed.job_class]
+        replicas = tuple(_replica(problem, job_class, site, names[site.node]) for site in placed.sites)
+        job = next(next_job[placed.job_class])
+        if job_class.role is Role.GROW:
+            replicas = (*by_job[job].replicas, *replicas)
+        by_job[job] = Placement(job=job, replicas=replicas)
+    return Target(
+        placements=tuple(placement for _, placement in sorted(by_job.items())),
+        added=tuple(node for _, node in sorted(added.items())),
+        removed=tuple(sorted(problem.nodes[node].name for node in ledger.closed)),
+    )
+
+
+def _added(ledger: Ledger) -> dict[int, Node]:
+    """The nodes opened, by index; they are equal, so the first names go to those in use."""
+    found: dict[int, Node] = {}
+    for index, pool in enumerate(ledger.problem.pools):
+        used = sorted(node for node, of in ledger.opened.items() if of == index)
+        found |= dict(zip(used, pool.nodes, strict=False))
+    return found
+
+
+def _replica(problem: Problem, job_class: JobClass, site: Site, node: str) -> Replica:
+    shape = job_class.shape
+    cpu_milli, memory_mib, disk_mib, *further = job_class.asked or shape.amounts
+    shares = (GpuShare(index=gpu, milli=shape.gpu_milli or MILLI) for gpu in sorted(site.gpus))
+    in_order = sorted(site.slices, key=lambda part: (part[0], part[2]))
+    slices = (MigSlice(index=gpu, profile=profile, start=start) for gpu, profile, start in in_order)
+    return Replica(
+        node=node,
+        gpus=(*shares, *slices),
+        cpu_milli=print_milli(cpu_milli),  # constructors take cores
+        memory_mib=memory_mib,
+        disk_mib=disk_mib,
+        resources={
+            name: amount
+            for name, amount in zip(problem.resources[3:], further, strict=True)
+            if amount and " " not in name  # the power of GPUs is counted, but nothing a job asks for
+        },
+    )

@@ -1,0 +1,42 @@
+"""Tenant: all that decides which nodes a replica of a class may take, and which it takes first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planner.models.policy import Profile
+from planner.models.problem import Role
+from planner.solvers.company import NOBODY_MINDS, Manners
+
+if TYPE_CHECKING:
+    from planner.models.problem import JobClass, Problem, Shape
+    from planner.solvers.company import Company
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Classes with equal tenants look at the same board."""
+
+    shape: Shape
+    rank: int = 0
+    node_points: tuple[tuple[int, int], ...] = ()
+    """(group, points of a replica there)."""
+    profile: Profile = Profile.PACK
+    manners: Manners = NOBODY_MINDS
+    own: int | None = None
+    """Incumbent whose old replicas are no strangers to it."""
+
+    @classmethod
+    def of(cls, problem: Problem, job_class: JobClass, company: Company) -> Tenant:
+        """The tenant of a class; what makes no difference in this problem is left out."""
+        manners = company.minds(Manners(job_class.workload, job_class.carries, job_class.avoids))
+        grows = job_class.role is Role.GROW and manners != NOBODY_MINDS
+        return cls(
+            shape=job_class.shape,
+            rank=job_class.rank if problem.incumbents else 0,
+            node_points=job_class.node_points,
+            profile=job_class.profile,
+            manners=manners,
+            own=job_class.incumbent if grows else None,
+        )

@@ -1,0 +1,117 @@
+"""Plans that the planner made of small random worlds: applied, they lead where they say, and to rest."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from build import NOW
+from changing import MOVING, WORLD
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import COIN, ONE_IN_FOUR, snapshots
+
+from planner.applying import apply_plan
+from planner.auditing import AuditLog
+from planner.effects import changes_of
+from planner.epoch import plan_epoch
+from planner.executors.simulated import SimulatedCluster
+from planner.models.cluster import NodePool
+from planner.models.consistency import inconsistencies
+from planner.models.errors import PlannerError
+from planner.models.policy import MigPolicy, Prices, SolverName
+from planner.models.verifier_case import same_holdings
+
+FREE_HAND = MOVING.model_copy(update={"mig": MigPolicy(switch_mode=True), "prices": Prices(disruption=1)})
+"""A policy under which everything may be changed, at low prices."""
+
+
+@st.composite
+def worlds(draw):
+    """Nodes of which some are to be drained, and a pool with one idle node and room for two more."""
+    world = draw(snapshots(mig=True, locality=draw(COIN)))
+    nodes = [node.model_copy(update={"drain": draw(ONE_IN_FOUR)}) for node in world.cluster.nodes]
+    fresh = {"name": "cloud", "pool": None, "drain": False, "cordoned": False, "ready": True}
+    template = nodes[0].model_copy(update=fresh)
+    idle = template.model_copy(update={"name": "cloud-7", "pool": "cloud"})
+    pool = NodePool(name="cloud", template=template, max=3, provisioning="5m")
+    added = {"nodes": (*nodes, idle), "pools": (*world.cluster.pools, pool)}
+    cluster = world.cluster.model_copy(update=added)
+    world = world.model_copy(update={"cluster": cluster}).canonical()
+    assume(not any(inconsistencies(world)))
+    return world
+
+
+def planned(world, *solvers):
+    return plan_epoch(world, FREE_HAND.model_copy(update={"solvers": solvers}), seed=0, created_at=NOW)
+
+
+def after(world, plan, *, cut=None):
+    """The cluster of that world once the plan was applied to it, in two parts if it is cut."""
+    with (
+        TemporaryDirectory() as folder,
+        SimulatedCluster.create(Path(folder) / "cluster.db", world) as live,
+    ):
+        told = {"who": "ann@login1", "now": lambda: NOW}
+        log, done = AuditLog(Path(folder) / "audit.jsonl"), itertools.count()
+        if cut is not None:
+            with pytest.raises(PlannerError, match="told to stop"):
+                apply_plan(plan, live, log, stop=lambda: next(done) >= cut, **told)
+        apply_plan(plan, live, log, resume=True, **told)
+        return live.snapshot()
+
+
+def assert_as_planned(live, plan):
+    """The cluster runs what the plan placed, on the nodes and in the MIG layouts that it stated."""
+    found = {placed.job: placed for placed in live.running_placements}
+    assert found.keys() == {placed.job for placed in plan.placements}
+    assert all(same_holdings(found[placed.job].replicas, placed.replicas) for placed in plan.placements)
+    nodes = {node.name: node.gpus.by_index.values() if node.gpus else () for node in live.cluster.nodes}
+    assert {name: tuple(gpu for gpu in gpus if gpu.mig is not None) for name, gpus in nodes.items()} == {
+        state.name: state.mig for state in plan.nodes if state.change != "removed"
+    }
+
+
+@settings(max_examples=50, deadline=None)
+@given(worlds())
+def test_a_greedy_plan_leads_to_the_cluster_it_states(world):
+    plan = planned(world)
+
+    assert_as_planned(after(world, plan), plan)
+
+
+@settings(max_examples=30, deadline=None)
+@given(worlds(), st.data())
+def test_a_plan_interrupted_anywhere_leads_there_too(world, data):
+    plan = planned(world)
+    assume(plan.has_changes)
+    cut = data.draw(st.integers(0, len(changes_of(plan.actions)) - 1))
+
+    assert_as_planned(after(world, plan, cut=cut), plan)
+
+
+@settings(max_examples=8, deadline=None)
+@given(worlds())
+def test_an_optimal_plan_leads_to_the_cluster_it_states_and_to_rest(world):
+    plan = planned(world, SolverName.MILP)
+
+    live = after(world, plan)
+
+    assert_as_planned(live, plan)
+    again = planned(live, SolverName.MILP)
+    # A job that is worth nothing and had to leave starts again for nothing.
+    at_rest = not again.has_changes or again.solution.objective == 0
+    assert plan.solution.status != "OPTIMAL" or at_rest
+
+
+def test_a_world_with_use_for_changes_of_many_kinds_comes_to_rest_after_one_plan():
+    plan = planned(WORLD, SolverName.MILP)
+    assert plan.solution.status == "OPTIMAL"
+    assert len({action.type for action in plan.actions}) > 6
+
+    live = after(WORLD, plan)
+
+    assert_as_planned(live, plan)
+    assert not planned(live, SolverName.MILP).has_changes

@@ -1,0 +1,85 @@
+"""The scenario with every rule at once: made to the byte, complete, and planned without breaking any."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from planner.epoch import plan_epoch
+from planner.models.verifier import verify
+from planner.sources.files import load_policy
+from planner.sources.scenario_folder import scenario_files
+from planner.sources.synthetic import generate, load_profile
+
+EVERYTHING = Path(__file__).parents[2] / "scenarios" / "everything"
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def everything():
+    return generate(load_profile(EVERYTHING / "profile.yaml"), seed=SEED)
+
+
+def test_the_generator_makes_the_shipped_files_to_the_byte(everything):
+    made = scenario_files(everything)
+
+    assert made == {name: (EVERYTHING / name).read_text() for name in made}
+
+
+def test_it_is_of_the_size_that_its_readme_says(everything):
+    running = sum(job.running is not None for job in everything.jobs)
+    readme = " ".join((EVERYTHING / "README.md").read_text().split())
+
+    assert len(everything.cluster.nodes) == 157
+    assert f"{running} jobs run, {len(everything.jobs) - running} wait" in readme
+
+
+def test_every_kind_of_job_waits_and_most_kinds_run(everything):
+    def kinds(job):
+        request = job.request
+        yield "whole GPUs", request.gpus > 0
+        yield "share", request.gpu_milli > 0 and not job.time_slicing
+        yield "time-sliced share", job.time_slicing
+        yield "MIG", bool(request.mig)
+        yield "no GPU", not request.needs_gpu
+        yield "gang", job.gang.minimum > 1
+        yield "elastic", job.gang.elastic
+        yield "preferred", job.locality.preferred is not None
+        yield "data", bool(job.datasets)
+        yield "region", bool(job.regions)
+        yield "affinity", bool(job.affinity)
+        yield "preference", bool(job.preferred_nodes)
+        yield "required", job.locality.required is not None
+        yield "spread", job.spread is not None
+        yield "apart", bool(job.anti_affinity)
+
+    found = {True: Counter(), False: Counter()}
+    for job in everything.jobs:
+        found[job.running is not None].update(kind for kind, given in kinds(job) if given)
+
+    assert len(found[False]) == 15
+    assert set(found[False]) - set(found[True]) == {"required", "spread", "apart"}
+
+
+def test_some_of_what_runs_has_to_leave_and_was_saved_lately(everything):
+    draining = {node.name for node in everything.cluster.nodes if node.drain}
+    running = [job.running for job in everything.jobs if job.running]
+
+    assert any(replica.node in draining for one in running for replica in one.replicas)
+    assert 0 < sum(one.last_checkpoint_at is not None for one in running) < len(running)
+
+
+def test_its_plan_breaks_no_rule_and_its_objective_is_the_verifiers(everything):
+    policy = load_policy(str(EVERYTHING / "policy.yaml"))
+
+    plan = plan_epoch(everything, policy, seed=0, created_at=everything.taken_at)
+
+    target = plan.target
+    verification = verify(everything, policy, target.placements, added=target.added, removed=target.removed)
+    assert verification.violations == ()
+    assert verification.objective == plan.solution.objective >= plan.solution.greedy_objective
+    assert plan.solution.objective <= plan.solution.bound
+    done = Counter(action.type for action in plan.actions)
+    assert min(done["start"], done["preempt"], done["migrate"], done["shrink"], done["scale_up"]) > 0

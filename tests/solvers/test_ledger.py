@@ -1,0 +1,257 @@
+"""The ledger takes back whatever it did, and lets nobody leave or come where a rule is against it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+
+import build
+import instances
+import pytest
+from planned import realized
+
+from planner.models.policy import Policy
+from planner.models.problem import Role
+from planner.models.verifier import verify
+from planner.posing import pose
+from planner.solvers import leaving
+from planner.solvers.filling import fill
+from planner.solvers.greedy import greedy
+from planner.solvers.ledger import Ledger
+from planner.solvers.mig_layout import is_legal
+
+KINDS = pytest.mark.parametrize(
+    "kind", [instances.everything, instances.everything_mixed], ids=["divisible", "mixed"]
+)
+
+
+def state(ledger):
+    """All that a ledger knows, in a form that compares."""
+    capacity = ledger.capacity
+    return (
+        ledger.objective,
+        dict(sorted(ledger.placed.items())),
+        capacity.gpu_free.tolist(),
+        capacity.free.tolist(),
+        capacity.gpu_left.tolist(),
+        capacity.whole.tolist(),
+        capacity.usable.tolist(),
+        [dict(sorted(layouts.items())) for layouts in capacity.mig._layouts],
+        ledger.floors.least.tolist(),
+        ledger.residents.tolist(),
+        ledger.quota._usage,
+        ledger.quota._missing,
+        [
+            counts.tolist()
+            for tags in (ledger.company._all, ledger.company._newcomers)
+            for counts in (*tags.carriers, *tags.avoiders)
+        ],
+        {name: counts.tolist() for name, counts in ledger.company._present.items()},
+        ledger.opened,
+        ledger.closed,
+        [ledger.fates[index] for index in range(len(ledger.problem.incumbents))],
+    )
+
+
+def disturb(ledger, draw, steps=12):
+    """Any sequence of things that a ledger can do."""
+    problem = ledger.problem
+    for _ in range(steps):
+        match draw.randrange(8):
+            case 0 | 1 if problem.classes:
+                index = draw.randrange(len(problem.classes))
+                ledger.place(index, draw.choice(problem.classes[index].options), jobs=draw.randint(1, 3))
+            case 2 if problem.incumbents:
+                leaving.stop(ledger, draw.randrange(len(problem.incumbents)))
+            case 3 if problem.incumbents:
+                index = draw.randrange(len(problem.incumbents))
+                if leaving.leave_to_move(ledger, index):
+                    move = problem.incumbents[index].move
+                    options = problem.classes[move].options
+                    if not any(ledger.place(move, option, jobs=1) for option in options):
+                        leaving.restore(ledger, index)
+            case 4 if problem.incumbents:
+                index = draw.randrange(len(problem.incumbents))
+                holds = range(len(problem.incumbents[index].holds))
+                leaving.shrink(ledger, index, draw.sample(holds, draw.randint(1, len(holds))))
+            case 5 if problem.incumbents:
+                leaving.restore(ledger, draw.randrange(len(problem.incumbents)))
+            case 6 if problem.pools:
+                ledger.open(draw.randrange(len(problem.pools)))
+                for node in problem.pools[0].closable:
+                    ledger.close(node)
+            case 7 if ledger.placed:
+                ledger.remove(draw.choice(sorted(ledger.placed)))
+
+
+@KINDS
+def test_rollback_restores_everything(kind):
+    for seed in range(120):
+        instance, draw = kind(seed), random.Random(seed)
+        ledger = Ledger(pose(instance.snapshot, instance.policy))
+        disturb(ledger, draw)
+        before, mark = state(ledger), ledger.mark()
+        disturb(ledger, draw)
+        ledger.rollback(mark)
+        assert state(ledger) == before, seed
+
+
+def homeless(ledger):
+    """Incumbents that left to be moved and have no new places."""
+    incumbents = ledger.problem.incumbents
+    return [index for index in ledger.fates.having("move") if not ledger.is_placed(incumbents[index].move)]
+
+
+def test_whatever_a_ledger_does_is_legal():
+    """All but the order of moves, which is another's business."""
+    done = Counter()
+    for kind, seed in itertools.product((instances.everything, instances.everything_mixed), range(400)):
+        instance = kind(seed)
+        problem = pose(instance.snapshot, instance.policy)
+        ledger = Ledger(problem)
+        disturb(ledger, random.Random(seed), steps=20)
+        for index in homeless(ledger):
+            leaving.restore(ledger, index)
+        if homeless(ledger):
+            continue
+        target = ledger.target(instance.snapshot.running_placements)
+        nodes = {"added": target.added, "removed": target.removed}
+        verification = verify(instance.snapshot, instance.policy, target.placements, **nodes)
+        assert [each for each in verification.violations if each.rule != "order"] == [], seed
+        fates = [ledger.fates[index] for index in range(len(problem.incumbents))]
+        done += Counter(problem.classes[placed.job_class].role for placed in ledger.placed.values())
+        done += Counter(fate.leave for fate in fates if fate)
+        done += Counter(opened=len(ledger.opened), closed=len(ledger.closed))
+    assert min(done[what] for what in (*Role, "stop", "shrink", "move", "opened", "closed")) > 5
+
+
+@KINDS
+def test_greedys_plan_is_legal_and_worth_what_the_ledger_says(kind):
+    done = Counter()
+    for seed in range(250):
+        instance = kind(seed)
+        ledger = greedy(pose(instance.snapshot, instance.policy))
+        realized(instance.snapshot, instance.policy, ledger)
+        assert 0 <= ledger.objective <= ledger.problem.ceiling, seed
+        done["placed"] += len(ledger.placed)
+        done["stopped"] += len(ledger.fates.having("stop"))
+    assert min(done["placed"], done["stopped"]) >= 10
+
+
+def elastic_on_two_nodes():
+    """An elastic job with two replicas on each of two nodes of two GPUs."""
+    at = [build.replica(f"n{index // 2}", gpus=[index % 2]) for index in range(4)]
+    jobs = [
+        build.job("r", gpus=1, replicas=(2, 4), at=at, priority=1),
+        build.job("high", gpus=2, priority=9),
+        build.job("low", gpus=1, priority=1),
+    ]
+    snapshot = build.snapshot(nodes=build.cluster(2, gpus=2), jobs=jobs)
+    return snapshot, pose(snapshot, Policy())
+
+
+def start(ledger, name):
+    problem = ledger.problem
+    index = next(i for i, each in enumerate(problem.classes) if name in each.jobs and each.role is Role.START)
+    return sum(ledger.place(index, option, jobs=1) for option in problem.classes[index].options)
+
+
+def test_shrunk_job_gets_its_replicas_back_one_by_one():
+    snapshot, problem = elastic_on_two_nodes()
+    ledger = Ledger(problem)
+
+    assert leaving.shrink(ledger, 0, [0, 1])
+    assert not leaving.shrink(ledger, 0, [2])
+    assert ledger.objective == -2 * 200 - 10
+    assert leaving.restore(ledger, 0, [0])
+    assert ledger.objective == -200 - 10
+    assert leaving.restore(ledger, 0)
+    assert ledger.objective == 0
+    assert realized(snapshot, Policy(), ledger).terms == {"completion": 0}
+
+
+def test_stopped_job_may_come_back_smaller():
+    snapshot, problem = elastic_on_two_nodes()
+    ledger = Ledger(problem)
+    leaving.stop(ledger, 0)
+    start(ledger, "high")
+
+    assert not leaving.restore(ledger, 0)
+    assert not leaving.restore(ledger, 0, [2])
+    assert leaving.restore(ledger, 0, leaving.restorable(ledger, 0))
+    assert len(realized(snapshot, Policy(), ledger).places["r"].replicas) == 2
+
+
+def test_nobody_of_lower_rank_follows_and_nobody_of_higher_rank_leaves_after_one_has_come():
+    _, problem = elastic_on_two_nodes()
+
+    preempted = Ledger(problem)
+    leaving.shrink(preempted, 0, [0, 1])
+    assert start(preempted, "low") == 0
+    assert start(preempted, "high") == 1
+
+    visited = Ledger(problem)
+    leaving.leave_to_move(visited, 0)
+    assert leaving.restore(visited, 0) is False  # it may not be moved: nothing has happened
+    assert visited.fates[0] is None
+
+
+def test_who_came_first_keeps_a_job_of_higher_rank_from_being_preempted():
+    jobs = [
+        build.job("r", gpus=1, at=[build.replica(gpus=[0])], priority=1),
+        build.job("high", gpus=8, priority=9),
+        build.job("low", gpus=1, priority=1),
+    ]
+    ledger = Ledger(pose(build.snapshot(nodes=build.cluster(1), jobs=jobs), Policy()))
+
+    assert start(ledger, "low") == 1
+    assert not leaving.stop(ledger, 0)
+
+
+def test_grown_job_may_not_leave():
+    jobs = [
+        build.job("r", gpus=1, replicas=(1, 4), at=[build.replica(gpus=[0])]),
+        build.job(gpus=8, priority=9),
+    ]
+    problem = pose(build.snapshot(nodes=build.cluster(1), jobs=jobs), Policy())
+    ledger = Ledger(problem)
+    grow = problem.incumbents[0].grow
+    ledger.place(grow, problem.classes[grow].options[0], jobs=1)
+
+    assert not leaving.stop(ledger, 0)
+    assert not leaving.leave_to_move(ledger, 0)
+
+
+def test_shrunk_job_does_not_grow():
+    at = [build.replica(gpus=[0]), build.replica(gpus=[1])]
+    jobs = [build.job("r", gpus=1, replicas=(1, 4), at=at), build.job(gpus=8, priority=9)]
+    problem = pose(build.snapshot(nodes=build.cluster(1), jobs=jobs), Policy())
+    ledger = Ledger(problem)
+    leaving.shrink(ledger, 0, [1])
+    fill(ledger)
+
+    assert [problem.classes[placed.job_class].role for placed in ledger.placed.values()] == []
+
+
+def test_opened_nodes_in_use_bear_the_first_names():
+    template = build.node("p", gpus=1)
+    snapshot = build.snapshot(nodes=[], jobs=[build.job(name, gpus=1) for name in "ab"])
+    update = {"pools": (build.pool("p", template=template),)}
+    snapshot = snapshot.model_copy(update={"cluster": snapshot.cluster.model_copy(update=update)})
+    ledger = Ledger(pose(snapshot, Policy()))
+    first, second = ledger.open(0), ledger.open(0)
+    start(ledger, "a")
+    ledger.shut(second if ledger.residents[first] == 0 else first)
+    ledger.shut(first) if ledger.residents[first] == 0 else None
+
+    assert [node.name for node in ledger.target(()).added] == ["p-1"]
+
+
+def test_layouts_stay_legal_while_instances_come_and_go():
+    for seed in range(60):
+        instance = instances.everything(seed, features=("mig",), share=1.0)
+        ledger = Ledger(pose(instance.snapshot, instance.policy))
+        disturb(ledger, random.Random(seed), steps=15)
+        layouts = [layout for node in ledger.capacity.mig._layouts for layout in node.values()]
+        assert all(is_legal(layout) for layout in layouts)

@@ -1,0 +1,57 @@
+"""Floors under what the random instances make: properties over them mean something only while they hold."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import instances
+import pytest
+from realizing import realized
+from targets import judged, nothing_changed
+
+from planner.models.consistency import inconsistencies
+from planner.models.formulation.reference import ReferenceColumns, reference
+from planner.models.verifier_case import Case
+from planner.models.verifier_terms import TERMS
+from planner.posing import pose
+from planner.solvers import cpsat
+from planner.solvers.interface import Budget
+
+MAKERS = (instances.everything, instances.everything_mixed, instances.tiny)
+FULL_MAKERS = MAKERS[:2]
+CHANGES = ("started", "moved", "grown", "shrunk", "stopped", "node added", "node removed")
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_instances_are_consistent_and_have_every_feature(make):
+    seen = Counter()
+    for seed in range(300):
+        instance = make(seed)
+        assert list(inconsistencies(instance.snapshot)) == [], seed
+        seen.update(instance.features)
+    assert all(seen[feature] >= 30 for feature in instances.FEATURES), seen
+
+
+def test_best_plans_do_everything_that_a_plan_can_do_and_pay_every_price():
+    done, paid = Counter(), Counter()
+    for number in range(320):
+        instance = FULL_MAKERS[number % 2](number)
+        snapshot, policy = instance.snapshot, instance.policy
+        target = best(snapshot, pose(snapshot, policy))
+        case = Case(snapshot, policy, target.placements, target.added, target.removed)
+        done.update(str(each.change) for each in case.occupants)
+        done.update({"stopped": len(case.stopped)})
+        done.update({"node added": len(target.added), "node removed": len(target.removed)})
+        paid.update(judged(snapshot, policy, target).terms.keys())
+
+    assert {change: done[change] for change in CHANGES if done[change] < 5} == {}
+    assert {term: paid[term] for term in TERMS if paid[term] < 3} == {}
+
+
+def best(snapshot, problem):
+    """The target that the plain model finds best."""
+    x = ReferenceColumns(problem)
+    hint = x.encode(nothing_changed(snapshot))
+    answer = cpsat.solve(reference(problem, x), Budget(time.monotonic() + 60), hint, lambda _: None)
+    return realized(snapshot, x, answer.values)

@@ -1,0 +1,190 @@
+from build import job, node, placement, queue, replica, snapshot
+from judging import broken, judge, rules
+
+from planner.models.violation import Rule
+
+HERE = replica(gpus=(0,))
+
+
+def victim(name="v", *, priority=5, at=(HERE,), **more):
+    return job(name, gpus=1, priority=priority, at=at, **more)
+
+
+def comer(priority, **more):
+    return job("c", gpus=1, priority=priority, **more)
+
+
+def wrong(priority, victim="v", of=5, least=6, node="n0", comer="c"):
+    return broken(
+        Rule.PREEMPTION,
+        f"job {comer} on node {node}",
+        f"priority {priority} in place of job {victim} of priority {of}",
+        f"priority {least} or more",
+    )
+
+
+def test_a_job_of_higher_priority_may_come_in_place_of_a_stopped_one():
+    assert judge(snapshot(jobs=[victim(), comer(6)]), placement("c", HERE)) == ()
+
+
+def test_one_of_the_same_or_a_lower_priority_may_not():
+    for priority in (5, 0):
+        world = snapshot(jobs=[victim(), comer(priority)])
+
+        assert judge(world, placement("c", HERE)) == wrong(priority)
+
+
+def test_the_policy_says_by_how_much_the_priority_must_be_higher():
+    world = snapshot(jobs=[victim(), comer(7)])
+
+    assert judge(world, placement("c", HERE), policy=rules(priority_gap=2)) == ()
+    assert judge(world, placement("c", HERE), policy=rules(priority_gap=3)) == wrong(7, least=8)
+    assert (
+        judge(snapshot(jobs=[victim(), comer(5)]), placement("c", HERE), policy=rules(priority_gap=0)) == ()
+    )
+
+
+def test_the_whole_node_is_closed_to_lower_priorities():
+    world = snapshot(jobs=[victim(), comer(5)])
+
+    assert judge(world, placement("c", replica(gpus=(7,)))) == wrong(5)
+
+
+def test_other_nodes_are_not_concerned():
+    world = snapshot(jobs=[victim(), comer(5)])
+
+    assert judge(world, placement("c", replica("n1", gpus=(0,)))) == ()
+
+
+def test_every_node_of_the_stopped_job_is_concerned():
+    wide = job("v", gpus=1, priority=5, replicas=2, at=[HERE, replica("n1", gpus=(0,))])
+    world = snapshot(jobs=[wide, comer(5)])
+
+    assert judge(world, placement("c", replica("n1", gpus=(3,)))) == wrong(5, node="n1")
+
+
+def test_of_several_victims_the_highest_priority_counts():
+    jobs = [victim("v"), victim("w", priority=8, at=[replica(gpus=(1,))]), comer(8)]
+
+    assert judge(snapshot(jobs=jobs), placement("c", HERE)) == wrong(8, "w", of=8, least=9)
+
+
+def test_a_shrunk_job_counts_where_it_gave_up_a_replica():
+    at = [HERE, replica("n1", gpus=(0,))]
+    elastic = victim(at=at, replicas=(1, 2))
+    world = snapshot(jobs=[elastic, comer(5)])
+
+    assert judge(world, placement("v", at[0]), placement("c", replica("n1", gpus=(3,)))) == wrong(
+        5, node="n1"
+    )
+    assert judge(world, placement("v", at[0]), placement("c", replica("n0", gpus=(3,)))) == ()
+
+
+def test_a_job_that_moves_or_grows_onto_the_node_must_be_of_higher_priority_too():
+    old = replica("n1", gpus=(0,))
+    grows = job("c", gpus=1, priority=5, replicas=(1, 2), at=[old])
+    moves = job("c", gpus=1, priority=5, at=[old])
+
+    assert judge(snapshot(jobs=[victim(), grows]), placement("c", old, HERE)) == wrong(5)
+    assert judge(snapshot(jobs=[victim(), moves]), placement("c", HERE), policy=rules(migrate=True)) == wrong(
+        5
+    )
+
+
+def test_a_job_that_moves_within_the_node_is_new_there():
+    moves = job("c", gpus=1, priority=5, at=[replica(gpus=(1,))])
+
+    found = judge(snapshot(jobs=[victim(), moves]), placement("c", HERE), policy=rules(migrate=True))
+
+    assert found == wrong(5)
+
+
+def test_a_job_that_grows_elsewhere_may_stay_beside_a_victim():
+    old = replica(gpus=(1,))
+    grows = job("c", gpus=1, replicas=(1, 2), at=[old])
+
+    assert judge(snapshot(jobs=[victim(), grows]), placement("c", old, replica("n1", gpus=(0,)))) == ()
+
+
+def test_a_job_that_stays_is_of_any_priority():
+    stays = job("c", gpus=1, at=[replica(gpus=(1,))])
+
+    assert judge(snapshot(jobs=[victim(), stays]), stays.placement) == ()
+
+
+def test_a_job_that_moves_away_makes_room_for_anybody():
+    world = snapshot(jobs=[victim(), comer(0)])
+
+    found = judge(
+        world, placement("v", replica("n1", gpus=(0,))), placement("c", HERE), policy=rules(migrate=True)
+    )
+
+    assert found == ()
+
+
+def test_a_node_that_takes_nothing_is_not_judged_twice():
+    world = snapshot(nodes=[node("n0", drain=True)], jobs=[victim(), comer(5)])
+
+    assert [each.rule for each in judge(world, placement("c", HERE))] == [Rule.SELECTION]
+
+
+# --- borrowers ---------------------------------------------------------------------------------------------
+
+ROOT = queue("root", nominal=8)
+
+
+def judge_borrower(owed, *, own=1, below=0):
+    """A job comes in place of one whose queue is owed so much and holds so many GPUs."""
+    queues = [ROOT, queue("q", nominal=0, parent="root", guarantee=owed), queue("low", parent="q")]
+    others = [
+        job(f"o{index}", gpus=1, queue="low" if index < below else "q", at=[replica("n1", gpus=(index,))])
+        for index in range(own - 1 + below)
+    ]
+    jobs = [victim(), comer(0, queue="root"), *others]
+    return judge(snapshot(jobs=jobs, queues=queues), placement("c", HERE), *(one.placement for one in others))
+
+
+def test_a_job_of_a_queue_that_holds_more_than_it_is_guaranteed_makes_room_for_anybody():
+    assert judge_borrower(0) == ()
+    assert judge_borrower(0.999) == ()
+    assert judge_borrower(2, own=3) == ()
+
+
+def test_a_job_of_a_queue_within_its_guarantee_does_not():
+    assert judge_borrower(1) == wrong(0)
+    assert judge_borrower(3, own=3) == wrong(0)
+
+
+def test_queues_below_count_with_it():
+    assert judge_borrower(2, own=1, below=2) == ()
+    assert judge_borrower(3, own=1, below=2) == wrong(0)
+
+
+def test_a_job_of_a_queue_without_a_guarantee_borrows_nothing():
+    assert judge_borrower(None, own=3) == wrong(0)
+
+
+def test_only_its_own_queue_counts():
+    queues = [queue("root", nominal=8, guarantee=0), queue("q", parent="root")]
+    world = snapshot(jobs=[victim(), comer(0)], queues=queues)
+
+    assert judge(world, placement("c", HERE)) == wrong(0)
+
+
+def test_what_is_held_in_the_snapshot_counts_and_not_what_will_be():
+    queues = [queue("q", nominal=9, guarantee=1)]
+    world = snapshot(jobs=[victim(), comer(0), job("x", gpus=1)], queues=queues)
+
+    found = judge(world, placement("c", HERE), placement("x", replica("n1", gpus=(0,))))
+
+    assert found == wrong(0)
+
+
+def test_a_borrower_beside_a_job_that_borrows_nothing_changes_nothing():
+    queues = [ROOT, queue("q", nominal=0, parent="root", guarantee=0)]
+    firm = victim("w", priority=2, at=[replica(gpus=(1,))], queue="root")
+    jobs = [victim(), firm, comer(2, queue="root")]
+
+    found = judge(snapshot(jobs=jobs, queues=queues), placement("c", HERE))
+
+    assert found == wrong(2, "w", of=2, least=3)
