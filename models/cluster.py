@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from planner.models.base import Noun
+from planner.models.calendar import Reservation, Tariff
 from planner.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
 
 
@@ -182,6 +183,8 @@ class Dataset(Noun):
     """Cost of one replica that reads it from a node of the zone, in the cluster's currency."""
     elsewhere: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     """Cost from any other zone."""
+    available_at: Timestamp | None = None
+    """No job that reads it starts before; absent is now."""
 
 
 class RackPower(Noun):
@@ -203,6 +206,8 @@ class Cluster(Noun):
     """Guaranteed jobs are counted in full, whatever is written here for them."""
     datasets: tuple[Dataset, ...] = ()
     rack_power: tuple[RackPower, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    tariffs: tuple[Tariff, ...] = ()
 
     @model_validator(mode="before")
     @classmethod

@@ -9,8 +9,10 @@ from pydantic import Field, model_validator
 
 from planner.models.base import Noun
 from planner.models.cluster import Level, QosClass, Taint, TaintEffect
+from planner.models.dependency import Dependency
 from planner.models.mig import profile_milli
 from planner.models.placement import Placement, Replica
+from planner.models.promise import Promise
 from planner.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
 
 _AtLeastOne = Annotated[int, Field(strict=True, ge=1, le=100_000)]
@@ -162,6 +164,8 @@ class Running(Noun):
 
     started_at: Timestamp
     last_checkpoint_at: Timestamp | None = None
+    kill_at: Timestamp | None = None
+    """When it is stopped for good, as its place is promised to somebody else from then on."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
 
 
@@ -198,7 +202,17 @@ class Job(Noun):
     """The job may share a GPU without isolation."""
     submitted_at: Timestamp
     expected_duration: Seconds | None = None
+    """On the fastest of its GPU models; on others it takes longer by their speeds."""
     deadline: Timestamp | None = None
+    hard_deadline: bool = False
+    """It is of no use after its deadline: it never starts if it would be late."""
+    not_before: Timestamp | None = None
+    """Its user wants it to start no earlier."""
+    depends_on: tuple[Dependency, ...] = ()
+    depends_on_at_least: Annotated[int, Field(strict=True, ge=1, le=100_000)] | None = None
+    """So many of what it depends on suffice; absent is all."""
+    co_start: Name | None = None
+    """Jobs with the same name here start in the same slot, or none of them does."""
     preemptible: bool = True
     """The job may be stopped, shrunk or moved while it runs."""
     checkpoint_duration: Seconds | None = None
@@ -209,6 +223,8 @@ class Job(Noun):
     """A user or operator keeps the job from starting."""
     labels: dict[Name, Label] = Field(default_factory=dict)
     running: Running | None = None
+    promise: Promise | None = None
+    """What an earlier plan promised it while it waits."""
 
     @model_validator(mode="before")
     @classmethod

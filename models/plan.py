@@ -14,10 +14,10 @@ from pydantic import ConfigDict, Field
 
 from planner.models.base import Noun
 from planner.models.cluster import Gpu, MigInstance, Node
-from planner.models.placement import GpuShare, MigSlice, Placement
+from planner.models.placement import GpuShare, MigSlice, Placement, Replica
 from planner.models.policy import Policy
 from planner.models.snapshot import Snapshot
-from planner.models.target import Target
+from planner.models.target import Planned, Target
 from planner.models.units import Mib, Milli, Name, Seconds, Timestamp
 
 PLAN_FORMAT: Final = "1.0"
@@ -163,6 +163,8 @@ class Start(_Action):
     job: Name
     before: None = None
     after: Placement
+    kill_at: Timestamp | None = None
+    """When it is killed if it still runs: its places are promised to somebody else from then on."""
 
 
 class Keep(_Action):
@@ -338,6 +340,47 @@ class Waiting(PlanPart):
     job: Name
     reason: Reason
     projected_start: Timestamp | None = None
+    """None if it starts in no slot of the horizon, or the plan looks no further than this instant."""
+    promised: bool = False
+    """The start is held for the job: later plans keep it."""
+    earlier_promise: Timestamp | None = None
+    """The start it was promised before this plan."""
+    waits_for: str = ""
+    """What its start waits for, in words."""
+
+
+class PlannedStart(PlanPart):
+    """A start in a later slot, with the places for it."""
+
+    job: Name
+    slot: Annotated[int, Field(ge=1)]
+    start: Timestamp
+    """The beginning of the slot."""
+    replicas: tuple[Replica, ...] = Field(min_length=1)
+    promised: bool = True
+    """The places are held for it from now on."""
+
+
+class DeadlineState(StrEnum):
+    """What becomes of a deadline."""
+
+    MET = "met"
+    CRITICAL = "critical"
+    """Met as planned, though the job could wait for less than half its duration."""
+    LATE = "late"
+    IMPOSSIBLE = "impossible"
+    """It cannot be met any more, whatever the plan."""
+
+
+class DeadlineOutlook(PlanPart):
+    """One job with a deadline, and when it is expected to complete."""
+
+    job: Name
+    deadline: Timestamp
+    hard: bool = False
+    projected_finish: Timestamp | None = None
+    """None if it is not planned to start within the horizon."""
+    state: DeadlineState
 
 
 class JobCounts(PlanPart):
@@ -377,6 +420,10 @@ class Plan(PlanPart):
     placements: tuple[Placement, ...]
     nodes: tuple[NodeState, ...]
     waiting: tuple[Waiting, ...]
+    planned: tuple[PlannedStart, ...] = ()
+    """Starts in later slots, by job."""
+    deadlines: tuple[DeadlineOutlook, ...] = ()
+    """Jobs with a deadline, by job."""
     metrics: Metrics
     seed: int = 0
     snapshot: Snapshot
@@ -394,6 +441,9 @@ class Plan(PlanPart):
             placements=self.placements,
             added=tuple(action.after for action in self.actions if isinstance(action, ScaleUp)),
             removed=tuple(sorted(action.node for action in self.actions if isinstance(action, ScaleDown))),
+            planned=tuple(
+                Planned(each.job, each.slot, each.replicas, promised=each.promised) for each in self.planned
+            ),
         )
 
 

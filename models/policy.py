@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from pydantic import Field, WithJsonSchema
 
 from planner.models.base import Noun
+from planner.models.horizon import DurationPolicy, HorizonPolicy
 from planner.models.units import MILLI, Count, Milli, Milliseconds, Name, Seconds
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Weights(Noun):
     smallest_size_milli: Milli = Field(default=100, alias="smallest_size")
     """GPUs a job counts for at least, so that CPU-only work has a weight too."""
     default_duration: Seconds = _SECONDS_PER_HOUR
-    """Used with basis gpu_hour for jobs that declare no duration."""
+    """Of jobs that declare none and are like no finished ones."""
     ageing: Ageing = Field(default_factory=Ageing)
 
 
@@ -135,6 +136,8 @@ class Prices(Noun):
     """Of adding or removing a node, beside its own price: nothing is exchanged for its equal."""
     drain: Count = 10_000
     """Of a job left on a node that ought to be drained."""
+    lateness_milli: Milli = Field(default=100, alias="lateness")
+    """Part of its points that a job loses with each hour after its deadline, until none is left."""
     interference: tuple[Interference, ...] = ()
 
 
@@ -205,6 +208,8 @@ class Policy(Noun):
     pools: PoolPolicy = Field(default_factory=PoolPolicy)
     profiles: dict[Name, Profile] = Field(default_factory=dict)
     """By workload class; pack where none is given."""
+    horizon: HorizonPolicy = Field(default_factory=HorizonPolicy)
+    durations: DurationPolicy = Field(default_factory=DurationPolicy)
 
 
 def job_points(policy: Policy, job: Job, now: datetime) -> int:

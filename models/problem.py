@@ -47,6 +47,22 @@ class MigGpu:
 
 
 @dataclass(frozen=True, slots=True)
+class Return:
+    """What one replica of a running job gives back to its node when the job is expected to end."""
+
+    slot: int
+    """From this slot on it is free; at least 1, less than H."""
+    gpus: tuple[tuple[int, int], ...]
+    """(GPU index, thousandths); healthy GPUs only."""
+    slices: tuple[tuple[int, MigInstance], ...]
+    """(GPU index, MIG instance)."""
+    amounts: tuple[int, ...]
+    """Of each of `Problem.resources`."""
+    incumbent: int | None = None
+    """Index into `Problem.incumbents`: if it leaves, it gives all this back at once."""
+
+
+@dataclass(frozen=True, slots=True)
 class FreeNode:
     """What one node has free while every running job stays."""
 
@@ -67,6 +83,10 @@ class FreeNode:
     """Indices of GPUs that nobody gets; holds of incumbents leave them out."""
     gpu_groups: tuple[tuple[int, int], ...] = ()
     """(NVLink group, NUMA node) by GPU index, -1 where unknown; empty if nothing is known."""
+    returns: tuple[Return, ...] = ()
+    """What running jobs give back as they end within the horizon, by slot."""
+    opens: int = 0
+    """The slot from which on it takes jobs; above 0 while it is being provisioned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +137,17 @@ class Option:
     """Indices into `Problem.groups`."""
     points: int
     """Objective points of a placed job; of each placed replica if the class is elastic."""
+    once: int = 0
+    """Points of each placed job beside that, whatever the number of its replicas: lateness saved."""
+    ends: tuple[int, ...] = (1,)
+    """By slot of the start: the slot before which it is gone; H if it is there to the end."""
+    later: tuple[int | None, ...] = (None,)
+    """
+    By slot of the start: points of a job with its fewest replicas, what is paid once included; None where it
+    may not start then. That of slot 0 is never read.
+    """
+    later_groups: tuple[tuple[int, ...], ...] = ((),)
+    """By slot of the start: indices into `Problem.groups` where it may be; `groups` is that of slot 0."""
 
 
 class Role(StrEnum):
@@ -139,6 +170,45 @@ class Togetherness:
     spread: Level | None = None
     most: int = 0
     """Replicas in one domain of level `spread` at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """Something that must have come before a job may start: a slot, or a job of this question that waits."""
+
+    slot: int = 0
+    """It will have come by then, as it does not depend on the plan."""
+    job_class: int | None = None
+    """A class of one job, which must have been placed: then it comes with the slot after its own …"""
+    ended: bool = True
+    """… or, if this is True, with the slot in which it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """What an earlier plan promised the job of a class, as far as it still can be said of this question."""
+
+    start: int
+    """Slot as promised; 0 if it is due."""
+    latest: int
+    """Slot in which it must start at the latest: `start`, or what the policy lets it be delayed to."""
+    holds: tuple[Hold, ...]
+    """Its places; empty if some are gone. Of whole GPUs only their number counts."""
+    option: int = 0
+    """Position of the option to which the places belong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """A start that is firm: no later than in this slot, and its places are held for it."""
+
+    job_class: int
+    option: int
+    """Position among the options of the class."""
+    slot: int
+    """0 if it must start now."""
+    holds: tuple[Hold, ...]
+    """One a replica. Of whole GPUs only the number on each node counts, from slot 1 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +244,36 @@ class JobClass:
     """(tag, level): no domain of the level may hold a job of this class and another that carries the tag."""
     asked: tuple[int, ...] = ()
     """What a replica asks for of each resource, where it counts for less; empty if it counts in full."""
+    seconds: int = 0
+    """Expected duration on its best option; only the order in which classes are looked at depends on it."""
+    earliest: int = 0
+    """The first slot in which it may start; H if in none."""
+    predecessors: tuple[Predecessor, ...] = ()
+    """Waiting jobs and slots of which `needed` must have come before it may start; the class has one job."""
+    needed: int = 0
+    co_start: int | None = None
+    """Number of the group of classes, of one job each, that start in the same slot or not at all."""
+    due: int | None = None
+    """Seconds from now to its deadline, if that is critical; the order in which classes are looked at."""
+    promise: Promised | None = None
+    """The class has one job, which was promised a start."""
+    starving: int | None = None
+    """The class has one job, which has waited too long; the smallest number waits longest."""
 
     @property
     def elastic(self) -> bool:
         """True if the number of replicas is a choice."""
         return self.minimum < self.maximum
+
+    @property
+    def startable(self) -> bool:
+        """True if a job of it may start in slot 0."""
+        return self.earliest == 0 and self.needed == 0
+
+    @property
+    def firm(self) -> bool:
+        """True if its one job holds a promise, or is to be given one before anybody else."""
+        return self.promise is not None or self.starving is not None
 
     @property
     def per_replica(self) -> bool:
@@ -187,12 +282,19 @@ class JobClass:
 
     def points(self, option: Option, replicas: int) -> int:
         """Objective points of one job placed with so many replicas, what its nodes cost left out."""
-        return self.fixed_points + (option.points * replicas if self.per_replica else option.points)
+        placed = option.points * replicas if self.per_replica else option.points
+        return self.fixed_points + option.once + placed
 
     @property
     def most_points(self) -> int:
-        """Points of one job at its best."""
+        """Points of one job at its best, started in slot 0."""
         return max((self.points(option, self.maximum) for option in self.options), default=0)
+
+    @property
+    def best_points(self) -> int:
+        """Points of one job at its best, started in any slot."""
+        later = (points for option in self.options for points in option.later[1:] if points is not None)
+        return max((self.most_points, *later))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +340,8 @@ class Incumbent:
     """Its class with role GROW."""
     on_leaving: int = 0
     """Points gained if it leaves every node that is to be drained (by stopping or moving)."""
+    until: int = 1
+    """The slot before which it is gone if it stays; H if it is there to the end."""
 
     @property
     def shrinkable(self) -> bool:
@@ -260,6 +364,8 @@ class QueueBudget:
     """The limits that starts and growths must keep, whatever is used already."""
     own: tuple[int, ...]
     """Held by running jobs directly in each queue, incumbents included."""
+    returns: tuple[tuple[int, int, int, int | None], ...] = ()
+    """(slot, queue, thousandths, incumbent) of what running jobs give back as they end, by slot."""
 
     def counts(self, gpu_model: str | None) -> bool:
         """True if GPUs of this model count here."""
@@ -294,6 +400,8 @@ class PowerCap:
     """Thousandths of watts that running jobs leave; negative where they draw too much."""
     elsewhere: tuple[tuple[int, int], ...] = ()
     """(incumbent, thousandths of watts it draws on nodes of the rack that take nothing new), sorted."""
+    returns: tuple[tuple[int, int, int | None], ...] = ()
+    """(slot, thousandths of watts, incumbent) of what running jobs give back as they end, by slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +456,17 @@ class Problem:
     power_caps: tuple[PowerCap, ...] = ()
     standing: tuple[Standing, ...] = ()
     charges: Charges = Charges()
+    edges: tuple[int, ...] = (0, 3600)
+    """Seconds from now at which each slot begins, and the end of the last (see `models.slots.Slots`)."""
+    bookings: tuple[Booking, ...] = ()
+    """Starts that are firm, at most one a class; `solvers.holding` finds them."""
+    depth: int | None = None
+    """Waiting jobs that may be promised a start, those of `bookings` included; None is all."""
+
+    @property
+    def slots(self) -> int:
+        """H, the number of slots; 1 is a question about this instant alone."""
+        return len(self.edges) - 1
 
     def domain_of(self, level: Level) -> tuple[int, ...]:
         """Domain of each node at a level in use."""
@@ -361,7 +480,7 @@ class Problem:
         It needs no solver.
         """
         starts = sum(
-            len(job_class.jobs) * max(0, job_class.most_points)
+            len(job_class.jobs) * max(0, job_class.best_points)
             for job_class in self.classes
             if job_class.role is not Role.MOVE
         )

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from planner.models.base import Noun
 from planner.models.cluster import Cluster
+from planner.models.dependency import FinishedJob
 from planner.models.job import Job
 from planner.models.placement import MigSlice, Placement, Replica
 from planner.models.queue import Queue
@@ -23,6 +24,8 @@ class Snapshot(Noun):
     cluster: Cluster
     queues: tuple[Queue, ...]
     jobs: tuple[Job, ...] = ()
+    finished: tuple[FinishedJob, ...] = ()
+    """Jobs that are over, as far as others depend on them or durations are learnt from them."""
 
     def canonical(self) -> Snapshot:
         """The same snapshot with every collection sorted by name, so that input order changes nothing."""
@@ -34,12 +37,15 @@ class Snapshot(Noun):
             "rack_power": tuple(
                 sorted(cluster.rack_power, key=lambda cap: (cap.region, cap.zone, cap.rack, cap.watts))
             ),
+            "reservations": tuple(sorted(cluster.reservations, key=lambda each: each.name)),
+            "tariffs": tuple(sorted(cluster.tariffs, key=lambda tariff: tariff.name)),
         }
         return self.model_copy(
             update={
                 "cluster": cluster.model_copy(update=sections),
                 "queues": tuple(sorted(self.queues, key=lambda queue: queue.name)),
                 "jobs": tuple(sorted(map(_with_replicas_in_order, self.jobs), key=lambda job: job.name)),
+                "finished": tuple(sorted(self.finished, key=lambda job: (job.name, job.ended_at))),
             }
         )
 

@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from planner.models.cluster import Node
-    from planner.models.placement import Placement
+    from planner.models.placement import Placement, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A start in a later slot."""
+
+    job: str
+    slot: int
+    """At least 1; the start is the beginning of the slot."""
+    replicas: tuple[Replica, ...]
+    """Its places, GPU indices included; an elastic job is planned with the fewest replicas it may have."""
+    promised: bool = True
+    """The job holds its places from now on; False: this start is only foreseen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +33,5 @@ class Target:
     """New nodes of pools."""
     removed: tuple[str, ...] = ()
     """Names of nodes to be removed, sorted."""
+    planned: tuple[Planned, ...] = ()
+    """Later starts of jobs that wait now, sorted by job."""

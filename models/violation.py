@@ -43,6 +43,16 @@ class Rule(StrEnum):
     """Added nodes are of a pool and within its limits; removed ones are empty."""
     ORDER = "order"
     """There is an order in which every step finds free what it takes."""
+    HORIZON = "horizon"
+    """Later starts are of waiting jobs, in slots that there are, and what they need is free then."""
+    WINDOWS = "windows"
+    """Nobody comes to reserved nodes, or ones in maintenance, who is no owner or not gone in time."""
+    DEPENDENCIES = "dependencies"
+    """Jobs start after what they depend on, and no earlier than they may; co-start groups together."""
+    DEADLINES = "deadlines"
+    """No job with a hard deadline starts that would miss it."""
+    PROMISES = "promises"
+    """A promised start is kept, unless its places are taken by what no plan could help."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

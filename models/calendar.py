@@ -1,0 +1,117 @@
+"""
+Calendar: what is fixed in time - recurring times, reservations and maintenance of nodes, tariffs.
+
+Nouns, and the plain spans they come to from a given instant on; all spans are in whole seconds after it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+from croniter import croniter
+from pydantic import AfterValidator, Field, model_validator
+
+from planner.models.base import Noun
+from planner.models.units import Count, Label, Name, Seconds, Timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MOST_OCCURRENCES: Final = 10_000
+"""Of one recurring span in one look ahead: a minute's cron line over a week."""
+
+Span: TypeAlias = tuple[int, int]
+"""First second and the one after the last, after the instant one looks ahead from; may begin before it."""
+
+
+def _cron(value: str) -> str:
+    if len(value.split()) != 5 or not croniter.is_valid(value):
+        raise ValueError(f"expected a cron expression of five fields such as '0 22 * * 1-5', found {value!r}")
+    return value
+
+
+Cron: TypeAlias = Annotated[str, AfterValidator(_cron)]
+"""Five fields: minute, hour, day of month, month, day of week; times are UTC."""
+
+
+class Recurring(Noun):
+    """A span of time: its `start`, or a `cron` line of starts, and how long it lasts."""
+
+    start: Timestamp | None = None
+    cron: Cron | None = None
+    duration: Annotated[Seconds, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _one_way_to_begin(self) -> Recurring:
+        if (self.start is None) == (self.cron is None):
+            found = "neither" if self.start is None else "both"
+            raise ValueError(f"expected one of start and cron, found {found}")
+        return self
+
+    def spans(self, now: datetime, until: int) -> Iterator[Span]:
+        """Spans that are not over `now` and begin within so many seconds, in order."""
+        if self.cron is None:
+            begin = int((self.start - now).total_seconds()) if self.start else until
+            if begin < until and begin + self.duration > 0:
+                yield begin, begin + self.duration
+            return
+        times = croniter(self.cron, now - timedelta(seconds=self.duration))
+        for _ in range(MOST_OCCURRENCES):
+            begin = int((times.get_next(datetime) - now).total_seconds())
+            if begin >= until:
+                return
+            if begin + self.duration > 0:
+                yield begin, begin + self.duration
+
+
+class ReservationKind(StrEnum):
+    """What reserved nodes are for."""
+
+    RESERVED = "reserved"
+    """Jobs of its owners only."""
+    MAINTENANCE = "maintenance"
+    """No job at all."""
+
+
+class Reservation(Recurring):
+    """Nodes set aside for some time, by name, or so many of those that match."""
+
+    name: Name
+    kind: ReservationKind = ReservationKind.RESERVED
+    nodes: tuple[Name, ...] = ()
+    count: Count = 0
+    """So many nodes of the planner's choice, instead of names."""
+    gpu_model: Name | None = None
+    """Of which model the chosen nodes must be."""
+    node_selector: dict[Name, Label] = Field(default_factory=dict)
+    """Labels the chosen nodes must have."""
+    queues: tuple[Name, ...] = ()
+    """Owners: queues, those below them included."""
+    users: tuple[Name, ...] = ()
+    """Owners: users."""
+
+    @model_validator(mode="after")
+    def _names_or_count(self) -> Reservation:
+        if bool(self.nodes) == bool(self.count):
+            found = "both" if self.nodes else "neither"
+            raise ValueError(f"expected one of nodes and count, found {found}")
+        if self.nodes and (self.gpu_model or self.node_selector):
+            raise ValueError("expected gpu_model and node_selector only with count, found them with nodes")
+        owned = bool(self.queues or self.users)
+        if owned and self.kind is ReservationKind.MAINTENANCE:
+            raise ValueError("expected no queues or users with kind maintenance, found some")
+        if not owned and self.kind is ReservationKind.RESERVED:
+            raise ValueError("expected queues or users that own the reservation, found neither")
+        return self
+
+
+class Tariff(Recurring):
+    """What a GPU-hour costs in some spans of time, beside what nodes cost; tariffs of one time add up."""
+
+    name: Name
+    price_per_gpu_hour: Annotated[float, Field(gt=0, le=1e6)]
+    """In the cluster's currency."""
+    gpu_models: tuple[Name, ...] = ()
+    """Of which models; empty is all."""

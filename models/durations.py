@@ -1,0 +1,111 @@
+"""Durations: how long jobs are expected to run, by what they declare or by what the like of them took."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from planner.models.dependency import Outcome
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from planner.models.job import Job
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+
+_DIGITS: Final = re.compile(r"\d+")
+
+_Kin: TypeAlias = tuple[str, ...]
+"""What finished jobs have in common with a job: (queue, user, stem of the name), or less of it."""
+
+
+class DurationSource(StrEnum):
+    """Where an expected duration comes from, the most telling first."""
+
+    DECLARED = "declared"
+    SAME_NAME = "same name"
+    """Finished jobs of the same queue and user whose names differ only in digits."""
+    SAME_USER = "same user"
+    """Finished jobs of the same queue and user."""
+    SAME_QUEUE = "same queue"
+    """Finished jobs of the same queue."""
+    DEFAULT = "default"
+    """The policy's `weights.default_duration`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An expected duration on a job's fastest GPU model, and what it rests on."""
+
+    seconds: int
+    source: DurationSource
+    samples: int = 0
+    """Finished jobs it was learnt from."""
+
+
+class Durations:
+    """Expected durations of the jobs of one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self._now = snapshot.taken_at
+        self._nodes = snapshot.cluster.node_by_name
+        self._rules = policy.durations
+        self._default = Estimate(max(1, policy.weights.default_duration), DurationSource.DEFAULT)
+        taken: dict[_Kin, list[int]] = defaultdict(list)
+        for each in snapshot.finished:
+            if each.outcome is Outcome.SUCCEEDED:
+                seconds = max(1, int((each.ended_at - each.started_at).total_seconds()))
+                for kin, _ in _kin(each.queue, each.user, each.name):
+                    taken[kin].append(seconds)
+        self._taken = {kin: sorted(found) for kin, found in taken.items()}
+
+    def expected(self, job: Job) -> Estimate:
+        """The whole of a job on its fastest GPU model: declared, or learnt, or the default."""
+        if job.expected_duration is not None:
+            return Estimate(max(1, job.expected_duration), DurationSource.DECLARED)
+        for kin, source in _kin(job.queue, job.user, job.name) if self._taken else ():
+            found = self._taken.get(kin, ())
+            if len(found) >= self._rules.samples:
+                rank = -(-self._rules.percentile * len(found) // 100)  # nearest rank
+                return Estimate(found[rank - 1], source, len(found))
+        return self._default
+
+    def seconds(self, job: Job, gpu_model: str | None) -> int:
+        """The whole of a job on a GPU model, rounded up."""
+        return -(-self.expected(job).seconds * MILLI // max(1, job.speed_milli(gpu_model)))
+
+    def remaining(self, job: Job) -> int:
+        """
+        Seconds a running job is expected to go on where it runs, at least 1; 0 if it does not run.
+
+        One that runs longer than expected goes on for the policy's part of the time it ran, and at least a
+        minute. Nothing goes on after it is to be killed.
+        """
+        if job.running is None:
+            return 0
+        ran = max(0, int((self._now - job.running.started_at).total_seconds()))
+        left = self.seconds(job, self.gpu_model(job)) - ran
+        if left <= 0:
+            left = max(60, ran * self._rules.overrun_milli // MILLI)
+        if job.running.kill_at is not None:
+            left = min(left, int((job.running.kill_at - self._now).total_seconds()))
+        return max(1, left)
+
+    def gpu_model(self, job: Job) -> str | None:
+        """The slowest GPU model a job runs on; None for one that waits or uses no GPUs."""
+        if job.running is None or not job.request.needs_gpu:
+            return None
+        nodes = (self._nodes.get(replica.node) for replica in job.running.replicas if replica.gpus)
+        models = {node.gpu_model for node in nodes if node and node.gpu_model}
+        return min(sorted(models), key=job.speed_milli, default=None)
+
+
+def _kin(queue: str, user: str, name: str) -> tuple[tuple[_Kin, DurationSource], ...]:
+    return (
+        ((queue, user, _DIGITS.sub("", name)), DurationSource.SAME_NAME),
+        ((queue, user), DurationSource.SAME_USER),
+        ((queue,), DurationSource.SAME_QUEUE),
+    )

@@ -1,0 +1,111 @@
+"""Earnings: what a job brings that starts at some time on some GPU model: the price list of time."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import TYPE_CHECKING, Final
+
+from planner.models.durations import Durations
+from planner.models.policy import completion_points, job_points
+from planner.models.slots import Slots
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from planner.models.job import Job
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+
+_SECONDS_PER_HOUR: Final = 3600
+
+
+class Earnings:
+    """
+    Completion, lateness and tariffs of one snapshot under one policy.
+
+    With a single slot there is no later: completion is `policy.completion_points`, the others are 0.
+    """
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations | None = None) -> None:
+        self._policy = policy
+        self._now = snapshot.taken_at
+        self.durations = durations or Durations(snapshot, policy)
+        self.slots = Slots.of(policy.horizon, snapshot.taken_at)
+        self._ahead = self.slots.count > 1
+        self._tariffs = [
+            (tariff, tuple(tariff.spans(snapshot.taken_at, self.slots.end)))
+            for tariff in (snapshot.cluster.tariffs if self._ahead else ())
+        ]
+
+    def completion(
+        self, job: Job, gpu_model: str | None, replicas: int, *, start: int = 0, seconds: int | None = None
+    ) -> int:
+        """
+        Points of a job with so many replicas that starts then and takes so many seconds on its GPU model.
+
+            w_j · min(1, (H − start) / seconds) · (1 − earliness · min(start + seconds, H) / H)
+
+        with H the end of the horizon: the share of its work done by then, and a little less for every second
+        that it completes later, so that of jobs that all complete the sum of weighted completion times is
+        least (Smith, 1956). Rounded down, at least 1. An elastic job earns the same divided by its maximum
+        for each replica. `seconds` is the duration of the whole job unless told otherwise.
+        """
+        full = job_points(self._policy, job, self._now)
+        if not self._ahead:
+            return completion_points(full, job, gpu_model, replicas)
+        if full == 0:
+            return 0
+        seconds = self.durations.seconds(job, gpu_model) if seconds is None else max(1, seconds)
+        end = self.slots.end
+        done = min(seconds, max(0, end - start))
+        early = MILLI * end - self._policy.horizon.earliness_milli * min(start + seconds, end)
+        points = full * done * early // (seconds * MILLI * end)
+        if not job.gang.elastic:
+            return max(1, points)
+        return replicas * max(1, points // job.gang.maximum)
+
+    def saved_lateness(self, job: Job, *, start: int, seconds: int) -> int:
+        """
+        Points saved by starting then instead of after the horizon; never negative, 0 without a deadline.
+
+            late(t) = min(w_j, w_j · lateness · hours of t after the deadline)
+            saved = late(H + seconds) − late(start + seconds)
+        """
+        if not self._ahead or job.deadline is None:
+            return 0
+        return self._late(job, self.slots.end + seconds) - self._late(job, start + seconds)
+
+    def _late(self, job: Job, finish: int) -> int:
+        if job.deadline is None:
+            return 0
+        late = max(0, finish - int((job.deadline - self._now).total_seconds()))
+        full = job_points(self._policy, job, self._now)
+        return min(full, full * self._policy.prices.lateness_milli * late // (MILLI * _SECONDS_PER_HOUR))
+
+    def is_too_late(self, job: Job, *, start: int, seconds: int) -> bool:
+        """True if the job is of no use any more, started then."""
+        if not job.hard_deadline or job.deadline is None:
+            return False
+        return start + seconds > int((job.deadline - self._now).total_seconds())
+
+    def slack(self, job: Job, seconds: int) -> int | None:
+        """Seconds a job may still wait and meet its deadline, negative if it cannot; None without one."""
+        if job.deadline is None:
+            return None
+        return int((job.deadline - self._now).total_seconds()) - seconds
+
+    def tariff(self, job: Job, gpu_model: str | None, replicas: int, *, start: int, seconds: int) -> int:
+        """
+        Points that tariffs take for a job from its start to its end, or the horizon's; replicas alike.
+
+            replicas · round( GPUs · Σ_tariffs hours under it · price · currency )
+        """
+        if not self._tariffs or gpu_model is None:
+            return 0
+        end = min(start + seconds, self.slots.end)
+        cost = 0.0
+        for tariff, spans in self._tariffs:
+            if not tariff.gpu_models or gpu_model in tariff.gpu_models:
+                under = sum(max(0, min(end, ends) - max(start, begins)) for begins, ends in spans)
+                cost += under * tariff.price_per_gpu_hour
+        gpus = job.request.total_gpu_milli / MILLI
+        return replicas * floor(cost * gpus * self._policy.prices.currency / _SECONDS_PER_HOUR + 0.5)

@@ -1,0 +1,62 @@
+"""Horizon: how far a plan looks ahead, in slots, and what it promises to those who wait."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from planner.models.base import Noun
+from planner.models.units import MILLI, Milli, Seconds
+
+
+class BackfillMode(StrEnum):
+    """What jobs that start in front of a promise may do to it."""
+
+    CONSERVATIVE = "conservative"
+    """Nothing: every promise is kept."""
+    AGGRESSIVE = "aggressive"
+    """Delay it by at most `max_delay`."""
+
+
+class Backfill(Noun):
+    """Promises to waiting jobs, and who may start in front of them."""
+
+    mode: BackfillMode = BackfillMode.CONSERVATIVE
+    max_delay: Seconds = 0
+    """After its promised start a job may start at most so much later; only with mode aggressive."""
+    depth: Annotated[int, Field(strict=True, ge=1, le=100_000)] | None = None
+    """Waiting jobs that hold a promise at a time, the first in order; absent is all, 1 is EASY."""
+    kill: bool = False
+    """A job that started in front of a promise is killed when its expected time is over."""
+    starving: Annotated[Seconds, Field(ge=1)] | None = None
+    """A job that has waited so long is promised the first start that there is, before anybody else."""
+
+    @model_validator(mode="after")
+    def _delay_where_allowed(self) -> Backfill:
+        if self.max_delay and self.mode is BackfillMode.CONSERVATIVE:
+            raise ValueError("expected max_delay only with mode aggressive, found it with mode conservative")
+        return self
+
+
+class HorizonPolicy(Noun):
+    """Slots that a plan looks ahead; one slot is a plan of this instant alone."""
+
+    slots: Annotated[int, Field(strict=True, ge=1, le=96)] = 1
+    length: Annotated[Seconds, Field(ge=60)] = 3600
+    """Of a slot. Slots begin at multiples of it since 1970-01-01T00:00Z; the first is what is left of one."""
+    earliness_milli: Annotated[Milli, Field(le=MILLI)] = Field(default=100, alias="earliness")
+    """Part of its points that a job loses which completes at the horizon's end instead of at once."""
+    backfill: Backfill = Field(default_factory=Backfill)
+
+
+class DurationPolicy(Noun):
+    """How long jobs are expected to run that do not say so, or run longer than they said."""
+
+    percentile: Annotated[int, Field(strict=True, ge=1, le=100)] = 90
+    """Of what the like of a job took: 50 is the median, 90 is rarely exceeded."""
+    samples: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 3
+    """Finished jobs it takes to learn from."""
+    overrun_milli: Milli = Field(default=250, alias="overrun")
+    """A job that runs longer than expected is expected to go on for this part of the time it ran."""

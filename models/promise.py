@@ -1,0 +1,18 @@
+"""Promise: the start a waiting job was told, and the places held for it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from planner.models.base import Noun
+from planner.models.placement import Replica
+from planner.models.units import Timestamp
+
+
+class Promise(Noun):
+    """What an earlier plan promised a waiting job."""
+
+    start: Timestamp
+    """No later than this, or than the policy's `max_delay` after it."""
+    replicas: tuple[Replica, ...] = Field(min_length=1)
+    """The places held for it; which of a node's whole GPUs it gets is settled when it starts."""

@@ -1,0 +1,130 @@
+"""Windows: when reserved nodes, or nodes in maintenance, are closed to jobs that do not own them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planner.models.calendar import ReservationKind
+from planner.models.slots import Slots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from planner.models.calendar import Reservation, Span
+    from planner.models.durations import Durations
+    from planner.models.job import Job
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One span of one reservation, with the nodes that it closes."""
+
+    reservation: Reservation
+    begins: int
+    """Seconds after the snapshot; negative if it is open."""
+    ends: int
+    nodes: frozenset[str]
+
+    def meets(self, start: int, seconds: int) -> bool:
+        """True if who starts then for so long is there within the window."""
+        return start < self.ends and start + seconds > self.begins
+
+
+class Windows:
+    """The windows of one snapshot, as far ahead as any job could reach."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations) -> None:
+        self._snapshot = snapshot
+        self._durations = durations
+        self._parents = {queue.name: queue.parent for queue in snapshot.queues}
+        self.slots = Slots.of(policy.horizon, snapshot.taken_at)
+        self.all: tuple[Window, ...] = ()
+        """By reservation and time."""
+        if snapshot.cluster.reservations:
+            self.all = tuple(self._windows())
+        self._by_node: dict[str, list[Window]] = defaultdict(list)
+        for window in self.all:
+            for name in window.nodes:
+                self._by_node[name].append(window)
+
+    def of(self, node: str) -> tuple[Window, ...]:
+        """The windows of a node."""
+        return tuple(self._by_node.get(node, ()))
+
+    def owns(self, job: Job, reservation: Reservation) -> bool:
+        """True if a job may use the reserved nodes."""
+        if reservation.kind is ReservationKind.MAINTENANCE:
+            return False
+        if job.user in reservation.users:
+            return True
+        queue: str | None = job.queue
+        while queue is not None:
+            if queue in reservation.queues:
+                return True
+            queue = self._parents.get(queue)
+        return False
+
+    def bars(self, job: Job, node: str, start: int, seconds: int) -> Window | None:
+        """The first window in the way of a job that starts on a node then, for so long."""
+        met = (
+            window
+            for window in self._by_node.get(node, ())
+            if window.meets(start, seconds) and not self.owns(job, window.reservation)
+        )
+        return min(met, key=lambda window: (window.begins, window.reservation.name), default=None)
+
+    def expels(self, job: Job) -> Window | None:
+        """
+        The window for which a running job has to leave now: it opens before the next slot begins.
+
+        In later slots there will be time for that.
+        """
+        if job.running is None or not self.all:
+            return None
+        left = self._durations.remaining(job)
+        met = (
+            window
+            for name in sorted({replica.node for replica in job.running.replicas})
+            if (window := self.bars(job, name, 0, left)) and window.begins < self.slots.edges[1]
+        )
+        return min(met, key=lambda window: (window.begins, window.reservation.name), default=None)
+
+    def _windows(self) -> Iterator[Window]:
+        jobs = self._snapshot.jobs
+        longest = max((self._durations.expected(job).seconds for job in jobs), default=0)
+        slowest = max((1000 // max(1, min(job.gpu_models.values(), default=1000)) for job in jobs), default=1)
+        until = self.slots.end + longest * max(1, slowest)
+        for reservation in sorted(self._snapshot.cluster.reservations, key=lambda each: each.name):
+            for span in reservation.spans(self._snapshot.taken_at, until):
+                names = reservation.nodes or self._chosen(reservation, span)
+                yield Window(reservation, *span, frozenset(names))
+
+    def _chosen(self, reservation: Reservation, span: Span) -> Iterable[str]:
+        """So many matching nodes: those that are free of others by then, as things stand, in front."""
+        busy = self._busy(reservation, span)
+        matching = [
+            node.name
+            for node in self._snapshot.cluster.nodes
+            if reservation.gpu_model in (None, node.gpu_model)
+            and reservation.node_selector.items() <= node.labels.items()
+        ]
+        return sorted(matching, key=lambda name: (name in busy, name))[: reservation.count]
+
+    def _busy(self, reservation: Reservation, span: Span) -> set[str]:
+        """Nodes on which somebody else runs, or is promised to run, into a span."""
+        begins, ends = span
+        busy = set()
+        for job in self._snapshot.jobs:
+            if self.owns(job, reservation):
+                continue
+            if job.running and self._durations.remaining(job) > begins:
+                busy |= {replica.node for replica in job.running.replicas}
+            elif job.promise and not job.running:
+                start = int((job.promise.start - self._snapshot.taken_at).total_seconds())
+                if start < ends and start + self._durations.expected(job).seconds > begins:
+                    busy |= {replica.node for replica in job.promise.replicas}
+        return busy
