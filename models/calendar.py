@@ -6,11 +6,12 @@ Nouns, and the plain spans they come to from a given instant on; all spans are i
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import re
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
-from croniter import croniter
+from croniter import CroniterBadDateError, croniter
 from pydantic import AfterValidator, Field, model_validator
 
 from planner.models.base import Noun
@@ -22,13 +23,21 @@ if TYPE_CHECKING:
 MOST_OCCURRENCES: Final = 10_000
 """Of one recurring span in one look ahead: a minute's cron line over a week."""
 
+_LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
 Span: TypeAlias = tuple[int, int]
 """First second and the one after the last, after the instant one looks ahead from; may begin before it."""
 
 
 def _cron(value: str) -> str:
-    if len(value.split()) != 5 or not croniter.is_valid(value):
+    # croniter takes R for a random value, which would make every look at the calendar another one.
+    random = "R" in re.split(r"[^A-Z]", value.upper())
+    if len(value.split()) != 5 or random or not croniter.is_valid(value):
         raise ValueError(f"expected a cron expression of five fields such as '0 22 * * 1-5', found {value!r}")
+    try:
+        croniter(value, _LONG_AGO).get_next(datetime)
+    except CroniterBadDateError:
+        raise ValueError(f"expected a cron expression that some day meets, found {value!r}") from None
     return value
 
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from planner.models import consistency_calendar as calendar
 from planner.models import consistency_cluster as cluster
+from planner.models import consistency_dependencies as dependencies
 from planner.models import consistency_entries as entries
 from planner.models import consistency_running as running
+from planner.models import consistency_times as times
 from planner.models.inconsistency import Inconsistency, View
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ class Section(StrEnum):
     CLUSTER = "cluster"
     QUEUES = "queues"
     JOBS = "jobs"
+    FINISHED = "finished"
 
 
 CHECKS: Final[dict[Check, frozenset[Section]]] = {
@@ -45,7 +49,16 @@ CHECKS: Final[dict[Check, frozenset[Section]]] = {
     entries.guarantees_can_be_kept: frozenset({Section.QUEUES}),
     entries.queues_exist: frozenset({Section.QUEUES}),
     entries.profiles_are_offered: frozenset({Section.CLUSTER}),
-    entries.times_are_in_order: frozenset({Section.TAKEN_AT}),
+    times.times_are_in_order: frozenset({Section.TAKEN_AT}),
+    times.finished_jobs_ended: frozenset({Section.TAKEN_AT}),
+    times.hard_deadlines_are_given: frozenset(),
+    times.promises_are_for_waiting_jobs: frozenset(),
+    calendar.reserved_nodes_exist: frozenset({Section.CLUSTER}),
+    calendar.enough_nodes_match: frozenset({Section.CLUSTER}),
+    calendar.owners_exist: frozenset({Section.QUEUES}),
+    dependencies.dependencies_exist: frozenset({Section.JOBS, Section.FINISHED}),
+    dependencies.no_job_waits_for_itself: frozenset(),
+    dependencies.enough_is_depended_on: frozenset(),
     running.gangs_are_complete: frozenset(),
     running.places_exist: frozenset({Section.CLUSTER}),
     running.mig_use_fits_the_layout: frozenset({Section.CLUSTER}),

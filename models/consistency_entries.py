@@ -5,28 +5,36 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.inconsistency import DATASETS, NODES, POOLS, Inconsistency, gpu_indices
+from planner.models.inconsistency import (
+    DATASETS,
+    NODES,
+    POOLS,
+    RESERVATIONS,
+    TARIFFS,
+    Inconsistency,
+    gpu_indices,
+)
 from planner.models.mig import mig_geometry, profile_milli
 from planner.models.near_miss import listed
 from planner.models.queue import ALL_MODELS, queue_limits
-from planner.models.units import print_milli, print_timestamp
+from planner.models.units import print_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
     from planner.models.cluster import NodeGpus
     from planner.models.inconsistency import Location, View
-    from planner.models.job import Running
 
 
 def names_are_unique(view: View) -> Iterator[Inconsistency]:
-    """Two nodes never bear one name, nor do two pools, datasets, queues or jobs."""
+    """Two nodes never bear one name, nor do two pools, datasets, reservations, tariffs, queues or jobs."""
     snapshot = view.snapshot
     for kind, location, names in (
         ("node", NODES, [node.name for node in snapshot.cluster.nodes]),
         ("pool", POOLS, [pool.name for pool in snapshot.cluster.pools]),
         ("dataset", DATASETS, [dataset.name for dataset in snapshot.cluster.datasets]),
+        ("reservation", RESERVATIONS, [each.name for each in snapshot.cluster.reservations]),
+        ("tariff", TARIFFS, [tariff.name for tariff in snapshot.cluster.tariffs]),
         ("queue", ("queues",), [queue.name for queue in snapshot.queues]),
         ("job", ("jobs",), [job.name for job in snapshot.jobs]),
     ):
@@ -204,39 +212,3 @@ def _offers(view: View) -> str:
         models.setdefault(", ".join(sorted(geometry.profiles)), []).append(model)
     offers = (f"{profiles} ({listed(names)})" for profiles, names in sorted(models.items()))
     return "; ".join(offers) or "none, since no GPU model in the cluster is known to have MIG"
-
-
-def times_are_in_order(view: View) -> Iterator[Inconsistency]:
-    """
-    Nothing happened after the snapshot was taken, and no deadline passed before its job came.
-
-    A job may start later where a node of its is still being provisioned.
-    """
-    taken_at = view.snapshot.taken_at
-    for index, job in enumerate(view.snapshot.jobs):
-        past: list[tuple[Location, datetime]] = [(("submitted_at",), job.submitted_at)]
-        if job.running:
-            if not _is_being_provisioned(view, job.running):
-                past.append((("running", "started_at"), job.running.started_at))
-            if job.running.last_checkpoint_at:
-                past.append((("running", "last_checkpoint_at"), job.running.last_checkpoint_at))
-        for field, time in past:
-            if time > taken_at:
-                yield Inconsistency(
-                    ("jobs", index, *field),
-                    f"job '{job.name}' has {field[-1]} {print_timestamp(time)}; expected nothing after the "
-                    f"snapshot's own taken_at, {print_timestamp(taken_at)}.",
-                )
-        if job.deadline and job.deadline < job.submitted_at:
-            yield Inconsistency(
-                ("jobs", index, "deadline"),
-                f"job '{job.name}' has deadline {print_timestamp(job.deadline)}; expected one after its "
-                f"submitted_at, {print_timestamp(job.submitted_at)}.",
-            )
-
-
-def _is_being_provisioned(view: View, running: Running) -> bool:
-    """True if the job waits for a node that is not there yet, as one may that is not known at all."""
-    nodes = [view.nodes.get(replica.node) for replica in running.replicas]
-    taken_at = view.snapshot.taken_at
-    return any(node is None or (node.ready_at is not None and node.ready_at > taken_at) for node in nodes)

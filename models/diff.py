@@ -7,11 +7,16 @@ has become of the world the plan was made for. GPUs are in thousandths (`milli`)
 
 from __future__ import annotations
 
+from enum import StrEnum
+from operator import not_
+
+from pydantic import Field
+
 from planner.models.base import Noun
 from planner.models.cluster import MigInstance
 from planner.models.placement import Placement
 from planner.models.plan import NodeChange
-from planner.models.units import Count, Name
+from planner.models.units import Count, Name, Timestamp
 
 
 class JobDiff(Noun):
@@ -78,6 +83,35 @@ class GpuModelDiff(Noun):
     used_after_milli: int
 
 
+class PromiseChange(StrEnum):
+    """What a plan does to what a job was promised."""
+
+    KEPT = "kept"
+    MADE = "made"
+    """The job was promised nothing."""
+    EARLIER = "earlier"
+    LATER = "later"
+    WITHDRAWN = "withdrawn"
+    STARTED = "started"
+    """The job starts now."""
+
+
+class PromiseDiff(Noun):
+    """The start that a job is promised, before and after the plan."""
+
+    job: Name
+    queue: Name
+    change: PromiseChange
+    before: Timestamp | None = None
+    """None: it was promised nothing."""
+    after: Timestamp | None = None
+    """None: it is promised nothing, for it starts now or waits without a promise."""
+    live: Timestamp | None = None
+    """What the job is promised in the newer snapshot, if there was one."""
+    why: str = ""
+    """Why a promise is put off or withdrawn."""
+
+
 class Drifted(Noun):
     """Something that is no longer as it was when the plan was made."""
 
@@ -93,6 +127,8 @@ class Diff(Noun):
     """Before against after, per job, node, MIG layout, queue and GPU model."""
 
     plan_id: str
+    epoch: Timestamp | None = None
+    """The plan's; None in diffs of older versions."""
     jobs: tuple[JobDiff, ...]
     """By name."""
     unchanged: Count
@@ -107,6 +143,8 @@ class Diff(Noun):
     """All of them, parents before their children; each first in all, then by GPU model with a limit."""
     gpu_models: tuple[GpuModelDiff, ...]
     """All of them, by name."""
+    promises: tuple[PromiseDiff, ...] = Field(default=(), exclude_if=not_)
+    """Of jobs that were promised a start, or are, or are in the newer snapshot; by job."""
     live: str | None = None
     """Fingerprint of the newer snapshot, if there was one."""
     drift: tuple[Drifted, ...] = ()

@@ -31,6 +31,7 @@ class Earnings:
         self.durations = durations or Durations(snapshot, policy)
         self.slots = Slots.of(policy.horizon, snapshot.taken_at)
         self._ahead = self.slots.count > 1
+        self._full: dict[str, int] = {}
         self._tariffs = [
             (tariff, tuple(tariff.spans(snapshot.taken_at, self.slots.end)))
             for tariff in (snapshot.cluster.tariffs if self._ahead else ())
@@ -49,7 +50,7 @@ class Earnings:
         least (Smith, 1956). Rounded down, at least 1. An elastic job earns the same divided by its maximum
         for each replica. `seconds` is the duration of the whole job unless told otherwise.
         """
-        full = job_points(self._policy, job, self._now)
+        full = self.full_points(job)
         if not self._ahead:
             return completion_points(full, job, gpu_model, replicas)
         if full == 0:
@@ -62,6 +63,13 @@ class Earnings:
         if not job.gang.elastic:
             return max(1, points)
         return replicas * max(1, points // job.gang.maximum)
+
+    def full_points(self, job: Job) -> int:
+        """`policy.job_points` of a job of the snapshot, kept by name as it is asked for often."""
+        full = self._full.get(job.name)
+        if full is None:
+            full = self._full[job.name] = job_points(self._policy, job, self._now)
+        return full
 
     def saved_lateness(self, job: Job, *, start: int, seconds: int) -> int:
         """
@@ -78,7 +86,7 @@ class Earnings:
         if job.deadline is None:
             return 0
         late = max(0, finish - int((job.deadline - self._now).total_seconds()))
-        full = job_points(self._policy, job, self._now)
+        full = self.full_points(job)
         return min(full, full * self._policy.prices.lateness_milli * late // (MILLI * _SECONDS_PER_HOUR))
 
     def is_too_late(self, job: Job, *, start: int, seconds: int) -> bool:

@@ -24,6 +24,8 @@ NODES: Location = ("cluster", "nodes")
 POOLS: Location = ("cluster", "pools")
 DATASETS: Location = ("cluster", "datasets")
 RACK_POWER: Location = ("cluster", "rack_power")
+RESERVATIONS: Location = ("cluster", "reservations")
+TARIFFS: Location = ("cluster", "tariffs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,11 @@ class View:
     def queues(self) -> dict[str, Queue]:
         """Queues by name."""
         return {queue.name: queue for queue in reversed(self.snapshot.queues)}
+
+    @cached_property
+    def jobs(self) -> dict[str, Job]:
+        """Jobs by name."""
+        return {job.name: job for job in reversed(self.snapshot.jobs)}
 
     @cached_property
     def geometries(self) -> dict[str, MigGeometry]:

@@ -1,6 +1,9 @@
 """
 Plan: the frozen change set of one epoch, complete in itself.
 
+What a plan says about later slots stands in its file only where it says something, so that a plan of one
+instant is the same file as ever.
+
 `Action`s and their `Precondition`s alone drive apply; `Reason`s, the solution summary and the metrics are
 for people. Field names are fixed by docs/plan-format.md.
 """
@@ -8,6 +11,7 @@ for people. Field names are fixed by docs/plan-format.md.
 from __future__ import annotations
 
 from enum import StrEnum
+from operator import not_
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
@@ -51,10 +55,18 @@ class ReasonCode(StrEnum):
     HELD = "Held"
     PREEMPTED = "Preempted"
     """Stopped by this plan; it waits for its next chance."""
+    DEPENDENCY_NEVER = "DependencyNeverSatisfied"
+    """Too few of the jobs it depends on can still become what it waits for."""
+    DEADLINE_IMPOSSIBLE = "DeadlineImpossible"
+    """It would miss its hard deadline even if it started as early as it may."""
     NO_MATCHING_NODE = "NoMatchingNode"
     """No node could ever run one replica."""
     EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
     """The job alone is larger than its queue's limit."""
+    DEPENDENCY = "Dependency"
+    """Jobs it depends on are not what it waits for yet."""
+    BEGIN_TIME = "BeginTime"
+    """It may not start yet, or data that it reads is not there yet."""
     WAITING_FOR_QUOTA = "WaitingForQuota"
     RESOURCES = "Resources"
     """Too little is free on the nodes that match."""
@@ -64,6 +76,10 @@ class ReasonCode(StrEnum):
     """No legal MIG layout has room for its instances beside those in use."""
     DOMAIN = "Domain"
     """No single domain of the required level has room for all its replicas."""
+    RESERVED = "Reserved"
+    """It has room only on nodes that are reserved, or in maintenance, before it would be done."""
+    CO_START = "CoStart"
+    """It would fit, but another job of its group does not start."""
     NOT_CHOSEN = "NotChosen"
     """It would fit, but its place is worth more to others, or costs more than it brings."""
 
@@ -163,7 +179,7 @@ class Start(_Action):
     job: Name
     before: None = None
     after: Placement
-    kill_at: Timestamp | None = None
+    kill_at: Timestamp | None = Field(default=None, exclude_if=not_)
     """When it is killed if it still runs: its places are promised to somebody else from then on."""
 
 
@@ -341,12 +357,14 @@ class Waiting(PlanPart):
     reason: Reason
     projected_start: Timestamp | None = None
     """None if it starts in no slot of the horizon, or the plan looks no further than this instant."""
-    promised: bool = False
+    promised: bool = Field(default=False, exclude_if=not_)
     """The start is held for the job: later plans keep it."""
-    earlier_promise: Timestamp | None = None
+    earlier_promise: Timestamp | None = Field(default=None, exclude_if=not_)
     """The start it was promised before this plan."""
-    waits_for: str = ""
-    """What its start waits for, in words."""
+    promise_changed: str = Field(default="", exclude_if=not_)
+    """Why that promise is put off or withdrawn, in words; empty if it is not."""
+    waits_for: str = Field(default="", exclude_if=not_)
+    """What its projected start waits for, in words that follow "waits": `until train-a ends`."""
 
 
 class PlannedStart(PlanPart):
@@ -392,6 +410,10 @@ class JobCounts(PlanPart):
     waiting: int
     preempted: int = 0
     """Of those waiting, stopped by the plan."""
+    planned: int = Field(default=0, exclude_if=not_)
+    """Of those waiting, planned to start in a later slot."""
+    promised: int = Field(default=0, exclude_if=not_)
+    """Of those planned, promised their start."""
 
 
 class Metrics(PlanPart):
@@ -420,9 +442,9 @@ class Plan(PlanPart):
     placements: tuple[Placement, ...]
     nodes: tuple[NodeState, ...]
     waiting: tuple[Waiting, ...]
-    planned: tuple[PlannedStart, ...] = ()
+    planned: tuple[PlannedStart, ...] = Field(default=(), exclude_if=not_)
     """Starts in later slots, by job."""
-    deadlines: tuple[DeadlineOutlook, ...] = ()
+    deadlines: tuple[DeadlineOutlook, ...] = Field(default=(), exclude_if=not_)
     """Jobs with a deadline, by job."""
     metrics: Metrics
     seed: int = 0

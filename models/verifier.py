@@ -11,15 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.models import verifier_capacity_rules as capacity_rules
 from planner.models import verifier_disruption_rules as disruption_rules
-from planner.models import verifier_job_rules as job_rules
-from planner.models import verifier_place_rules as place_rules
+from planner.models import verifier_time_rules as time_rules
 from planner.models.verifier_case import Case
-from planner.models.verifier_mig_rule import mig
+from planner.models.verifier_dependency_rule import dependencies
+from planner.models.verifier_horizon_rule import horizon
+from planner.models.verifier_job_rules import assignment
+from planner.models.verifier_moment import RULES_OF_AN_INSTANT, later_violations
 from planner.models.verifier_order_rule import order
 from planner.models.verifier_pool_rules import pools
-from planner.models.verifier_queue_rules import queues
+from planner.models.verifier_promise_rule import promises
 from planner.models.verifier_terms import TERMS
 from planner.models.violation import Rule, Violation
 
@@ -30,25 +31,20 @@ if TYPE_CHECKING:
     from planner.models.placement import Placement
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
+    from planner.models.target import Planned
 
 RULES: Final[dict[Rule, Callable[[Case], Iterator[Violation]]]] = {
-    Rule.ASSIGNMENT: job_rules.assignment,
+    Rule.ASSIGNMENT: assignment,
     Rule.EVICTION: disruption_rules.eviction,
-    Rule.GANG: job_rules.gang,
-    Rule.REQUEST: job_rules.request,
-    Rule.SELECTION: place_rules.selection,
-    Rule.LOCALITY: place_rules.locality,
-    Rule.SPREAD: place_rules.spread,
+    **RULES_OF_AN_INSTANT,
     Rule.PREEMPTION: disruption_rules.preemption,
-    Rule.ANTI_AFFINITY: place_rules.anti_affinity,
-    Rule.STAIRCASE: capacity_rules.staircase,
-    Rule.SHARING: capacity_rules.sharing,
-    Rule.MIG: mig,
-    Rule.COMPUTE: capacity_rules.compute,
-    Rule.POWER: capacity_rules.power,
-    Rule.QUEUES: queues,
     Rule.POOLS: pools,
     Rule.ORDER: order,
+    Rule.HORIZON: horizon,
+    Rule.WINDOWS: time_rules.windows,
+    Rule.DEPENDENCIES: dependencies,
+    Rule.DEADLINES: time_rules.deadlines,
+    Rule.PROMISES: promises,
 }
 """What every plan is judged by."""
 
@@ -72,15 +68,17 @@ def verify(
     *,
     added: tuple[Node, ...] = (),
     removed: tuple[str, ...] = (),
+    planned: tuple[Planned, ...] = (),
 ) -> Verification:
     """
-    Judge the cluster as it will be: who runs where, which nodes are added and which removed.
+    Judge the cluster as it will be: who runs where, which nodes are added and removed, who starts later.
 
     Whatever the placements and nodes say, the answer is a `Verification`; the snapshot is taken to be a valid
     one.
     """
-    case = Case(snapshot, policy, tuple(placements), added, removed)
+    case = Case(snapshot, policy, tuple(placements), added, removed, planned)
     found = {violation for rule in RULES.values() for violation in rule(case)}
+    found.update(later_violations(case))
     points = {name: term(case) for name, term in TERMS.items()}
     terms = {name: earned for name, earned in points.items() if earned or name == "completion"}
     return Verification(violations=tuple(sorted(found)), objective=sum(terms.values()), terms=terms)

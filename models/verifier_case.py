@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.placement import GpuShare
+from planner.models.verifier_timeline import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from planner.models.placement import MigSlice, Placement, Replica
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
+    from planner.models.target import Planned
 
 Holding: TypeAlias = tuple[object, ...]
 """All that a replica holds, as a value that compares and hashes."""
@@ -81,13 +83,19 @@ class Holder:
 
 @dataclass(frozen=True)
 class Case:
-    """A snapshot, the policy, and the placements and nodes that there shall be."""
+    """A snapshot, the policy, and the placements, nodes and later starts that there shall be."""
 
     snapshot: Snapshot
     policy: Policy
     placements: tuple[Placement, ...]
     added: tuple[Node, ...] = ()
     removed: tuple[str, ...] = ()
+    planned: tuple[Planned, ...] = ()
+
+    @cached_property
+    def time(self) -> Timeline:
+        """Who is there when."""
+        return Timeline(self)
 
     @cached_property
     def nodes(self) -> dict[str, Node]:

@@ -24,8 +24,8 @@ def eviction(case: Case) -> Iterator[Violation]:
     """
     A running job is stopped, resized or moved only where policy and job allow it, and not otherwise changed.
 
-    A job on a node to be drained may be stopped or moved whatever the policy says, if it is preemptible. How
-    many replicas it may have is a matter of the rule `gang`.
+    A job on a node to be drained, or that has to go for a window, may be stopped or moved whatever the policy
+    says, if it is preemptible. How many replicas it may have is a matter of the rule `gang`.
     """
     rules = case.policy.disruption
     for stopped in case.stopped:
@@ -59,9 +59,7 @@ def _against_leaving(case: Case, job: Job, switch: str, *, allowed: bool) -> Ite
     """Why a running job may not be stopped or moved."""
     if not job.preemptible:
         yield "it is not preemptible"
-    if job.running and any(
-        node.drain for replica in job.running.replicas if (node := case.nodes.get(replica.node))
-    ):
+    if case.time.has_to_leave(job):
         return
     if not allowed:
         yield f"disruption.{switch} is off"

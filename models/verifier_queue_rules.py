@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from planner.models.queue import ALL_MODELS
+from planner.models.verifier_case import Change
 from planner.models.verifier_usage import children_first, gpu_milli, of_resource, usage_by_queue_and_model
 from planner.models.verifier_words import in_gpus
 from planner.models.violation import Rule, Violation
@@ -31,8 +32,10 @@ def queues(case: Case) -> Iterator[Violation]:
     models = sorted({model for queue in tree for model in queue.gpu_models})
     for resource in (ALL_MODELS, *models):
         kept, limit = _kept_and_limit(tree, resource)
-        used_by_staying = _usage(tree, kept, _held_all_along(case, resource))
         used = _usage(tree, kept, of_resource(after, resource))
+        if all(used[queue.name] <= limit[queue.name] for queue in tree):
+            continue
+        used_by_staying = _usage(tree, kept, _held_all_along(case, resource))
         for queue in tree:
             allowed = max(limit[queue.name], used_by_staying[queue.name])
             if used[queue.name] > allowed:
@@ -45,7 +48,11 @@ def _held_all_along(case: Case, resource: str) -> dict[str, int]:
     """Thousandths of GPUs that running jobs, directly in each queue, held before and will hold after."""
     held: dict[str, int] = defaultdict(int)
     for each in case.occupants:
-        if each.job and each.job.running:
+        if each.job is None:
+            continue
+        if each.change is Change.KEPT:
+            held[each.job.queue] += _of_replicas(case, each.placement.replicas, resource)
+        elif each.job.running:
             before = _of_replicas(case, each.job.running.replicas, resource)
             after = _of_replicas(case, each.placement.replicas, resource)
             held[each.job.queue] += min(before, after)

@@ -7,54 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 from planner.models.cluster import MigInstance
 from planner.models.placement import MigSlice
-from planner.models.policy import completion_points, job_points
 from planner.models.pricing import currency_points, disruption_points, node_points
 from planner.models.queue import ALL_MODELS
 from planner.models.units import MILLI
 from planner.models.verifier_case import Change
+from planner.models.verifier_earning_terms import completion, deadlines, tariffs
 from planner.models.verifier_usage import of_resource, usage_by_queue_and_model, with_all_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from planner.models.job import Job
-    from planner.models.placement import Placement, Replica
+    from planner.models.placement import Placement
     from planner.models.verifier_case import Case
-
-
-def completion(case: Case) -> int:
-    """
-    Points of what will run less the points of what ran, over all jobs that change: Σ_j w_j · completed_j.
-
-    A start that is none earns nothing: a job that is held, placed twice, in a later slot, or on no GPU model
-    that has a speed for it.
-    """
-    times = Counter(placement.job for placement in case.placements)
-    total = -sum(_value(case, job, job.running.replicas) for job in case.stopped if job.running)
-    for job, occupant in case.changed:
-        replicas = occupant.placement.replicas
-        if job.running:
-            total += _value(case, job, replicas) - _value(case, job, job.running.replicas)
-        elif not (job.held or occupant.placement.slot or times[job.name] > 1) and _may_run(
-            case, job, replicas
-        ):
-            total += _value(case, job, replicas)
-    return total
-
-
-def _may_run(case: Case, job: Job, replicas: tuple[Replica, ...]) -> bool:
-    """True if the job needs no GPU, or all replicas are on one GPU model and the job may use it."""
-    models = case.gpu_models(replicas)
-    known = len(models) == 1 and (not job.gpu_models or models[0] in job.gpu_models)
-    return known or not job.request.needs_gpu
-
-
-def _value(case: Case, job: Job, replicas: tuple[Replica, ...]) -> int:
-    models = case.gpu_models(replicas)
-    # Of a job on several models, which no plan makes, the slowest sets the pace.
-    model = min(models, key=job.speed_milli, default=None)
-    points = job_points(case.policy, job, case.snapshot.taken_at)
-    return completion_points(points, job, model, len(replicas))
 
 
 def preemption(case: Case) -> int:
@@ -234,27 +198,36 @@ def _meet(classes: tuple[str, str], there: Counter[str]) -> bool:
 
 
 def drain(case: Case) -> int:
-    """What is earned by each job that ran on a node to be drained and is on none any more."""
+    """
+    What is earned by each job that has to leave and has left.
+
+    It ran on a node to be drained, or has to go for a window; and is on no node to be drained any more, nor
+    on one that a window closes before it ends.
+    """
     draining = {node.name for node in case.snapshot.cluster.nodes if node.drain}
-    if not draining:
+    windows = case.time.windows
+    if not (draining or windows.all):
         return 0
+    leaving = {job.name for job in case.running if case.time.has_to_leave(job)}
     remain = {
-        placement.job
-        for placement in case.placements
-        if any(replica.node in draining for replica in placement.replicas)
+        job.name
+        for occupant in case.occupants
+        if (job := occupant.job)
+        and job.name in leaving
+        and any(replica.node in draining for replica in occupant.placement.replicas)
     }
-    left = [
-        job
-        for job in case.running
-        if job.name not in remain
-        and job.running
-        and any(each.node in draining for each in job.running.replicas)
-    ]
-    return case.policy.prices.drain * len(left)
+    for stay in case.time.now if windows.all else ():
+        if stay.job.name in leaving and any(
+            windows.bars(stay.job, replica.node, 0, stay.seconds) for replica in stay.placement.replicas
+        ):
+            remain.add(stay.job.name)
+    return case.policy.prices.drain * len(leaving - remain)
 
 
 TERMS: Final[dict[str, Callable[[Case], int]]] = {
     "completion": completion,
+    "deadlines": deadlines,
+    "tariffs": tariffs,
     "preemption": preemption,
     "migration": migration,
     "resize": resize,

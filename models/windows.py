@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from planner.models.calendar import ReservationKind
+from planner.models.pricing import lost_seconds
 from planner.models.slots import Slots
+from planner.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,6 +41,7 @@ class Windows:
 
     def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations) -> None:
         self._snapshot = snapshot
+        self._policy = policy
         self._durations = durations
         self._parents = {queue.name: queue.parent for queue in snapshot.queues}
         self.slots = Slots.of(policy.horizon, snapshot.taken_at)
@@ -94,14 +97,19 @@ class Windows:
         return min(met, key=lambda window: (window.begins, window.reservation.name), default=None)
 
     def _windows(self) -> Iterator[Window]:
-        jobs = self._snapshot.jobs
-        longest = max((self._durations.expected(job).seconds for job in jobs), default=0)
-        slowest = max((1000 // max(1, min(job.gpu_models.values(), default=1000)) for job in jobs), default=1)
-        until = self.slots.end + longest * max(1, slowest)
+        until = self.slots.end + max(map(self._longest, self._snapshot.jobs), default=0)
         for reservation in sorted(self._snapshot.cluster.reservations, key=lambda each: each.name):
             for span in reservation.spans(self._snapshot.taken_at, until):
                 names = reservation.nodes or self._chosen(reservation, span)
                 yield Window(reservation, *span, frozenset(names))
+
+    def _longest(self, job: Job) -> int:
+        """Seconds that a job can take at most, begun anew or moved, on the slowest of its GPU models."""
+        fastest, slowest = max(job.gpu_models.values(), default=1), min(job.gpu_models.values(), default=1)
+        seconds = max(self._durations.expected(job).seconds, self._durations.remaining(job))
+        # Speeds are rounded down to thousandths.
+        stretch = -(-MILLI // max(1, slowest * MILLI // fastest))
+        return seconds * stretch + lost_seconds(self._policy, job, self._snapshot.taken_at)
 
     def _chosen(self, reservation: Reservation, span: Span) -> Iterable[str]:
         """So many matching nodes: those that are free of others by then, as things stand, in front."""

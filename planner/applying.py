@@ -23,11 +23,11 @@ from planner.apply_outcome import (
 )
 from planner.change_words import label
 from planner.drift import drift
-from planner.effects import changes_of
 from planner.journal import Journal
 from planner.models.errors import PlannerError, StalePlanError
 from planner.preconditions import LiveView
 from planner.progress import verify_rest
+from planner.promises import PromiseStep, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
     from planner.auditing import AuditLog
     from planner.executors.interface import Executor
-    from planner.models.plan import Change, Plan
+    from planner.models.plan import Plan
     from planner.models.policy import Drift
     from planner.models.snapshot import Snapshot
+    from planner.promises import Step
 
 _LOG: Final = logging.getLogger(__name__)
 _NAMED_AT_MOST: Final = 20
@@ -56,7 +57,7 @@ def apply_plan(
     stop: Callable[[], bool] | None = None,
 ) -> ApplyOutcome:
     """
-    Do what a plan says, all of it or up to the first failure.
+    Do what a plan says, all of it or up to the first failure; the promises that it makes come last.
 
     Parameters
     ----------
@@ -82,21 +83,19 @@ def apply_plan(
         The first action failed, or the run was stopped before it: nothing was changed. Or another process
         is at work on the cluster or the log.
     """
-    actions = changes_of(plan.actions)
+    steps = steps_of(plan)
     _refuse_bad_order(plan)
     with cluster.exclusively(), audit.writing(who=who, now=now) as log:
         journal = Journal(log, plan_id=plan.plan_id, cluster=cluster.identity, who=who, now=now)
         recorded = journal.recorded
-        done = {
-            action.id for action in actions if action.id in recorded or cluster.performed(_key(plan, action))
-        }
-        skipped = tuple(action.id for action in actions if action.id in done)
-        owed = [action for action in actions if action.id in done and action.id not in recorded]
-        left = [action for action in actions if action.id not in done]
+        done = {step.id for step in steps if step.id in recorded or cluster.performed(_key(plan, step))}
+        skipped = tuple(step.id for step in steps if step.id in done)
+        owed = [step for step in steps if step.id in done and step.id not in recorded]
+        left = [step for step in steps if step.id not in done]
         if not left:
             if owed or not journal.closed:
-                _begin(journal, f"resumed: all of {len(actions)} done before", owed)
-                journal.end(_ending(len(actions), len(actions), state="complete"))
+                _begin(journal, f"resumed: all of {len(steps)} done before", owed)
+                journal.end(_ending(len(steps), len(steps), state="complete"))
             return ApplyOutcome(done=(), skipped=skipped)
         if done and not resume:
             raise refuse_unfinished(plan.plan_id, skipped, _ids(left))
@@ -104,13 +103,13 @@ def apply_plan(
         if items := drift(plan, live, done=done, mode=drift_mode or plan.policy.drift):
             raise DriftedPlanError(plan.plan_id, items)
         _refuse_broken_rules(plan, live, done)
-        how = f"resumed: {len(done)} of {len(actions)} done before" if done else "from the start"
+        how = f"resumed: {len(done)} of {len(steps)} done before" if done else "from the start"
         _begin(journal, how, owed)
         started = time.perf_counter()
-        run = _Run(plan, cluster, journal, LiveView.of(live), len(done), len(actions), on_progress, stop)
+        run = _Run(plan, cluster, journal, LiveView.of(live), len(done), len(steps), on_progress, stop)
         with journal.written_whatever_happens():
             outcome = run.carry_out(left, skipped)
-        _close(journal, plan, outcome, total=len(actions))
+        _close(journal, plan, outcome, total=len(steps))
     _LOG.info("phase=apply plan=%s seconds=%.3f", plan.plan_id, time.perf_counter() - started)
     raise_unless_complete(plan.plan_id, outcome)
     return outcome
@@ -125,45 +124,52 @@ class _Run:
     journal: Journal
     view: LiveView
     before: int
-    """Actions that were done before."""
+    """Steps that were done before."""
     total: int
     on_progress: Callable[[int, int, str], None] | None
     stop: Callable[[], bool] | None
 
-    def carry_out(self, left: Sequence[Change], skipped: tuple[str, ...]) -> ApplyOutcome:
-        """Do the actions in order; end at the first failure, or when told to."""
+    def carry_out(self, left: Sequence[Step], skipped: tuple[str, ...]) -> ApplyOutcome:
+        """Do the steps in order; end at the first failure, or when told to."""
         ids = _ids(left)
-        for count, action in enumerate(left):
+        for count, step in enumerate(left):
             if self.stop is not None and self.stop():
                 return ApplyOutcome(ids[:count], skipped, remaining=ids[count:])
-            if (why := self._do(action)) is not None:
-                return ApplyOutcome(ids[:count], skipped, FailedAction(action.id, why), ids[count + 1 :])
+            if (why := self._do(step)) is not None:
+                return ApplyOutcome(ids[:count], skipped, FailedAction(step.id, why), ids[count + 1 :])
             if self.on_progress is not None:
-                self.on_progress(self.before + count + 1, self.total, label(action))
+                self.on_progress(self.before + count + 1, self.total, _label(step))
         return ApplyOutcome(ids, skipped)
 
-    def _do(self, action: Change) -> str | None:
+    def _do(self, step: Step) -> str | None:
         """Check, write the intent, act; why it failed, None if it was done."""
-        sights = self.view.sights(action)
+        sights = () if isinstance(step, PromiseStep) else self.view.sights(step)
         seen = tuple(sight.text for sight in sights)
         if unmet := [str(sight.drift) for sight in sights if sight.drift]:
             why = f"a precondition does not hold: {'; '.join(unmet)}"
-            self.journal.failed(action, why=why, seen=seen)
+            self.journal.failed(step, why=why, seen=seen)
             return why
-        self.journal.intent(action, detail=label(action), seen=seen)
+        self.journal.intent(step, detail=_label(step), seen=seen)
         try:
             self.journal.write()
         except PlannerError as error:
             return f"its intent cannot be recorded: {error}"
         started = time.perf_counter()
         try:
-            self.cluster.perform(action, _key(self.plan, action))
+            self._perform(step)
         except PlannerError as error:
-            self.journal.failed(action, why=str(error), seconds=time.perf_counter() - started)
+            self.journal.failed(step, why=str(error), seconds=time.perf_counter() - started)
             return str(error)
-        self.journal.done(action, seconds=time.perf_counter() - started)
-        self.view.done(action)
+        self.journal.done(step, seconds=time.perf_counter() - started)
         return None
+
+    def _perform(self, step: Step) -> None:
+        key = _key(self.plan, step)
+        if isinstance(step, PromiseStep):
+            self.cluster.keep_promises(step.promises, key)
+        else:
+            self.cluster.perform(step, key)
+            self.view.done(step)
 
 
 def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> None:
@@ -180,16 +186,20 @@ def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> N
         )
 
 
-def _key(plan: Plan, action: Change) -> str:
-    """The name of the action for ever; all applies of one plan share it."""
-    return f"{plan.plan_id}:{action.id}"
+def _key(plan: Plan, step: Step) -> str:
+    """The name of the step for ever; all applies of one plan share it."""
+    return f"{plan.plan_id}:{step.id}"
 
 
-def _begin(journal: Journal, how: str, owed: Iterable[Change]) -> None:
+def _label(step: Step) -> str:
+    return str(step) if isinstance(step, PromiseStep) else label(step)
+
+
+def _begin(journal: Journal, how: str, owed: Iterable[Step]) -> None:
     """Open the records of this apply, with the outcomes that an interrupted one owed."""
     journal.begin(how)
-    for action in owed:
-        journal.skipped(action)
+    for step in owed:
+        journal.skipped(step)
 
 
 def _close(journal: Journal, plan: Plan, outcome: ApplyOutcome, *, total: int) -> None:
@@ -224,5 +234,5 @@ def _refuse_bad_order(plan: Plan) -> None:
         seen.add(action.id)
 
 
-def _ids(actions: Iterable[Change]) -> tuple[str, ...]:
-    return tuple(action.id for action in actions)
+def _ids(steps: Iterable[Step]) -> tuple[str, ...]:
+    return tuple(step.id for step in steps)

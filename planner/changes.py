@@ -82,6 +82,7 @@ class Changes:
             placements=tuple(sorted(placements, key=lambda placement: placement.job)),
             added=tuple(self.added.values()),
             removed=self.removed,
+            planned=tuple(sorted(self.target.planned, key=lambda each: each.job)),
         )
 
     @cached_property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.changes import Deed, job_change
 from planner.coherence_nodes import nodes_and_layouts
+from planner.coherence_times import times
 from planner.models.plan import (
     Free,
     Grow,
@@ -33,14 +34,16 @@ def contradictions(plan: Plan) -> Iterator[str]:
     Every place where a plan contradicts itself; a plan that gpuplan made has none.
 
     Actions alone are carried out; placements and nodes are verified: both must tell of the same jobs on the
-    same places, of the same nodes and the same MIG layouts. Each job of the snapshot must have one action,
-    each action must ask for what it counts on and come in its turn, and the figures must fit each other.
+    same places, of the same nodes and the same MIG layouts. What is planned for later must be what the jobs
+    that wait are told. Each job of the snapshot must have one action, each action must ask for what it counts
+    on and come in its turn, and the figures must fit each other.
     """
     yield from _jobs(plan)
     yield from _order(plan)
     yield from _places(plan)
     yield from _waiting(plan)
     yield from nodes_and_layouts(plan)
+    yield from times(plan)
     yield from _figures(plan)
 
 

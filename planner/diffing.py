@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from planner.afterwards import cluster_after
 from planner.changes import Changes
 from planner.diffing_drift import drifted, stale
+from planner.diffing_promises import promise_diffs
 from planner.metrics import gpus_in_use
 from planner.models.diff import Diff, GpuModelDiff, JobDiff, LayoutDiff, NodeDiff, QueueDiff
 from planner.models.occupancy import NodeFree, free_capacity
@@ -30,6 +31,7 @@ def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
     changes = Changes(plan.snapshot, plan.target)
     return Diff(
         plan_id=plan.plan_id,
+        epoch=plan.epoch,
         jobs=tuple(
             JobDiff(
                 job=change.job.name,
@@ -50,6 +52,7 @@ def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
         ),
         queues=_queues(plan),
         gpu_models=_gpu_models(plan, after),
+        promises=promise_diffs(plan, live),
         live=live.canonical().fingerprint() if live else None,
         drift=drifted(plan, live) if live else (),
         stale=stale(plan, live) if live else (),

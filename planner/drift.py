@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from planner.drift_words import field_changes, holder_changes, holders, node_changes
+from planner.drift_words import field_changes, holder_changes, holders, node_changes, promise_changes
 from planner.effects import change_jobs, change_nodes, changes_of, nodes_touched
 from planner.models.plan import NodeAction, ScaleDown, ScaleUp
 from planner.models.policy import Drift
 from planner.preconditions import LiveView
+from planner.promises import promise_step
 from planner.sights import DriftItem, running_drift, waiting_drift
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ def drift(plan: Plan, live: Snapshot, *, done: Collection[str], mode: Drift) -> 
     """
     What is not as the changes that are left count on, sorted; `done` holds ids of actions already done.
 
-    Strict: every job they change, every node they use, empty or change, with all that runs on it, and every
-    pool they resize is as in the plan's own snapshot once the done actions are applied to it. Preconditions:
-    their preconditions hold when they are done one after the other.
+    Strict: every job they change or still promise something, every node they use, empty or change, with
+    all that runs on it, and every pool they resize is as in the plan's own snapshot once the done actions are
+    applied to it. Preconditions: their preconditions hold when they are done one after the other.
     """
     live = live.canonical()
     changes = changes_of(plan.actions)
@@ -34,7 +35,9 @@ def drift(plan: Plan, live: Snapshot, *, done: Collection[str], mode: Drift) -> 
     match mode:
         case Drift.STRICT:
             applied = [change for change in changes if change.id in done]
-            items = [*_strict(plan.snapshot.canonical(), live, left=left, applied=applied)]
+            step = promise_step(plan)
+            promised = step.promises if step and step.id not in done else ()
+            items = [*_strict(plan.snapshot.canonical(), live, left=left, applied=applied, promised=promised)]
             # Where nothing has changed these hold too, unless the plan contradicts itself.
             items = items or [*_unmet(LiveView.of(live), left)]
         case Drift.PRECONDITIONS:
@@ -53,7 +56,7 @@ def _unmet(view: LiveView, left: Iterable[Change]) -> Iterator[DriftItem]:
 
 
 def _strict(
-    base: Snapshot, live: Snapshot, *, left: list[Change], applied: list[Change]
+    base: Snapshot, live: Snapshot, *, left: list[Change], applied: list[Change], promised: Iterable[str]
 ) -> Iterator[DriftItem]:
     running = {placement.job: placement for placement in base.running_placements}
     nodes = dict(base.cluster.node_by_name)
@@ -61,7 +64,7 @@ def _strict(
         change_jobs(running, change)
         change_nodes(nodes, change)
     changing = {change.job for change in left if not isinstance(change, NodeAction)}
-    for name in sorted(changing):
+    for name in sorted(changing.union(promised)):
         yield from _job_changes(name, base.job_by_name.get(name), live.job_by_name.get(name))
     touched = {name for change in left for name in nodes_touched(change)}
     ordered = {change.node for change in applied if isinstance(change, ScaleUp)}
@@ -87,7 +90,8 @@ def _job_changes(name: str, expected: Job | None, found: Job | None) -> Iterator
     elif expected is None or found is None:
         yield DriftItem(f"job {name}", "is new", "no such job when the plan was made", "a waiting job")
     elif expected != found:
-        yield from field_changes(f"job {name}", expected.document(), found.document())
+        yield from promise_changes(name, expected.promise, found.promise)
+        yield from field_changes(f"job {name}", expected.document(), found.document(), told=("promise",))
 
 
 def _as_time_passed(

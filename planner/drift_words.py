@@ -6,6 +6,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.base import canonical_json
+from planner.models.near_miss import listed
+from planner.models.units import print_timestamp
 from planner.sights import DriftItem, present_node_drift, unschedulable_drift
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from planner.models.cluster import Node
     from planner.models.placement import Placement, Replica
+    from planner.models.promise import Promise
     from planner.models.snapshot import Snapshot
 
 Holders: TypeAlias = dict[str, dict[str, tuple["Replica", ...]]]
@@ -62,6 +65,19 @@ def field_changes(
         before, after = expected.get(field), found.get(field)
         if before != after:
             yield DriftItem(subject, f"changed in {field}", _shown(before), _shown(after))
+
+
+def promise_changes(name: str, expected: Promise | None, found: Promise | None) -> Iterator[DriftItem]:
+    """How what a job was promised differs."""
+    if expected != found:
+        yield DriftItem(f"job {name}", "was promised another start", _start(expected), _start(found))
+
+
+def _start(promise: Promise | None) -> str:
+    if promise is None:
+        return "none"
+    nodes = sorted({replica.node for replica in promise.replicas})
+    return f"{print_timestamp(promise.start)} on {listed(nodes)}"
 
 
 def _shown(value: object) -> str:

@@ -38,7 +38,14 @@ def plan_epoch(snapshot: Snapshot, policy: Policy, *, seed: int, created_at: dat
     problem = pose(snapshot, policy)
 
     def check(target: Target) -> Verification:
-        return verify(snapshot, policy, target.placements, added=target.added, removed=target.removed)
+        return verify(
+            snapshot,
+            policy,
+            target.placements,
+            added=target.added,
+            removed=target.removed,
+            planned=target.planned,
+        )
 
     # 2. Answer it: greedy always answers; an exact solver improves on it within the budget.
     #    A candidate that breaks a rule is rejected and recorded, so that greedy's still stands.

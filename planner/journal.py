@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from planner.change_words import subject
 from planner.models.audit import AuditEntry, AuditKind, Outcome
+from planner.promises import SUBJECT, PromiseStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
     from planner.auditing import AuditWriter
-    from planner.models.plan import Change
+    from planner.promises import Step
 
 
 class Journal:
@@ -52,21 +53,21 @@ class Journal:
         """An apply starts."""
         self._note(AuditKind.BEGIN, detail=detail)
 
-    def intent(self, action: Change, *, detail: str, seen: tuple[str, ...]) -> None:
+    def intent(self, action: Step, *, detail: str, seen: tuple[str, ...]) -> None:
         """An action is about to be done."""
         self._note(AuditKind.INTENT, action, detail=detail, seen=seen)
 
-    def done(self, action: Change, *, seconds: float) -> None:
+    def done(self, action: Step, *, seconds: float) -> None:
         """An action was done."""
         self._note(AuditKind.OUTCOME, action, outcome=Outcome.DONE, seconds=seconds)
 
-    def skipped(self, action: Change) -> None:
+    def skipped(self, action: Step) -> None:
         """An action was done by an apply that could not record so."""
         detail = "the cluster had done it before"
         self._note(AuditKind.OUTCOME, action, outcome=Outcome.SKIPPED, detail=detail)
 
     def failed(
-        self, action: Change, *, why: str, seen: tuple[str, ...] = (), seconds: float | None = None
+        self, action: Step, *, why: str, seen: tuple[str, ...] = (), seconds: float | None = None
     ) -> None:
         """An action could not be done."""
         outcome = Outcome.FAILED
@@ -95,7 +96,7 @@ class Journal:
     def _note(
         self,
         kind: AuditKind,
-        action: Change | None = None,
+        action: Step | None = None,
         *,
         outcome: Outcome | None = None,
         detail: str = "",
@@ -111,10 +112,14 @@ class Journal:
                 cluster=self._cluster,
                 action=action.id if action else "",
                 type=action.type if action else "",
-                subject=subject(action) if action else "",
+                subject=_subject(action) if action else "",
                 outcome=outcome,
                 detail=detail,
                 seen=seen,
                 seconds=None if seconds is None else round(seconds, 6),
             )
         )
+
+
+def _subject(step: Step) -> str:
+    return SUBJECT if isinstance(step, PromiseStep) else subject(step)

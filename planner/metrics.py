@@ -40,6 +40,8 @@ def measure(snapshot: Snapshot, target: Target, cluster: Cluster) -> Metrics:
             started=sum(job.running is None and job.name in placed for job in snapshot.jobs),
             waiting=len(snapshot.jobs) - len(placements),
             preempted=sum(job.running is not None and job.name not in placed for job in snapshot.jobs),
+            planned=len(target.planned),
+            promised=sum(each.promised for each in target.planned),
         ),
     )
 

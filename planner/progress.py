@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from planner.effects import change_jobs, changes_of
@@ -17,8 +20,11 @@ from planner.models.plan import (
     Shrink,
     Start,
 )
+from planner.models.slots import Slots
+from planner.models.target import Planned
 from planner.models.verifier import verify
 from planner.models.verifier_case import same_holdings
+from planner.models.violation import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -74,7 +80,12 @@ def _shows(change: Change, live: Snapshot, busy: Collection[str]) -> bool:
 
 
 def verify_rest(plan: Plan, live: Snapshot, done: Collection[str]) -> Verification:
-    """Judge a cluster with what is left of a plan carried out in it."""
+    """
+    Judge a cluster with what is left of a plan carried out in it.
+
+    In a cluster that has changed, or whose time has passed, expected ends have moved: of what the plan says
+    about later slots only that matters which keeps promises.
+    """
     left = [change for change in changes_of(plan.actions) if change.id not in done]
     running = {placement.job: placement for placement in live.running_placements}
     for change in left:
@@ -92,10 +103,32 @@ def verify_rest(plan: Plan, live: Snapshot, done: Collection[str]) -> Verificati
     )
     if own:
         live = live.model_copy(update={"cluster": live.cluster.model_copy(update={"nodes": nodes})})
-    return verify(
+    judged = partial(
+        verify,
         live,
         plan.policy,
         tuple(running[job] for job in sorted(running)),
         added=tuple(change.after for change in left if isinstance(change, ScaleUp)),
         removed=tuple(removed),
+    )
+    if not plan.planned and not any(job.promise for job in live.jobs):
+        return judged()
+    if live == plan.snapshot:
+        return judged(planned=plan.target.planned)
+    found = judged()
+    now = {broken for broken in found.violations if broken.rule is not Rule.PROMISES}
+    later = judged(planned=_still_planned(plan, live)).violations
+    kept = {broken for broken in later if broken.rule is Rule.PROMISES}
+    return replace(found, violations=tuple(sorted(now | kept)))
+
+
+def _still_planned(plan: Plan, live: Snapshot) -> tuple[Planned, ...]:
+    """The plan's later starts of jobs that still wait, in the slots that begin then as seen from now."""
+    edges = Slots.of(plan.policy.horizon, live.taken_at).edges[:-1]
+    slot_at = {live.taken_at + timedelta(seconds=edge): slot for slot, edge in enumerate(edges) if slot}
+    waiting = {job.name for job in live.jobs if job.running is None and not job.held}
+    return tuple(
+        Planned(each.job, slot_at[each.start], each.replicas, promised=each.promised)
+        for each in plan.planned
+        if each.start in slot_at and each.job in waiting
     )

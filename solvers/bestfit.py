@@ -213,5 +213,7 @@ class Board:
                 cost += LAST_RESORT
         elif capacity.has_gpus[node]:
             cost += LAST_RESORT
+        if room and openings.timetable is not None and openings.timetable.booked[node]:
+            room = bool(openings.beside(self.tenant, self.nodes[[position]], 1)[0])
         self.cost[position] = cost if room else np.inf
         self.tightness[position] = capacity.whole[node] if shape.quota_milli else free[0]

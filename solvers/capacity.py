@@ -101,16 +101,16 @@ class Capacity:
         self._waste_points += self._waste(int(self.whole[node])) * (-1 if usable else 1)
         self.touch(node)
 
-    def find(self, shape: Shape, node: int, first: Collection[int] = ()) -> Site:
+    def find(self, shape: Shape, node: int, first: Collection[int] = (), shut: Collection[int] = ()) -> Site:
         """
         The site a replica gets on a node that has room: whole GPUs close together, or the fullest it fits.
 
-        GPUs to be taken first, if they are enough, are `first`.
+        GPUs to be taken first, if they are enough, are `first`; none of `shut` is taken.
         """
         if shape.mig:
             return Site(node, slices=tuple(self.mig.find(node, shape.mig, self.whole_gpus(node))[0]))
         if shape.gpus:
-            free = self.whole_gpus(node)
+            free = [gpu for gpu in self.whole_gpus(node) if gpu not in shut]
             liked = [gpu for gpu in free if gpu in first] if first else free
             free = liked if len(liked) >= shape.gpus else free
             return Site(node, choose_gpus(free, self.nodes[node].gpu_groups, shape.gpus))
@@ -118,7 +118,7 @@ class Capacity:
             fitting = [
                 (milli, gpu not in first, gpu)
                 for gpu, milli in enumerate(self.gpu_free[node].tolist())
-                if milli >= shape.gpu_milli
+                if milli >= shape.gpu_milli and gpu not in shut
             ]
             return Site(node, (min(fitting)[2],))
         return Site(node)

@@ -91,18 +91,38 @@ class _Realization:
         shut_unused(ledger)
         # Promised replicas come before those who may return to their places.
         grow(ledger)
+        # Nobody is stopped now for a start that comes later.
         take_back(ledger)
+        self._book()
         fill(ledger)
         # What was promised without a place for it may be worth another trade.
         if self.missed and preempt(ledger, self._rank):
             take_back(ledger)
             fill(ledger)
         close_idle(ledger)
+        if self._problem.slots > 1:
+            advance(ledger)
+            foresee(ledger)
         return True
+
+    def _book(self) -> None:
+        """Starts in later slots: in the slot that the answer says, or in the first one after it with room."""
+        ledger, slots = self.ledger, self._problem.slots
+        by_rank = sorted(self._aggregate.later, key=lambda each: (each[2], self._rank[each[0]], each))
+        for index, position, slot, jobs in by_rank:
+            left, when = min(jobs, ledger.jobs_left(index, now=False)), slot
+            while left and when < slots:
+                if ledger.book(index, position, when) is None:
+                    when += 1
+                else:
+                    left -= 1
+            self.missed += left
 
     def _make_way(self) -> None:
         """Who leaves does so, nodes are opened and closed, MIG instances kept for those that need them."""
         ledger, aggregate = self.ledger, self._aggregate
+        if self._problem.bookings:
+            start_firm(ledger)
         for index in aggregate.stopped:
             leaving.stop(ledger, index)
         for index in aggregate.moved:

@@ -41,8 +41,11 @@ def preempt(ledger: Ledger, order: Iterable[int]) -> bool:
     preemption = Preemption(ledger)
     changed, failures = False, 0
     for index in order:
-        if ledger.problem.classes[index].role is not Role.START or failures > _FAILURES:
+        job_class = ledger.problem.classes[index]
+        if job_class.role is not Role.START or failures > _FAILURES:
             continue
+        if job_class.co_start is not None:
+            continue  # nobody is preempted for half of those who start together
         while ledger.jobs_left(index):
             if not preemption.make_room(index):
                 failures += 1

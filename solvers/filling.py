@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from planner.models.problem import Role
 from planner.models.units import MILLI
+from planner.solvers import parties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.problem import Problem
+    from planner.models.problem import Option, Problem
     from planner.solvers.ledger import Ledger
 
 
@@ -22,13 +24,18 @@ def fill(ledger: Ledger) -> None:
     """
     classes = ledger.problem.classes
     growing = []
-    for index, most in _queue(ledger):
+    party_of = parties.party_of(ledger.problem) if ledger.problem.slots > 1 else {}
+    for index, most in queue_of(ledger):
         if classes[index].role is Role.GROW:
             growing.append(index)
             continue
+        if index in party_of:
+            if all(ledger.jobs_left(each) for each in party_of[index]):
+                parties.start(ledger, party_of[index])
+            continue
         jobs = min(most, ledger.jobs_left(index))
         for option in classes[index].options:
-            if jobs > 0:
+            if jobs > 0 and _pays(ledger, index, option):
                 jobs -= ledger.place(index, option, jobs=jobs)
     grow(ledger)
     for index in growing:
@@ -50,19 +57,26 @@ def ranking(problem: Problem) -> list[int]:
     A job without GPUs counts as the GPUs that stand for its dominant share of the cluster (Ghodsi et al.,
     Dominant Resource Fairness, NSDI 2011). Larger first among the equally dense is first fit decreasing:
     small replicas fill what large ones leave.
+
+    Ahead of one slot, points are those for each GPU and second (Smith's rule: weight by duration, Naval Research
+    Logistics Quarterly 3, 1956), and jobs with critical deadlines come first, the earliest deadline in front.
     """
     sizes = _sizes(problem)
     return sorted(range(len(problem.classes)), key=lambda index: _rank(problem, sizes, index, 0))
 
 
-_Rank = tuple[float, int, tuple[int, ...], int]
+_Rank = tuple[float, float, int, tuple[int, ...], int]
 
 
 def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank:
     """What classes are sorted by, with a bonus in points for each of its jobs."""
     job_class = problem.classes[index]
-    density = (job_class.most_points + bonus) / max(1e-9, sizes[index])
+    ahead = problem.slots > 1
+    points = job_class.best_points if ahead else job_class.most_points
+    seconds = max(1, min(job_class.seconds, problem.edges[-1])) if ahead else 1
+    density = (points + bonus) / max(1e-9, sizes[index] * seconds)
     return (
+        inf if job_class.due is None or not ahead else job_class.due,
         -float(f"{density:.1e}"),
         -job_class.shape.quota_milli,
         tuple(-amount for amount in job_class.shape.amounts),
@@ -85,7 +99,13 @@ def _sizes(problem: Problem) -> list[float]:
     return sizes
 
 
-def _queue(ledger: Ledger) -> Iterator[tuple[int, int]]:
+def _pays(ledger: Ledger, index: int, option: Option) -> bool:
+    """False if a start costs more than it brings, as it may where tariffs are high."""
+    job_class = ledger.problem.classes[index]
+    return ledger.problem.slots == 1 or job_class.points(option, job_class.maximum) >= 0
+
+
+def queue_of(ledger: Ledger) -> Iterator[tuple[int, int]]:
     """(class, jobs to place at most), best first; as many as a guarantee still needs rank higher."""
     problem = ledger.problem
     sizes = _sizes(problem)

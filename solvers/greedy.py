@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from planner.solvers.advancing import advance
 from planner.solvers.carrying_out import undo_circles
 from planner.solvers.draining import drain
 from planner.solvers.eviction import preempt, take_back
 from planner.solvers.filling import fill, ranking
+from planner.solvers.foresight import foresee, mend, schedule
+from planner.solvers.holding import start_firm
 from planner.solvers.ledger import Ledger
 from planner.solvers.scaling import close_idle, open_pools
 
@@ -20,29 +24,52 @@ def greedy(problem: Problem) -> Ledger:
     Plan in one pass: drain, fill, open nodes of pools, preempt, and tidy up after that.
 
     Where a job may get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders
-    are tried. Nobody is moved but from nodes that ought to be drained.
+    are tried. Nobody is moved but from nodes that ought to be drained. With more than one slot, who starts now
+    and who later is decided in one pass, or else who starts now first: both are tried.
     """
-    ledger = _plan(problem, pools_first=True)
     may_open = any(pool.nodes for pool in problem.pools)
     may_preempt = any(each.stop_points is not None or each.shrinkable for each in problem.incumbents)
-    if may_open and may_preempt:
-        ledger = max(ledger, _plan(problem, pools_first=False), key=lambda plan: plan.objective)
-    return ledger
+    plans = [
+        _plan(problem, _Way(pools_first=pools_first, listed=listed))
+        for listed in ((True, False) if problem.slots > 1 else (False,))
+        for pools_first in ((True, False) if may_open and may_preempt else (True,))
+    ]
+    return max(plans, key=lambda plan: plan.objective)
 
 
-def _plan(problem: Problem, *, pools_first: bool, moving: bool = True) -> Ledger:
+@dataclass(frozen=True)
+class _Way:
+    """In what order things are decided."""
+
+    pools_first: bool
+    """New nodes before preemption."""
+    listed: bool
+    """Later starts along with those of now."""
+    moving: bool = True
+
+
+def _plan(problem: Problem, way: _Way) -> Ledger:
     ledger = Ledger(problem)
-    drain(ledger, moving=moving)
-    fill(ledger)
-    if pools_first:
+    start_firm(ledger)
+    drain(ledger, moving=way.moving)
+    if problem.bookings:
+        advance(ledger)
+    if way.listed:
+        schedule(ledger)
+    else:
+        fill(ledger)
+    if way.pools_first:
         open_pools(ledger)
     if problem.incumbents and preempt(ledger, ranking(problem)):
         take_back(ledger)
         fill(ledger)
-    if not pools_first:
+    if not way.pools_first:
         open_pools(ledger)
         take_back(ledger)
     if not undo_circles(ledger):
-        return _plan(problem, pools_first=pools_first, moving=False)
+        return _plan(problem, replace(way, moving=False))
+    if problem.slots > 1:
+        mend(ledger)
+        foresee(ledger)
     close_idle(ledger)
     return ledger

@@ -78,8 +78,7 @@ def restore(ledger: Ledger, index: int, positions: Iterable[int] | None = None) 
     still = fate.given_up - back
     if still and (fate.leave is Leave.MOVE or len(incumbent.holds) - len(still) < incumbent.fewest):
         return False
-    milli = incumbent.shape.quota_milli * len(back)
-    if not back or ledger.quota.room(incumbent.queue, incumbent.gpu_model, known=True) < milli:
+    if not back or ledger.quota_back(index) < incumbent.shape.quota_milli * len(back):
         return False
     mark = ledger.mark()
     if fate.leave is not Leave.MOVE:
@@ -91,13 +90,11 @@ def restore(ledger: Ledger, index: int, positions: Iterable[int] | None = None) 
     for position in sorted(back):
         site = Site.of(incumbent.holds[position])
         if site is not None:
-            if not ledger.capacity.fits(incumbent.shape, site):
+            if not ledger.fits_back(index, site):
                 ledger.rollback(mark)
                 return False
             ledger.vacate(index, site, -1)
-    if milli:
-        arguments = incumbent.queue, incumbent.gpu_model
-        ledger.step(ledger.quota.change, (*arguments, milli), (*arguments, -milli))
+    ledger.count_incumbent(index, len(back))
     return True
 
 
@@ -118,7 +115,7 @@ def put_back(ledger: Ledger, index: int) -> bool:
     """
     Put an incumbent back on its old places, new jobs there having to go, those worth least first.
 
-    Who has been moved there stays: it would have to go back too.
+    Who has been moved there stays: it would have to go back too; and so does who was promised to start.
     """
     holds = ledger.problem.incumbents[index].holds
     nodes = {hold.node for hold in holds if hold.node is not None}
@@ -131,6 +128,7 @@ def put_back(ledger: Ledger, index: int) -> bool:
         for number, placed in ledger.placed.items()
         if any(site.node in nodes for site in placed.sites)
         and ledger.problem.classes[placed.job_class].role is not Role.MOVE
+        and not ledger.problem.classes[placed.job_class].firm
     ]
     for _, number in sorted(there):
         ledger.remove(number)
@@ -145,7 +143,7 @@ def restorable(ledger: Ledger, index: int) -> list[int]:
     found = []
     for position in sorted(fate.given_up) if fate is not None else ():
         site = Site.of(incumbent.holds[position])
-        if site is None or ledger.capacity.fits(incumbent.shape, site):
+        if site is None or ledger.fits_back(index, site):
             found.append(position)
     return found
 
@@ -155,9 +153,7 @@ def _give_up(ledger: Ledger, index: int, positions: frozenset[int]) -> None:
     for position in sorted(positions):
         if (site := Site.of(incumbent.holds[position])) is not None:
             ledger.vacate(index, site, 1)
-    if milli := incumbent.shape.quota_milli * len(positions):
-        arguments = incumbent.queue, incumbent.gpu_model
-        ledger.step(ledger.quota.change, (*arguments, -milli), (*arguments, milli))
+    ledger.count_incumbent(index, -len(positions))
 
 
 def _may_preempt(ledger: Ledger, index: int, positions: frozenset[int]) -> bool:

@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from planner.models.problem import Role, Togetherness
-from planner.solvers import gang
+from planner.solvers import booking, gang
 from planner.solvers.company import NOBODY_MINDS
 from planner.solvers.fates import Leave
-from planner.solvers.openings import Openings
-from planner.solvers.site import Placed
+from planner.solvers.foreseeing import Foreseeing
+from planner.solvers.site import Placed, sites_of
 from planner.solvers.target import target_of
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from planner.models.placement import Placement
-    from planner.models.problem import Option, Problem, Shape
+    from planner.models.problem import Option, Problem
     from planner.models.target import Target
     from planner.solvers.bestfit import Board
     from planner.solvers.fates import Fate
-    from planner.solvers.site import Site
+    from planner.solvers.site import Booked, Site
 
     Ints: TypeAlias = NDArray[np.int64]
 
 
-class Ledger(Openings):
+class Ledger(Foreseeing):
     """Free capacity of every node and every queue, the jobs placed so far, and who had to leave."""
 
     def __init__(self, problem: Problem) -> None:
@@ -53,6 +53,7 @@ class Ledger(Openings):
         self._pool_points = 0
         self._next = 0
         self._done: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._book_firm()
 
     # --- what it is worth, and trials ----------------------------------------------------------------------
 
@@ -85,9 +86,11 @@ class Ledger(Openings):
 
     # --- placing -------------------------------------------------------------------------------------------
 
-    def jobs_left(self, index: int) -> int:
-        """Jobs of a class that may still be placed."""
+    def jobs_left(self, index: int, *, now: bool = True) -> int:
+        """Jobs of a class that may still be placed, or, unless it is to be `now`, booked."""
         job_class = self.problem.classes[index]
+        if now and not job_class.startable:
+            return 0
         if job_class.role is Role.START or not self._left[index] or job_class.incumbent is None:
             return self._left[index]
         fate = self.fates[job_class.incumbent]
@@ -106,7 +109,7 @@ class Ledger(Openings):
         `nodes` narrows the choice.
         """
         job_class = self.problem.classes[index]
-        jobs = min(jobs, self.jobs_left(index), self.quota.headroom(job_class, option, job_class.minimum))
+        jobs = min(jobs, self.jobs_left(index), self.headroom(job_class, option, job_class.minimum))
         if jobs <= 0:
             return 0
         if not self._in_bulk[index]:
@@ -130,14 +133,14 @@ class Ledger(Openings):
         The numbers of the jobs made.
         """
         job_class = self.problem.classes[index]
-        headroom = self.quota.headroom(job_class, option, job_class.minimum)
+        headroom = self.headroom(job_class, option, job_class.minimum)
         jobs = max(0, min(jobs, self.jobs_left(index), len(sites) // job_class.minimum, headroom))
         used = 0
         if jobs:
             used = jobs * job_class.minimum
             self._count(index, option, used)
             more = min(len(sites), jobs * job_class.maximum) - used
-            more = min(more, self.quota.headroom(job_class, option, 1))
+            more = min(more, self.headroom(job_class, option, 1))
             self._count(index, option, more)
             used += more
         for site in sites[used:]:
@@ -145,9 +148,8 @@ class Ledger(Openings):
         made, start = [], 0
         for position in range(jobs):
             size = used // jobs + (position < used % jobs)
-            made.append(self._next)
-            self.put(self._next, Placed(index, option, tuple(sites[start : start + size])))
-            self._next += 1
+            made.append(self.next_number())
+            self.put(made[-1], Placed(index, option, tuple(sites[start : start + size])))
             start += size
         return made
 
@@ -156,7 +158,7 @@ class Ledger(Openings):
         placed = self.placed[number]
         job_class = self.problem.classes[placed.job_class]
         wanted = min(
-            job_class.maximum - len(placed.sites), self.quota.headroom(job_class, placed.option, replicas=1)
+            job_class.maximum - len(placed.sites), self.headroom(job_class, placed.option, replicas=1)
         )
         if wanted <= 0:
             return
@@ -206,9 +208,19 @@ class Ledger(Openings):
         left = self.fates.left_by_movers(node)
         # Who starts may wait for GPUs that others leave; who moves had better not wait for each other.
         first = set(self.capacity.whole_gpus(node)) - left if left and job_class.role is Role.MOVE else left
-        site = self.capacity.find(job_class.shape, node, first)
-        self.step(self._enter, (index, site, 1), (index, site, -1))
+        site = self.site(index, node, first)
+        self.take_site(index, site)
         return site
+
+    def take_site(self, index: int, site: Site) -> None:
+        """Take this very site, which is free."""
+        self.step(self._enter, (index, site, 1), (index, site, -1))
+
+    def may_take(self, index: int, site: Site) -> bool:
+        """True if this very site is free for a class, now and to its end."""
+        shape, until = self.problem.classes[index].shape, int(self.ends(self.tenants[index])[site.node])
+        free = self.capacity.fits(shape, site)
+        return free and (self.timetable is None or self.timetable.fits(shape, site, until))
 
     def give(self, index: int, site: Site) -> None:
         """Give a taken site back."""
@@ -217,6 +229,9 @@ class Ledger(Openings):
     def _enter(self, index: int, site: Site, times: int) -> None:
         self.capacity.charge(self.problem.classes[index].shape, site, times)
         self.residents[site.node] += times
+        if self.timetable is not None:
+            until = int(self.ends(self.tenants[index])[site.node])
+            self.timetable.occupy(self.problem.classes[index].shape, site, until, times)
         if self.problem.incumbents:
             self.floors.come(site.node, self.problem.classes[index].rank, times)
 
@@ -226,6 +241,14 @@ class Ledger(Openings):
             arguments = job_class.queue, option.gpu_model
             change = partial(self.quota.change, new=job_class.role is not Role.MOVE)
             self.step(change, (*arguments, milli), (*arguments, -milli))
+            if self.quota_ahead is not None:
+                span, new = (1, option.ends[0]), job_class.role is not Role.MOVE
+                self.step(self.count_ahead, (*arguments, milli, span, new), (*arguments, -milli, span, new))
+
+    def next_number(self) -> int:
+        """A running number for one more job placed or booked."""
+        self._next += 1
+        return self._next - 1
 
     def put(self, number: int, placed: Placed | None) -> None:
         """Put a job, another form of it, or nothing in the place of a number; its sites are taken already."""
@@ -241,6 +264,7 @@ class Ledger(Openings):
     def _account(self, placed: Placed, times: int) -> None:
         self._earned += times * self.worth(placed)
         self._left[placed.job_class] -= times
+        self.begin(placed.job_class, 0, placed.option, times)
         tenant = self.tenants[placed.job_class]
         if tenant.manners == NOBODY_MINDS:
             return
@@ -271,16 +295,94 @@ class Ledger(Openings):
         alike = job_class.together == Togetherness() and tenant.manners == NOBODY_MINDS
         return alike and job_class.role is Role.START and not self.is_priced(tenant)
 
+    # --- booking -------------------------------------------------------------------------------------------
+
+    def book(self, index: int, position: int, slot: int, nodes: Ints | None = None) -> int | None:
+        """See `booking.book`."""
+        return booking.book(self, index, position, slot, nodes)
+
+    def unbook(self, number: int) -> None:
+        """Give up a booking."""
+        booking.unbook(self, number)
+
+    def start_booked(self, number: int) -> bool:
+        """Start a booked job in slot 0 instead, wherever it fits best and is paid best; False if it fits nowhere."""
+        index, mark = self.booked[number].job_class, self.mark()
+        self.unbook(number)
+        if any(self.place(index, option, jobs=1) for option in self.problem.classes[index].options):
+            return True
+        self.rollback(mark)
+        return False
+
+    def put_booked(self, number: int, booked: Booked | None) -> None:
+        """Put a booking, or none, in the place of a number; its sites are reserved already."""
+        if (old := self.booked.pop(number, None)) is not None:
+            self._account_booked(old, -1)
+        if booked is not None:
+            self.booked[number] = booked
+            self._account_booked(booked, 1)
+
+    def _account_booked(self, booked: Booked, times: int) -> None:
+        option = self.problem.classes[booked.job_class].options[booked.option]
+        self._earned += times * (option.later[booked.slot] or 0)
+        self._left[booked.job_class] -= times
+        self.begin(booked.job_class, booked.slot, option, times)
+        manners = booking.manners_of(self, booked.job_class)
+        if manners != NOBODY_MINDS:
+            nodes = frozenset(site.node for site in booked.sites)
+            self.company.count_newcomer(manners, nodes, times)
+            self.company.count(manners, nodes, times)
+            for concerned in self.company.concerned(manners, nodes):
+                self.capacity.touch(concerned)
+
+    def _book_firm(self) -> None:
+        """Begin with the bookings of the problem; those of slot 0 wait to be started."""
+        for booked in self.problem.bookings:
+            if booked.slot > 0:
+                shape = self.problem.classes[booked.job_class].shape
+                sites = sites_of(shape, booked.holds)
+                booking.book_at(self, booked.job_class, booked.option, booked.slot, sites)
+        self._done.clear()
+
     # --- incumbents ----------------------------------------------------------------------------------------
 
     def vacate(self, incumbent: int, site: Site, times: int) -> None:
         """Count a replica of an incumbent off its site, with -1 back on it."""
-        shape = self.problem.incumbents[incumbent].shape
-        self.step(self._vacate, (shape, site, times), (shape, site, -times))
+        self.step(self._vacate, (incumbent, site, times), (incumbent, site, -times))
 
-    def _vacate(self, shape: Shape, site: Site, times: int) -> None:
+    def _vacate(self, incumbent: int, site: Site, times: int) -> None:
+        shape = self.problem.incumbents[incumbent].shape
         self.capacity.charge(shape, site, -times)
         self.residents[site.node] -= times
+        if self.timetable is not None:
+            self.timetable.occupy(shape, site, self.problem.incumbents[incumbent].until, -times)
+
+    def fits_back(self, incumbent: int, site: Site) -> bool:
+        """True if a replica of an incumbent finds its old site free, now and to its end."""
+        one = self.problem.incumbents[incumbent]
+        if not self.capacity.fits(one.shape, site):
+            return False
+        if self.timetable is None or not self.timetable.bookings:
+            return True
+        return self.timetable.fits(one.shape, site, one.until)
+
+    def quota_back(self, incumbent: int) -> int:
+        """Thousandths of GPUs with which an incumbent may return, now and to its end."""
+        one = self.problem.incumbents[incumbent]
+        room = self.quota.room(one.queue, one.gpu_model, known=True)
+        if self.quota_ahead is None or not self.booked:
+            return room
+        return min(room, self.quota_ahead.room(one.queue, one.gpu_model, (1, one.until), known=True))
+
+    def count_incumbent(self, incumbent: int, replicas: int) -> None:
+        """Count replicas of an incumbent at its queues, negative ones off them."""
+        one = self.problem.incumbents[incumbent]
+        if milli := one.shape.quota_milli * replicas:
+            arguments = one.queue, one.gpu_model
+            self.step(self.quota.change, (*arguments, milli), (*arguments, -milli))
+            if self.quota_ahead is not None:
+                span = 1, one.until
+                self.step(self.count_ahead, (*arguments, milli, span), (*arguments, -milli, span))
 
     def set_fate(self, index: int, fate: Fate | None) -> None:
         """Give an incumbent another fate, its places left out; `leaving` says what else that means."""

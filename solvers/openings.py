@@ -21,11 +21,15 @@ from planner.solvers.fates import Fates
 from planner.solvers.floors import Floors
 from planner.solvers.quota import QuotaLedger
 from planner.solvers.tenant import Tenant
+from planner.solvers.timetable import Timetable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
     from planner.models.problem import Option, Problem
+    from planner.solvers.site import Site
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
@@ -65,6 +69,9 @@ class Openings:
         self._optional = ~self.capacity.usable
         """Nodes that do not exist yet."""
         self._has_optional = bool(self._optional.any())
+        self.timetable = Timetable(problem) if problem.slots > 1 else None
+        """What is free in later slots; None if there are none."""
+        self._ends: dict[tuple[tuple[str | None, int], ...], Ints] = {}
         self._boards: OrderedDict[tuple[Tenant, tuple[int, ...]], Board] = OrderedDict()
 
     def board(self, index: int, option: Option, nodes: Ints | None = None) -> Board:
@@ -92,8 +99,11 @@ class Openings:
 
     def room(self, index: int, nodes: Ints, most: int) -> Ints:
         """Replicas of a class that fit on each of the nodes, were it all for them; counted up to `most`."""
-        room = self.capacity.room(self.problem.classes[index].shape, nodes, most)
-        return np.where(self.admits(self.tenants[index], nodes), room, 0)
+        tenant = self.tenants[index]
+        room = self.capacity.room(tenant.shape, nodes, most)
+        if self.timetable is not None and self.timetable.bookings:
+            room = np.minimum(room, self.beside(tenant, nodes, most))
+        return np.where(self._welcomes(tenant, nodes), room, 0)
 
     def takes(self, tenant: Tenant, nodes: Ints) -> Bools:
         """Nodes that exist and take tenants of this rank."""
@@ -101,7 +111,74 @@ class Openings:
         return taken
 
     def admits(self, tenant: Tenant, nodes: Ints) -> Bools:
-        """Nodes that a tenant may come to, whatever room there is."""
+        """Nodes that a tenant may come to, whatever room there is now, with what is booked there later."""
+        admitted = self._welcomes(tenant, nodes)
+        if self.timetable is not None and self.timetable.bookings:
+            admitted &= self.beside(tenant, nodes, 1) > 0
+        return admitted
+
+    def beside(self, tenant: Tenant, nodes: Ints, most: int) -> Ints:
+        """
+        Replicas, up to so many, that bookings leave room for on each of the nodes for as long as these run.
+
+        On nodes where nothing is booked what is free only grows. Of shares and MIG instances beside bookings
+        one at a time is looked at.
+        """
+        room: Ints = np.full(len(nodes), most, dtype=np.int64)
+        timetable, shape = self.timetable, tenant.shape
+        if timetable is None:
+            return room
+        ends = self.ends(tenant)[nodes]
+        # A GPU switched to MIG mode stays in it, however short the job.
+        marked = np.flatnonzero((timetable.booked[nodes] > 0) & ((ends > 1) | bool(shape.mig)))
+        for end in np.unique(ends[marked]).tolist() if not shape.gpu_milli and not shape.mig else ():
+            where = marked[ends[marked] == end]
+            room[where] = np.minimum(room[where], timetable.room(shape, nodes[where], 1, end))
+            for position in where[timetable.shared[nodes[where]].any(axis=1)].tolist() if shape.gpus else ():
+                node = int(nodes[position])
+                shut = timetable.shut(shape, node, end)
+                unshared = sum(gpu not in shut for gpu in self.capacity.whole_gpus(node))
+                room[position] = min(room[position], unshared // shape.gpus)
+        if shape.gpu_milli or shape.mig:
+            for position in marked.tolist():
+                room[position] = min(room[position], self._one_beside(tenant, int(nodes[position])))
+        if self.problem.power_caps and shape.quota_milli:
+            for position, node in enumerate(nodes.tolist()):
+                if not timetable.powers(shape.quota_milli, node, 1, int(ends[position])):
+                    room[position] = 0
+        return room
+
+    def ends(self, tenant: Tenant) -> Ints:
+        """By node the slot before which a tenant that comes in slot 0 is gone."""
+        if tenant.ends not in self._ends:
+            by_model = dict(tenant.ends)
+            last = by_model.get(None, self.problem.slots)
+            models = [group.gpu_model for group in self.problem.groups]
+            self._ends[tenant.ends] = np.array(
+                [by_model.get(models[group], last) for group in self.group_of], dtype=np.int64
+            )
+        return self._ends[tenant.ends]
+
+    def site(self, index: int, node: int, first: Collection[int]) -> Site:
+        """The site that a replica of a class gets in slot 0 on a node that has room for it."""
+        tenant, shut = self.tenants[index], frozenset[int]()
+        if self.timetable is not None and self.timetable.booked[node]:
+            shut = self.timetable.shut(tenant.shape, node, int(self.ends(tenant)[node]))
+        return self.capacity.find(tenant.shape, node, first, shut)
+
+    def _one_beside(self, tenant: Tenant, node: int) -> int:
+        """1 if a share or MIG instances fit beside what is booked on a node."""
+        timetable, capacity, shape = self.timetable, self.capacity, tenant.shape
+        if timetable is None or not capacity.room(shape, np.array([node], dtype=np.int64), 1)[0]:
+            return 0
+        end = int(self.ends(tenant)[node])
+        if shape.mig:
+            return int(timetable.fits(shape, capacity.find(shape, node), end))
+        shut, free = timetable.shut(shape, node, end), capacity.gpu_free[node].tolist()
+        return int(any(milli >= shape.gpu_milli and gpu not in shut for gpu, milli in enumerate(free)))
+
+    def _welcomes(self, tenant: Tenant, nodes: Ints) -> Bools:
+        """Nodes that a tenant may come to now, whatever room there is."""
         capacity, admitted = self.capacity, self.takes(tenant, nodes)
         if self.problem.power_caps and (milli := tenant.shape.quota_milli):
             admitted &= np.array([capacity.powers(milli, node) for node in nodes.tolist()], dtype=bool)

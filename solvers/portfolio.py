@@ -134,9 +134,16 @@ def solve(problem: Problem, running: tuple[Placement, ...], limits: Limits, chec
     at worst the problem's ceiling.
     """
     epoch = _Epoch(problem, running, limits, check)
+    if problem.slots > 1:
+        with epoch.phase("hold"):
+            epoch.problem = hold(problem)
     with epoch.phase("greedy"):
-        ledger = greedy(problem)
-    epoch.offer(GREEDY, ledger)
+        ledger = greedy(epoch.problem)
+    if not epoch.offer(GREEDY, ledger) and epoch.problem.bookings:
+        # Nothing but what was promised: whatever else went wrong, that is kept.
+        kept = Ledger(epoch.problem)
+        start_firm(kept)
+        epoch.offer(GREEDY, kept)
     greedy_objective = epoch.best.objective
     failures: list[tuple[str, str]] = []
     if limits.solvers and not epoch.proven:

@@ -60,13 +60,14 @@ def _give_up_unpaid(ledger: Ledger, pool: int) -> None:
         for site in placed.sites:
             earned[site.node] += worth
             on_node[site.node].add(number)
-    moved_in = {
+    settled = {
         site.node
         for placed in ledger.placed.values()
         if ledger.problem.classes[placed.job_class].role is Role.MOVE
+        or ledger.problem.classes[placed.job_class].firm
         for site in placed.sites
     }
-    opened = [node for node, of in ledger.opened.items() if of == pool and node not in moved_in]
+    opened = [node for node, of in ledger.opened.items() if of == pool and node not in settled]
     for node in sorted(opened, key=lambda node: (earned[node], node)):
         mark, before = ledger.mark(), ledger.objective
         for number in sorted(on_node[node] & ledger.placed.keys()):

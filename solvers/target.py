@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
 from planner.models.problem import Role
-from planner.models.target import Target
+from planner.models.target import Planned, Target
 from planner.models.units import MILLI, print_milli
+from planner.solvers.coloring import colored
 from planner.solvers.fates import Leave
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from planner.models.cluster import Node
     from planner.models.problem import JobClass, Problem
     from planner.solvers.ledger import Ledger
@@ -50,7 +53,29 @@ def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> Target:
         placements=tuple(placement for _, placement in sorted(by_job.items())),
         added=tuple(node for _, node in sorted(added.items())),
         removed=tuple(sorted(problem.nodes[node].name for node in ledger.closed)),
+        planned=_planned(ledger, names, next_job) if ledger.booked else (),
     )
+
+
+def _planned(ledger: Ledger, names: dict[int, str], next_job: list[Iterator[str]]) -> tuple[Planned, ...]:
+    """
+    The bookings; within a class the job to start first gets the earliest one.
+
+    Who was to have a promise before anybody else has one, then as many of those booked first as there may be.
+    """
+    problem, sites = ledger.problem, colored(ledger)
+    firm = {number for number, booked in ledger.booked.items() if problem.classes[booked.job_class].firm}
+    others = [number for number in sorted(ledger.booked) if number not in firm]
+    room = len(others) if problem.depth is None else max(0, problem.depth - len(firm))
+    promised = firm | set(others[:room])
+    found = []
+    # Of one class the promised ones go first among equal slots, so that names follow the order.
+    for number, booked in sorted(ledger.booked.items(), key=lambda each: (each[1].slot, each[0])):
+        job_class = problem.classes[booked.job_class]
+        replicas = tuple(_replica(problem, job_class, site, names[site.node]) for site in sites[number])
+        job = next(next_job[booked.job_class])
+        found.append(Planned(job, booked.slot, replicas, promised=number in promised))
+    return tuple(sorted(found, key=lambda planned: planned.job))
 
 
 def _added(ledger: Ledger) -> dict[int, Node]:

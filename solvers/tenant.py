@@ -26,6 +26,8 @@ class Tenant:
     manners: Manners = NOBODY_MINDS
     own: int | None = None
     """Incumbent whose old replicas are no strangers to it."""
+    ends: tuple[tuple[str | None, int], ...] = ()
+    """(GPU model, slot before which it is gone if it is there from slot 0 on); empty with one slot."""
 
     @classmethod
     def of(cls, problem: Problem, job_class: JobClass, company: Company) -> Tenant:
@@ -39,4 +41,7 @@ class Tenant:
             profile=job_class.profile,
             manners=manners,
             own=job_class.incumbent if grows else None,
+            ends=tuple((option.gpu_model, option.ends[0]) for option in job_class.options)
+            if problem.slots > 1
+            else (),
         )

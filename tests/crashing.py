@@ -66,10 +66,16 @@ class Deadly:
         self.performed = inner.performed
 
     def perform(self, action, key):
+        self._do(self.inner.perform, action, key)
+
+    def keep_promises(self, promises, key):
+        self._do(self.inner.keep_promises, promises, key)
+
+    def _do(self, deed, *arguments):
         mine = next(self.count) == self.which
         if mine and self.when == "before":
             die()
-        self.inner.perform(action, key)
+        deed(*arguments)
         if mine:
             die()
 
@@ -84,19 +90,20 @@ def resume(folder, plan=PLAN):
     run(folder, plan, resume=True)
 
 
-def apply_dying_at_write(folder, which, cut, *, resume=False):
+def apply_dying_at_write(folder, which, cut, *, plan=PLAN, resume=False):
     die_at_write(which, cut)
-    run(folder, resume=resume)
+    run(folder, plan, resume=resume)
 
 
-def apply_dying_at_deed(folder, which, when):
-    run(folder, cluster=Deadly(SimulatedCluster(Path(folder) / "cluster.db"), which, when), resume=False)
+def apply_dying_at_deed(folder, which, when, plan=PLAN):
+    cluster = Deadly(SimulatedCluster(Path(folder) / "cluster.db"), which, when)
+    run(folder, plan, cluster=cluster, resume=False)
 
 
-def apply_dying_at_statement(folder, which):
+def apply_dying_at_statement(folder, which, plan=PLAN):
     cluster = SimulatedCluster(Path(folder) / "cluster.db")
     die_at_statement(cluster._db, which, writing_only=True)
-    run(folder, cluster=cluster, resume=False)
+    run(folder, plan, cluster=cluster, resume=False)
 
 
 def create_dying_at_statement(path, which):

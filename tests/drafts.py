@@ -12,16 +12,21 @@ from planner.models.target import Target
 POLICY = Policy()
 
 
-def target(snapshot, *placed, stopped=(), added=(), removed=()):
-    """Running jobs stay but for those stopped, by name, and those placed anew; who is placed starts."""
+def target(snapshot, *placed, stopped=(), added=(), removed=(), planned=()):
+    """
+    Running jobs stay but for those stopped, by name, and those placed anew; who is placed starts.
+
+    `planned` are later starts.
+    """
     placements = {placement.job: placement for placement in (*snapshot.running_placements, *placed)}
     for name in stopped:
         del placements[name]
     ordered = tuple(placements[name] for name in sorted(placements))
-    return Target(ordered, tuple(added), tuple(sorted(removed)))
+    later = tuple(sorted(planned, key=lambda each: each.job))
+    return Target(ordered, tuple(added), tuple(sorted(removed)), later)
 
 
-def solution(snapshot, *placed, stopped=(), added=(), removed=(), **claims):
+def solution(snapshot, *placed, stopped=(), added=(), removed=(), planned=(), **claims):
     """The answer with this target; proven optimal at 1,000 points unless said otherwise."""
     defaults = {
         "status": SolveStatus.OPTIMAL,
@@ -31,7 +36,7 @@ def solution(snapshot, *placed, stopped=(), added=(), removed=(), **claims):
         "greedy_objective": 900,
         "seconds": 1.25,
     }
-    goal = target(snapshot, *placed, stopped=stopped, added=added, removed=removed)
+    goal = target(snapshot, *placed, stopped=stopped, added=added, removed=removed, planned=planned)
     return Solution(target=goal, **defaults | claims)
 
 

@@ -44,8 +44,36 @@ GOOD = {
             }
         ],
         "overcommit": {"burstable": {"cpus": 2, "memory": 1.2}, "best_effort": {"cpus": 4}},
-        "datasets": [{"name": "corpus", "zones": {"z1": 0, "z2": 1.5}, "elsewhere": 2}],
+        "datasets": [
+            {
+                "name": "corpus",
+                "zones": {"z1": 0, "z2": 1.5},
+                "elsewhere": 2,
+                "available_at": "2026-11-20T13:00:00Z",
+            }
+        ],
         "rack_power": [{"rack": "r1", "watts": 12000}],
+        "reservations": [
+            {"name": "course", "nodes": ["n1"], "cron": "0 8 * * 1-5", "duration": "4h", "queues": ["top"]},
+            {
+                "name": "firmware",
+                "kind": "maintenance",
+                "count": 1,
+                "gpu_model": "H100-80GB",
+                "node_selector": {"tier": "gold"},
+                "start": "2026-11-21T08:00:00Z",
+                "duration": "2h",
+            },
+        ],
+        "tariffs": [
+            {
+                "name": "peak",
+                "cron": "0 17 * * *",
+                "duration": "4h",
+                "price_per_gpu_hour": 1.5,
+                "gpu_models": ["H100-80GB"],
+            }
+        ],
     },
     "queues": [
         {"name": "top", "quota": {"nominal": 8, "borrowing_limit": 2, "lending_limit": "500m"}},
@@ -62,6 +90,7 @@ GOOD = {
             "running": {
                 "started_at": "2026-11-20T10:00:00Z",
                 "last_checkpoint_at": "2026-11-20T11:00:00Z",
+                "kill_at": "2026-11-20T14:00:00Z",
                 "replicas": [
                     {
                         "node": "n0",
@@ -95,6 +124,15 @@ GOOD = {
             "submitted_at": "2026-11-20T09:00:00Z",
             "expected_duration": "1h30m",
             "deadline": "2026-11-21T09:00:00Z",
+            "hard_deadline": True,
+            "not_before": "2026-11-20T15:00:00Z",
+            "depends_on": [{"job": "run", "kind": "started"}, {"job": "over"}],
+            "depends_on_at_least": 1,
+            "co_start": "pair",
+            "promise": {
+                "start": "2026-11-20T16:00:00Z",
+                "replicas": [{"node": "n1", "gpus": [{"index": 0, "milli": 500}], "memory_mib": 4096}],
+            },
             "preemptible": False,
             "labels": {"a": "b"},
             "affinity": [{"key": "tier", "operator": "NotIn", "values": ["iron"]}],
@@ -109,6 +147,16 @@ GOOD = {
             "checkpoint_duration": "30s",
             "restart_duration": "2m",
         },
+    ],
+    "finished": [
+        {
+            "name": "over",
+            "queue": "low",
+            "user": "ada",
+            "outcome": "failed",
+            "started_at": "2026-11-20T08:00:00Z",
+            "ended_at": "2026-11-20T09:30:00Z",
+        }
     ],
 }
 

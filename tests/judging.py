@@ -8,14 +8,14 @@ from planner.models.policy import Disruption, Policy
 from planner.models.violation import Violation
 
 
-def judge(snapshot, *placements, policy=None, added=(), removed=()):
-    """Everything that breaks a rule if these placements hold."""
-    return verifier.verify(snapshot, policy or Policy(), placements, added=added, removed=removed).violations
+def judge(snapshot, *placements, policy=None, **more):
+    """Everything that breaks a rule if these placements hold; `more` are added, removed and planned."""
+    return verifier.verify(snapshot, policy or Policy(), placements, **more).violations
 
 
-def worth(snapshot, *placements, policy=None, added=(), removed=()):
-    """The terms of the objective if these placements hold."""
-    return verifier.verify(snapshot, policy or Policy(), placements, added=added, removed=removed).terms
+def worth(snapshot, *placements, policy=None, **more):
+    """The terms of the objective if these placements hold; `more` are added, removed and planned."""
+    return verifier.verify(snapshot, policy or Policy(), placements, **more).terms
 
 
 def rules(**switches):

@@ -12,6 +12,7 @@ from planner.models.formulation.eviction import eviction
 from planner.models.formulation.fragmentation import fragmentation
 from planner.models.formulation.gang import gang
 from planner.models.formulation.guarantees import guarantees
+from planner.models.formulation.horizon import horizon
 from planner.models.formulation.locality import locality
 from planner.models.formulation.mig import mig
 from planner.models.formulation.objective import objective
@@ -42,6 +43,7 @@ FAMILIES: Final[tuple[Callable[[Problem, Columns], Iterator[Row]], ...]] = (
     pools,
     fragmentation,
     power,
+    horizon,
 )
 """The model, in reading order."""
 

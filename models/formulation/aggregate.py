@@ -36,5 +36,7 @@ class Aggregate:
     closed: tuple[tuple[int, int], ...] = ()
     """(pool, nodes); each of them is to end up empty."""
     batches: tuple[Batch, ...] = ()
+    later: tuple[tuple[int, int, int, int], ...] = ()
+    """(class, position of the option, slot, jobs) of starts in later slots, by slot."""
     instances: dict[tuple[int, int], tuple[MigInstance, ...]] = field(default_factory=dict)
     """MIG instances to be in new use, by (node, GPU index)."""

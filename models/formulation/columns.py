@@ -21,6 +21,7 @@ Columns of the block model: its decision variables, by name.
     fresh[h]         somebody new is in rack h, which drew too much
     missing[g]       whole GPUs missing from guarantee g
     phantom[c]       blocks of the reference size left free;  waste[c]  free GPUs outside of them
+    later, flow      starts in later slots, see `later.Later`
 
 All are integers ≥ 0.
 """
@@ -40,6 +41,7 @@ from planner.models.formulation.departures import Departures
 from planner.models.formulation.encoding import encode
 from planner.models.formulation.fates import Fates
 from planner.models.formulation.kinds import kinds_of
+from planner.models.formulation.later import Later
 from planner.models.formulation.mig_states import mig_states
 from planner.models.problem import Role
 from planner.models.units import MILLI
@@ -133,6 +135,7 @@ class Columns:
         """By power cap, where running jobs draw more than it allows."""
         self.missing: dict[int, int] = {}
         self._add_queues()
+        self.later = Later(self, self._new)
         self.phantom: dict[int, int] = {}
         self.waste: dict[int, int] = {}
         if problem.charges.fragmentation:
@@ -207,7 +210,7 @@ class Columns:
         for budget in problem.budgets:
             for queue in budget.leaves_first:
                 if budget.parent[queue] is not None and budget.kept[queue] > 0:
-                    self.spill[budget.resource, queue] = self._new(self._most_milli)
+                    self.spill[budget.resource, queue] = self._new(self.most_milli)
                 if budget.firm[queue] != budget.limit[queue]:
                     self.fresh[budget.resource, queue] = self._new(1)
         for index, cap in enumerate(problem.power_caps):
@@ -218,7 +221,7 @@ class Columns:
                 self.missing[index] = self._new(-(-guarantee.owed // MILLI))
 
     @cached_property
-    def _most_milli(self) -> int:
+    def most_milli(self) -> int:
         """No queue can use more thousandths of GPUs than run and are asked for."""
         running = sum(sum(budget.own) for budget in self.problem.budgets)
         asked = sum(

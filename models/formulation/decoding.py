@@ -38,6 +38,16 @@ class _Decoder:
             opened=self._by_pool((each.pool, each.column) for each in self.x.cells.openings),
             closed=self._by_pool((each.pool, each.column) for each in self.x.cells.closings),
             batches=(*self._located(), *self._scattered()),
+            later=tuple(
+                sorted(
+                    (
+                        (*start, self.value[column])
+                        for start, column in self.x.later.starts.items()
+                        if self.value[column]
+                    ),
+                    key=lambda each: (each[2], each),
+                )
+            ),
             instances=self._instances(),
         )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from planner.models.formulation.columns import Columns
     from planner.models.formulation.rows import Ints
     from planner.models.placement import Placement, Replica
-    from planner.models.problem import Hold, Incumbent
+    from planner.models.problem import Hold, Incumbent, QueueBudget
     from planner.models.target import Target
 
 _Held: TypeAlias = tuple[int | None, tuple[int, ...], tuple[tuple[int, str, int], ...]]
@@ -79,6 +79,7 @@ class _Encoder:
         self._encode_spill()
         self._encode_missing()
         self._fragmentation()
+        self._later()
         return self.value
 
     def _leave(self, by_job: dict[str, Placement]) -> None:
@@ -299,6 +300,32 @@ class _Encoder:
                 if queue in guarantee.queues
             )
             self.value[column] = max(0, -(-(guarantee.owed - used) // MILLI))
+
+    def _later(self) -> None:
+        """Starts in later slots, and what follows from them."""
+        x = self.x
+        for planned in self.target.planned:
+            if (index := self.class_of.get(planned.job)) is None:
+                continue
+            group = self.group_of[self.node_of[planned.replicas[0].node]]
+            options = enumerate(self.problem.classes[index].options)
+            position = next(at for at, option in options if group in option.later_groups[planned.slot])
+            self.value[x.later.starts[index, position, planned.slot]] += 1
+        x.later.add_up(self.value)
+        for budget in self.problem.budgets:
+            self._later_spill(budget)
+
+    def _later_spill(self, budget: QueueBudget) -> None:
+        for slot in range(1, self.problem.slots if any(budget.kept) else 1):
+            terms, usage = self.x.later.usage(self.x, budget, slot)
+            for queue, counted in enumerate(terms):
+                usage[queue] += sum(milli * int(self.value[column]) for column, milli in counted)
+            for queue in budget.leaves_first:
+                spilled = max(0, usage[queue] - budget.kept[queue])
+                if (parent := budget.parent[queue]) is not None:
+                    usage[parent] += spilled
+                if (spill := self.x.later.spill.get((budget.resource, queue, slot))) is not None:
+                    self.value[spill] = spilled
 
     def _fragmentation(self) -> None:
         """Blocks of the reference size that stay free, and what is free outside of them."""

@@ -54,6 +54,8 @@ def kinds_of(problem: Problem) -> tuple[Kind, ...]:
     members: dict[Any, list[int]] = defaultdict(list)
     tiers: dict[Any, tuple[Tier, ...]] = {}
     for index, job_class in enumerate(problem.classes):
+        if not job_class.startable:
+            continue
         split = _tiers(problem, job_class)
         key = (*_packing(job_class), split, index if job_class.per_replica else None)
         members[key].append(index)
@@ -99,9 +101,9 @@ def _tiers(problem: Problem, job_class: JobClass) -> tuple[Tier, ...]:
     A gang must know the one GPU model it is on, and so must quotas and guarantees of single models.
     """
     apart = job_class.maximum > 1 or _counts_by_model(problem, job_class.queue)
-    tiers: dict[int, list[int]] = defaultdict(list)
+    tiers: dict[Any, list[int]] = defaultdict(list)
     for position, option in enumerate(job_class.options):
-        tiers[position if apart else option.points].append(position)
+        tiers[position if apart else (option.points, option.once, option.ends[0])].append(position)
     return tuple(tuple(positions) for positions in tiers.values())
 
 

@@ -18,21 +18,32 @@ def completion(problem: Problem, x: Columns, points: Ints) -> None:
     """
     Weighted completion of what is placed, and what its nodes cost it.
 
-        Σ_{j, k} (v_jk + fixed_j) · jobs[j,k]  +  Σ_{i, t} charge_it · replicas[i,t,r]
+        Σ_{j, k} (v_jk + fixed_j + once_jk) · jobs[j,k]  +  Σ_{i, t} charge_it · replicas[i,t,r]
 
-    v_jk is w_j times the speed of the GPU models of tier k for the class (`models.policy.completion_points`),
-    paid by the replica where their number is a choice; charge_it is the price of data and unmet preferences
-    on the nodes of group t.
+    v_jk is w_j · completed_jk on the GPU models of tier k less its tariffs (`models.earnings`), paid by the
+    replica where their number is a choice; once_jk is the lateness that it saves, charge_it
+    is the price of data and unmet preferences on the nodes of group t.
     """
     for index, kind, tier in x.tiers():
         node_points = dict(problem.classes[kind.classes[0]].node_points)
         for member in kind.classes:
             job_class = problem.classes[member]
-            paid = job_class.options[kind.tiers[tier][0]].points
-            points[x.jobs[member, tier]] = job_class.fixed_points + (0 if kind.per_replica else paid)
+            option = job_class.options[kind.tiers[tier][0]]
+            once = job_class.fixed_points + option.once
+            points[x.jobs[member, tier]] = once + (0 if kind.per_replica else option.points)
         per_replica = problem.classes[kind.classes[0]].options[kind.tiers[tier][0]].points
         for group, column in x.replicas_of(index, tier):
             points[column] = node_points.get(group, 0) + (per_replica if kind.per_replica else 0)
+
+
+def later(problem: Problem, x: Columns, points: Ints) -> None:
+    """
+    What jobs bring that start in later slots: less the later they complete (`models.earnings`).
+
+        Σ_{j, k, τ ≥ 1} v_jkτ · later[j,k,τ]
+    """
+    for (index, position, slot), column in x.later.starts.items():
+        points[column] = problem.classes[index].options[position].later[slot] or 0
 
 
 def disruption(problem: Problem, x: Columns, points: Ints) -> None:
@@ -109,6 +120,7 @@ def shortfall(problem: Problem, x: Columns, points: Ints) -> None:
 
 TERMS: Final[tuple[Callable[[Problem, Columns, Ints], None], ...]] = (
     completion,
+    later,
     disruption,
     layout,
     domains,

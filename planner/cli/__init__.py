@@ -16,6 +16,7 @@ import click
 from planner.cli.apply import apply_command, audit_group, simulated_group
 from planner.cli.doctor import doctor_command
 from planner.cli.documents import schema_command, snapshot_command, validate_command
+from planner.cli.explain import explain_command
 from planner.cli.plan import diff_command, plan_command, show_command, verify_command
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ for _command in (
     plan_command,
     show_command,
     diff_command,
+    explain_command,
     verify_command,
     apply_command,
     schema_command,

@@ -75,9 +75,10 @@ def apply_command(
     from planner.auditing import AuditLog
     from planner.models.policy import Drift
     from planner.planfile import load_plan
+    from planner.promises import promise_step
 
     plan = load_plan(plan_file)
-    if not plan.has_changes:
+    if not plan.has_changes and promise_step(plan) is None:
         click.echo("No changes. There is nothing to apply.")
         if not state.exists():
             click.echo(f"No simulated cluster is at {state}; `gpuplan simulated create SOURCE` makes one.")
@@ -104,25 +105,34 @@ def _account(plan: Plan, outcome: ApplyOutcome) -> str:
     """What this run did by kinds of change, and how much was done before."""
     from planner.change_words import counted_kinds
     from planner.effects import changes_of
+    from planner.promises import promise_step
     from planner.wording import counted
 
     done = set(outcome.done)
-    kinds = counted_kinds((change for change in changes_of(plan.actions) if change.id in done), done=True)
-    earlier = f"; {counted(len(outcome.skipped), 'action')} done before" if outcome.skipped else ""
-    return f"{kinds}{earlier}"
+    changes = [change for change in changes_of(plan.actions) if change.id in done]
+    kinds = counted_kinds(changes, done=True) if changes or plan.has_changes else "no changes"
+    step = promise_step(plan)
+    promised = f"; {step} recorded" if step and step.id in done else ""
+    earlier = f"; {counted(len(outcome.skipped), 'step' if step else 'action')} done before" if outcome.skipped else ""
+    return f"{kinds}{promised}{earlier}"
 
 
 def _ask(plan: Plan) -> None:
     from planner.change_words import counted_kinds
     from planner.effects import changes_of
+    from planner.promises import promise_step
     from planner.rendering.text import plan_text
 
     text = plan_text(
         plan, width=terminal_width(), colour=wants_colour(), ascii_only=ascii_only(), verbose=False
     )
     click.echo(text)
-    kinds = counted_kinds(changes_of(plan.actions), done=False)
-    question = f"Apply these changes: {kinds}? Only 'yes' will be accepted."
+    kinds, step = counted_kinds(changes_of(plan.actions), done=False), promise_step(plan)
+    promised = f" and record {step}" if step else ""
+    if plan.has_changes:
+        question = f"Apply these changes: {kinds}{promised}? Only 'yes' will be accepted."
+    else:
+        question = f"No changes. Record {step}? Only 'yes' will be accepted."
     click.echo(click.wrap_text(question, terminal_width(), subsequent_indent="  "))
     try:
         answer = input("  Answer: ")

@@ -38,6 +38,7 @@ _all_option = click.option(
     show_default=True,
     help="auto: as the policy says.",
 )
+@click.option("--after", help="Earlier plan whose promises SOURCE does not know of yet.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the solvers.")
 @click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Save the plan to this file.")
@@ -51,6 +52,7 @@ def plan_command(
     policy_file: str | None,
     time_limit: int | None,
     solver: str,
+    after: str | None,
     seed: int,
     deterministic: bool,
     out: Path | None,
@@ -68,14 +70,17 @@ def plan_command(
     from datetime import UTC, datetime
 
     from planner.epoch import plan_epoch
-    from planner.planfile import save_plan
+    from planner.planfile import load_plan, save_plan
+    from planner.promises import carry_over
     from planner.sources.files import default_policy_path, load_policy, load_snapshot
     from planner.wording import counted
 
     with working("reading"):
         snapshot = load_snapshot(source)
+        if after is not None:
+            snapshot = carry_over(snapshot, load_plan(after))
         policy = load_policy(policy_file or default_policy_path(source))
-    policy = _with_options(policy, time_limit, solver, deterministic=deterministic)
+    policy = with_options(policy, time_limit, solver, deterministic=deterministic)
     waiting = sum(job.running is None for job in snapshot.jobs)
     nodes = counted(len(snapshot.cluster.nodes), "node")
     with working(f"planning {counted(waiting, 'waiting job')} on {nodes}"):
@@ -88,7 +93,7 @@ def plan_command(
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
 
 
-def _with_options(policy: Policy, time_limit: int | None, solver: str, *, deterministic: bool) -> Policy:
+def with_options(policy: Policy, time_limit: int | None, solver: str, *, deterministic: bool) -> Policy:
     """The policy with what the command line overrides."""
     from planner.models.policy import BudgetMode, SolverName
 

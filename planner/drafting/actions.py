@@ -22,14 +22,26 @@ from planner.models.plan import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from planner.changes import Changes, JobChange
     from planner.drafting.ordering import Step
     from planner.models.plan import Change, Reason
 
 
-def action(step: Step, reason: Reason, changes: Changes, fingerprint: Callable[[str], str]) -> Change:
-    """The action of a step; `fingerprint` is that of a job's document in the snapshot."""
+def action(
+    step: Step,
+    reason: Reason,
+    changes: Changes,
+    fingerprint: Callable[[str], str],
+    *,
+    kill_at: Callable[[str], datetime | None],
+) -> Change:
+    """
+    The action of a step.
+
+    `fingerprint` is that of a job's document in the snapshot, `kill_at` when a job that starts is killed.
+    """
     common = {
         "id": step.id,
         "reason": reason,
@@ -38,7 +50,7 @@ def action(step: Step, reason: Reason, changes: Changes, fingerprint: Callable[[
     }
     match step:
         case JobStep(change=change):
-            return _of_job(change, common)
+            return _of_job(change, common, kill_at)
         case LayoutStep(change=layout):
             return Repartition(
                 node=layout.node, gpu=layout.gpu, before=layout.before, after=layout.after, **common
@@ -61,11 +73,11 @@ def action(step: Step, reason: Reason, changes: Changes, fingerprint: Callable[[
             return ScaleDown(pool=changes.nodes[step.node].pool or "", node=step.node, **common)
 
 
-def _of_job(change: JobChange, common: dict[str, Any]) -> Change:
+def _of_job(change: JobChange, common: dict[str, Any], kill_at: Callable[[str], datetime | None]) -> Change:
     job = {"job": change.job.name, **common}
     match change.deed:
         case Deed.START:
-            return Start(after=change.after, **job)
+            return Start(after=change.after, kill_at=kill_at(change.job.name), **job)
         case Deed.PREEMPT:
             return Preempt(before=change.before, **job)
         case Deed.SHRINK:

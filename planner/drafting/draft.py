@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Literal
 from planner.afterwards import cluster_after
 from planner.changes import Changes
 from planner.drafting.actions import action
+from planner.drafting.deadlines import deadline_outlooks
 from planner.drafting.ordering import order
+from planner.drafting.promises import Promises
 from planner.drafting.purpose import Purpose
 from planner.drafting.reasons import UNCHANGED, Reasons
 from planner.drafting.worth import Worth
+from planner.future import Future
 from planner.metrics import measure
 from planner.models.base import fingerprint_of
 from planner.models.occupancy import free_capacity
@@ -28,7 +31,6 @@ from planner.models.plan import (
     Plan,
     SolutionSummary,
     Wait,
-    Waiting,
 )
 from planner.models.solution import SolveStatus
 from planner.models.units import print_milli
@@ -69,9 +71,11 @@ def draft(
     changes = Changes(snapshot, solution.target)
     target = changes.settled
     worth = Worth(changes, policy)
+    future = Future(snapshot, policy, target)
+    promises = Promises(future)
     steps = order(changes, {change.job.name: worth.points(change) for change in changes.jobs})
     purpose = Purpose(steps)
-    why = Reasons(changes, purpose, worth)
+    why = Reasons(changes, purpose, worth, promises)
     # A job's document is the same inside the snapshot's: thousands of them are not made again.
     document = snapshot.document()
     documents = dict(zip(snapshot.job_by_name, document.get("jobs", ()), strict=True))
@@ -87,7 +91,13 @@ def draft(
         solution=_summary(solution, verification_terms),
         actions=(
             *(
-                action(step, why.reason(step), changes, lambda name: fingerprint_of(documents[name]))
+                action(
+                    step,
+                    why.reason(step),
+                    changes,
+                    lambda name: fingerprint_of(documents[name]),
+                    kill_at=promises.kill_at,
+                )
                 for step in steps
             ),
             *(
@@ -109,7 +119,10 @@ def draft(
         ),
         placements=target.placements,
         nodes=_node_states(snapshot, target, cluster),
-        waiting=tuple(Waiting(job=name, reason=reason) for name, reason in sorted(reasons.items())),
+        waiting=tuple(promises.waiting(name, reason) for name, reason in sorted(reasons.items())),
+        planned=promises.planned(),
+        # Who looks at this instant alone does not know when those that wait would complete.
+        deadlines=tuple(deadline_outlooks(future)) if future.slots.count > 1 else (),
         metrics=measure(snapshot, target, cluster),
         seed=seed,
         snapshot=snapshot,

@@ -14,6 +14,7 @@ from planner.wording import counted, duration, in_gpu_hours, money, named
 if TYPE_CHECKING:
     from planner.changes import Changes, JobChange
     from planner.drafting.ordering import Step
+    from planner.drafting.promises import Promises
     from planner.drafting.purpose import Purpose
     from planner.drafting.worth import Worth
 
@@ -31,6 +32,7 @@ class Reasons:
     changes: Changes
     purpose: Purpose
     worth: Worth
+    promises: Promises
 
     def reason(self, step: Step) -> Reason:
         """Why a step is taken."""
@@ -70,6 +72,7 @@ class Reasons:
         if victims := self.purpose.followed(step):
             parts.append(f"takes the place of {named(victims)}")
             numbers["takes_the_place_of"] = ", ".join(victims)
+        parts += self.promises.remarks(job.name, numbers)
         return Reason(code=ReasonCode.ADMITTED, text="; ".join(parts), numbers=numbers)
 
     def _grown(self, step: JobStep) -> Reason:

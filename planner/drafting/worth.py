@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from planner.changes import Deed
-from planner.models.policy import completion_points, job_points
-from planner.models.pricing import disruption_points
+from planner.models.earnings import Earnings
+from planner.models.pricing import disruption_points, lost_seconds
 
 if TYPE_CHECKING:
     from planner.changes import Changes, JobChange
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from planner.models.policy import Policy
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Worth:
     """Prices of one epoch."""
 
@@ -25,24 +26,60 @@ class Worth:
 
     def points(self, change: JobChange) -> int:
         """What the change adds to the objective: the work done or no longer done, and its own price."""
-        gained = self.value(change.job, change.after) - self.value(change.job, change.before)
-        prices = self.policy.prices
+        job, prices = change.job, self.policy.prices
+        gained = self.value(job, change.after, change) - self.value(job, change.before, change)
         match change.deed:
+            case Deed.START:
+                return gained + self._once(change, seconds=self._seconds(change, change.after))
             case Deed.PREEMPT:
-                return gained - self._disruption(change.job)
+                lost = self._earnings.saved_lateness(job, start=0, seconds=self._remaining(job))
+                return gained - lost - self._disruption(job)
             case Deed.MIGRATE:
-                return gained - self._disruption(change.job) - prices.migration
+                return gained - self._disruption(job) - prices.migration
             case Deed.SHRINK | Deed.GROW:
                 return gained - prices.resize
             case _:
                 return gained
 
-    def value(self, job: Job, placement: Placement | None) -> int:
-        """Points of the job on its places; 0 where it waits."""
+    def value(self, job: Job, placement: Placement | None, change: JobChange) -> int:
+        """Points of the work of the job on its places, from now on; 0 where it waits."""
         if placement is None:
             return 0
-        full = job_points(self.policy, job, self.changes.snapshot.taken_at)
-        return completion_points(full, job, self.gpu_model(job, placement), len(placement.replicas))
+        model = self.gpu_model(job, placement)
+        return self._earnings.completion(
+            job, model, len(placement.replicas), seconds=self._seconds(change, placement)
+        )
+
+    def _once(self, change: JobChange, *, seconds: int) -> int:
+        """What a start saves of lateness, less what tariffs take of it."""
+        job, placement = change.job, change.after
+        if placement is None:
+            return 0
+        tariff = self._earnings.tariff(
+            job, self.gpu_model(job, placement), len(placement.replicas), start=0, seconds=seconds
+        )
+        return self._earnings.saved_lateness(job, start=0, seconds=seconds) - tariff
+
+    def _seconds(self, change: JobChange, placement: Placement | None) -> int:
+        """How long the job goes on there: all of one that starts, what is left of one that runs."""
+        job = change.job
+        model = None if placement is None else self.gpu_model(job, placement)
+        if job.running is None or change.before is None:
+            return self._earnings.durations.seconds(job, model)
+        left = self._remaining(job)
+        if change.deed is not Deed.MIGRATE or placement is not change.after:
+            return left
+        # What is left is done at another speed, after what the move itself loses.
+        speed = job.speed_milli(self.gpu_model(job, change.before))
+        lost = lost_seconds(self.policy, job, self.changes.snapshot.taken_at)
+        return -(-left * speed // max(1, job.speed_milli(model))) + lost
+
+    def _remaining(self, job: Job) -> int:
+        return self._earnings.durations.remaining(job)
+
+    @cached_property
+    def _earnings(self) -> Earnings:
+        return Earnings(self.changes.snapshot, self.policy)
 
     def gpu_model(self, job: Job, placement: Placement) -> str | None:
         """The GPU model a job runs on; None without GPUs."""

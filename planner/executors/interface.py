@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 from planner.models.errors import PlannerError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     from planner.models.plan import Change
+    from planner.models.promise import Promise
     from planner.models.snapshot import Snapshot
 
 
@@ -45,8 +47,16 @@ class ClusterWriter(Protocol):
         """Do all of the action or raise ExecutionError; do nothing if it was done under this key before."""
         ...
 
+    def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
+        """
+        Promise these jobs, as far as they wait, what is said here, and every other job nothing any more.
+
+        All at once or not at all; nothing if it was done under this key before.
+        """
+        ...
+
     def performed(self, key: str) -> bool:
-        """True if the action of this key was done."""
+        """True if the action of this key was done, or the promises of it made."""
         ...
 
 

@@ -17,6 +17,7 @@ from planner.executors import simulated_nodes as nodes
 from planner.executors.simulated_file import clear_errors, create_file, lock_path, open_file, transaction
 from planner.executors.simulated_tables import Tables
 from planner.locking import exclusive
+from planner.models.dependency import FinishedJob, Outcome
 from planner.models.errors import PlannerError
 from planner.models.plan import (
     Cordon,
@@ -30,12 +31,16 @@ from planner.models.plan import (
     Shrink,
     Start,
 )
+from planner.promises import SUBJECT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
     from typing import Self
 
+    from planner.models.job import Job
     from planner.models.plan import Change
+    from planner.models.promise import Promise
     from planner.models.snapshot import Snapshot
 
 _LONGEST_ADVANCE: Final = 100 * 366 * 24 * 3600
@@ -95,12 +100,21 @@ class SimulatedCluster:
             _carry_out(self._tables, action)
             self._tables.enter_operation(key, subject(action), self._tables.clock())
 
+    def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
+        """Promise these waiting jobs what is said, and the others nothing; once for each key."""
+        with transaction(self._db, self.path, write=True):
+            if self._tables.performed(key):
+                return
+            self._tables.put_promises(promises)
+            self._tables.enter_operation(key, SUBJECT, self._tables.clock())
+
     def advance(self, seconds: int) -> datetime:
         """
         Move the clock forward and return its new time.
 
         Jobs that end by then are finished and gone, and nodes that are provisioned by then are ready. A job
-        ends at its expected end, but not before the old time: it still ran then.
+        ends at its expected end, but not before the old time: it still ran then. One that is to be killed
+        before its expected end has failed.
         """
         if not 0 <= seconds <= _LONGEST_ADVANCE:
             raise PlannerError(
@@ -110,8 +124,9 @@ class SimulatedCluster:
         with transaction(self._db, self.path, write=True):
             old = self._tables.clock()
             new = old + timedelta(seconds=seconds)
-            for name, document, ends_at in self._tables.ending_by(new):
-                self._tables.finish(name, document, max(old, datetime.fromtimestamp(ends_at, tz=UTC)))
+            for job, end, killed in self._tables.ending_by(new):
+                at = max(old, datetime.fromtimestamp(end, tz=UTC))
+                self._tables.finish(_over(job, at=at, killed=killed))
             for node in self._tables.nodes_ready_by(new):
                 self._tables.put_node(node.model_copy(update={"ready_at": None}))
             self._tables.set_clock(new)
@@ -126,6 +141,17 @@ class SimulatedCluster:
         """Key and subject of all that was performed, in order."""
         with transaction(self._db, self.path, write=False):
             return self._tables.operations()
+
+
+def _over(job: Job, *, at: datetime, killed: bool) -> FinishedJob:
+    return FinishedJob(
+        name=job.name,
+        queue=job.queue,
+        user=job.user,
+        outcome=Outcome.FAILED if killed else Outcome.SUCCEEDED,
+        started_at=min(at, job.running.started_at) if job.running else at,
+        ended_at=at,
+    )
 
 
 def _carry_out(tables: Tables, action: Change) -> None:

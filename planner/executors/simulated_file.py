@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from planner.models.cluster import Cluster, Node
-    from planner.models.job import Job
+    from planner.models.dependency import FinishedJob
+    from planner.models.job import Job, Running
     from planner.models.snapshot import Snapshot
 
 _APPLICATION: Final = 0x67707570
 """Marks the file as ours (SQLite's application_id)."""
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 """Of the tables below (SQLite's user_version)."""
 
 _BUSY_SECONDS: Final = 30.0
@@ -45,7 +46,8 @@ CREATE INDEX nodes_by_pool ON nodes (pool);
 CREATE TABLE jobs (
     name TEXT PRIMARY KEY,
     document TEXT NOT NULL,
-    ends_at INTEGER  -- seconds since 1970, empty while the job waits or where nobody knows
+    ends_at INTEGER,  -- of itself, in seconds since 1970, empty while the job waits or where nobody knows
+    kill_at INTEGER  -- likewise, empty unless it is to be killed
 );
 CREATE TABLE held (
     job TEXT NOT NULL REFERENCES jobs (name) ON DELETE CASCADE,
@@ -55,6 +57,8 @@ CREATE TABLE held (
 CREATE INDEX held_by_node ON held (node);
 CREATE INDEX held_by_job ON held (job);
 CREATE TABLE finished (name TEXT NOT NULL, finished_at TEXT NOT NULL, document TEXT NOT NULL);
+CREATE INDEX finished_by_name ON finished (name);
+CREATE INDEX finished_by_time ON finished (finished_at);
 CREATE TABLE operations (key TEXT PRIMARY KEY, subject TEXT NOT NULL, performed_at TEXT NOT NULL);
 """
 
@@ -125,8 +129,9 @@ def _fill(db: sqlite3.Connection, snapshot: Snapshot) -> None:
     db.executemany("INSERT INTO queues VALUES (?, ?)", rows)
     db.executemany("INSERT INTO nodes VALUES (?, ?, ?, ?)", map(node_row, snapshot.cluster.nodes))
     for job in snapshot.jobs:
-        db.execute("INSERT INTO jobs VALUES (?, ?, ?)", job_row(job))
+        db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", job_row(job))
         hold(db, job, whole)
+    db.executemany("INSERT INTO finished VALUES (?, ?, ?)", map(finished_row, snapshot.finished))
 
 
 def node_row(node: Node) -> tuple[str, str, str | None, int | None]:
@@ -135,12 +140,22 @@ def node_row(node: Node) -> tuple[str, str, str | None, int | None]:
     return node.name, canonical_json(node.document()), node.pool, ready_at
 
 
-def job_row(job: Job) -> tuple[str, str, int | None]:
+def job_row(job: Job) -> tuple[str, str, int | None, int | None]:
     """The job as its row in `jobs`."""
     ends_at = None
     if job.running is not None and job.expected_duration is not None:
         ends_at = int(job.running.started_at.timestamp()) + job.expected_duration
-    return job.name, canonical_json(job.document()), ends_at
+    return job.name, canonical_json(job.document()), ends_at, kill_time(job.running)
+
+
+def kill_time(running: Running | None) -> int | None:
+    """When a job is killed, in seconds since 1970; None if it is not to be."""
+    return None if running is None or running.kill_at is None else int(running.kill_at.timestamp())
+
+
+def finished_row(job: FinishedJob) -> tuple[str, str, str]:
+    """A job that is over as its row in `finished`."""
+    return job.name, print_timestamp(job.ended_at), canonical_json(job.document())
 
 
 def hold(db: sqlite3.Connection, job: Job, cluster: Cluster) -> None:

@@ -2,7 +2,8 @@
 What the simulated cluster does to jobs: start, preempt, shrink, grow, migrate.
 
 Stopping takes no time, and no work is lost that a checkpoint saves: a job that is moved ends when it would
-have ended, later only by the time it waits for new nodes to come up. A job that was preempted runs its whole
+have ended, later only by the time it waits for new nodes to come up; so does the time at which it is to be
+killed. A job that was preempted runs its whole
 expected duration when it starts again.
 """
 
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from planner.executors.admission import places_refusal
 from planner.executors.interface import ExecutionError
 from planner.models.job import Running
+from planner.models.units import print_timestamp
 from planner.models.verifier_case import holding
 
 if TYPE_CHECKING:
@@ -42,8 +44,12 @@ def start(tables: Tables, action: Start) -> None:
     _require_size(action, job, len(replicas))
     _require_places(tables, action, job, replicas)
     begins = _begins(tables, replicas)
+    if action.kill_at is not None and action.kill_at <= begins:
+        times = f"a kill time after {print_timestamp(begins)}, found {print_timestamp(action.kill_at)}"
+        _refuse(action, f"expected {times}")
     ends_at = None if job.expected_duration is None else _seconds(begins) + job.expected_duration
-    tables.put_running(job, Running(started_at=begins, replicas=replicas), ends_at=ends_at)
+    running = Running(started_at=begins, kill_at=action.kill_at, replicas=replicas)
+    tables.put_running(job, running, ends_at=ends_at)
 
 
 def preempt(tables: Tables, action: Preempt) -> None:
@@ -87,9 +93,11 @@ def migrate(tables: Tables, action: Migrate) -> None:
     _require_places(tables, action, job, replicas)
     now, begins = tables.clock(), _begins(tables, replicas)
     ends_at = tables.ends_at(job.name)
+    waits = begins - max(now, running.started_at)
     if ends_at is not None:
-        ends_at += _seconds(begins) - max(_seconds(now), _seconds(running.started_at))
-    moved = Running(started_at=begins, last_checkpoint_at=now, replicas=replicas)
+        ends_at += int(waits.total_seconds())
+    kill_at = None if running.kill_at is None else running.kill_at + waits
+    moved = Running(started_at=begins, last_checkpoint_at=now, kill_at=kill_at, replicas=replicas)
     tables.put_running(job, moved, ends_at=ends_at)
 
 
@@ -115,10 +123,12 @@ def _resize(tables: Tables, job: Job, running: Running, replicas: tuple[Replica,
     if begins > tables.clock():
         # It still waits for nodes to come up, now perhaps for others.
         begins = _begins(tables, replicas)
-    resized = running.model_copy(update={"started_at": begins, "replicas": replicas})
+    later = begins - running.started_at
+    kill_at = None if running.kill_at is None else running.kill_at + later
+    resized = running.model_copy(update={"started_at": begins, "kill_at": kill_at, "replicas": replicas})
     ends_at = tables.ends_at(job.name)
     if ends_at is not None:
-        ends_at += _seconds(begins) - _seconds(running.started_at)
+        ends_at += int(later.total_seconds())
     tables.put_running(job, resized, ends_at=ends_at)
 
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter
 
-from planner.executors.simulated_file import documents, hold, node_row
+from planner.executors.simulated_file import documents, finished_row, hold, kill_time, node_row
 from planner.models.base import canonical_json
 from planner.models.cluster import Cluster, Node
+from planner.models.dependency import FinishedJob
 from planner.models.errors import PlannerError
 from planner.models.job import Job
 from planner.models.placement import Replica
@@ -17,14 +18,22 @@ from planner.models.units import Timestamp, print_timestamp
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from datetime import datetime
     from pathlib import Path
 
     from planner.models.cluster import NodePool
     from planner.models.job import Running
+    from planner.models.promise import Promise
 
+_FINISHED: Final = TypeAdapter(tuple[FinishedJob, ...])
 _REPLICAS: Final = TypeAdapter(tuple[Replica, ...])
+_MOST_FINISHED: Final = 10_000
+"""Finished jobs in a snapshot, the last ones, beside those that others depend on."""
+
+_END: Final = "min(coalesce(ends_at, kill_at), coalesce(kill_at, ends_at))"
+"""When a running job ends, of itself or killed; no time if neither is known."""
+
 _TIME: Final[TypeAdapter[datetime]] = TypeAdapter(Timestamp)
 
 
@@ -72,7 +81,8 @@ class Tables:
             f'{{"taken_at":{clock},"cluster":{{"nodes":{nodes}}},"queues":{queues},"jobs":{jobs}}}'
         )
         whole = self.cluster().model_copy(update={"nodes": found.cluster.nodes})
-        return found.model_copy(update={"cluster": whole}).canonical()
+        finished = self._finished_jobs({each.job for job in found.jobs for each in job.depends_on})
+        return found.model_copy(update={"cluster": whole, "finished": finished}).canonical()
 
     def node(self, name: str) -> Node | None:
         """A node by its name."""
@@ -113,29 +123,57 @@ class Tables:
         return None if found is None else int(found)
 
     def put_running(self, job: Job, running: Running | None, *, ends_at: int | None) -> None:
-        """Let a job run so, or wait; what it held before is free."""
-        changed = job.model_copy(update={"running": running})
+        """Let a job run so, or wait; what it held before is free, and what it was promised is void."""
+        changed = job.model_copy(update={"running": running, "promise": None})
         document = canonical_json(changed.document())
         self._db.execute(
-            "UPDATE jobs SET document = ?, ends_at = ? WHERE name = ?", (document, ends_at, job.name)
+            "UPDATE jobs SET document = ?, ends_at = ?, kill_at = ? WHERE name = ?",
+            (document, ends_at, kill_time(running), job.name),
         )
         self._db.execute("DELETE FROM held WHERE job = ?", (job.name,))
         hold(self._db, changed, self.cluster())
 
-    def finish(self, name: str, document: str, at: datetime) -> None:
-        """A job is over and gone."""
-        self._db.execute("INSERT INTO finished VALUES (?, ?, ?)", (name, print_timestamp(at), document))
-        self._db.execute("DELETE FROM jobs WHERE name = ?", (name,))
+    def put_promises(self, promises: Mapping[str, Promise]) -> None:
+        """Promise waiting jobs this and no more; who does not wait is passed over."""
+        rows = self._db.execute("SELECT document FROM jobs ORDER BY name").fetchall()
+        for job in (Job.model_validate_json(document) for (document,) in rows):
+            promise = promises.get(job.name)
+            if job.running is None and job.promise != promise:
+                changed = job.model_copy(update={"promise": promise})
+                entry = (canonical_json(changed.document()), job.name)
+                self._db.execute("UPDATE jobs SET document = ? WHERE name = ?", entry)
 
-    def ending_by(self, now: datetime) -> list[tuple[str, str, int]]:
-        """Name, document and end of the jobs that end by a time, in the order of their ends."""
-        query = "SELECT name, document, ends_at FROM jobs WHERE ends_at <= ? ORDER BY ends_at, name"
-        return self._db.execute(query, (int(now.timestamp()),)).fetchall()
+    def finish(self, job: FinishedJob) -> None:
+        """A job is over and gone."""
+        self._db.execute("INSERT INTO finished VALUES (?, ?, ?)", finished_row(job))
+        self._db.execute("DELETE FROM jobs WHERE name = ?", (job.name,))
+
+    def ending_by(self, now: datetime) -> list[tuple[Job, int, bool]]:
+        """Jobs that end by a time, in the order of their ends, each with its end and if it is killed then."""
+        query = (
+            f"SELECT document, {_END} AS at, ends_at IS NULL OR kill_at < ends_at FROM jobs "  # noqa: S608
+            "WHERE at <= ? ORDER BY at, name"
+        )
+        rows = self._db.execute(query, (int(now.timestamp()),)).fetchall()
+        return [(Job.model_validate_json(document), end, bool(killed)) for document, end, killed in rows]
 
     def finished(self) -> tuple[tuple[str, datetime], ...]:
         """Jobs that are over, with the time of each, by time and name."""
         query = "SELECT name, finished_at FROM finished ORDER BY finished_at, name"
         return tuple((name, _TIME.validate_python(at)) for name, at in self._db.execute(query).fetchall())
+
+    def _finished_jobs(self, wanted: Collection[str]) -> tuple[FinishedJob, ...]:
+        """The last jobs that are over, and of those that others depend on the last of each name."""
+        rows = self._db.execute(
+            "SELECT document FROM finished ORDER BY finished_at DESC, rowid DESC LIMIT ?", (_MOST_FINISHED,)
+        ).fetchall()
+        found = _FINISHED.validate_json(documents(rows))
+        if len(found) < _MOST_FINISHED:
+            return found
+        query = "SELECT document FROM finished WHERE name = ? ORDER BY finished_at DESC, rowid DESC LIMIT 1"
+        older = sorted(set(wanted) - {job.name for job in found})
+        rows = [row for name in older for row in self._db.execute(query, (name,)).fetchall()]
+        return found + _FINISHED.validate_json(documents(rows))
 
     def held(self, nodes: Collection[str], *, but: str = "") -> dict[str, tuple[Replica, ...]]:
         """What is held on some nodes as it is charged, by node; not what one job holds, if it is named."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from planner.models.problem import Charges, Problem, Role
 from planner.posing.candidates import candidates, runners
@@ -13,8 +13,11 @@ from planner.posing.meetings import Meetings
 from planner.posing.pools import pool_options, scalings
 from planner.posing.power import power_caps
 from planner.posing.queues import borrowers, budgets, guarantees, limited_trees
+from planner.posing.readiness import Readiness, needed_running
+from planner.posing.returns import Returns
 from planner.posing.shapes import Shapes
 from planner.posing.sites import Sites
+from planner.posing.timing import Timing
 from planner.quota_room import own_usage
 
 if TYPE_CHECKING:
@@ -27,18 +30,26 @@ if TYPE_CHECKING:
     from planner.posing.candidates import Candidate
     from planner.posing.pools import Scaling
 
+_THIS_INSTANT: Final = (0, 3600)
+"""Edges of a question without a later slot: how long its one slot is makes no difference."""
+
 
 def pose(snapshot: Snapshot, policy: Policy) -> Problem:
     """Ask the question of one epoch: a pure function of snapshot and policy, whatever their order."""
     snapshot = snapshot.canonical()
     usage = own_usage(snapshot, snapshot.running_placements)
-    # 1. Who may be given new replicas, and who may be disturbed.
+    timing = Timing(snapshot, policy)
+    # 1. Who may be given new replicas, now or later, and who may be disturbed.
     waiting = [job for job in snapshot.jobs if job.running is None and not job.held]
-    running = runners(snapshot, policy, borrowers(snapshot, usage))
-    wanting = candidates(waiting, running)
+    needed = needed_running(snapshot)
+    running = runners(snapshot, policy, borrowers(snapshot, usage), timing.windows, needed)
+    readiness = Readiness(snapshot, timing, needed & {runner.job.name for runner in running})
+    in_time = [job for job in waiting if readiness.earliest(job.name) < timing.slots.count]
+    wanting = candidates(in_time, running)
+    now = [one for one in wanting if readiness.earliest(one.job.name) == 0]
     # 2. The nodes that may take something, those that pools may still open last.
-    scaled = scalings(snapshot.cluster, policy, wanting)
-    sites = Sites(snapshot.cluster, policy, [scaling.opened for scaling in scaled], wanting)
+    scaled = scalings(snapshot.cluster, policy, now)
+    sites = Sites(snapshot.cluster, policy, [scaling.opened for scaling in scaled], wanting, timing)
     shapes = Shapes(snapshot.cluster, sites.nodes, [candidate.job for candidate in wanting])
     meetings = Meetings(policy, [*waiting, *(job for job in snapshot.jobs if job.running)])
     # 3. Whom it could pay to disturb; this ranks everybody else.
@@ -47,15 +58,24 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
         policy,
         sites,
         running,
-        wanting,
+        now,
         limited_trees(snapshot),
         capped=bool(snapshot.cluster.rack_power),
     )
     victims = sorted({outlook.runner.job.priority for outlook in disturbed if outlook.yields})
-    classifier = Classifier(snapshot, policy, sites=sites, shapes=shapes, meetings=meetings, victims=victims)
+    classifier = Classifier(
+        snapshot,
+        policy,
+        sites=sites,
+        shapes=shapes,
+        meetings=meetings,
+        timing=timing,
+        readiness=readiness,
+        victims=victims,
+    )
     # 4. Classes of waiting jobs, then those of incumbents.
     classes = classifier.starts(one for one in wanting if one.role is Role.START)
-    incumbents = Incumbents(snapshot, policy, sites=sites, shapes=shapes, classes=classes)
+    incumbents = Incumbents(snapshot, policy, sites=sites, shapes=shapes, timing=timing, classes=classes)
     lone: dict[tuple[str, Role], Candidate] = {
         (one.job.name, one.role): one for one in wanting if one.role is not Role.START
     }
@@ -68,21 +88,32 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
         if one.stop_points is not None or one.move is not None
     }
     standing = meetings.standing(snapshot, sites, classes, leaving)
+    returns = Returns(snapshot, timing, incumbents.found)
     closable = _closable(snapshot, spare, incumbents.found)
     return Problem(
         resources=shapes.resources,
-        nodes=free_nodes(snapshot, sites, shapes, closing=_closing(scaled, closable)),
+        nodes=free_nodes(
+            snapshot,
+            sites,
+            shapes,
+            closing=_closing(scaled, closable),
+            returns=returns.by_node(sites, shapes),
+        ),
         groups=tuple(sites.groups),
         classes=tuple(classes),
         queues=tuple(queue.name for queue in snapshot.queues),
-        budgets=budgets(snapshot, usage),
+        budgets=budgets(snapshot, usage, returns),
         incumbents=tuple(incumbents.found),
         guarantees=guarantees(snapshot, usage, waiting),
         pools=pool_options(scaled, sites.index, closable),
         domains=sites.domains(_levels(classes, standing)),
-        power_caps=power_caps(snapshot, sites.nodes, held_milli(snapshot), incumbents.found),
+        power_caps=power_caps(
+            snapshot, sites.nodes, held_milli(snapshot), incumbents.found, returns.by_rack()
+        ),
         standing=standing,
         charges=_charges(policy, meetings.interference),
+        edges=timing.slots.edges if timing.ahead else _THIS_INSTANT,
+        depth=policy.horizon.backfill.depth,
     )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from planner.models.placement import Replica
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
+    from planner.models.windows import Windows
 
 Filters: TypeAlias = "tuple[Hashable, ...]"
 
@@ -35,7 +36,7 @@ class Runner:
     grow: bool
     move: bool
     drains: bool
-    """It has a replica on a node that is to be drained."""
+    """It has a replica on a node that is to be drained, or that a window closes to it before long."""
     borrows: bool
     """Its queue holds more than it is guaranteed: anybody may follow it."""
 
@@ -68,13 +69,26 @@ def candidates(waiting: Iterable[Job], runners: Iterable[Runner]) -> list[Candid
     return found
 
 
-def runners(snapshot: Snapshot, policy: Policy, borrowers: frozenset[str]) -> list[Runner]:
-    """Running jobs of which the policy allows anything, by name; `borrowers` are names of queues."""
-    found = (_runner(snapshot, policy, job, borrowers) for job in snapshot.jobs)
-    return [runner for runner in found if runner is not None]
+def runners(
+    snapshot: Snapshot, policy: Policy, borrowers: frozenset[str], windows: Windows, needed: frozenset[str]
+) -> list[Runner]:
+    """
+    Running jobs of which the policy allows anything, by name; `borrowers` are names of queues.
+
+    Those for whose end others wait (`needed`) go on undisturbed, unless they have to leave.
+    """
+    found = (_runner(snapshot, policy, job, borrowers, windows) for job in snapshot.jobs)
+    return [
+        runner
+        for runner in found
+        if runner is not None
+        and (runner.job.name not in needed or (runner.drains and (runner.stop or runner.move)))
+    ]
 
 
-def _runner(snapshot: Snapshot, policy: Policy, job: Job, borrowers: frozenset[str]) -> Runner | None:
+def _runner(
+    snapshot: Snapshot, policy: Policy, job: Job, borrowers: frozenset[str], windows: Windows
+) -> Runner | None:
     running, rules = job.running, policy.disruption
     if running is None:
         return None
@@ -82,6 +96,7 @@ def _runner(snapshot: Snapshot, policy: Policy, job: Job, borrowers: frozenset[s
     if any(replica.node not in nodes for replica in running.replicas):
         return None
     drains = any(nodes[replica.node].drain for replica in running.replicas)
+    drains = drains or windows.expels(job) is not None
     ran = (snapshot.taken_at - running.started_at).total_seconds()
     ripe = job.preemptible and ran >= rules.minimum_runtime
     leaves = job.preemptible and drains

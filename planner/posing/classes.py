@@ -4,21 +4,41 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from planner.models.policy import Profile, completion_points, job_points
-from planner.models.problem import JobClass, Option, Role, Togetherness
+from planner.models.policy import Profile
+from planner.models.problem import JobClass, Predecessor, Role, Togetherness
+from planner.posing.promises import Promises
+from planner.posing.timing import from_slot, is_open, open_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from planner.models.job import Job
     from planner.models.policy import Policy
+    from planner.models.problem import Option
     from planner.models.snapshot import Snapshot
     from planner.posing.candidates import Candidate
     from planner.posing.meetings import Meetings
+    from planner.posing.readiness import Readiness
     from planner.posing.shapes import Shapes
     from planner.posing.sites import Sites
+    from planner.posing.timing import Timing
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """Jobs that are sure to be alike, and all they are likened by."""
+
+    candidates: list[Candidate]
+    key: tuple[Any, ...]
+    """Without their options."""
+    options: tuple[Option, ...]
+
+    @property
+    def first(self) -> Job:
+        return self.candidates[0].job
 
 
 class Classifier:
@@ -32,68 +52,143 @@ class Classifier:
         sites: Sites,
         shapes: Shapes,
         meetings: Meetings,
+        timing: Timing,
+        readiness: Readiness,
         victims: list[int],
     ) -> None:
         self._policy = policy
-        self._now = snapshot.taken_at
         self._queues = {queue.name: index for index, queue in enumerate(snapshot.queues)}
         self._sites = sites
         self._shapes = shapes
         self._meetings = meetings
+        self._timing = timing
+        self._readiness = readiness
+        self._promises = Promises(snapshot, policy, timing, sites)
         self._thresholds = [priority + policy.disruption.priority_gap for priority in victims]
 
     def starts(self, waiting: Iterable[Candidate]) -> list[JobClass]:
-        """Waiting jobs by class, in the order of their first names; those that fit nowhere are left out."""
-        members: dict[Any, list[Candidate]] = defaultdict(list)
-        for candidate in waiting:
-            members[self._key(candidate)].append(candidate)
-        classes = []
-        for candidates in members.values():
-            jobs = sorted((one.job for one in candidates), key=lambda job: (job.submitted_at, job.name))
-            if made := self._class(candidates[0], tuple(job.name for job in jobs)):
-                classes.append(made)
-        return classes
+        """Waiting jobs by class, by their first names; those that may start in no slot are left out."""
+        drafts = self._settled(self._drafts(waiting))
+        starving = sorted(
+            (draft.first.submitted_at, draft.first.name)
+            for draft in drafts
+            if self._promises.is_starving(draft.first)
+        )
+        order = {name: number for number, (_, name) in enumerate(starving)}
+        index = {draft.first.name: number for number, draft in enumerate(drafts)}
+        companies = sorted({wait.company for name in index if (wait := self._readiness.wait(name)).company})
+        return [self._start(draft, index, companies, order) for draft in drafts]
 
     def only(self, candidate: Candidate, incumbent: int) -> JobClass | None:
         """The class of one running job that moves or grows; None if there is no node for it."""
-        return self._class(candidate, (candidate.job.name,), incumbent)
+        options = self._timing.options(candidate, self._sites)
+        if not options:
+            return None
+        job = candidate.job
+        return self._class(
+            candidate,
+            options,
+            jobs=(job.name,),
+            incumbent=incumbent,
+            fixed_points=-self._policy.prices.resize if candidate.role is Role.GROW else 0,
+            seconds=self._seconds([candidate], options),
+        )
+
+    def _drafts(self, waiting: Iterable[Candidate]) -> list[_Draft]:
+        """Those that start in some slot by themselves, unless others keep them from it."""
+        tied = self._readiness.tied
+        members: dict[Any, list[Candidate]] = defaultdict(list)
+        for candidate in waiting:
+            job = candidate.job
+            alone = job.name in tied or self._promises.is_promised(job) or self._promises.is_starving(job)
+            key = (self._key(candidate), job.name if alone else "")
+            members[key, self._timing.kind(job, self._readiness.earliest(job.name))].append(candidate)
+        return [
+            _Draft(candidates, key, options)
+            for (key, _), candidates in members.items()
+            if (options := self._options(candidates[0]))
+        ]
+
+    def _options(self, candidate: Candidate) -> tuple[Option, ...]:
+        return self._timing.options(candidate, self._sites, self._readiness.earliest(candidate.job.name))
+
+    def _settled(self, drafts: list[_Draft]) -> list[_Draft]:
+        """Those that start in some slot together with others, the like of each other in one."""
+        if tied := self._readiness.tied:
+            slots = {draft.first.name: open_slots(draft.options) for draft in drafts}
+            self._readiness.settle({name: slots.get(name, ()) for name in tied})
+        found: dict[Any, _Draft] = {}
+        for draft in drafts:
+            options = draft.options
+            if draft.first.name in tied:
+                earliest = self._readiness.earliest(draft.first.name)
+                cut = (from_slot(option, earliest) for option in options)
+                options = tuple(option for option in cut if is_open(option))
+            if not options:
+                continue
+            same = found.setdefault((draft.key, options), _Draft([], draft.key, options))
+            same.candidates.extend(draft.candidates)
+        return list(found.values())
+
+    def _start(
+        self,
+        draft: _Draft,
+        index: dict[str, int],
+        companies: list[tuple[str, ...]],
+        starving: dict[str, int],
+    ) -> JobClass:
+        jobs = sorted((one.job for one in draft.candidates), key=lambda job: (job.submitted_at, job.name))
+        wait = self._readiness.wait(draft.first.name)
+        awaited = (
+            Predecessor(slot=each.slot)
+            if each.slot is not None
+            else Predecessor(job_class=index[each.job], ended=each.ended)
+            for each in wait.awaited
+            if each.slot is not None or each.job in index
+        )
+        return self._class(
+            draft.candidates[0],
+            draft.options,
+            jobs=tuple(job.name for job in jobs),
+            seconds=self._seconds(draft.candidates, draft.options),
+            earliest=open_slots(draft.options)[0],
+            predecessors=tuple(awaited),
+            needed=wait.needed,
+            co_start=companies.index(wait.company) if wait.company else None,
+            due=self._timing.due(draft.first),
+            promise=self._promises.of(draft.first, draft.options),
+            starving=starving.get(draft.first.name),
+        )
+
+    def _seconds(self, candidates: Iterable[Candidate], options: tuple[Option, ...]) -> int:
+        """Expected duration on the best option, the longest of any of them."""
+        if not self._timing.ahead:
+            return 0
+        return max(self._timing.seconds(candidate, options[0].gpu_model) for candidate in candidates)
 
     def _key(self, candidate: Candidate) -> tuple[Any, ...]:
         job = candidate.job
         return (
-            (job.queue, job_points(self._policy, job, self._now), self._rank(job)),
+            (job.queue, self._timing.earnings.full_points(job), self._rank(job)),
             (job.gang.minimum, job.gang.maximum, self._together(candidate)),
             tuple(sorted(job.gpu_models.items())),
             candidate.filters,
             (self._shapes.asked(job), self._shapes.in_full(job)),
             (tuple(sorted(job.datasets)), _wishes(job), self._profile(job)),
             self._meeting(job),
+            self._timing.due(job),
         )
 
-    def _class(
-        self, candidate: Candidate, names: tuple[str, ...], incumbent: int | None = None
-    ) -> JobClass | None:
-        job, role = candidate.job, candidate.role
-        points = job_points(self._policy, job, self._now)
-        count = candidate.maximum if role is Role.MOVE else 1
-        allowed = self._sites.allowed(candidate)
-        options = tuple(
-            Option(model, allowed[model], completion_points(points, job, model, count))
-            for model in sorted(allowed, key=lambda model: (-job.speed_milli(model), model or ""))
-        )
-        if not options:
-            return None
+    def _class(self, candidate: Candidate, options: tuple[Option, ...], **about: Any) -> JobClass:
+        job = candidate.job
         workload, carries, avoids = self._meeting(job)
         return JobClass(
-            jobs=names,
             shape=self._shapes.asked(job),
             minimum=candidate.minimum,
             maximum=candidate.maximum,
             queue=self._queues[job.queue],
             options=options,
-            role=role,
-            incumbent=incumbent,
-            fixed_points=-self._policy.prices.resize if role is Role.GROW else 0,
+            role=candidate.role,
             rank=self._rank(job),
             together=self._together(candidate),
             node_points=self._sites.node_points(
@@ -104,6 +199,7 @@ class Classifier:
             workload=workload,
             carries=carries,
             avoids=avoids,
+            **about,
         )
 
     def _rank(self, job: Job) -> int:

@@ -14,15 +14,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from planner.models.cluster import NodeGpus
+    from planner.models.problem import Return
     from planner.models.snapshot import Snapshot
     from planner.posing.shapes import Shapes
     from planner.posing.sites import Sites
 
 
 def free_nodes(
-    snapshot: Snapshot, sites: Sites, shapes: Shapes, *, closing: Mapping[str, int]
+    snapshot: Snapshot,
+    sites: Sites,
+    shapes: Shapes,
+    *,
+    closing: Mapping[str, int],
+    returns: Mapping[str, tuple[Return, ...]],
 ) -> tuple[FreeNode, ...]:
-    """The nodes in the order of the sites; `closing` has what giving back a node brings, by name."""
+    """
+    The nodes in the order of the sites.
+
+    `closing` has what giving back a node brings, `returns` what running jobs give back to it, both by name.
+    """
     placements = snapshot.running_placements
     free = free_capacity(sites.nodes, placements, snapshot=snapshot)
     drawn, slices = held_milli(snapshot), _slices(snapshot)
@@ -37,8 +47,10 @@ def free_nodes(
             closing_points=closing.get(node.name),
             unhealthy=tuple(gpu.index for gpu in node.gpus.details if not gpu.healthy) if node.gpus else (),
             gpu_groups=_gpu_groups(node.gpus) if node.gpus else (),
+            returns=returns.get(node.name, ()),
+            opens=sites.opens[sites.group_of[index]],
         )
-        for node in sites.nodes
+        for index, node in enumerate(sites.nodes)
     )
 
 

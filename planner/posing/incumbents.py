@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from planner.models.cluster import MigInstance
 from planner.models.placement import MigSlice
-from planner.models.policy import completion_points, job_points
 from planner.models.pricing import disruption_points
 from planner.models.problem import Hold, Incumbent, Role
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from planner.posing.classes import Classifier
     from planner.posing.shapes import Shapes
     from planner.posing.sites import Sites
+    from planner.posing.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,7 @@ def outlooks(
     for runner in runners:
         places = {replica.node for replica in runner.running.replicas}
         groups = {sites.group_of[sites.index[name]] for name in places if name in sites.index}
+        groups = {group for group in groups if not sites.opens[group]}
         highest = max((pressure[group] for group in groups if group in pressure), default=-1)
         for_quota = in_tree.get(trees.get(runner.job.queue, ""), -1)
         least = runner.job.priority + policy.disruption.priority_gap
@@ -93,7 +94,7 @@ def _pressure(sites: Sites, wanting: Iterable[Candidate]) -> dict[int, int]:
     pressure: dict[int, int] = {}
     for candidate in wanting:
         for groups in sites.allowed(candidate).values():
-            for group in groups:
+            for group in sites.open_in(groups, 0):
                 pressure[group] = max(pressure.get(group, 0), candidate.job.priority)
     return pressure
 
@@ -102,12 +103,20 @@ class Incumbents:
     """The incumbents of a question, and their classes behind those of waiting jobs."""
 
     def __init__(
-        self, snapshot: Snapshot, policy: Policy, *, sites: Sites, shapes: Shapes, classes: list[JobClass]
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        *,
+        sites: Sites,
+        shapes: Shapes,
+        timing: Timing,
+        classes: list[JobClass],
     ) -> None:
         self._snapshot = snapshot
         self._policy = policy
         self._sites = sites
         self._shapes = shapes
+        self._timing = timing
         self._queues = {queue.name: index for index, queue in enumerate(snapshot.queues)}
         self.classes = classes
         self.found: list[Incumbent] = []
@@ -137,9 +146,11 @@ class Incumbents:
     def _incumbent(self, outlook: Outlook, *, rank: int, move: int | None, grow: int | None) -> Incumbent:
         runner, policy, now = outlook.runner, self._policy, self._snapshot.taken_at
         job, count = runner.job, len(runner.running.replicas)
-        points = job_points(policy, job, now)
-        leaving = -completion_points(points, job, runner.gpu_model, count)
+        earnings, left = self._timing.earnings, self._timing.remaining(job)
+        leaving = -earnings.completion(job, runner.gpu_model, count, seconds=left)
         leaving -= disruption_points(policy, job, now)
+        # Whoever moves is not late for that, as far as points go.
+        stopping = leaving - earnings.saved_lateness(job, start=0, seconds=left)
         return Incumbent(
             job=job.name,
             shape=self._shapes.freed(runner),
@@ -147,14 +158,15 @@ class Incumbents:
             queue=self._queues[job.queue],
             gpu_model=runner.gpu_model,
             rank=rank,
-            stop_points=leaving if outlook.stop else None,
+            stop_points=stopping if outlook.stop else None,
             leave_points=leaving - policy.prices.migration,
-            shrink_points=-completion_points(points, job, runner.gpu_model, 1),
+            shrink_points=-earnings.completion(job, runner.gpu_model, 1, seconds=left),
             resize_points=-policy.prices.resize,
             fewest=job.gang.minimum if outlook.shrink else count,
             move=move,
             grow=grow,
             on_leaving=policy.prices.drain if runner.drains else 0,
+            until=self._timing.until(job),
         )
 
     def _hold(self, replica: Replica) -> Hold:

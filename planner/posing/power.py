@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.problem import PowerCap
 from planner.models.units import MILLI
@@ -15,27 +15,34 @@ if TYPE_CHECKING:
     from planner.models.problem import Incumbent
     from planner.models.snapshot import Snapshot
 
+Rack: TypeAlias = tuple[str, str, str]
+"""Region, zone and rack."""
+
 
 def power_caps(
-    snapshot: Snapshot, nodes: list[Node], held_milli: Mapping[str, int], incumbents: Iterable[Incumbent]
+    snapshot: Snapshot,
+    nodes: list[Node],
+    held_milli: Mapping[str, int],
+    incumbents: Iterable[Incumbent],
+    returns: Mapping[Rack, tuple[tuple[int, int, int | None], ...]],
 ) -> tuple[PowerCap, ...]:
     """
     Caps that could bind, over the nodes of the question.
 
     `held_milli` has the thousandths of GPUs that running jobs hold, by node name; those on nodes that take
-    nothing new draw power too.
+    nothing new draw power too. `returns` has what running jobs give back (see `PowerCap.returns`).
     """
     cluster = snapshot.cluster
     if not cluster.rack_power:
         return ()
-    members: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    members: dict[Rack, list[int]] = defaultdict(list)
     for index, node in enumerate(nodes):
         if node.gpus and node.gpus.watts:
-            members[_rack(node)].append(index)
-    drawn: dict[tuple[str, str, str], int] = defaultdict(int)
+            members[rack_of(node)].append(index)
+    drawn: dict[Rack, int] = defaultdict(int)
     for node in cluster.nodes:
         if node.gpus:
-            drawn[_rack(node)] += held_milli.get(node.name, 0) * node.gpus.watts
+            drawn[rack_of(node)] += held_milli.get(node.name, 0) * node.gpus.watts
     elsewhere = _elsewhere(snapshot, {node.name for node in nodes}, incumbents)
     caps = []
     for cap in sorted(cluster.rack_power, key=lambda cap: (cap.region, cap.zone, cap.rack, cap.watts)):
@@ -46,23 +53,25 @@ def power_caps(
         if left < sum(
             nodes[index].gpu_count * MILLI * each for index, each in zip(indices, watts, strict=True)
         ):
-            caps.append(PowerCap(indices, watts, left, tuple(sorted(elsewhere[rack].items()))))
+            away = tuple(sorted(elsewhere[rack].items()))
+            caps.append(PowerCap(indices, watts, left, away, returns.get(rack, ())))
     return tuple(caps)
 
 
 def _elsewhere(
     snapshot: Snapshot, names: set[str], incumbents: Iterable[Incumbent]
-) -> dict[tuple[str, str, str], dict[int, int]]:
+) -> dict[Rack, dict[int, int]]:
     """Thousandths of watts that incumbents draw on nodes outside of the question, by rack and incumbent."""
-    drawn: dict[tuple[str, str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    drawn: dict[Rack, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for index, incumbent in enumerate(incumbents):
         placement = snapshot.job_by_name[incumbent.job].placement
         for replica in placement.replicas if placement else ():
             node = snapshot.cluster.node_by_name[replica.node]
             if replica.node not in names and node.gpus and node.gpus.watts:
-                drawn[_rack(node)][index] += replica.quota_milli * node.gpus.watts
+                drawn[rack_of(node)][index] += replica.quota_milli * node.gpus.watts
     return drawn
 
 
-def _rack(node: Node) -> tuple[str, str, str]:
+def rack_of(node: Node) -> Rack:
+    """The rack of a node."""
     return node.region, node.zone, node.rack

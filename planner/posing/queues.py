@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from planner.models.job import Job
     from planner.models.queue import Queue
     from planner.models.snapshot import Snapshot
+    from planner.posing.returns import Returns
 
     Usage = Mapping[str, Counter[str]]
 
 
-def budgets(snapshot: Snapshot, usage: Usage) -> tuple[QueueBudget, ...]:
+def budgets(snapshot: Snapshot, usage: Usage, returns: Returns) -> tuple[QueueBudget, ...]:
     """Limits of all GPU models together, then of each model with a quota."""
     queues = [queue.name for queue in snapshot.queues]
     position = {name: index for index, name in enumerate(queues)}
@@ -43,6 +44,7 @@ def budgets(snapshot: Snapshot, usage: Usage) -> tuple[QueueBudget, ...]:
                 ),
                 firm=tuple(limits.limit[name] for name in queues),
                 own=tuple(own.get(name, 0) for name in queues),
+                returns=returns.by_queue(resource, position),
             )
         )
     return tuple(found)

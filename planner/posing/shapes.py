@@ -64,9 +64,13 @@ class Shapes:
         return Shape(
             gpus=shares.count(MILLI),
             gpu_milli=sum(milli for milli in shares if milli < MILLI),
-            amounts=self._amounts(replica, runner.job, replica.quota_milli),
+            amounts=self.held(replica, runner.job),
             mig=tuple(sorted(slices.items())),
         )
+
+    def held(self, replica: Replica, job: Job) -> tuple[int, ...]:
+        """What one replica of a running job counts for of each resource."""
+        return self._amounts(replica, job, replica.quota_milli)
 
     def left(self, node: Node, left: NodeFree, held_milli: int) -> tuple[int, ...]:
         """

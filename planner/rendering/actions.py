@@ -35,6 +35,7 @@ from planner.rendering.header import lost_gpu_hours
 from planner.rendering.hostlist import hostlist
 from planner.rendering.style import Tone
 from planner.rendering.table import Row, table
+from planner.rendering.timing import kill_note, projections
 from planner.wording import (
     counted,
     gang_size,
@@ -48,10 +49,11 @@ from planner.wording import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from planner.models.job import Job
     from planner.models.placement import Placement
-    from planner.models.plan import NodeAction, Wait
+    from planner.models.plan import NodeAction, Plan, Wait
     from planner.models.snapshot import Snapshot
     from planner.rendering.grouping import Disturbance, Moving
     from planner.rendering.style import Style
@@ -96,7 +98,8 @@ def _job_lines(
 ) -> list[str]:
     if verbose or len(actions) <= _MOST_LINES:
         jobs = snapshot.job_by_name
-        lines = table([_job_row(action, jobs[action.job]) for action in actions], style, uncut=verbose)
+        rows = [_job_row(action, jobs[action.job], snapshot.taken_at) for action in actions]
+        lines = table(rows, style, uncut=verbose)
         if verbose or len(lines) <= _MOST_LINES:
             return lines
     most = _MOST_KIND_LINES if isinstance(actions[0], Start) else _MOST_KIND_LINES // 2
@@ -123,26 +126,31 @@ def node_lines(actions: Sequence[NodeAction], style: Style, *, verbose: bool, mo
     return lines + style.wrap(f"Grouped by pool and layout; each one: {more}", 2)
 
 
-def wait_lines(
-    waits: Sequence[Wait], snapshot: Snapshot, style: Style, *, verbose: bool, more: str
-) -> list[str]:
+def wait_lines(waits: Sequence[Wait], plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
     """One entry for each job that waits, or for each reason where they are many; `more` shows all."""
     if verbose or len(waits) <= _MOST_WAIT_LINES:
-        jobs = snapshot.job_by_name
+        jobs, starts = plan.snapshot.job_by_name, projections(plan)
         ordered = sorted(waits, key=lambda wait: (SEVERITY[wait.reason.code], wait.job))
-        lines = table([_wait_row(wait, jobs[wait.job]) for wait in ordered], style, uncut=verbose)
+        rows = [_wait_row(wait, jobs[wait.job], starts.get(wait.job, "")) for wait in ordered]
+        lines = table(rows, style, uncut=verbose)
         if verbose or len(lines) <= _MOST_WAIT_LINES:
             return lines
     return _grouped_waits(waits, style) + style.wrap(f"Grouped by reason; each one: {more}", 2)
 
 
-def _job_row(action: Moving, job: Job) -> Row:
+def _job_row(action: Moving, job: Job, epoch: datetime) -> Row:
     size, nodes = size_and_nodes(action)
     return Row(
         (_marked(action.type), action.job, size, nodes, f"queue {job.queue}"),
-        note=action.reason.text,
+        note=why_text(action, epoch),
         tone=MARKS[action.type][1],
     )
+
+
+def why_text(action: Moving, epoch: datetime) -> str:
+    """The reason of an action, and when a job that it starts is killed."""
+    note = kill_note(action, epoch) if isinstance(action, Start) else ""
+    return f"{action.reason.text}; {note}" if note else action.reason.text
 
 
 def size_and_nodes(action: Moving) -> tuple[str, str]:
@@ -233,9 +241,10 @@ def _hosts(placement: Placement) -> str:
     return hostlist(replica.node for replica in placement.replicas)
 
 
-def _wait_row(wait: Wait, job: Job) -> Row:
+def _wait_row(wait: Wait, job: Job, start: str) -> Row:
     size = gang_size(job.request, job.gang.minimum, job.gang.maximum)
-    return Row((". wait", wait.job, size, f"queue {job.queue}"), note=wait.reason.text, tone=Tone.CARE)
+    note = f"{start}; {wait.reason.text}" if start else wait.reason.text
+    return Row((". wait", wait.job, size, f"queue {job.queue}"), note=note, tone=Tone.CARE)
 
 
 def _grouped_waits(waits: Sequence[Wait], style: Style) -> list[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from planner.clock import clock
+from planner.models.diff import PromiseChange
 from planner.models.plan import NodeChange
-from planner.models.units import MILLI
+from planner.models.units import MILLI, print_timestamp
 from planner.rendering.actions import MARKS
 from planner.rendering.header import percent, short, waiting_text
 from planner.rendering.hostlist import hostlist
@@ -15,6 +17,8 @@ from planner.rendering.table import Row, table
 from planner.wording import decimal, layout_text, placement_size, resized
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from planner.models.diff import Diff, JobDiff, LayoutDiff, QueueDiff
     from planner.rendering.style import Style
 
@@ -52,6 +56,7 @@ def diff_lines(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[li
                 more=more,
             ),
         ]
+    sections.append(_promises(diff, style, verbose=verbose, more=more))
     by_model = any(queue.gpu_model for queue in diff.queues)
     heads = ("QUEUE", *(("GPU MODEL",) if by_model else ()), "GPUS USED", "LIMIT", "WAITING")
     rows = _queue_rows(diff.queues, by_model=by_model)
@@ -159,6 +164,47 @@ _NODE_MARKS: Final = {
 
 def _names(names: tuple[str, ...]) -> str:
     return ", ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])}, … {len(names) - 2:,} more"
+
+
+_PROMISE_TONES: Final = {
+    PromiseChange.KEPT: None,
+    PromiseChange.MADE: Tone.START,
+    PromiseChange.EARLIER: Tone.START,
+    PromiseChange.LATER: Tone.CARE,
+    PromiseChange.WITHDRAWN: Tone.STOP,
+    PromiseChange.STARTED: Tone.START,
+}
+
+
+def _promises(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[str]:
+    """Promised starts; those that differ in the newer snapshot are told with it."""
+    counts = Counter(promise.change for promise in diff.promises)
+    told = [f"{counts[change]:,} {change}" for change in PromiseChange if counts[change]]
+    with_live = diff.live is not None
+    rows = [
+        Row(
+            (
+                promise.change.value,
+                promise.job,
+                _instant(promise.before, diff.epoch),
+                "now" if promise.change is PromiseChange.STARTED else _instant(promise.after, diff.epoch),
+                *([_instant(promise.live, diff.epoch)] if with_live else []),
+                promise.queue,
+            ),
+            note=promise.why,
+            tone=_PROMISE_TONES[promise.change],
+        )
+        for promise in diff.promises
+    ]
+    heads = ("", "JOB", "PROMISED", "BY THE PLAN", *(["SINCE"] if with_live else []), "QUEUE")
+    since = f" (epoch {print_timestamp(diff.epoch)})" if diff.epoch else ""
+    return _table(f"Promises{since}: {', '.join(told)}", heads, rows, style, verbose=verbose, more=more)
+
+
+def _instant(moment: datetime | None, epoch: datetime | None) -> str:
+    if moment is None:
+        return "none"
+    return print_timestamp(moment) if epoch is None else clock(moment, epoch)
 
 
 def _layout_row(layout: LayoutDiff) -> Row:

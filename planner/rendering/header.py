@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from planner.models.units import MILLI, print_timestamp
 from planner.rendering.grouping import number_of
 from planner.rendering.style import Tone
+from planner.rendering.timing import horizon_parts
 from planner.wording import counted, in_gpu_hours, money
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
         *(style.paint(line, Tone.STRONG) for line in style.flow(identity)),
         *style.flow(_quality(solution)),
         *style.flow(["terms", *terms, f"(greedy {solution.greedy_objective:,})"]),
+        *style.flow(horizon_parts(plan)),
     ]
     if verbose and solution.phases:
         lines += style.flow(

@@ -16,7 +16,7 @@ import jinja2
 
 from planner.diffing import diff
 from planner.models.units import print_timestamp
-from planner.rendering.actions import MARKS, kind_note, node_words, size_and_nodes
+from planner.rendering.actions import MARKS, kind_note, node_words, size_and_nodes, why_text
 from planner.rendering.grouping import job_kinds, node_kinds, sort_actions, wait_kinds
 from planner.rendering.header import (
     cares,
@@ -31,6 +31,16 @@ from planner.rendering.header import (
 )
 from planner.rendering.hostlist import hostlist
 from planner.rendering.pictures import model_bars, queue_bars, strips
+from planner.rendering.timeline import timeline
+from planner.rendering.timing import (
+    at_risk,
+    change_of_promise,
+    changed_start,
+    due_text,
+    finish_text,
+    horizon_parts,
+    projections,
+)
 from planner.rendering.unmet import unmet
 from planner.wording import counted
 
@@ -69,6 +79,11 @@ def report_html(plan: Plan) -> str:
         queues=queue_bars(change),
         gpu_models=model_bars(change),
         strips=strips(plan),
+        timeline=timeline(plan),
+        horizon=horizon_parts(plan)[1:],
+        projections=projections(plan),
+        promises=[waiting for waiting in plan.waiting if change_of_promise(waiting)],
+        deadlines=at_risk(plan),
     )
 
 
@@ -131,7 +146,11 @@ def _template() -> jinja2.Template:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(
+        change_of_promise=change_of_promise,
+        changed_start=changed_start,
         counted=counted,
+        due=due_text,
+        finish=finish_text,
         kind_note=kind_note,
         mark=lambda type_: f"{MARKS[type_][0]} {type_}",
         node_words=node_words,
@@ -139,6 +158,7 @@ def _template() -> jinja2.Template:
         short=short,
         size_and_nodes=size_and_nodes,
         timestamp=print_timestamp,
+        why=why_text,
     )
     return environment.from_string(
         files("planner.rendering").joinpath("report.html.j2").read_text(encoding="utf-8")

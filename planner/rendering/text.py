@@ -6,11 +6,13 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from planner.models.plan import ReasonCode
+from planner.promises import promise_step
 from planner.rendering.actions import disturbance_lines, node_lines, start_lines, wait_lines
 from planner.rendering.diff_tables import diff_lines
 from planner.rendering.grouping import SortedActions, sort_actions
 from planner.rendering.header import change_counts, gap_text, header_lines, metrics_lines, waiting_text
 from planner.rendering.style import Style, Tone
+from planner.rendering.timing import deadline_lines, later_lines, promise_lines
 from planner.rendering.unmet import unmet
 
 if TYPE_CHECKING:
@@ -39,14 +41,17 @@ def plan_text(
         start_lines(actions.starts, plan.snapshot, style, verbose=verbose, more=more),
         disturbance_lines(actions.disturbances, plan.snapshot, style, verbose=verbose, more=more),
         node_lines(actions.nodes, style, verbose=verbose, more=more),
-        wait_lines(actions.waits, plan.snapshot, style, verbose=verbose, more=more),
+        wait_lines(actions.waits, plan, style, verbose=verbose, more=more),
+        later_lines(plan, style, verbose=verbose, more=more),
+        promise_lines(plan, style, verbose=verbose, more=more),
+        deadline_lines(plan, style, verbose=verbose, more=more),
         [
             *metrics_lines(plan, style),
             *_unmet_lines(plan, style, verbose=verbose, more=more),
             *_summary(plan, actions, style),
         ],
     ]
-    if plan.has_changes and file:
+    if file and (plan.has_changes or promise_step(plan)):
         sections[-1].append(style.clean(f"Next: gpuplan apply {file} --executor simulated"))
     return _text(sections)
 

@@ -112,6 +112,8 @@ def snapshot_text(snapshot: Snapshot) -> str:
     sections["cluster"] = _cluster_text(document["cluster"])
     for key in ("queues", "jobs"):
         sections[key] = _one_a_line(document.get(key, []))
+    if "finished" in document:
+        sections["finished"] = _one_a_line(document["finished"])
     return "{\n" + ",\n".join(f'  "{key}": {text}' for key, text in sections.items()) + "\n}\n"
 
 

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import ValidationError
 
 from planner.models.base import Noun
+from planner.models.calendar import Reservation, Tariff
 from planner.models.cluster import Dataset, Node, NodePool, RackPower
 from planner.models.consistency import Section, inconsistencies
-from planner.models.inconsistency import DATASETS, NODES, POOLS, RACK_POWER
+from planner.models.dependency import FinishedJob
+from planner.models.inconsistency import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
 from planner.models.job import Job
 from planner.models.near_miss import NearMisses
 from planner.models.queue import Queue
 from planner.models.snapshot import Snapshot
-from planner.sources.sections import JOBS, QUEUES, Assembly
+from planner.sources.sections import FINISHED, JOBS, QUEUES, Assembly
 from planner.sources.spots import Problem, Spot
 from planner.sources.wording import faults_in, shown
 
@@ -41,16 +43,20 @@ _ENTRIES: Final[dict[Location, type[Noun]]] = {
     POOLS: NodePool,
     DATASETS: Dataset,
     RACK_POWER: RackPower,
+    RESERVATIONS: Reservation,
+    TARIFFS: Tariff,
     QUEUES: Queue,
     JOBS: Job,
+    FINISHED: FinishedJob,
 }
 _SECTION: Final = {
-    **dict.fromkeys((NODES, POOLS, DATASETS, RACK_POWER), Section.CLUSTER),
+    **dict.fromkeys((NODES, POOLS, DATASETS, RACK_POWER, RESERVATIONS, TARIFFS), Section.CLUSTER),
     QUEUES: Section.QUEUES,
     JOBS: Section.JOBS,
+    FINISHED: Section.FINISHED,
 }
 _EXPECTED: Final = (NODES, QUEUES, JOBS)
-_WORDS: Final[dict[type[Noun], str]] = {NodePool: "pool"}
+_WORDS: Final[dict[type[Noun], str]] = {NodePool: "pool", FinishedJob: "finished job"}
 _ANY_TIME: Final = "2000-01-01T00:00:00Z"
 
 

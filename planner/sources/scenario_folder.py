@@ -37,10 +37,11 @@ def scenario_files(snapshot: Snapshot) -> dict[str, str]:
     cluster = ", ".join(f'"{key}": {text}' for key, text in parts.items())
     # A JSON mapping is YAML too, and a queue reads best on one line.
     queues = "".join(f"\n- {_json(queue.document())}" for queue in snapshot.queues)
+    finished = f', "finished": {_lines(snapshot.finished)}' if snapshot.finished else ""
     return {
         CLUSTER_FILE: f'{{{head}, "cluster": {{{cluster}}}}}\n',
         QUEUES_FILE: f"queues:{queues or ' []'}\n",
-        JOBS_FILE: f'{{"jobs": {_lines(snapshot.jobs)}}}\n',
+        JOBS_FILE: f'{{"jobs": {_lines(snapshot.jobs)}{finished}}}\n',
     }
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from planner.models.cluster import Cluster
-from planner.models.inconsistency import DATASETS, NODES, POOLS, RACK_POWER
+from planner.models.inconsistency import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
 from planner.models.near_miss import NearMisses
 from planner.sources.spots import Problem, Spot
 from planner.sources.wording import shown
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 QUEUES: Final[Location] = ("queues",)
 JOBS: Final[Location] = ("jobs",)
-_LISTS: Final = (NODES, POOLS, DATASETS, RACK_POWER, QUEUES, JOBS)
+FINISHED: Final[Location] = ("finished",)
+_LISTS: Final = (NODES, POOLS, DATASETS, RACK_POWER, RESERVATIONS, TARIFFS, QUEUES, JOBS, FINISHED)
 _SCALARS: Final[tuple[Location, ...]] = (
     ("format_version",),
     ("taken_at",),
     ("cluster", "name"),
     ("cluster", "overcommit"),
 )
-_SECTIONS: Final = ("format_version", "taken_at", "cluster", "queues", "jobs")
+_SECTIONS: Final = ("format_version", "taken_at", "cluster", "queues", "jobs", "finished")
 _OF_CLUSTER: Final = tuple(Cluster.model_fields)
 _EXPECTED: Final = f"a mapping with some of the sections {', '.join(_SECTIONS)}"
 _OF_A_PLAN: Final = frozenset({"plan_id", "actions"})

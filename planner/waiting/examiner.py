@@ -22,6 +22,8 @@ from planner.waiting.barriers import Barriers, power_left
 from planner.waiting.free_pool import FreePool, Place, needs_of
 from planner.waiting.matching import Matcher
 from planner.waiting.mig_room import MigRoom
+from planner.waiting.outlook import Outlook
+from planner.waiting.time_words import group_waits
 from planner.waiting.together import together
 from planner.waiting.ways_out import WaysOut, adding
 
@@ -63,7 +65,7 @@ def waiting_reasons(
         if reason is None:
             reason = reason_by_kind[kind] = examiner.reason(job)
         reasons[job.name] = reason
-    return reasons
+    return examiner.together(reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class _Examiner:
         self._room = QuotaRoom(snapshot, target.placements, added=target.added)
         self._barriers = Barriers(snapshot, policy, target, cluster)
         self._ways_out = WaysOut(snapshot, policy, target, cluster)
+        self._outlook = Outlook(snapshot, policy, target)
         self._empty_pools: dict[tuple[int, ...], FreePool] = {}
         self._free_pools: dict[Any, list[FreePool]] = {}
 
@@ -116,15 +119,20 @@ class _Examiner:
             (self._value(job), job.datasets, job.preferred_nodes) if priced else None,
             job.priority if self._barriers.by_priority or self._ways_out.by_priority else None,
             (tuple(sorted(job.labels.items())), _terms(job)) if self._barriers.by_company else None,
+            self._outlook.kind(job),
         )
 
     def reason(self, job: Job) -> Reason:
         """The most severe reason."""
         if job.held:
             return words.held()
+        if (never := self._outlook.never(job)) is not None:
+            return never
         match = self._matcher.match(job)
         needs = needs_of(job, self._snapshot.cluster, capped=self._capped)
         if not match.nodes:
+            if (opening := self._outlook.opening(job)) is not None:
+                return opening
             return adding(words.no_match(job, match, self._models), self._ways_out.closed_pools(job, needs))
         empty = self._empty_pool(match.nodes)
         if not empty.fitting(needs, 1):
@@ -135,6 +143,8 @@ class _Examiner:
         ever = self._room.alone(job.queue, smallest, match.gpu_models)
         if ever.shortage is not None:
             return words.beyond_quota(ReasonCode.EXCEEDS_MAX_QUOTA, ever.shortage)
+        if (not_yet := self._outlook.not_yet(job)) is not None:
+            return not_yet
         now = self._room.now(job.queue, smallest, ever.gpu_models)
         if now.shortage is not None:
             return words.beyond_quota(ReasonCode.WAITING_FOR_QUOTA, now.shortage)
@@ -166,6 +176,9 @@ class _Examiner:
             return words.too_far_apart(job, *max(apart))
         places = [place for pool in fitting for place in pool.places]
         nodes = [place.node for place in places]
+        shut = self._outlook.closed(job, nodes)
+        if shut and not any(self._fits_without(job, pool, needs, set(shut)) for pool in fitting):
+            return self._outlook.closing(job, shut, every=len(shut) == len(matching))
         reserved, avoided = self._barriers.reserved(job, nodes), self._barriers.avoided(job, nodes)
         for barred, text in ((reserved, words.RESERVED), (reserved | avoided, words.AVOIDED)):
             if barred and not any(self._fits_without(job, pool, needs, barred) for pool in fitting):
@@ -188,7 +201,20 @@ class _Examiner:
         cost = job.gang.minimum * min(self._replica_points(job, place) for place in places)
         if cost and cost >= (value := self._value(job)):
             return words.too_dear(cost, value)
-        return words.not_chosen(proven=self._proven)
+        return self._outlook.later(job) or words.not_chosen(proven=self._proven)
+
+    def together(self, reasons: dict[str, Reason]) -> dict[str, Reason]:
+        """The reasons, those of jobs put right that would fit and wait for others of their group."""
+        found = dict(reasons)
+        for name, reason in reasons.items():
+            job = self._snapshot.job_by_name[name]
+            others = [other for other in self._outlook.companions(job) if other in reasons]
+            if others and reason.code is ReasonCode.NOT_CHOSEN:
+                told = [(other, reasons[other]) for other in others]
+                # Who would fit itself tells less than who does not.
+                told.sort(key=lambda each: (each[1].code is ReasonCode.NOT_CHOSEN, each[0]))
+                found[name] = group_waits(job.co_start or "", told)
+        return found
 
     def _replica_points(self, job: Job, place: Place) -> int:
         """What a replica costs on a node beside disturbing others: data to be read, wishes not met."""

@@ -592,6 +592,7 @@ BROKEN = world(
         job("a", queue="x", waited=-HOUR, at=[replica("n7", gpus=[0])]),
         job("b", replicas=2, at=[replica("n7", gpus=[0])]),
         job("c").model_copy(update={"request": ResourceRequest(mig={"x": 1})}),
+        job("d", depends_on=[{"job": "e"}]),
     ],
 )
 
@@ -599,7 +600,7 @@ BROKEN = world(
 def test_checks_that_need_an_incomplete_section_are_passed_over():
     everything = set(found(BROKEN))
 
-    assert len(everything) == 10
+    assert len(everything) == 11
     for section in Section:
         assert set(found(BROKEN, incomplete=frozenset({section}))) < everything or section is Section.JOBS
     assert {location for location, _ in found(BROKEN, incomplete=frozenset(Section))} == {

@@ -92,15 +92,19 @@ def removed(data):
 
 
 def with_a_name_twice(data):
-    named = (("cluster", "nodes"), ("cluster", "pools"), ("cluster", "datasets"), ("queues",), ("jobs",))
-    lists = [(*path, 0) for path in named]
+    of_cluster = ("nodes", "pools", "datasets", "reservations", "tariffs")
+    lists = [*(("cluster", name, 0) for name in of_cluster), ("queues", 0), ("jobs", 0)]
     return spoiled(data.draw(st.sampled_from(lists)), lambda holder, _: holder.append(dict(holder[-1])))
 
 
 def with_an_unknown_reference(data):
-    named = ("queue", "parent", "node", "pool", "3g.40gb")
+    named, within = ("queue", "parent", "node", "pool", "3g.40gb", "job"), ("datasets", "nodes", "queues")
     references = [
-        path for path in PATHS if path[-1] in named or "rack_power" in path[:-2] or "datasets" in path[2:-1]
+        path
+        for path in PATHS
+        if (path[-1] in named and not {"promise", "finished"} & {*path})
+        or "rack_power" in path[:-2]
+        or (isinstance(path[-1], int) and path[-2] in within and len(path) > 3)
     ]
     path, name = (
         data.draw(st.sampled_from(references)),

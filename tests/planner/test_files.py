@@ -269,8 +269,9 @@ def test_an_unknown_field_is_told_with_the_one_that_was_meant(told):
         "jobs.yaml:2: job 'train-a' has unknown field 'prioritiy'.\n"
         "  Known: name, queue, user, priority, weight, request, replicas, gpu_models, node_selector, "
         "tolerations, affinity, preferred_nodes, regions, locality, spread, anti_affinity, datasets, "
-        "workload_class, qos, time_slicing, submitted_at, expected_duration, deadline, preemptible, "
-        "checkpoint_duration, restart_duration, held, labels, running.\n"
+        "workload_class, qos, time_slicing, submitted_at, expected_duration, deadline, hard_deadline, "
+        "not_before, depends_on, depends_on_at_least, co_start, preemptible, checkpoint_duration, "
+        "restart_duration, held, labels, running, promise.\n"
         "  Maybe 'priority' was meant."
     )
 
@@ -305,7 +306,7 @@ def test_an_unknown_field_is_told_with_the_one_that_was_meant(told):
             "datasets: [{name: d, zone: {}}]",
             (
                 "dataset 'd' has unknown field 'zone'.\n"
-                "  Known: name, zones, elsewhere.\n"
+                "  Known: name, zones, elsewhere, available_at.\n"
                 "  Maybe 'zones' was meant."
             ),
         ),
@@ -546,7 +547,7 @@ def test_a_section_given_twice_is_told_with_the_first(told):
 def test_an_unknown_section_is_told_with_the_one_that_was_meant(told):
     assert told("jobs: []\njob: []") == (
         "jobs.yaml:2: the snapshot has unknown section 'job'.\n"
-        "  Known: format_version, taken_at, cluster, queues, jobs.\n"
+        "  Known: format_version, taken_at, cluster, queues, jobs, finished.\n"
         "  Maybe 'jobs' was meant."
     )
 
@@ -554,7 +555,7 @@ def test_an_unknown_section_is_told_with_the_one_that_was_meant(told):
 def test_an_unknown_field_of_the_cluster_is_told(told):
     assert told("cluster:\n  nods: []") == (
         "jobs.yaml:2: the cluster has unknown field 'nods'.\n"
-        "  Known: name, nodes, pools, overcommit, datasets, rack_power.\n"
+        "  Known: name, nodes, pools, overcommit, datasets, rack_power, reservations, tariffs.\n"
         "  Maybe 'nodes' was meant."
     )
 
@@ -585,14 +586,14 @@ def test_a_plan_is_told_once_as_one_whatever_its_name(put, source):
             "- a",
             (
                 "jobs.yaml:1: the document is a list; expected a mapping with some of the sections "
-                "format_version, taken_at, cluster, queues, jobs."
+                "format_version, taken_at, cluster, queues, jobs, finished."
             ),
         ),
         (
             "# later",
             (
                 "jobs.yaml:1: the file is empty; expected a mapping with some of the sections "
-                "format_version, taken_at, cluster, queues, jobs."
+                "format_version, taken_at, cluster, queues, jobs, finished."
             ),
         ),
     ],
@@ -649,7 +650,7 @@ def test_entries_of_a_misspelt_section_are_not_told_as_unknown(told):
 
     assert told(f"queus: [{{name: elsewhere}}]\njobs:\n- {other}\n") == (
         "jobs.yaml:1: the snapshot has unknown section 'queus'.\n"
-        "  Known: format_version, taken_at, cluster, queues, jobs.\n"
+        "  Known: format_version, taken_at, cluster, queues, jobs, finished.\n"
         "  Maybe 'queues' was meant."
     )
 

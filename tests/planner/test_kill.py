@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
-from collections import Counter
 from datetime import timedelta
 
 import crashing
@@ -12,44 +9,17 @@ import pytest
 from build import NOW, cluster, job, node, placement, replica, snapshot
 from changing import AFTER, CHANGES, PLAN, WORLD
 from handmade import plan_of
+from killing import CHILDREN, CUTS, KILLED, assert_recorded, end_state, in_child
 
-from planner.auditing import AuditLog, verify_log
+from planner.auditing import AuditLog
 from planner.effects import changes_of
 from planner.executors.simulated import SimulatedCluster
 from planner.models.audit import AuditKind, Outcome
 
-CHILDREN = multiprocessing.get_context("forkserver")
-# Imported once, in the server that the children are forked from.
-CHILDREN.set_forkserver_preload(
-    ["pytest", "planner.applying", "planner.auditing", "planner.executors.simulated", "planner.planfile"]
-)
-
-KILLED = -signal.SIGKILL
-
-
-def in_child(function, *arguments, **named):
-    """Exit code of a function run in a fresh process."""
-    child = CHILDREN.Process(target=function, args=arguments, kwargs=named)
-    child.start()
-    child.join(60)
-    return child.exitcode
-
-
-def end_state(folder):
-    with SimulatedCluster(folder / "cluster.db") as live:
-        return live.snapshot(), live.operations()
-
 
 def assert_recorded_once(folder, plan=PLAN):
     """Each action was performed once, and its end is recorded once; the chain is sound."""
-    trail = verify_log(folder / "audit.jsonl")
-    ids = [change.id for change in changes_of(plan.actions)]
-    outcomes = Counter(record.action for record in trail.records if record.kind is AuditKind.OUTCOME)
-    _, operations = end_state(folder)
-    assert trail.unfinished == b""
-    assert outcomes == Counter(ids)
-    assert [key for key, _ in operations] == [f"{plan.plan_id}:{id_}" for id_ in ids]
-    assert trail.records[-1].detail == f"complete: {len(ids)} of {len(ids)} done"
+    assert_recorded(folder, plan.plan_id, [change.id for change in changes_of(plan.actions)])
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +37,6 @@ def uninterrupted(tmp_path_factory):
 def folder(tmp_path):
     SimulatedCluster.create(tmp_path / "cluster.db", WORLD).close()
     return tmp_path
-
-
-# One write holds begin and the first intent, each further one an outcome and the next intent, the last one
-# an outcome and the end.
-CUTS = ("nothing", "a byte", "half", "a line", "no end", "all")
 
 
 @pytest.mark.parametrize("cut", CUTS)

@@ -353,8 +353,8 @@ def _of_version(version):
         (_text, "file is not a database"),
         (_empty, "found the file of another application"),
         (_another_applications, "found the file of another application"),
-        (_of_version(1), "expected tables of version 2, found tables of version 1"),
-        (_of_version(9), "expected tables of version 2, found tables of version 9"),
+        (_of_version(2), "expected tables of version 3, found tables of version 2"),
+        (_of_version(9), "expected tables of version 3, found tables of version 9"),
     ],
 )
 def test_a_file_that_is_no_cluster_of_this_version_is_refused(tmp_path, make, found):

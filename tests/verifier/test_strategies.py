@@ -13,11 +13,16 @@ from planner.models.violation import Rule
 EXAMPLES, RUNS = 240, 8
 RULES = set(Rule) - {
     Rule.ANTI_AFFINITY,
+    Rule.DEADLINES,
+    Rule.DEPENDENCIES,
+    Rule.HORIZON,
     Rule.ORDER,
     Rule.POOLS,
     Rule.POWER,
     Rule.PREEMPTION,
+    Rule.PROMISES,
     Rule.SPREAD,
+    Rule.WINDOWS,
 }
 """Rules that these snapshots have something of; the others are for `instances` and `targets`."""
 

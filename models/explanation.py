@@ -1,0 +1,91 @@
+"""Explanation: all that a plan has to say about one job, as data."""
+
+from __future__ import annotations
+
+from planner.models.base import Noun
+from planner.models.dependency import DependencyKind
+from planner.models.durations import DurationSource
+from planner.models.plan import DeadlineOutlook, Reason
+from planner.models.units import Count, Name, Timestamp
+
+
+class Duration(Noun):
+    """How long a job is expected to take, and what that rests on."""
+
+    seconds: Count
+    """On the fastest of its GPU models."""
+    source: DurationSource
+    samples: Count = 0
+    """Finished jobs it was learnt from."""
+    percentile: Count | None = None
+    """Of what they took; None if it was not learnt."""
+    gpu_model: Name | None = None
+    """Where the plan has the job run, or planned; None without GPUs and without places."""
+    seconds_there: Count | None = None
+    """The whole of the job on that model."""
+    seconds_left: Count | None = None
+    """Of a job that runs."""
+
+
+class AwaitedJob(Noun):
+    """A job that another one depends on."""
+
+    job: Name
+    kind: DependencyKind
+    satisfied: bool = False
+    never: bool = False
+    """It can never be satisfied any more."""
+    expected_at: Timestamp | None = None
+    """None if nobody knows when it will be satisfied, or it is."""
+
+
+class Neighbour(Noun):
+    """Another job on the places that a job is given, before or beside it."""
+
+    job: Name
+    node: Name
+    starts_at: Timestamp | None = None
+    """None if it runs by now, or starts at once."""
+    until: Timestamp
+    """Its expected end."""
+    in_its_place: bool
+    """It holds a GPU that the explained job gets."""
+
+
+class Explanation(Noun):
+    """One job of a plan."""
+
+    plan_id: str
+    epoch: Timestamp
+    job: Name
+    queue: Name
+    user: Name
+    priority: Count
+    asks_for: str
+    """In words: `2 × 8 GPUs`."""
+    action: str
+    """Type of its action: `start`, `keep`, `wait` and so on."""
+    reason: Reason
+    duration: Duration
+    depends_on: tuple[AwaitedJob, ...] = ()
+    depends_on_at_least: Count | None = None
+    """So many of them suffice; None is all."""
+    nodes: tuple[Name, ...] = ()
+    """Where it runs or starts, or is planned to start; sorted."""
+    horizon_end: Timestamp | None = None
+    """The plan looks so far ahead; None if it looks at this instant alone."""
+    projected_start: Timestamp | None = None
+    """Of a job that waits; None if the plan has no later start for it."""
+    promised: bool = False
+    """That start is held for the job."""
+    waits_for: str = ""
+    """What that start waits for, in words that follow "waits"."""
+    projected_finish: Timestamp | None = None
+    earlier_promise: Timestamp | None = None
+    """The start it was promised before the plan."""
+    promise_changed: str = ""
+    """Why that promise is put off or withdrawn."""
+    kill_at: Timestamp | None = None
+    deadline: DeadlineOutlook | None = None
+    neighbours: tuple[Neighbour, ...] = ()
+    """Who is on its nodes up to its projected start, by node and end."""

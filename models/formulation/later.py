@@ -1,0 +1,166 @@
+"""
+Later: the columns of starts in later slots, and what is there in each of them.
+
+Where a job goes that starts later is settled only when it does: here it counts against the sums over all
+nodes on which it may be. Jobs that take the same on the same nodes make up one kind of presence: a column
+counts those of them that are there in a slot, so that each start has three short entries and the long rows
+see presences only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from planner.models.cluster import Level
+    from planner.models.formulation.columns import Columns
+    from planner.models.formulation.rows import Ints, Term
+    from planner.models.problem import JobClass, QueueBudget, Shape
+
+    Start: TypeAlias = tuple[int, int, int]
+    """(class, position of the option, slot)."""
+    Area: TypeAlias = tuple[int, ...]
+    """Groups, sorted: where somebody may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """Jobs that are alike in all that matters to others while they are there."""
+
+    there: tuple[int, ...]
+    """Columns by slot: how many are there; that of slot 0, where nobody counts them, is -1."""
+    coming: tuple[tuple[int, ...], ...]
+    """By slot: columns that count who is there from then on, from slot 1 also who came before."""
+    going: tuple[tuple[int, ...], ...]
+    """By slot: columns that count who is there no longer."""
+    replicas: int
+    """Of each that is counted."""
+    shape: Shape
+    queue: int
+    gpu_model: str | None
+    area: Area
+    required: Level | None
+    """The level of which all replicas are in one domain."""
+
+
+class Later:
+    """Columns of later starts; without any where the problem has one slot."""
+
+    def __init__(self, x: Columns, new: Callable[[int], int]) -> None:
+        """`new` makes a column with an upper bound."""
+        problem = self.problem = x.problem
+        self.starts: dict[Start, int] = {}
+        self.now: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        """By class: (column, end) of its jobs that start in slot 0."""
+        self.presences: tuple[Presence, ...] = ()
+        self.spill: dict[tuple[str, int, int], int] = {}
+        """By resource, queue and slot: what a queue uses beyond what it keeps from lending."""
+        if problem.slots == 1:
+            return
+        last = {booking.job_class: booking.slot for booking in problem.bookings}
+        for index, job_class in enumerate(problem.classes):
+            for position, option in enumerate(job_class.options):
+                for slot in range(1, min(problem.slots, last.get(index, problem.slots) + 1)):
+                    if option.later[slot] is not None and option.later_groups[slot]:
+                        self.starts[index, position, slot] = new(len(job_class.jobs))
+        self.presences = tuple(self._presences(x, new))
+        for budget in problem.budgets:
+            for queue in budget.leaves_first:
+                if budget.parent[queue] is not None and budget.kept[queue] > 0:
+                    for slot in range(1, problem.slots):
+                        self.spill[budget.resource, queue, slot] = new(x.most_milli)
+
+    def _presences(self, x: Columns, new: Callable[[int], int]) -> Iterator[Presence]:
+        problem = self.problem
+        limited = bool(problem.budgets)
+        found: dict[tuple[Any, ...], list[tuple[int, int, int]]] = defaultdict(list)
+        """(column, slot of the start, end) of all that have to be counted together."""
+        for number, kind, tier in x.tiers():
+            area = tuple(sorted(kind.groups[tier]))
+            for member in kind.classes:
+                job_class = problem.classes[member]
+                option = job_class.options[kind.tiers[tier][0]]
+                self.now[member].append((x.jobs[member, tier], option.ends[0]))
+                model = option.gpu_model if len(kind.tiers[tier]) == 1 else None
+                shape, _, *what = _what(job_class, model, limited=limited)
+                if kind.rigid:
+                    starting = [x.jobs[member, tier]]
+                elif kind.per_replica or member == kind.classes[0]:
+                    starting = [column for _, column in x.replicas_of(number, tier)]
+                else:
+                    continue
+                replicas = kind.maximum if kind.rigid else 1
+                found[shape, replicas, *what, area] += [(each, 0, option.ends[0]) for each in starting]
+        for (index, position, slot), column in self.starts.items():
+            job_class = problem.classes[index]
+            option = job_class.options[position]
+            area = tuple(sorted(option.later_groups[slot]))
+            alike = _what(job_class, option.gpu_model, limited=limited)
+            found[*alike, area].append((column, slot, option.ends[slot]))
+        for (shape, replicas, required, queue, model, area), starts in found.items():
+            lasting = [each for each in starts if each[2] > max(1, each[1])]
+            coming = [list[int]() for _ in range(problem.slots + 1)]
+            going = [list[int]() for _ in range(problem.slots + 1)]
+            for column, slot, end in lasting:
+                coming[max(1, slot)].append(column)
+                going[end].append(column)
+            most = sum(x.upper[column] for column, _, _ in lasting)
+            if most:
+                there = (-1, *(new(most) for _ in range(1, problem.slots)))
+                flow = tuple(map(tuple, coming[:-1])), tuple(map(tuple, going[:-1]))
+                yield Presence(there, *flow, replicas, shape, queue, model, area, required)
+
+    def starts_of(self, index: int) -> Iterator[tuple[int, int, int]]:
+        """(column, slot, end) of all that a class may start, slot 0 included."""
+        for column, end in self.now.get(index, ()):
+            yield column, 0, end
+        for position, option in enumerate(self.problem.classes[index].options):
+            for slot in range(1, self.problem.slots):
+                if (column := self.starts.get((index, position, slot), -1)) >= 0:
+                    yield column, slot, option.ends[slot]
+
+    def usage(self, x: Columns, budget: QueueBudget, slot: int) -> tuple[list[list[Term]], list[int]]:
+        """What counts against a quota in a slot, by queue: terms, and what is fixed."""
+        terms: list[list[Term]] = [[] for _ in self.problem.queues]
+        fixed = list(budget.own)
+        for when, queue, milli, _ in budget.returns:
+            if when <= slot:
+                fixed[queue] -= milli
+        for each in self.presences:
+            milli = each.shape.quota_milli * each.replicas
+            if milli and (not budget.resource or each.gpu_model == budget.resource):
+                terms[each.queue].append((each.there[slot], milli))
+        for v, incumbent in enumerate(self.problem.incumbents):
+            milli = incumbent.shape.quota_milli
+            counts = milli and (not budget.resource or incumbent.gpu_model == budget.resource)
+            if incumbent.until > slot and counts:
+                left = [(leaves[v], len(incumbent.holds)) for leaves in (x.stop, x.move) if v in leaves]
+                left += [(x.shrink[v], 1)] if v in x.shrink else []
+                terms[incumbent.queue] += [(column, -milli * replicas) for column, replicas in left]
+        return terms, fixed
+
+    def add_up(self, values: Ints) -> None:
+        """Set the columns of presences to what those of starts say."""
+        for each in self.presences:
+            there = 0
+            for slot in range(1, self.problem.slots):
+                there += int(values[list(each.coming[slot])].sum()) - int(
+                    values[list(each.going[slot])].sum()
+                )
+                values[each.there[slot]] = there
+
+
+def _what(job_class: JobClass, model: str | None, *, limited: bool) -> tuple[Any, ...]:
+    """Shape, replicas, required level, queue and GPU model of a job, as far as they matter to others."""
+    counted = limited and job_class.shape.quota_milli > 0
+    return (
+        job_class.shape,
+        job_class.minimum,
+        job_class.together.required if job_class.minimum > 1 else None,
+        job_class.queue if counted else 0,
+        model if counted else None,
+    )

@@ -1,0 +1,192 @@
+"""The rule about promises: a promised start is kept, unless what no plan can help is in the way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from planner.models.horizon import BackfillMode
+from planner.models.placement import GpuShare
+from planner.models.units import MILLI
+from planner.models.verifier_dependency_rule import co_start_groups, too_early
+from planner.models.verifier_moment import RULES_OF_AN_INSTANT, moment
+from planner.models.verifier_timeline import Stay
+from planner.models.violation import Rule, Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from planner.models.job import Job
+    from planner.models.placement import Replica
+    from planner.models.verifier_case import Case
+
+
+def promises(case: Case) -> Iterator[Violation]:
+    """
+    A waiting job that was promised a start within the horizon starts by then, or by what the policy allows.
+
+    Unless it could not if nothing were decided about anybody else: its places do not suit it any more or are
+    closed, it waits for others, or what it needs is held by running jobs as they run now, or by other jobs
+    that were promised a start, be it as promised or as planned.
+    """
+    if case.time.slots.count == 1 or not any(job.promise for job in case.snapshot.jobs):
+        return
+    book = _Book(case)
+    for job in case.snapshot.jobs:
+        due = book.late(job)
+        if due is not None and book.is_together(job) and all(map(book.could_start, book.company(job))):
+            start = case.time.starts.get(job.name)
+            found = f"starts at {case.time.in_words(start.start)}" if start else "starts in no slot"
+            allowed = f"starts by {case.time.in_words(due)}, as promised"
+            yield Violation(Rule.PROMISES, f"job {job.name}", found, allowed)
+
+
+class _Book:
+    """Promises of a case, and whether they could be kept."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._time = case.time
+        self._groups = co_start_groups(case)
+
+    def late(self, job: Job) -> int | None:
+        """The second by which a job was to start and does not; None if all is well."""
+        slot = self._slot(job)
+        if job.promise is None or slot is None:
+            return None
+        backfill = self._case.policy.horizon.backfill
+        delay = backfill.max_delay if backfill.mode is BackfillMode.AGGRESSIVE else 0
+        due = self._time.seconds_to(job.promise.start) + delay
+        start = self._time.starts.get(job.name)
+        if due >= self._time.slots.end or (start and start.slot <= self._time.begun(due)):
+            return None
+        return due
+
+    def is_together(self, job: Job) -> bool:
+        """True if all that it starts together with were promised the same slot."""
+        return len({self._slot(each) for each in self.company(job)}) == 1
+
+    def company(self, job: Job) -> list[Job]:
+        """The job and those that it starts together with."""
+        names = self._groups.get(job.co_start, [job.name]) if job.co_start else [job.name]
+        return [self._case.jobs[name] for name in names]
+
+    def could_start(self, job: Job) -> bool:
+        """True if a job could have its promised places in its promised slot, whatever else is decided."""
+        promise, slot = job.promise, self._slot(job)
+        if promise is None or slot is None or len(promise.replicas) != job.gang.minimum:
+            return False
+        stay = self._time.beginning(job, slot, promise.replicas)
+        if (
+            self._time.earnings.is_too_late(job, start=stay.start, seconds=stay.seconds)
+            or any(True for _ in too_early(self._case, stay))
+            or any(
+                self._time.windows.bars(job, replica.node, stay.start, stay.seconds)
+                for replica in promise.replicas
+            )
+        ):
+            return False
+        return all(
+            self._fits(stay, [each for each in others if each.job is not job])
+            for others in (self._as_planned, self._as_promised)
+        )
+
+    def _slot(self, job: Job) -> int | None:
+        """The slot a waiting job was promised; None without a promise, or with one after the horizon."""
+        if job.promise is None or job.running or job.held:
+            return None
+        second = self._time.seconds_to(job.promise.start)
+        return self._time.begun(second) if second < self._time.slots.end else None
+
+    @cached_property
+    def _promised(self) -> list[Stay]:
+        """Jobs that were promised a start, as promised, by slot."""
+        found = [
+            self._time.beginning(job, slot, job.promise.replicas)
+            for job in self._case.snapshot.jobs
+            if job.promise and (slot := self._slot(job)) is not None
+        ]
+        return sorted(found, key=lambda stay: (stay.slot, stay.job.name))
+
+    @cached_property
+    def _running(self) -> list[Stay]:
+        """Running jobs, were they left as they are."""
+        time = self._time
+        return [
+            Stay(job, job.placement, 0, 0, seconds, time.slots.until(0, seconds))
+            for job in self._case.running
+            if job.placement and (seconds := time.durations.remaining(job))
+        ]
+
+    @cached_property
+    def _running_on(self) -> dict[str, list[Stay]]:
+        """Running jobs by node."""
+        found: dict[str, list[Stay]] = defaultdict(list)
+        for stay in self._running:
+            for name in {replica.node for replica in stay.placement.replicas}:
+                found[name].append(stay)
+        return found
+
+    @cached_property
+    def _as_planned(self) -> list[Stay]:
+        """Jobs that were promised a start, as this plan has them."""
+        starts = self._time.starts
+        return [starts[stay.job.name] for stay in self._promised if stay.job.name in starts]
+
+    @cached_property
+    def _as_promised(self) -> list[Stay]:
+        """Jobs that were promised a start, as promised, on GPUs that are free then if there are some."""
+        found: list[Stay] = []
+        for stay in self._promised:
+            replicas = self._on_free_gpus(stay, found)
+            found.append(self._time.beginning(stay.job, stay.slot, replicas) if replicas else stay)
+        return found
+
+    def _fits(self, stay: Stay, others: list[Stay]) -> bool:
+        """True if somebody breaks no rule beside running jobs and others, from his slot until he is gone."""
+        replicas = self._on_free_gpus(stay, others)
+        if replicas is None:
+            return False
+        here = self._time.beginning(stay.job, stay.slot, replicas)
+        everybody = [*self._running, *others, here]
+        slots = {each.slot for each in others if here.covers(each.slot)} | {here.slot}
+        for slot in sorted(slots):
+            then = moment(self._case, everybody, slot, {here.job.name})
+            if any(True for rule in RULES_OF_AN_INSTANT.values() for _ in rule(then)):
+                return False
+        return True
+
+    def _on_free_gpus(self, stay: Stay, others: Iterable[Stay]) -> tuple[Replica, ...] | None:
+        """The places of somebody, on whole GPUs that nobody holds meanwhile; None if there are too few."""
+        replicas = stay.placement.replicas
+        names = {replica.node for replica in replicas}
+        around = [each for name in names for each in self._running_on.get(name, ())]
+        taken = {
+            (replica.node, held.index)
+            for each in (*around, *others)
+            if each.slot < stay.until and stay.slot < each.until
+            for replica in each.placement.replicas
+            if replica.node in names
+            for held in replica.gpus
+        }
+        found = []
+        for replica in replicas:
+            rest = tuple(
+                held for held in replica.gpus if not isinstance(held, GpuShare) or held.milli < MILLI
+            )
+            wanted = len(replica.gpus) - len(rest)
+            free = [index for index in self._sound_gpus(replica.node) if (replica.node, index) not in taken]
+            if len(free) < wanted:
+                return None
+            chosen = free[:wanted]
+            taken |= {(replica.node, index) for index in chosen}
+            gpus = (*(GpuShare(index=index, milli=MILLI) for index in chosen), *rest)
+            found.append(replica.model_copy(update={"gpus": gpus}))
+        return tuple(found)
+
+    def _sound_gpus(self, name: str) -> list[int]:
+        """GPUs of a node that may be held whole."""
+        node = self._case.snapshot.cluster.node_by_name.get(name)
+        gpus = node.gpus.by_index.values() if node and node.gpus else ()
+        return [gpu.index for gpu in gpus if gpu.healthy and gpu.mig is None]

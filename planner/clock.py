@@ -1,0 +1,16 @@
+"""Instants as people read them beside a plan: the time of day, with the day where it is another one."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+def clock(moment: datetime, now: datetime) -> str:
+    """`14:00`, or `2026-11-21 02:00` on another day than `now`; UTC, seconds only where there are some."""
+    moment, now = moment.astimezone(UTC), now.astimezone(UTC)
+    time = f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
+    return time if moment.date() == now.date() else f"{moment:%Y-%m-%d} {time}"

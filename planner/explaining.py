@@ -1,0 +1,120 @@
+"""explain(plan, job) → Explanation: why one job starts, runs or waits, when it starts, and what for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.drafting.deadlines import deadline_outlook
+from planner.drafting.waits_for import overlap
+from planner.future import Future
+from planner.models.durations import DurationSource
+from planner.models.errors import BadInputError, InputProblem
+from planner.models.explanation import AwaitedJob, Duration, Explanation, Neighbour
+from planner.models.near_miss import NearMisses
+from planner.models.plan import JobAction, Start
+from planner.waiting.prerequisites import Prerequisites
+from planner.wording import gang_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.future import Stay
+    from planner.models.job import Job
+    from planner.models.plan import Plan
+    from planner.waiting.prerequisites import Foreseen
+
+
+def explain(plan: Plan, name: str, *, source: str) -> Explanation:
+    """
+    Gather what a plan says about a job; `source` is where the plan or its snapshot is from, for messages.
+
+    Raises
+    ------
+    BadInputError
+        The plan's snapshot has no such job.
+    """
+    job = plan.snapshot.job_by_name.get(name)
+    if job is None:
+        hint = NearMisses().hint(name, plan.snapshot.job_by_name)
+        raise BadInputError((InputProblem(source, f"no job has the name {name!r}.{hint}"),))
+    future = Future(plan.snapshot, plan.policy, plan.target)
+    action = next(one for one in plan.actions if isinstance(one, JobAction) and one.job == name)
+    waiting = next((one for one in plan.waiting if one.job == name), None)
+    stay = future.stays.get(name)
+    return Explanation(
+        plan_id=plan.plan_id,
+        epoch=plan.epoch,
+        job=name,
+        queue=job.queue,
+        user=job.user,
+        priority=job.priority,
+        asks_for=gang_size(job.request, job.gang.minimum, job.gang.maximum),
+        action=action.type,
+        reason=action.reason if waiting is None else waiting.reason,
+        duration=_duration(job, stay, future),
+        depends_on=tuple(_awaited(job, future)),
+        depends_on_at_least=job.depends_on_at_least,
+        nodes=tuple(sorted({replica.node for replica in stay.replicas})) if stay else (),
+        horizon_end=future.moment(future.slots.end) if future.slots.count > 1 else None,
+        projected_start=waiting.projected_start if waiting else None,
+        promised=waiting is not None and waiting.promised,
+        waits_for=waiting.waits_for if waiting else "",
+        projected_finish=future.moment(stay.end) if stay else None,
+        earlier_promise=job.promise.start if job.promise else None,
+        promise_changed=waiting.promise_changed if waiting else "",
+        kill_at=action.kill_at if isinstance(action, Start) else job.running.kill_at if job.running else None,
+        deadline=deadline_outlook(job, future) if job.deadline else None,
+        neighbours=tuple(_neighbours(stay, future)) if stay and stay.slot else (),
+    )
+
+
+def _duration(job: Job, stay: Stay | None, future: Future) -> Duration:
+    estimate = future.durations.expected(job)
+    learnt = estimate.source not in (DurationSource.DECLARED, DurationSource.DEFAULT)
+    model = future.gpu_model(job, stay.replicas) if stay else None
+    return Duration(
+        seconds=estimate.seconds,
+        source=estimate.source,
+        samples=estimate.samples,
+        percentile=future.policy.durations.percentile if learnt else None,
+        gpu_model=model,
+        seconds_there=future.durations.seconds(job, model) if stay else None,
+        seconds_left=future.durations.remaining(job) if job.running else None,
+    )
+
+
+def _awaited(job: Job, future: Future) -> Iterator[AwaitedJob]:
+    if not job.depends_on or job.running is not None:
+        return
+    state = Prerequisites(future).dependencies(job)
+    open_ = {_key(each): each for each in (*state.outstanding, *state.never)}
+    for dependency in job.depends_on:
+        foreseen = open_.get((dependency.job, dependency.kind))
+        second = foreseen.second if foreseen else None
+        yield AwaitedJob(
+            job=dependency.job,
+            kind=dependency.kind,
+            satisfied=foreseen is None,
+            never=foreseen is not None and foreseen.never,
+            expected_at=None if second is None else future.moment(second),
+        )
+
+
+def _key(foreseen: Foreseen) -> tuple[str, str]:
+    return foreseen.dependency.job, foreseen.dependency.kind
+
+
+def _neighbours(stay: Stay, future: Future) -> Iterator[Neighbour]:
+    """Jobs on its nodes at some time before its start, by node and end."""
+    for node in sorted({replica.node for replica in stay.replicas}):
+        there = [other for other in future.on_node.get(node, ()) if other.job.name != stay.job.name]
+        for other in sorted(there, key=lambda each: (each.end, each.job.name)):
+            if other.slot < stay.slot:
+                held = tuple(replica for replica in stay.replicas if replica.node == node)
+                yield Neighbour(
+                    job=other.job.name,
+                    node=node,
+                    starts_at=future.begin(other.slot) if other.slot else None,
+                    until=future.moment(other.end),
+                    in_its_place=overlap(held, other.replicas),
+                )

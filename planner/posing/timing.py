@@ -1,0 +1,249 @@
+"""Timing: when a job may start on which groups of nodes, and what that is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from planner.models.durations import Durations
+from planner.models.earnings import Earnings
+from planner.models.pricing import lost_seconds
+from planner.models.problem import Option, Role
+from planner.models.slots import Slots
+from planner.models.windows import Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+    from datetime import datetime
+
+    from planner.models.job import Job
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+    from planner.posing.candidates import Candidate
+    from planner.posing.sites import Sites
+
+_Later: TypeAlias = "tuple[tuple[int | None, ...], tuple[tuple[int, ...], ...]]"
+"""Points and groups by slot (see `Option.later` and `Option.later_groups`)."""
+
+
+class Timing:
+    """Slots, expected durations, windows and earnings of one question."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self._policy = policy
+        self._now = snapshot.taken_at
+        self.slots = Slots.of(policy.horizon, snapshot.taken_at)
+        self.durations = Durations(snapshot, policy)
+        self.earnings = Earnings(snapshot, policy, self.durations)
+        self.windows = Windows(snapshot, policy, self.durations)
+        self.ahead = self.slots.count > 1
+        """True if there is more than one slot."""
+        self.timeless = not (self.ahead or self.windows.all)
+        """True if, but for hard deadlines, it makes no difference how long jobs run."""
+        self._reservations = list(
+            {each.reservation.name: each.reservation for each in self.windows.all}.values()
+        )
+        self._owned: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._remaining: dict[str, int] = {}
+        self._after = range(1, self.slots.count)
+        self._never: _Later = ((None,) * self.slots.count, ((),) * self.slots.count)
+        self._tariffs = bool(snapshot.cluster.tariffs)
+        self._ends: dict[int, tuple[int, ...]] = {}
+        self._worth: dict[tuple[str, int, str | None], tuple[int | None, ...]] = {}
+        self._places: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {}
+        self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def second(self, time: datetime) -> int:
+        """Seconds from now to an instant."""
+        return int((time - self._now).total_seconds())
+
+    def remaining(self, job: Job) -> int:
+        """Seconds a running job is expected to go on where it runs."""
+        if job.name not in self._remaining:
+            self._remaining[job.name] = self.durations.remaining(job)
+        return self._remaining[job.name]
+
+    def until(self, job: Job) -> int:
+        """The slot before which a running job is gone."""
+        return self.slots.until(0, self.remaining(job)) if self.ahead else 1
+
+    def seconds(self, candidate: Candidate, gpu_model: str | None) -> int:
+        """
+        How long it takes on a GPU model what a candidate wants to do.
+
+        Whoever moves makes good what it loses; new replicas of who grows are there until the others end.
+        """
+        job = candidate.job
+        match candidate.role:
+            case Role.START:
+                return self.durations.seconds(job, gpu_model)
+            case Role.GROW:
+                return self.remaining(job)
+            case Role.MOVE:
+                before = job.speed_milli(self.durations.gpu_model(job))
+                left = -(-self.remaining(job) * before // max(1, job.speed_milli(gpu_model)))
+                return left + lost_seconds(self._policy, job, self._now)
+
+    def kind(self, job: Job, bound: int) -> Hashable:
+        """Equal for waiting jobs, alike in all but time, whose options are sure to be equal."""
+        if self.timeless and not job.hard_deadline:
+            return ()
+        deadline = job.deadline and self.second(job.deadline)
+        return self.owned(job), self.durations.expected(job).seconds, deadline, job.hard_deadline, bound
+
+    def owned(self, job: Job) -> tuple[int, ...]:
+        """Numbers of the reservations that a job may use."""
+        if not self._reservations:
+            return ()
+        key = job.queue, job.user
+        if key not in self._owned:
+            self._owned[key] = tuple(
+                number for number, each in enumerate(self._reservations) if self.windows.owns(job, each)
+            )
+        return self._owned[key]
+
+    def due(self, job: Job) -> int | None:
+        """Seconds to a job's deadline if it can wait for less than half its duration; else None."""
+        if not self.ahead or job.deadline is None:
+            return None
+        seconds = self.durations.expected(job).seconds
+        slack = self.earnings.slack(job, seconds)
+        return self.second(job.deadline) if slack is not None and 2 * slack < seconds else None
+
+    def options(self, candidate: Candidate, sites: Sites, bound: int = 0) -> tuple[Option, ...]:
+        """
+        The options of a candidate that starts no earlier than in slot `bound`, best paid first.
+
+        Those with which it could start in no slot are left out.
+        """
+        job, allowed = candidate.job, sites.allowed(candidate)
+        models = sorted(allowed, key=lambda model: (-job.speed_milli(model), model or ""))
+        if self.timeless and not job.hard_deadline:
+            count = candidate.maximum if candidate.role is Role.MOVE else 1
+            completion = self.earnings.completion
+            return tuple(Option(model, allowed[model], completion(job, model, count)) for model in models)
+        options = (self._option(candidate, model, allowed[model], sites, bound) for model in models)
+        return tuple(option for option in options if is_open(option))
+
+    def _option(
+        self, candidate: Candidate, model: str | None, groups: tuple[int, ...], sites: Sites, bound: int
+    ) -> Option:
+        job, starts = candidate.job, candidate.role is Role.START
+        seconds = self.seconds(candidate, model)
+        # With elastic jobs points are those of one replica.
+        replicas = candidate.maximum if candidate.role is Role.MOVE else 1
+        points = self.earnings.completion(job, model, replicas, seconds=seconds)
+        barred = bound > 0
+        if starts:
+            charged = 1 if job.gang.elastic else job.gang.minimum
+            points -= self.earnings.tariff(job, model, charged, start=0, seconds=seconds)
+            barred = barred or self.earnings.is_too_late(job, start=0, seconds=seconds)
+        later, later_groups = self._never
+        if self.ahead and starts:
+            later, later_groups = self._later(job, model, groups, sites, seconds)
+        option = Option(
+            gpu_model=model,
+            groups=() if barred else self._unbarred(job, sites.open_in(groups, 0), sites, 0, seconds),
+            points=points,
+            once=self.earnings.saved_lateness(job, start=0, seconds=seconds) if starts else 0,
+            ends=self._ends_of(seconds),
+            later=later,
+            later_groups=later_groups,
+        )
+        return from_slot(option, bound)
+
+    def _later(
+        self, job: Job, model: str | None, groups: tuple[int, ...], sites: Sites, seconds: int
+    ) -> _Later:
+        """What starts in later slots are worth, and where they may be."""
+        points = self._points(job, model, seconds)
+        if not self.windows.all:
+            # Then only nodes matter, and many jobs may use the same ones.
+            places = self._places.get(groups)
+            if places is None:
+                places = self._places[groups] = ((), *(sites.open_in(groups, slot) for slot in self._after))
+        else:
+            edges = self.slots.edges
+            places = (
+                (),
+                *(
+                    self._unbarred(job, sites.open_in(groups, slot), sites, edges[slot], seconds)
+                    for slot in self._after
+                ),
+            )
+        if None not in points[1:] and all(places[1:]):
+            return points, places
+        open_then = [worth is not None and bool(where) for worth, where in zip(points, places, strict=True)]
+        return (
+            tuple(worth if is_open else None for worth, is_open in zip(points, open_then, strict=True)),
+            tuple(where if is_open else () for where, is_open in zip(places, open_then, strict=True)),
+        )
+
+    def _points(self, job: Job, model: str | None, seconds: int) -> tuple[int | None, ...]:
+        """Of a start in each later slot; None where the job would be too late to be of use."""
+        key = job.name, seconds, model if self._tariffs else None
+        points = self._worth.get(key)
+        if points is None:
+            earnings, fewest = self.earnings, job.gang.minimum
+            points = self._worth[key] = (
+                None,
+                *(
+                    None
+                    if earnings.is_too_late(job, start=start, seconds=seconds)
+                    else earnings.completion(job, model, fewest, start=start, seconds=seconds)
+                    + earnings.saved_lateness(job, start=start, seconds=seconds)
+                    - earnings.tariff(job, model, fewest, start=start, seconds=seconds)
+                    for start in self.slots.edges[1:-1]
+                ),
+            )
+        return points
+
+    def _unbarred(
+        self, job: Job, groups: tuple[int, ...], sites: Sites, start: int, seconds: int
+    ) -> tuple[int, ...]:
+        """Groups on which no window is in the way."""
+        if not self.windows.all:
+            return groups
+        unbarred = tuple(
+            group
+            for group in groups
+            if self.windows.bars(job, sites.first_of(group).name, start, seconds) is None
+        )
+        return groups if len(unbarred) == len(groups) else self._shared.setdefault(unbarred, unbarred)
+
+    def _ends_of(self, seconds: int) -> tuple[int, ...]:
+        ends = self._ends.get(seconds)
+        if ends is None:
+            ends = self._ends[seconds] = tuple(
+                self.slots.until(slot, seconds) for slot in range(self.slots.count)
+            )
+        return ends
+
+
+def is_open(option: Option) -> bool:
+    """True if somebody may start with it in some slot."""
+    return bool(option.groups) or any(points is not None for points in option.later)
+
+
+def open_slots(options: Iterable[Option]) -> tuple[int, ...]:
+    """Slots in which somebody with these options may start, in order."""
+    slots = {
+        slot
+        for option in options
+        for slot, points in enumerate(option.later)
+        if points is not None or (slot == 0 and option.groups)
+    }
+    return tuple(sorted(slots))
+
+
+def from_slot(option: Option, earliest: int) -> Option:
+    """An option for somebody who starts no earlier than in a slot."""
+    if earliest == 0:
+        return option
+    later, places = enumerate(option.later), enumerate(option.later_groups)
+    return replace(
+        option,
+        groups=(),
+        later=tuple(points if slot >= earliest else None for slot, points in later),
+        later_groups=tuple(groups if slot >= earliest else () for slot, groups in places),
+    )

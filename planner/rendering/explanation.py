@@ -1,0 +1,151 @@
+"""What a plan says about one job, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from planner.clock import clock
+from planner.models.durations import DurationSource
+from planner.models.plan import DeadlineState
+from planner.models.units import print_timestamp
+from planner.rendering.header import short
+from planner.rendering.hostlist import hostlist
+from planner.rendering.style import Style, Tone
+from planner.waiting.time_words import DONE
+from planner.wording import counted, duration
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.models.explanation import AwaitedJob, Explanation, Neighbour
+
+_LABEL: Final = 12
+_MOST_NEIGHBOURS: Final = 20
+_STATES: Final = {
+    "start": "starts now",
+    "keep": "runs on as it is",
+    "wait": "waits",
+    "preempt": "is stopped and waits",
+    "shrink": "runs on with fewer replicas",
+    "grow": "runs on with more replicas",
+    "migrate": "moves",
+}
+_OUTLOOKS: Final = {
+    DeadlineState.MET: "met",
+    DeadlineState.CRITICAL: "met, but nearly too late to start",
+    DeadlineState.LATE: "missed",
+    DeadlineState.IMPOSSIBLE: "cannot be met any more",
+}
+
+
+def explanation_text(found: Explanation, *, width: int, colour: bool, ascii_only: bool) -> str:
+    """A line or more for each thing that there is to say."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    head = f"Job {found.job} {_STATES[found.action]}"
+    where = f"plan {short(found.plan_id)}, epoch {print_timestamp(found.epoch)}"
+    lines = [style.paint(style.clean(head), Tone.STRONG), *style.wrap(f"({where})", 0)]
+    for label, text in _entries(found):
+        first, *below = style.wrap(text, 2 + _LABEL)
+        lines += [f"  {style.clean(label):<{_LABEL}}{first.strip()}", *below]
+    return "\n".join(lines) + "\n"
+
+
+def _entries(found: Explanation) -> Iterator[tuple[str, str]]:
+    """Label and text; a label that goes on is empty."""
+    now = found.epoch
+    yield (
+        "asks for",
+        f"{found.asks_for}; queue {found.queue}, user {found.user}, priority {found.priority:,}",
+    )
+    yield "takes", duration_text(found)
+    for number, awaited in enumerate(found.depends_on):
+        yield ("" if number else "depends on"), _awaited(awaited, found)
+    if found.depends_on_at_least is not None:
+        yield "", f"{found.depends_on_at_least:,} of these suffice"
+    yield "why", f"{found.reason.code}: {found.reason.text}"
+    if found.projected_start is not None:
+        held = "promised" if found.promised else "foreseen, not promised"
+        waits = f"; waits {found.waits_for}" if found.waits_for else ""
+        yield "start", f"{clock(found.projected_start, now)} ({held}){waits}"
+    elif found.action in ("wait", "preempt"):
+        end = found.horizon_end
+        none = "not projected, the plan looks at this instant alone"
+        yield "start", none if end is None else f"none up to {clock(end, now)}"
+    if found.nodes:
+        yield "places", hostlist(found.nodes)
+    if found.earlier_promise is not None:
+        yield "promise", _promise(found)
+    if found.projected_finish is not None:
+        yield "done", clock(found.projected_finish, now)
+    if found.kill_at is not None:
+        yield "killed", f"at {clock(found.kill_at, now)} if it still runs"
+    if (outlook := found.deadline) is not None:
+        hard = " (hard)" if outlook.hard else ""
+        yield "deadline", f"{clock(outlook.deadline, now)}{hard}: {_OUTLOOKS[outlook.state]}"
+    told = found.neighbours[:_MOST_NEIGHBOURS]
+    for number, neighbour in enumerate(told):
+        yield ("" if number else "until then"), _neighbour(neighbour, found)
+    if rest := len(found.neighbours) - len(told):
+        yield "", f"… {counted(rest, 'more job')}"
+
+
+def duration_text(found: Explanation) -> str:
+    """`2h, 90th percentile of 14 finished jobs of ann in research with such a name; 30m left`."""
+    expected = found.duration
+    jobs = counted(expected.samples, "finished job")
+    rank = _ordinal(expected.percentile or 0)
+    source = {
+        DurationSource.DECLARED: "as declared",
+        DurationSource.SAME_NAME: f"{rank} percentile of {jobs} of {found.user} in {found.queue} "
+        "with such a name",
+        DurationSource.SAME_USER: f"{rank} percentile of {jobs} of {found.user} in {found.queue}",
+        DurationSource.SAME_QUEUE: f"{rank} percentile of {jobs} in {found.queue}",
+        DurationSource.DEFAULT: "the policy's default",
+    }[expected.source]
+    parts = [f"{duration(expected.seconds)}, {source}"]
+    if expected.seconds_there not in (None, expected.seconds):
+        parts.append(f"{duration(expected.seconds_there or 0)} on {expected.gpu_model}")
+    if expected.seconds_left is not None:
+        parts.append(f"{duration(expected.seconds_left)} left")
+    return "; ".join(parts)
+
+
+def _awaited(awaited: AwaitedJob, found: Explanation) -> str:
+    what = f"{awaited.job} has {DONE[awaited.kind]}"
+    if awaited.satisfied:
+        return f"{what}: yes"
+    if awaited.never:
+        return f"{what}: never any more"
+    if awaited.expected_at is None:
+        return f"{what}: not known when"
+    return f"{what}: expected {clock(awaited.expected_at, found.epoch)}"
+
+
+def _promise(found: Explanation) -> str:
+    """What became of an earlier promise."""
+    if found.earlier_promise is None:
+        return ""
+    before = clock(found.earlier_promise, found.epoch)
+    if found.action == "start":
+        return f"{before}; starts now"
+    if found.projected_start is None or not found.promised:
+        text = f"{before}; withdrawn"
+    elif found.projected_start == found.earlier_promise:
+        text = f"{before}; kept"
+    else:
+        change = "earlier" if found.projected_start < found.earlier_promise else "later"
+        text = f"{before}; now {change}"
+    return f"{text}: {found.promise_changed}" if found.promise_changed else text
+
+
+def _neighbour(neighbour: Neighbour, found: Explanation) -> str:
+    until = clock(neighbour.until, found.epoch)
+    runs = "is" if neighbour.starts_at is None else f"is from {clock(neighbour.starts_at, found.epoch)}"
+    place = ", in its place" if neighbour.in_its_place else ""
+    return f"{neighbour.job} {runs} on {neighbour.node} until {until}{place}"
+
+
+def _ordinal(number: int) -> str:
+    """`90th`, `1st`, `42nd`."""
+    teen = number // 10 % 10 == 1
+    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

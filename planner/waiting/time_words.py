@@ -1,0 +1,168 @@
+"""How reasons read that have to do with time: dependencies, begin times, data, windows, deadlines, groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from planner.clock import clock
+from planner.models.calendar import ReservationKind
+from planner.models.dependency import DependencyKind
+from planner.models.plan import Reason, ReasonCode
+from planner.waiting.room_words import reason
+from planner.wording import counted, duration, named
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from planner.future import Future
+    from planner.models.windows import Window
+    from planner.waiting.prerequisites import DependencyState, Foreseen
+
+DONE: Final = {
+    DependencyKind.STARTED: "started",
+    DependencyKind.SUCCEEDED: "succeeded",
+    DependencyKind.COMPLETED: "ended",
+    DependencyKind.CHECKPOINTED: "saved a checkpoint",
+}
+"""What a job has done once a dependency on it is satisfied."""
+
+
+def until_done(found: Sequence[Foreseen]) -> str:
+    """`prep-1 has succeeded`, `prep-1 and prep-2 have ended`, `prep-1 and 5 more are done`."""
+    names = named([each.dependency.job for each in found])
+    kinds = sorted({DONE[each.dependency.kind] for each in found})
+    if len(kinds) > 1:
+        return f"{names} are done"
+    return f"{names} {'has' if len(found) == 1 else 'have'} {kinds[0]}"
+
+
+def never_satisfied(state: DependencyState) -> Reason:
+    """Too few of the jobs it depends on can still become what it waits for."""
+    names = [each.dependency.job for each in state.never]
+    failed = all(each.failed for each in state.never)
+    what = "failed" if failed else "can never be what it waits for"
+    possible = len(state.outstanding) + state.satisfied
+    wanted = state.needed + state.satisfied
+    total = possible + len(names)
+    text = f"depends on {named(names)}, which {what}"
+    if wanted < total:
+        text = (
+            f"depends on {wanted:,} of {counted(total, 'job')}; {named(names)} {what}, {possible:,} are left"
+        )
+    return reason(
+        ReasonCode.DEPENDENCY_NEVER,
+        text,
+        needed=wanted,
+        possible=possible,
+        jobs=named(names, most=10),
+    )
+
+
+def depends(state: DependencyState, future: Future) -> Reason:
+    """Jobs it depends on are not what it waits for yet."""
+    open_ = state.outstanding
+    if state.needed < len(open_):
+        names = named([each.dependency.job for each in open_])
+        text = f"waits for {state.needed:,} more of the {len(open_):,} jobs {names}"
+    else:
+        text = f"waits until {until_done(open_)}"
+    last = state.decisive[-1]
+    numbers: dict[str, float | str] = {
+        "needed": state.needed,
+        "satisfied": state.satisfied,
+        "jobs": named([each.dependency.job for each in open_], most=10),
+    }
+    if last.second is not None and all(each.second is not None for each in state.decisive):
+        text = f"{text}, expected at {clock(future.moment(last.second), future.snapshot.taken_at)}"
+        numbers["expected_seconds"] = last.second
+    return reason(ReasonCode.DEPENDENCY, text, **numbers)
+
+
+def not_before(moment: datetime, now: datetime) -> Reason:
+    """Its user wants it to start later."""
+    return reason(
+        ReasonCode.BEGIN_TIME,
+        f"waits for its start time, {clock(moment, now)}",
+        seconds=int((moment - now).total_seconds()),
+    )
+
+
+def data_to_come(dataset: str, moment: datetime, now: datetime) -> Reason:
+    """It reads data that is not there yet."""
+    return reason(
+        ReasonCode.BEGIN_TIME,
+        f"waits for dataset {dataset}, available at {clock(moment, now)}",
+        dataset=dataset,
+        seconds=int((moment - now).total_seconds()),
+    )
+
+
+def deadline_impossible(*, begins: int, seconds: int, deadline: int, future: Future) -> Reason:
+    """It would be late and is of no use then; `begins` is the first second at which it may start."""
+    now = future.snapshot.taken_at
+    by = clock(future.moment(deadline), now)
+    start = f"cannot start before {clock(future.moment(begins), now)}, " if begins else ""
+    late = begins + seconds - deadline
+    return reason(
+        ReasonCode.DEADLINE_IMPOSSIBLE,
+        f"{start}takes {duration(seconds)} and must be done by {by}: it would be {duration(late)} late",
+        needed_seconds=seconds,
+        left_seconds=max(0, deadline - begins),
+        late_seconds=late,
+    )
+
+
+def window_text(window: Window, future: Future) -> str:
+    """`maintenance m1 on n1 and n2`, `reservation r1 on n1`."""
+    kind = "maintenance" if window.reservation.kind is ReservationKind.MAINTENANCE else "reservation"
+    on = named(sorted(name for name in window.nodes if name in future.nodes))
+    return f"{kind} {window.reservation.name} on {on}"
+
+
+def window_closed(window: Window, future: Future, *, every: bool, seconds: int) -> Reason:
+    """All matching nodes, or all with room, are closed by windows before the job would be done."""
+    now = future.snapshot.taken_at
+    begins, ends = (clock(future.moment(second), now) for second in (window.begins, window.ends))
+    span = f"from {begins} to {ends}" if window.begins > 0 else f"until {ends}"
+    where = "every matching node is closed" if every else "has room only on nodes that are closed"
+    takes = f"; takes {duration(seconds)}" if window.begins > 0 else ""
+    return reason(
+        ReasonCode.RESERVED,
+        f"{where} by {window_text(window, future)} {span}{takes}",
+        reservation=window.reservation.name,
+        begins_seconds=window.begins,
+        ends_seconds=window.ends,
+    )
+
+
+def not_ready(moment: datetime, node: str, now: datetime) -> Reason:
+    """All matching nodes are still being provisioned."""
+    return reason(
+        ReasonCode.RESOURCES,
+        f"no matching node is ready; {node} is expected at {clock(moment, now)}",
+        node=node,
+        seconds=int((moment - now).total_seconds()),
+    )
+
+
+def group_waits(group: str, others: Sequence[tuple[str, Reason]]) -> Reason:
+    """It starts together with others that wait, given with their reasons, the most telling first."""
+    names = named(sorted(name for name, _ in others))
+    text = f"starts only together with {names} of group {group}"
+    first, why = others[0]
+    if why.code is not ReasonCode.NOT_CHOSEN:
+        text = f"{text}; {first}: {why.text}"
+    return reason(
+        ReasonCode.CO_START, text, group=group, jobs=named(sorted(name for name, _ in others), most=10)
+    )
+
+
+def later(start: datetime, now: datetime, *, promised: bool) -> Reason:
+    """It would fit now, and the plan has a later start for it."""
+    what = "is promised a start" if promised else "is foreseen to start"
+    return reason(
+        ReasonCode.NOT_CHOSEN,
+        f"would fit, but {what} at {clock(start, now)} scores more or keeps promises",
+        seconds=int((start - now).total_seconds()),
+    )

@@ -1,0 +1,197 @@
+"""
+Foresight: list scheduling over the slots of a horizon.
+
+Jobs are taken in order of `ranking`; each gets the start that is worth most, the earliest of equals, among
+those that everybody before it has left. Whoever gets a later start holds its places, so nobody after it in
+the order delays it: conservative backfilling (Feitelson & Weil, IPPS 1998; Mu'alem & Feitelson, IEEE TPDS
+12(6), 2001). With a limited depth only so many hold places, and one is EASY (Lifka, JSSPP 1995).
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from planner.models.problem import Role
+from planner.solvers import parties
+from planner.solvers.filling import fill, grow, queue_of
+
+if TYPE_CHECKING:
+    from planner.models.problem import JobClass
+    from planner.solvers.ledger import Ledger
+    from planner.solvers.parties import Party
+
+_NOW: Final = 0
+
+_Entry: TypeAlias = tuple[int, int, int]
+"""(place in the order, class, jobs at most)."""
+
+
+def foresee(ledger: Ledger) -> None:
+    """Book every job left at its best start, in order, until nothing fits; nothing if there is one slot."""
+    if ledger.problem.slots > 1:
+        _Listing(ledger, now=False, most=None).run()
+
+
+def schedule(ledger: Ledger) -> None:
+    """
+    Start or book every job left in one pass; nobody delays who came before it in the order.
+
+    No more jobs are booked than the depth allows for; the others may still be started. Then elastic jobs grow.
+    """
+    most = ledger.problem.depth
+    _Listing(ledger, now=True, most=most).run()
+    grow(ledger)
+    fill(ledger)
+
+
+def mend(ledger: Ledger) -> None:
+    """
+    Give up starts that others have made impossible.
+
+    Jobs whose predecessors were taken back or come later, and those whose companions do not start with them.
+    """
+    problem = ledger.problem
+    bound = [index for index, one in enumerate(problem.classes) if one.needed or one.co_start is not None]
+    party_of = parties.party_of(problem) if bound else {}
+    while bound:
+        starts = {booked.job_class: booked.slot for booked in ledger.booked.values()}
+        starts |= {placed.job_class: _NOW for placed in ledger.placed.values()}
+        broken = []
+        for index in bound:
+            slot = starts.get(index)
+            together = {starts.get(other) for other in party_of.get(index, (index,))}
+            if slot is not None and (len(together) > 1 or not _has_come(ledger, index, slot)):
+                broken.append(index)
+        if not broken:
+            return
+        for index in broken:
+            drop(ledger, index)
+
+
+def drop(ledger: Ledger, index: int) -> None:
+    """Take back every start of a class."""
+    for number in [number for number, each in ledger.booked.items() if each.job_class == index]:
+        ledger.unbook(number)
+    for number in [number for number, each in ledger.placed.items() if each.job_class == index]:
+        ledger.remove(number)
+
+
+def _has_come(ledger: Ledger, index: int, slot: int) -> bool:
+    ready = ledger.ready(index)
+    return ready is not None and ready <= slot
+
+
+class _Listing:
+    """One pass of list scheduling."""
+
+    def __init__(self, ledger: Ledger, *, now: bool, most: int | None) -> None:
+        self._ledger = ledger
+        self._now = now
+        self._most = most
+        """Bookings there may be; None is any number."""
+        self._party_of = parties.party_of(ledger.problem)
+        self._failed: dict[tuple[object, ...], set[tuple[int, int]]] = {}
+        """Starts, (slot, option), that found no place, by what classes have in common; nothing is given up."""
+
+    def run(self) -> None:
+        """Go through all jobs left in order; who waits for others comes in once these are planned."""
+        ledger = self._ledger
+        problem = ledger.problem
+        waiting: dict[int, _Entry] = {}
+        queue: list[_Entry] = []
+        followers: dict[int, list[int]] = {}
+        for place, (index, most) in enumerate(queue_of(ledger)):
+            job_class = problem.classes[index]
+            if job_class.role is not Role.START or not ledger.jobs_left(index, now=False):
+                continue
+            entry = place, index, most
+            if ledger.ready(index) is None:
+                waiting[index] = entry
+                for each in job_class.predecessors:
+                    if each.job_class is not None:
+                        followers.setdefault(each.job_class, []).append(index)
+            else:
+                queue.append(entry)
+        heapify(queue)
+        while queue:
+            _, index, most = heappop(queue)
+            party = self._party_of.get(index, (index,))
+            self._plan(party, most)
+            for member in party:
+                for follower in followers.get(member, ()):
+                    if follower in waiting and ledger.ready(follower) is not None:
+                        heappush(queue, waiting.pop(follower))
+
+    def _plan(self, party: Party, most: int) -> None:
+        ledger = self._ledger
+        if any(ledger.ready(each) is None or not ledger.jobs_left(each, now=False) for each in party):
+            return  # a companion comes back to it once it is ready itself
+        if len(party) > 1 or ledger.problem.classes[party[0]].co_start is not None:
+            self._plan_party(party)
+            return
+        index = party[0]
+        job_class = ledger.problem.classes[index]
+        failed = self._failed.setdefault(_alike(ledger, index), set())
+        left = min(most, ledger.jobs_left(index, now=False))
+        for slot, position in _starts(job_class):
+            if left <= 0:
+                return
+            if slot == _NOW:
+                if self._now:
+                    left -= ledger.place(index, job_class.options[position], jobs=left)
+                continue
+            if (slot, position) in failed:
+                continue
+            while left > 0:
+                if not self._may_book or ledger.book(index, position, slot) is None:
+                    if self._may_book:
+                        failed.add((slot, position))
+                    break
+                left -= 1
+
+    def _plan_party(self, party: Party) -> None:
+        ledger = self._ledger
+        if self._now and parties.start(ledger, party):
+            return
+        if self._most is not None and len(ledger.booked) + len(party) > self._most:
+            return
+        for _, slot in sorted(parties.worths(ledger, party), key=lambda each: (-each[0], each[1])):
+            if parties.book(ledger, party, slot) is not None:
+                return
+
+    @property
+    def _may_book(self) -> bool:
+        return self._most is None or len(self._ledger.booked) < self._most
+
+
+def _starts(job_class: JobClass) -> list[tuple[int, int]]:
+    """(slot, option) of the starts of a job that cost nothing, the one worth most first, the earlier of equals."""
+    found = []
+    for position, option in enumerate(job_class.options):
+        if job_class.startable and (points := job_class.points(option, job_class.maximum)) >= 0:
+            found.append((-points, _NOW, position))
+        for slot in range(max(1, job_class.earliest), len(option.later)):
+            points_later = option.later[slot]
+            if points_later is not None and points_later >= 0:
+                found.append((-points_later, slot, position))
+    return [(slot, position) for _, slot, position in sorted(found)]
+
+
+def _alike(ledger: Ledger, index: int) -> tuple[object, ...]:
+    """What decides where a job of a class may be booked; a class that waits for others is like none."""
+    job_class, tenant = ledger.problem.classes[index], ledger.tenants[index]
+    options = tuple(
+        (option.gpu_model, option.ends, option.later_groups, tuple(points is None for points in option.later))
+        for option in job_class.options
+    )
+    return (
+        job_class.shape,
+        job_class.minimum,
+        job_class.together,
+        job_class.queue,
+        tenant.manners,
+        job_class.earliest,
+        options,
+        index if job_class.needed else None,
+    )

@@ -1,0 +1,47 @@
+"""Functions run in child processes that die by SIGKILL, and what must hold after they were resumed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections import Counter
+
+from planner.auditing import verify_log
+from planner.executors.simulated import SimulatedCluster
+from planner.models.audit import AuditKind
+
+CHILDREN = multiprocessing.get_context("forkserver")
+# Imported once, in the server that the children are forked from.
+CHILDREN.set_forkserver_preload(
+    ["pytest", "planner.applying", "planner.auditing", "planner.executors.simulated", "planner.planfile"]
+)
+
+KILLED = -signal.SIGKILL
+
+
+def in_child(function, *arguments, **named):
+    """Exit code of a function run in a fresh process."""
+    child = CHILDREN.Process(target=function, args=arguments, kwargs=named)
+    child.start()
+    child.join(60)
+    return child.exitcode
+
+
+def end_state(folder):
+    with SimulatedCluster(folder / "cluster.db") as live:
+        return live.snapshot(), live.operations()
+
+
+def assert_recorded(folder, plan_id, ids):
+    trail = verify_log(folder / "audit.jsonl")
+    outcomes = Counter(record.action for record in trail.records if record.kind is AuditKind.OUTCOME)
+    _, operations = end_state(folder)
+    assert trail.unfinished == b""
+    assert outcomes == Counter(ids)
+    assert [key for key, _ in operations] == [f"{plan_id}:{id_}" for id_ in ids]
+    assert trail.records[-1].detail == f"complete: {len(ids)} of {len(ids)} done"
+
+
+# One write holds begin and the first intent, each further one an outcome and the next intent, the last one
+# an outcome and the end.
+CUTS = ("nothing", "a byte", "half", "a line", "no end", "all")
