@@ -14,153 +14,73 @@ from enum import StrEnum
 from operator import not_
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from planner.models.base import Noun
 from planner.models.cluster import Gpu, MigInstance, Node
-from planner.models.placement import GpuShare, MigSlice, Placement, Replica
+from planner.models.placement import Placement
+from planner.models.plan_part import PlanPart
 from planner.models.policy import Policy
+from planner.models.precondition import (
+    Free,
+    GpuLayout,
+    JobRuns,
+    JobWaits,
+    NodeAbsent,
+    NodeEmpty,
+    NodeExists,
+    Precondition,
+)
+from planner.models.projection import DeadlineOutlook, DeadlineState, PlannedStart, Waiting
+from planner.models.reason import Reason, ReasonCode
 from planner.models.snapshot import Snapshot
 from planner.models.target import Planned, Target
 from planner.models.units import Mib, Milli, Name, Seconds, Timestamp
 
-PLAN_FORMAT: Final = "1.0"
-
-
-class PlanPart(Noun):
-    """Part of a plan file: readers ignore keys that a newer minor version added."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
-class ReasonCode(StrEnum):
-    """Why an action is in the plan, or why a job waits; most severe first among the waiting ones."""
-
-    ADMITTED = "Admitted"
-    MAKES_ROOM = "MakesRoom"
-    """Stopped, shrunk or moved so that somebody else fits."""
-    RESIZED = "Resized"
-    """Grows into what is free."""
-    MOVED = "Moved"
-    """Moved for its own good, or so that its node can be removed or drained."""
-    LAYOUT = "Layout"
-    """MIG instances that the plan's jobs need."""
-    DEMAND = "Demand"
-    """A node that waiting jobs need."""
-    IDLE = "Idle"
-    """A node that nobody needs."""
-    DRAINED = "Drained"
-    """Leaves a node that is to be drained, or confirms that all have left."""
-    UNCHANGED = "Unchanged"
-    HELD = "Held"
-    PREEMPTED = "Preempted"
-    """Stopped by this plan; it waits for its next chance."""
-    DEPENDENCY_NEVER = "DependencyNeverSatisfied"
-    """Too few of the jobs it depends on can still become what it waits for."""
-    DEADLINE_IMPOSSIBLE = "DeadlineImpossible"
-    """It would miss its hard deadline even if it started as early as it may."""
-    NO_MATCHING_NODE = "NoMatchingNode"
-    """No node could ever run one replica."""
-    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
-    """The job alone is larger than its queue's limit."""
-    DEPENDENCY = "Dependency"
-    """Jobs it depends on are not what it waits for yet."""
-    BEGIN_TIME = "BeginTime"
-    """It may not start yet, or data that it reads is not there yet."""
-    WAITING_FOR_QUOTA = "WaitingForQuota"
-    RESOURCES = "Resources"
-    """Too little is free on the nodes that match."""
-    FRAGMENTED = "Fragmented"
-    """Enough is free in total, but not where one replica needs it."""
-    LAYOUT_BLOCKED = "LayoutBlocked"
-    """No legal MIG layout has room for its instances beside those in use."""
-    DOMAIN = "Domain"
-    """No single domain of the required level has room for all its replicas."""
-    RESERVED = "Reserved"
-    """It has room only on nodes that are reserved, or in maintenance, before it would be done."""
-    CO_START = "CoStart"
-    """It would fit, but another job of its group does not start."""
-    NOT_CHOSEN = "NotChosen"
-    """It would fit, but its place is worth more to others, or costs more than it brings."""
-
-
-class Reason(PlanPart):
-    """Why, for people; never read by code that acts."""
-
-    code: ReasonCode
-    text: str
-    numbers: dict[str, int | float | str] = Field(default_factory=dict)
-
-
-class JobWaits(PlanPart):
-    """The job still waits and its description has not changed."""
-
-    kind: Literal["job_waits"] = "job_waits"
-    job: Name
-    job_fingerprint: str
-    """Of the job's document in the snapshot."""
-
-
-class Free(PlanPart):
-    """
-    The node takes new jobs and has free what one or more replicas of the action will hold there.
-
-    CPU and memory as overcommit counts them; without what the job of the action gives up there itself.
-    """
-
-    kind: Literal["free"] = "free"
-    node: Name
-    gpus: tuple[GpuShare | MigSlice, ...] = ()
-    cpu_milli: Milli = Field(default=0, alias="cpus")
-    memory_mib: Mib = 0
-    disk_mib: Mib = 0
-    resources: dict[Name, int] = Field(default_factory=dict)
-
-
-class JobRuns(PlanPart):
-    """The job runs where the plan says and its description has not changed."""
-
-    kind: Literal["job_runs"] = "job_runs"
-    job: Name
-    job_fingerprint: str
-    """Of the job's document in the snapshot, where it runs included."""
-
-
-class GpuLayout(PlanPart):
-    """The GPU has just these MIG instances (None: MIG mode is off), and nobody uses those to be destroyed."""
-
-    kind: Literal["gpu_layout"] = "gpu_layout"
-    node: Name
-    gpu: int
-    instances: tuple[MigInstance, ...] | None
-    idle: tuple[MigInstance, ...] = ()
-    """Those of them that nobody may use."""
-
-
-class NodeEmpty(PlanPart):
-    """The node exists and no job runs on it."""
-
-    kind: Literal["node_empty"] = "node_empty"
-    node: Name
-
-
-class NodeExists(PlanPart):
-    """The node exists."""
-
-    kind: Literal["node_exists"] = "node_exists"
-    node: Name
-
-
-class NodeAbsent(PlanPart):
-    """No node has this name yet."""
-
-    kind: Literal["node_absent"] = "node_absent"
-    node: Name
-
-
-Precondition: TypeAlias = Annotated[
-    JobWaits | JobRuns | Free | GpuLayout | NodeEmpty | NodeExists | NodeAbsent, Field(discriminator="kind")
+__all__ = [
+    "PLAN_FORMAT",
+    "Action",
+    "Base",
+    "Change",
+    "Cordon",
+    "DeadlineOutlook",
+    "DeadlineState",
+    "Drain",
+    "FallbackSummary",
+    "Free",
+    "GpuLayout",
+    "Grow",
+    "JobAction",
+    "JobCounts",
+    "JobRuns",
+    "JobWaits",
+    "Keep",
+    "Metrics",
+    "Migrate",
+    "NodeAbsent",
+    "NodeAction",
+    "NodeChange",
+    "NodeEmpty",
+    "NodeExists",
+    "NodeState",
+    "Plan",
+    "PlanPart",
+    "PlannedStart",
+    "Precondition",
+    "Preempt",
+    "Reason",
+    "ReasonCode",
+    "Repartition",
+    "ScaleDown",
+    "ScaleUp",
+    "Shrink",
+    "SolutionSummary",
+    "Start",
+    "Wait",
+    "Waiting",
+    "plan_content",
 ]
+
+PLAN_FORMAT: Final = "1.0"
 
 
 class _Action(PlanPart):
@@ -348,57 +268,6 @@ class NodeState(PlanPart):
     free_memory_mib: Mib = 0
     mig: tuple[Gpu, ...] = ()
     """GPUs in MIG mode with their layout."""
-
-
-class Waiting(PlanPart):
-    """A job that waits, why, and when it is expected to start."""
-
-    job: Name
-    reason: Reason
-    projected_start: Timestamp | None = None
-    """None if it starts in no slot of the horizon, or the plan looks no further than this instant."""
-    promised: bool = Field(default=False, exclude_if=not_)
-    """The start is held for the job: later plans keep it."""
-    earlier_promise: Timestamp | None = Field(default=None, exclude_if=not_)
-    """The start it was promised before this plan."""
-    promise_changed: str = Field(default="", exclude_if=not_)
-    """Why that promise is put off or withdrawn, in words; empty if it is not."""
-    waits_for: str = Field(default="", exclude_if=not_)
-    """What its projected start waits for, in words that follow "waits": `until train-a ends`."""
-
-
-class PlannedStart(PlanPart):
-    """A start in a later slot, with the places for it."""
-
-    job: Name
-    slot: Annotated[int, Field(ge=1)]
-    start: Timestamp
-    """The beginning of the slot."""
-    replicas: tuple[Replica, ...] = Field(min_length=1)
-    promised: bool = True
-    """The places are held for it from now on."""
-
-
-class DeadlineState(StrEnum):
-    """What becomes of a deadline."""
-
-    MET = "met"
-    CRITICAL = "critical"
-    """Met as planned, though the job could wait for less than half its duration."""
-    LATE = "late"
-    IMPOSSIBLE = "impossible"
-    """It cannot be met any more, whatever the plan."""
-
-
-class DeadlineOutlook(PlanPart):
-    """One job with a deadline, and when it is expected to complete."""
-
-    job: Name
-    deadline: Timestamp
-    hard: bool = False
-    projected_finish: Timestamp | None = None
-    """None if it is not planned to start within the horizon."""
-    state: DeadlineState
 
 
 class JobCounts(PlanPart):

@@ -30,7 +30,7 @@ def horizon(case: Case) -> Iterator[Violation]:
             found = counted(times[each.job], "later start")
             yield Violation(Rule.HORIZON, f"job {each.job}", found, "1 later start")
         if each.job in placed:
-            yield Violation(Rule.HORIZON, subject, "a later start of a job placed now", "one of them")
+            yield Violation(Rule.HORIZON, subject, "a job that is placed now too", "one start")
         for found, allowed in _faults(case, each):
             yield Violation(Rule.HORIZON, subject, found, allowed)
 
@@ -39,7 +39,7 @@ def _faults(case: Case, planned: Planned) -> Iterator[tuple[str, str]]:
     """What is wrong with one later start, and what would be allowed."""
     last = case.time.slots.count - 1
     if not 1 <= planned.slot <= last:
-        yield f"slot {planned.slot}", f"slots 1 to {last}" if last else "no later starts: there is one slot"
+        yield f"slot {planned.slot}", f"slots 1 to {last}" if last else "no later start: there is one slot"
     if removed := sorted({replica.node for replica in planned.replicas} & case.gone):
         yield f"on {listed(removed)}, which is removed", "nodes that stay"
     job = case.jobs.get(planned.job)
@@ -47,8 +47,8 @@ def _faults(case: Case, planned: Planned) -> Iterator[tuple[str, str]]:
         yield "no such job in the snapshot", "a job of the snapshot"
         return
     if job.running:
-        yield "a later start of a job that runs", "a job that waits"
+        yield "a job that runs", "a job that waits"
     if job.held:
-        yield "a later start of a held job", "a held job waits"
+        yield "a held job", "a held job waits"
     if (count := len(planned.replicas)) != job.gang.minimum:
         yield counted(count, "replica"), counted(job.gang.minimum, "replica")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from planner.models.job import Job
     from planner.models.placement import Replica
+    from planner.models.promise import Promise
     from planner.models.verifier_case import Case
 
 
@@ -52,19 +53,22 @@ class _Book:
 
     def late(self, job: Job) -> int | None:
         """The second by which a job was to start and does not; None if all is well."""
-        slot = self._slot(job)
-        if job.promise is None or slot is None:
+        if job.promise is None or self._slot(job) is None:
             return None
-        backfill = self._case.policy.horizon.backfill
-        delay = backfill.max_delay if backfill.mode is BackfillMode.AGGRESSIVE else 0
-        due = self._time.seconds_to(job.promise.start) + delay
+        due = self._due(job.promise)
         start = self._time.starts.get(job.name)
         if due >= self._time.slots.end or (start and start.slot <= self._time.begun(due)):
             return None
         return due
 
+    def _due(self, promise: Promise) -> int:
+        """The second by which a promise is to be kept."""
+        backfill = self._case.policy.horizon.backfill
+        delay = backfill.max_delay if backfill.mode is BackfillMode.AGGRESSIVE else 0
+        return self._time.seconds_to(promise.start) + delay
+
     def is_together(self, job: Job) -> bool:
-        """True if all that it starts together with were promised the same slot."""
+        """True if all that it starts together with may start in the same last slot."""
         return len({self._slot(each) for each in self.company(job)}) == 1
 
     def company(self, job: Job) -> list[Job]:
@@ -73,7 +77,7 @@ class _Book:
         return [self._case.jobs[name] for name in names]
 
     def could_start(self, job: Job) -> bool:
-        """True if a job could have its promised places in its promised slot, whatever else is decided."""
+        """True if a job could have its promised places in time, whatever else is decided."""
         promise, slot = job.promise, self._slot(job)
         if promise is None or slot is None or len(promise.replicas) != job.gang.minimum:
             return False
@@ -87,17 +91,20 @@ class _Book:
             )
         ):
             return False
-        return all(
-            self._fits(stay, [each for each in others if each.job is not job])
-            for others in (self._as_planned, self._as_promised)
-        )
+        return self._fits(stay, self._as_planned(stay)) and self._fits(stay, self._as_promised(stay))
 
     def _slot(self, job: Job) -> int | None:
-        """The slot a waiting job was promised; None without a promise, or with one after the horizon."""
+        """
+        The last slot in which a waiting job may start, or now if it was promised that.
+
+        None without a promise, or with one after the horizon.
+        """
         if job.promise is None or job.running or job.held:
             return None
         second = self._time.seconds_to(job.promise.start)
-        return self._time.begun(second) if second < self._time.slots.end else None
+        if second >= self._time.slots.end:
+            return None
+        return self._time.begun(self._due(job.promise)) if self._time.begun(second) else 0
 
     @cached_property
     def _promised(self) -> list[Stay]:
@@ -128,19 +135,27 @@ class _Book:
                 found[name].append(stay)
         return found
 
-    @cached_property
-    def _as_planned(self) -> list[Stay]:
-        """Jobs that were promised a start, as this plan has them."""
+    def _as_planned(self, stay: Stay) -> list[Stay]:
+        """Others that were promised a start, as this plan has them."""
         starts = self._time.starts
-        return [starts[stay.job.name] for stay in self._promised if stay.job.name in starts]
+        names = [each.job.name for each in self._promised if each.job is not stay.job]
+        return [starts[name] for name in names if name in starts]
 
-    @cached_property
-    def _as_promised(self) -> list[Stay]:
-        """Jobs that were promised a start, as promised, on GPUs that are free then if there are some."""
+    def _as_promised(self, stay: Stay) -> list[Stay]:
+        """
+        Others that were promised a start, as promised.
+
+        On its nodes they are laid on GPUs that are free then: indices in promises may have been
+        overtaken.
+        """
+        names = {replica.node for replica in stay.placement.replicas}
         found: list[Stay] = []
-        for stay in self._promised:
-            replicas = self._on_free_gpus(stay, found)
-            found.append(self._time.beginning(stay.job, stay.slot, replicas) if replicas else stay)
+        for each in self._promised:
+            if each.job is stay.job:
+                continue
+            meet = any(replica.node in names for replica in each.placement.replicas)
+            replicas = self._on_free_gpus(each, found) if meet else None
+            found.append(self._time.beginning(each.job, each.slot, replicas) if replicas else each)
         return found
 
     def _fits(self, stay: Stay, others: list[Stay]) -> bool:

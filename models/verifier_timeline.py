@@ -171,5 +171,11 @@ class Timeline:
 
     @cached_property
     def starts(self) -> dict[str, Stay]:
-        """All starts, of now and later, by job; of a job placed twice the last one."""
-        return {stay.job.name: stay for stay in (*self.starting, *self.later)}
+        """All starts, of now and later, by job; of a job placed twice the one that lasts longest."""
+        found: dict[str, Stay] = {}
+        for stay in (*self.starting, *self.later):
+            other = found.get(stay.job.name)
+            # Which of two it is means nothing, as long as it is the same whatever their order.
+            if other is None or (stay.seconds, str(stay.placement)) > (other.seconds, str(other.placement)):
+                found[stay.job.name] = stay
+        return found

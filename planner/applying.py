@@ -27,7 +27,7 @@ from planner.journal import Journal
 from planner.models.errors import PlannerError, StalePlanError
 from planner.preconditions import LiveView
 from planner.progress import verify_rest
-from planner.promises import PromiseStep, steps_of
+from planner.promises import PromiseStep, reminded_of, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -99,7 +99,7 @@ def apply_plan(
             return ApplyOutcome(done=(), skipped=skipped)
         if done and not resume:
             raise refuse_unfinished(plan.plan_id, skipped, _ids(left))
-        live = cluster.snapshot()
+        live = reminded_of(cluster.snapshot(), plan.snapshot)
         if items := drift(plan, live, done=done, mode=drift_mode or plan.policy.drift):
             raise DriftedPlanError(plan.plan_id, items)
         _refuse_broken_rules(plan, live, done)
@@ -192,7 +192,7 @@ def _key(plan: Plan, step: Step) -> str:
 
 
 def _label(step: Step) -> str:
-    return str(step) if isinstance(step, PromiseStep) else label(step)
+    return step.label if isinstance(step, PromiseStep) else label(step)
 
 
 def _begin(journal: Journal, how: str, owed: Iterable[Step]) -> None:

@@ -25,8 +25,15 @@ class PromiseStep:
     id: str = "promises"
     type: str = "promise"
 
-    def __str__(self) -> str:
-        return counted(len(self.promises), "promise")
+    @property
+    def label(self) -> str:
+        """What it does, in a few words."""
+        return f"record {counted(len(self.promises), 'promise')}" if self.promises else "clear all promises"
+
+    @property
+    def account(self) -> str:
+        """What it did."""
+        return f"{counted(len(self.promises), 'promise')} recorded" if self.promises else "promises cleared"
 
 
 Step: TypeAlias = "Change | PromiseStep"
@@ -48,13 +55,11 @@ def promise_step(plan: Plan) -> PromiseStep | None:
     """
     The step in which the promises are made.
 
-    None where a plan of this instant alone was asked of a cluster without promises, and where there is
-    nothing to do at all.
+    None if the plan promises nothing and nobody was promised anything before.
     """
     promises = promises_of(plan)
     earlier = any(job.promise for job in plan.snapshot.jobs)
-    looks_ahead = plan.policy.horizon.slots > 1 and plan.has_changes
-    return PromiseStep(promises) if promises or earlier or looks_ahead else None
+    return PromiseStep(promises) if promises or earlier else None
 
 
 def steps_of(plan: Plan) -> list[Step]:
@@ -76,6 +81,30 @@ def carry_over(snapshot: Snapshot, plan: Plan) -> Snapshot:
         _reminded(job, promise=promises.get(job.name), start=starts.get(job.name)) for job in snapshot.jobs
     )
     return snapshot.model_copy(update={"jobs": jobs})
+
+
+def reminded_of(live: Snapshot, base: Snapshot) -> Snapshot:
+    """
+    A cluster with the promises and kill times of a plan's own snapshot, as far as it says nothing of them.
+
+    A plan that was made after another knows of more than a cluster does which cannot remember such things.
+    """
+    known = {
+        job.name: job for job in base.jobs if job.promise or (job.running and job.running.kill_at is not None)
+    }
+    if not known:
+        return live
+    jobs = tuple(_as_known(job, known[job.name]) if job.name in known else job for job in live.jobs)
+    return live.model_copy(update={"jobs": jobs})
+
+
+def _as_known(job: Job, before: Job) -> Job:
+    if job.running is None:
+        return job if job.promise else job.model_copy(update={"promise": before.promise})
+    then = before.running
+    if then is None or job.running.kill_at is not None or job.running.started_at != then.started_at:
+        return job
+    return job.model_copy(update={"running": job.running.model_copy(update={"kill_at": then.kill_at})})
 
 
 def _reminded(job: Job, *, promise: Promise | None, start: Start | None) -> Job:

@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.models.problem import Togetherness
 from planner.solvers import leaving
+from planner.solvers.advancing import advance
 from planner.solvers.bestfit import Board
 from planner.solvers.carrying_out import undo_circles
 from planner.solvers.company import NOBODY_MINDS
@@ -16,8 +17,10 @@ from planner.solvers.dealing import deal, keeps_rules
 from planner.solvers.eviction import preempt, take_back
 from planner.solvers.fates import Leave
 from planner.solvers.filling import fill, grow, ranking
+from planner.solvers.foresight import foresee, mend
 from planner.solvers.gang import place_job
 from planner.solvers.greedy import greedy
+from planner.solvers.holding import start_firm
 from planner.solvers.ledger import Ledger
 from planner.solvers.scaling import close_idle, shut_unused
 from planner.solvers.site import Site
@@ -101,6 +104,7 @@ class _Realization:
             fill(ledger)
         close_idle(ledger)
         if self._problem.slots > 1:
+            mend(ledger)
             advance(ledger)
             foresee(ledger)
         return True
@@ -110,6 +114,9 @@ class _Realization:
         ledger, slots = self.ledger, self._problem.slots
         by_rank = sorted(self._aggregate.later, key=lambda each: (each[2], self._rank[each[0]], each))
         for index, position, slot, jobs in by_rank:
+            if (number := self._held(index)) is not None:
+                self._bring_forward(number, position, slot)
+                continue
             left, when = min(jobs, ledger.jobs_left(index, now=False)), slot
             while left and when < slots:
                 if ledger.book(index, position, when) is None:
@@ -117,6 +124,23 @@ class _Realization:
                 else:
                     left -= 1
             self.missed += left
+
+    def _held(self, index: int) -> int | None:
+        """The number of the booking that is held for the one job of a class; None if there is none."""
+        if not self._problem.classes[index].firm:
+            return None
+        booked = self.ledger.booked
+        return next((number for number, each in booked.items() if each.job_class == index), None)
+
+    def _bring_forward(self, number: int, position: int, slot: int) -> None:
+        """Start a job earlier than it is held for, if that is possible."""
+        ledger = self.ledger
+        booked = ledger.booked[number]
+        mark = ledger.mark()
+        if slot < booked.slot:
+            ledger.unbook(number)
+            if ledger.book(booked.job_class, position, slot) is None:
+                ledger.rollback(mark)
 
     def _make_way(self) -> None:
         """Who leaves does so, nodes are opened and closed, MIG instances kept for those that need them."""
@@ -150,7 +174,15 @@ class _Realization:
     def _realize(self, batch: Batch) -> None:
         """Place the jobs of a batch where the answer has places for them."""
         first = batch.jobs[0][0]
-        waiting = [index for index, jobs in sorted(batch.jobs, key=self._by_rank) for _ in range(jobs)]
+        waiting = []
+        for index, jobs in sorted(batch.jobs, key=self._by_rank):
+            if (number := self._held(index)) is not None:
+                # It keeps its later start if it cannot start now.
+                self.ledger.start_booked(number)
+            else:
+                waiting += [index] * min(jobs, self.ledger.jobs_left(index))
+        if not waiting:
+            return
         if self.ledger.tenants[first].manners != NOBODY_MINDS:
             waiting = self._one_by_one(batch, waiting)
         else:

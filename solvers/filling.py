@@ -10,7 +10,7 @@ from planner.models.units import MILLI
 from planner.solvers import parties
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from planner.models.problem import Option, Problem
     from planner.solvers.ledger import Ledger
@@ -38,8 +38,13 @@ def fill(ledger: Ledger) -> None:
             if jobs > 0 and _pays(ledger, index, option):
                 jobs -= ledger.place(index, option, jobs=jobs)
     grow(ledger)
+    grow_running(ledger, growing)
+
+
+def grow_running(ledger: Ledger, growing: Iterable[int]) -> None:
+    """Let running elastic jobs, by their classes, have more replicas, as far as these fit."""
     for index in growing:
-        for option in classes[index].options:
+        for option in ledger.problem.classes[index].options:
             ledger.place(index, option, jobs=1)
 
 

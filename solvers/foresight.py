@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from planner.models.problem import Role
 from planner.solvers import parties
-from planner.solvers.filling import fill, grow, queue_of
+from planner.solvers.filling import grow, grow_running, queue_of
 
 if TYPE_CHECKING:
-    from planner.models.problem import JobClass
+    from planner.models.problem import JobClass, Option
     from planner.solvers.ledger import Ledger
     from planner.solvers.parties import Party
 
@@ -42,7 +42,8 @@ def schedule(ledger: Ledger) -> None:
     most = ledger.problem.depth
     _Listing(ledger, now=True, most=most).run()
     grow(ledger)
-    fill(ledger)
+    roles = ((index, ledger.problem.classes[index].role) for index, _ in queue_of(ledger))
+    grow_running(ledger, [index for index, role in roles if role is Role.GROW])
 
 
 def mend(ledger: Ledger) -> None:
@@ -91,8 +92,8 @@ class _Listing:
         self._most = most
         """Bookings there may be; None is any number."""
         self._party_of = parties.party_of(ledger.problem)
-        self._failed: dict[tuple[object, ...], set[tuple[int, int]]] = {}
-        """Starts, (slot, option), that found no place, by what classes have in common; nothing is given up."""
+        self._failed: dict[tuple[object, ...], int] = {}
+        """By what jobs have in common the least end, as a slot, with which one found no place."""
 
     def run(self) -> None:
         """Go through all jobs left in order; who waits for others comes in once these are planned."""
@@ -132,23 +133,30 @@ class _Listing:
             return
         index = party[0]
         job_class = ledger.problem.classes[index]
-        failed = self._failed.setdefault(_alike(ledger, index), set())
+        ready = ledger.ready(index) or 0
         left = min(most, ledger.jobs_left(index, now=False))
         for slot, position in _starts(job_class):
             if left <= 0:
                 return
-            if slot == _NOW:
-                if self._now:
-                    left -= ledger.place(index, job_class.options[position], jobs=left)
+            if slot < ready or (slot == _NOW and not self._now) or (slot > _NOW and not self._may_book):
                 continue
-            if (slot, position) in failed:
-                continue
-            while left > 0:
-                if not self._may_book or ledger.book(index, position, slot) is None:
-                    if self._may_book:
-                        failed.add((slot, position))
-                    break
-                left -= 1
+            option = job_class.options[position]
+            key = _alike(ledger, index, slot, option)
+            # Nothing is given up on the way, and who stays longer needs more.
+            if option.ends[slot] < self._failed.get(key, ledger.problem.slots + 1):
+                left -= self._place(index, position, slot, left)
+                if left > 0 and (self._may_book if slot else _only_room_matters(ledger, index)):
+                    self._failed[key] = option.ends[slot]
+
+    def _place(self, index: int, position: int, slot: int, jobs: int) -> int:
+        """Start or book up to so many jobs of a class with a slot; how many found a place."""
+        ledger = self._ledger
+        if slot == _NOW:
+            return ledger.place(index, ledger.problem.classes[index].options[position], jobs=jobs)
+        placed = 0
+        while placed < jobs and self._may_book and ledger.book(index, position, slot) is not None:
+            placed += 1
+        return placed
 
     def _plan_party(self, party: Party) -> None:
         ledger = self._ledger
@@ -178,20 +186,23 @@ def _starts(job_class: JobClass) -> list[tuple[int, int]]:
     return [(slot, position) for _, slot, position in sorted(found)]
 
 
-def _alike(ledger: Ledger, index: int) -> tuple[object, ...]:
-    """What decides where a job of a class may be booked; a class that waits for others is like none."""
+def _alike(ledger: Ledger, index: int, slot: int, option: Option) -> tuple[object, ...]:
+    """What decides whether a job finds a place in a slot, beside how long it stays."""
     job_class, tenant = ledger.problem.classes[index], ledger.tenants[index]
-    options = tuple(
-        (option.gpu_model, option.ends, option.later_groups, tuple(points is None for points in option.later))
-        for option in job_class.options
-    )
     return (
+        slot,
+        option.gpu_model,
+        option.later_groups[slot] if slot > _NOW else option.groups,
         job_class.shape,
         job_class.minimum,
         job_class.together,
         job_class.queue,
         tenant.manners,
-        job_class.earliest,
-        options,
-        index if job_class.needed else None,
+        tenant.rank,
     )
+
+
+def _only_room_matters(ledger: Ledger, index: int) -> bool:
+    """True if a start in slot 0 is not given up for what its places cost."""
+    unpriced = not ledger.is_priced(ledger.tenants[index])
+    return unpriced and ledger.problem.classes[index].together.preferred is None

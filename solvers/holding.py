@@ -8,7 +8,6 @@ is booked is firm: every other decision has to leave these places free.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,41 +21,32 @@ from planner.solvers.site import Site, sites_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.problem import JobClass, Problem, Promised
+    from planner.models.problem import JobClass, Problem
     from planner.solvers.parties import Party
 
 
 def hold(problem: Problem) -> Problem:
     """
-    The problem with a booking for every job that was promised a start, or starves, wherever one is possible.
+    The problem with a booking for every job that was promised a start, or starves, where one is possible.
 
-    A promised job that is due starts now: on its places, or else elsewhere, or else as early as it can. One that
-    is not due yet is booked for the last slot it was promised: on its places, or else elsewhere then or before,
-    or else after it, which is a slip. One that waits for jobs without a booking gets none here: it is planned
-    with the others. Companions that start together are booked together, or not at all.
+    First everybody gets its own places who still can: now if its promise is due, or else in the last slot it
+    was promised. Then the others look elsewhere: now, or in the first slot in which they fit, be it after the
+    promised one. So who has lost its places takes them from nobody who has not. One that waits for jobs
+    without a booking gets none here: it is planned with the others. Companions that start together are booked
+    together, or not at all.
     """
     if not any(job_class.firm for job_class in problem.classes):
         return problem
     ledger = Ledger(problem)
-    party_of = parties.party_of(problem)
-    left = sorted(
+    firm = sorted(
         (index for index, job_class in enumerate(problem.classes) if job_class.firm),
         key=lambda index: _urgency(problem.classes[index]),
     )
-    while left:
-        # Whoever waits for another firm job comes after it, whatever their names.
-        again = []
-        for index in left:
-            party = party_of.get(index, (index,))
-            if any(not ledger.jobs_left(each, now=False) for each in party):
-                continue
-            if any(ledger.ready(each) is None for each in party):
-                again.append(index)
-                continue
-            _hold_party(ledger, party, index)
-        if len(again) == len(left):
-            break
-        left = again
+    # Who was promised a GPU by its index goes before those to whom any of the node will do.
+    _hold_all(
+        ledger, sorted(firm, key=lambda index: _takes_any_gpu(problem.classes[index])), _on_their_places
+    )
+    _hold_all(ledger, firm, _where_they_fit)
     return replace(problem, bookings=tuple(_bookings(ledger)))
 
 
@@ -74,32 +64,47 @@ def _urgency(job_class: JobClass) -> tuple[int, int, str]:
     return 1, job_class.starving or 0, job_class.jobs[0]
 
 
-def _hold_party(ledger: Ledger, party: Party, index: int) -> None:
-    """Take the first of the ways in which all of a party can start; none may be left."""
-    for way in _ways(ledger, party, ledger.problem.classes[index].promise):
-        mark = ledger.mark()
-        if way():
+def _hold_all(ledger: Ledger, left: list[int], way: Callable[[Ledger, Party], bool]) -> None:
+    """Hold places for firm jobs in one way, in order; who waits for others comes after them."""
+    party_of = parties.party_of(ledger.problem)
+    while left:
+        again = []
+        for index in left:
+            party = party_of.get(index, (index,))
+            if any(not ledger.jobs_left(each, now=False) for each in party):
+                continue
+            if any(ledger.ready(each) is None for each in party):
+                again.append(index)
+                continue
+            mark = ledger.mark()
+            if not way(ledger, party):
+                ledger.rollback(mark)
+        if len(again) == len(left):
             return
-        ledger.rollback(mark)
+        left = again
 
 
-def _ways(ledger: Ledger, party: Party, promise: Promised | None) -> Iterator[Callable[[], bool]]:
-    last = ledger.problem.slots - 1
-    if promise is not None:
-        held = 0 if promise.start == 0 else min(promise.latest, last)
-        yield partial(_all_on_their_places, ledger, party, held)
-    yield partial(parties.start, ledger, party)
-    for slot in range(1, last + 1):
-        yield partial(_books, ledger, party, slot)
+def _takes_any_gpu(job_class: JobClass) -> bool:
+    return not job_class.shape.gpu_milli and not job_class.shape.mig
 
 
-def _books(ledger: Ledger, party: Party, slot: int) -> bool:
-    return parties.book(ledger, party, slot) is not None
-
-
-def _all_on_their_places(ledger: Ledger, party: Party, slot: int) -> bool:
+def _on_their_places(ledger: Ledger, party: Party) -> bool:
     """Start or book every class of a party on the places it was promised; False if one of them cannot."""
-    return all(_on_its_places(ledger, index, slot) for index in party)
+    promises = [ledger.problem.classes[index].promise for index in party]
+    starts = {
+        0 if promise.start == 0 else min(promise.latest, ledger.problem.slots - 1)
+        for promise in promises
+        if promise is not None
+    }
+    in_order = sorted(party, key=lambda index: _takes_any_gpu(ledger.problem.classes[index]))
+    return len(starts) == 1 and all(_on_its_places(ledger, index, max(starts)) for index in in_order)
+
+
+def _where_they_fit(ledger: Ledger, party: Party) -> bool:
+    """Start or book every class of a party, as early as all of them can."""
+    return parties.start(ledger, party) or any(
+        parties.book(ledger, party, slot) is not None for slot in range(1, ledger.problem.slots)
+    )
 
 
 def _on_its_places(ledger: Ledger, index: int, slot: int) -> bool:
@@ -121,13 +126,13 @@ def _start_at(ledger: Ledger, index: int, position: int, sites: tuple[Site, ...]
     possible = job_class.startable and len(sites) >= job_class.minimum and ledger.jobs_left(index) > 0
     for site in sites if possible else ():
         there = ledger.within(option, np.array([site.node], dtype=np.int64))
-        if not len(there) or not ledger.room(index, there, 1)[0]:
+        if not len(there) or not ledger.welcomes(ledger.tenants[index], there)[0]:
             break
-        if not site.gpus and not site.slices:
-            taken.append(ledger.take_one(index, site.node))
-        elif ledger.may_take(index, site):
+        if (site.gpus or site.slices) and ledger.may_take(index, site):
             ledger.take_site(index, site)
             taken.append(site)
+        elif not site.gpus and not site.slices and ledger.room(index, there, 1)[0]:
+            taken.append(ledger.take_one(index, site.node))
     kept = len(taken) == len(sites) and booking.keeps_together(ledger, index, tuple(taken))
     if possible and kept and ledger.settle(index, option, taken, jobs=1):
         return True

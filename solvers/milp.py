@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,10 +16,23 @@ from planner.solvers.interface import Answer, integer_bound
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
     from planner.models.formulation.rows import Formulation, Ints
     from planner.solvers.interface import Budget, Report
 
+    Floats = NDArray[np.float64]
+
 _NODES_PER_TICK: Final = 100
+
+_FEW: Final = 1_000
+"""So many columns of later starts need no choice among them."""
+
+_NOTHING: Final = 1e-9
+"""What a column of the linear relaxation is at most that is not used."""
+
+_SHARE_OF_FEW: Final = 0.6
+"""Of the time left, for the search among the columns that the linear relaxation uses."""
 
 _RELATIVE_ERROR: Final = 1e-9
 """Of an objective or bound that was computed in floating point."""
@@ -34,58 +48,135 @@ _CBC_STATUS: Final = {
 
 
 def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:
-    """Maximize with HiGHS."""
-    # Status and bound are read from HiGHS itself: PuLP maps every limit to "Optimal" and drops the bound.
-    # Imported here, so that CBC answers where HiGHS is missing.
-    from highspy import HighsModelStatus, HighsSolution, cb, kSolutionStatusFeasible  # noqa: PLC0415
+    """
+    Maximize with HiGHS.
 
-    problem, variables = _lower(formulation)
-    driver = pulp.HiGHS(**_options(budget))
-    driver.createAndConfigureSolver(problem)
-    driver.buildSolverModel(problem)
-    highs = problem.solverModel
-    place = np.array([variable.index for variable in variables], dtype=np.int64)
-    start = HighsSolution()
-    start.col_value = _scatter(hint, place)
-    highs.setSolution(start)
-    watch = _Watch(cb.HighsCallbackType, place, report)
-    highs.setCallback(watch, None)
-    for kind in watch.kinds:
-        highs.startCallback(kind)
-    driver.callSolver(problem)
+    Of many columns of later starts, those are looked at first that the linear relaxation uses: a vertex of it
+    has few, and hardly any others are of use. Its value is a bound on the whole, which the rest of the time
+    goes to.
+    """
+    run = _Highs(formulation, budget, report)
+    if len(formulation.later) <= _FEW:
+        return run.maximize(hint, 1.0)
+    relaxed = run.relax()
+    if relaxed is None:
+        return run.maximize(hint, 1.0)
+    unused = np.array(formulation.later)
+    unused = unused[(relaxed[unused] < _NOTHING) & (hint[unused] == 0)]
+    first = run.maximize(hint, _SHARE_OF_FEW, without=unused)
+    known = first.values if first.values is not None else hint
+    last = run.maximize(known, 1.0)
+    if last.values is None and first.values is not None:
+        return replace(first, bound=last.bound if last.bound is not None else first.bound)
+    return last
 
-    model_status, info = highs.getModelStatus(), highs.getInfo()
-    # PuLP minimizes the negated objective.
-    bound = (
-        integer_bound(-info.mip_dual_bound, relative_error=_RELATIVE_ERROR)
-        if np.isfinite(info.mip_dual_bound)
-        else None
-    )
-    has_values = info.primal_solution_status == int(kSolutionStatusFeasible)
-    status = {
-        HighsModelStatus.kOptimal: SolveStatus.OPTIMAL,
-        HighsModelStatus.kModelEmpty: SolveStatus.OPTIMAL,
-        HighsModelStatus.kInfeasible: SolveStatus.INFEASIBLE,
-        HighsModelStatus.kTimeLimit: SolveStatus.FEASIBLE if has_values else SolveStatus.NO_ANSWER,
-        HighsModelStatus.kSolutionLimit: SolveStatus.FEASIBLE if has_values else SolveStatus.NO_ANSWER,
-        HighsModelStatus.kInterrupt: SolveStatus.FEASIBLE if has_values else SolveStatus.NO_ANSWER,
-    }.get(model_status, SolveStatus.FAILED)
-    detail = highs.modelStatusToString(model_status)
-    if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
-        return Answer(status, bound=bound, detail=detail)
-    values = np.rint(np.array(highs.getSolution().col_value)[place]).astype(np.int64)
-    return Answer(status, values, bound, detail)
+
+class _Highs:
+    """One model, handed to HiGHS once and solved one way after the other."""
+
+    def __init__(self, formulation: Formulation, budget: Budget, report: Report) -> None:
+        # Status and bound are read from HiGHS itself: PuLP maps every limit to "Optimal" and drops the bound.
+        # Imported here, so that CBC answers where HiGHS is missing.
+        import highspy  # noqa: PLC0415
+
+        self._names = highspy
+        self._formulation, self._budget, self._report = formulation, budget, report
+        self._problem, variables = _lower(formulation)
+        self._driver = pulp.HiGHS(**_options(budget))
+        self._driver.createAndConfigureSolver(self._problem)
+        self._driver.buildSolverModel(self._problem)
+        self._highs = self._problem.solverModel
+        self._place = np.array([variable.index for variable in variables], dtype=np.int64)
+        self._bound: int | None = None
+
+    def relax(self) -> Floats | None:
+        """Values of all columns at the best vertex of the linear relaxation; None if it took too long."""
+        self._set_integrality(self._names.HighsVarType.kContinuous)
+        self._highs.setOptionValue("time_limit", self._budget.seconds)
+        self._highs.run()
+        optimal = self._highs.getModelStatus() == self._names.HighsModelStatus.kOptimal
+        self._set_integrality(self._names.HighsVarType.kInteger)
+        if not optimal:
+            return None
+        self._bound = integer_bound(
+            -self._highs.getInfo().objective_function_value, relative_error=_RELATIVE_ERROR
+        )
+        self._report(Answer(SolveStatus.NO_ANSWER, bound=self._bound, detail="stopped while searching"))
+        values: Floats = np.array(self._highs.getSolution().col_value)[self._place]
+        return values
+
+    def maximize(self, hint: Ints, share: float, *, without: Ints | None = None) -> Answer:
+        """
+        Search from a hint for a share of the time that is left; `without` some columns no bound is claimed.
+
+        Nothing but the bound of the relaxation is known then.
+        """
+        highs, names = self._highs, self._names
+        if without is not None:
+            self._set_upper(without, np.zeros(len(without)))
+        start = names.HighsSolution()
+        start.col_value = _scatter(hint, self._place)
+        highs.setSolution(start)
+        watch = _Watch(
+            names.cb.HighsCallbackType, self._place, self._report, self._bound, whole=without is None
+        )
+        highs.setCallback(watch, None)
+        for kind in watch.kinds:
+            highs.startCallback(kind)
+        highs.setOptionValue("time_limit", share * self._budget.seconds)
+        if self._budget.ticks is not None:
+            highs.setOptionValue("mip_max_nodes", int(share * self._budget.ticks * _NODES_PER_TICK))
+        highs.run()
+        info = highs.getInfo()
+        if without is not None:
+            self._set_upper(without, self._formulation.upper[without].astype(np.float64))
+        elif np.isfinite(info.mip_dual_bound):
+            # PuLP minimizes the negated objective.
+            bound = integer_bound(-info.mip_dual_bound, relative_error=_RELATIVE_ERROR)
+            self._bound = bound if self._bound is None else min(bound, self._bound)
+        return self._answer(info, whole=without is None)
+
+    def _answer(self, info: Any, *, whole: bool) -> Answer:
+        ended, highs = self._names.HighsModelStatus, self._highs
+        has_values = info.primal_solution_status == int(self._names.kSolutionStatusFeasible)
+        stopped = SolveStatus.FEASIBLE if has_values else SolveStatus.NO_ANSWER
+        status = {
+            ended.kOptimal: SolveStatus.OPTIMAL if whole else stopped,
+            ended.kModelEmpty: SolveStatus.OPTIMAL,
+            ended.kInfeasible: SolveStatus.INFEASIBLE if whole else SolveStatus.NO_ANSWER,
+            ended.kTimeLimit: stopped,
+            ended.kSolutionLimit: stopped,
+            ended.kInterrupt: stopped,
+            # Out of time before the search began.
+            ended.kNotset: stopped,
+        }.get(highs.getModelStatus(), SolveStatus.FAILED)
+        detail = highs.modelStatusToString(highs.getModelStatus())
+        if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
+            return Answer(status, bound=self._bound, detail=detail)
+        values = np.rint(np.array(highs.getSolution().col_value)[self._place]).astype(np.int64)
+        return Answer(status, values, self._bound, detail)
+
+    def _set_integrality(self, kind: Any) -> None:
+        count = len(self._place)
+        kinds = np.array([kind.value if hasattr(kind, "value") else int(kind)] * count, dtype=np.uint8)
+        self._highs.changeColsIntegrality(count, np.arange(count, dtype=np.int32), kinds)
+
+    def _set_upper(self, columns: Ints, upper: Floats) -> None:
+        indices = self._place[columns].astype(np.int32)
+        self._highs.changeColsBounds(len(indices), indices, np.zeros(len(indices)), upper)
 
 
 class _Watch:
     """Reports better solutions and bounds while HiGHS works."""
 
-    def __init__(self, kinds: Any, place: Ints, report: Report) -> None:
+    def __init__(self, kinds: Any, place: Ints, report: Report, bound: int | None, *, whole: bool) -> None:
+        """`bound` is known already; what HiGHS says of it counts only if it has the whole model."""
+        self._whole = whole
         self._solution, self._log = kinds.kCallbackMipImprovingSolution, kinds.kCallbackMipLogging
         self._place = place
         self._report = report
         self._values: Ints | None = None
-        self._bound: int | None = None
+        self._bound = bound
 
     @property
     def kinds(self) -> tuple[Any, Any]:
@@ -98,10 +189,10 @@ class _Watch:
         if kind == self._solution:
             self._values = np.rint(np.array(out.mip_solution)[self._place]).astype(np.int64)
             news = True
-        if np.isfinite(out.mip_dual_bound):
+        if self._whole and np.isfinite(out.mip_dual_bound):
             bound = integer_bound(-out.mip_dual_bound, relative_error=_RELATIVE_ERROR)
             news |= self._bound is None or bound < self._bound
-            self._bound = bound
+            self._bound = bound if self._bound is None else min(bound, self._bound)
         if news:
             found = SolveStatus.NO_ANSWER if self._values is None else SolveStatus.FEASIBLE
             self._report(Answer(found, self._values, self._bound, "stopped while searching"))

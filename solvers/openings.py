@@ -8,6 +8,7 @@ nodes plus replicas, not jobs times nodes.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -54,6 +55,7 @@ class Openings:
             for node in group.nodes:
                 self.group_of[node] = index
         self.tenants = tuple(Tenant.of(problem, each, self.company) for each in problem.classes)
+        self._endless = tuple(replace(tenant, ends=()) for tenant in self.tenants)
         self.node_points = {
             tenant.node_points: self._by_node(tenant.node_points)
             for tenant in self.tenants
@@ -76,7 +78,9 @@ class Openings:
 
     def board(self, index: int, option: Option, nodes: Ints | None = None) -> Board:
         """Costs of one more replica of a class on the nodes of an option; recently used boards are kept."""
-        tenant = self.tenants[index]
+        # How long somebody stays makes a difference only beside bookings.
+        booked = self.timetable is not None and self.timetable.bookings
+        tenant = self.tenants[index] if booked else self._endless[index]
         if nodes is not None:
             return Board(self, tenant, self.within(option, nodes))
         key = (tenant, option.groups)
@@ -103,7 +107,7 @@ class Openings:
         room = self.capacity.room(tenant.shape, nodes, most)
         if self.timetable is not None and self.timetable.bookings:
             room = np.minimum(room, self.beside(tenant, nodes, most))
-        return np.where(self._welcomes(tenant, nodes), room, 0)
+        return np.where(self.welcomes(tenant, nodes), room, 0)
 
     def takes(self, tenant: Tenant, nodes: Ints) -> Bools:
         """Nodes that exist and take tenants of this rank."""
@@ -112,7 +116,7 @@ class Openings:
 
     def admits(self, tenant: Tenant, nodes: Ints) -> Bools:
         """Nodes that a tenant may come to, whatever room there is now, with what is booked there later."""
-        admitted = self._welcomes(tenant, nodes)
+        admitted = self.welcomes(tenant, nodes)
         if self.timetable is not None and self.timetable.bookings:
             admitted &= self.beside(tenant, nodes, 1) > 0
         return admitted
@@ -140,7 +144,9 @@ class Openings:
                 unshared = sum(gpu not in shut for gpu in self.capacity.whole_gpus(node))
                 room[position] = min(room[position], unshared // shape.gpus)
         if shape.gpu_milli or shape.mig:
-            for position in marked.tolist():
+            easy = timetable.has_spare(shape, nodes[marked])
+            room[marked[easy]] = np.minimum(room[marked[easy]], 1)
+            for position in marked[~easy].tolist():
                 room[position] = min(room[position], self._one_beside(tenant, int(nodes[position])))
         if self.problem.power_caps and shape.quota_milli:
             for position, node in enumerate(nodes.tolist()):
@@ -177,7 +183,7 @@ class Openings:
         shut, free = timetable.shut(shape, node, end), capacity.gpu_free[node].tolist()
         return int(any(milli >= shape.gpu_milli and gpu not in shut for gpu, milli in enumerate(free)))
 
-    def _welcomes(self, tenant: Tenant, nodes: Ints) -> Bools:
+    def welcomes(self, tenant: Tenant, nodes: Ints) -> Bools:
         """Nodes that a tenant may come to now, whatever room there is."""
         capacity, admitted = self.capacity, self.takes(tenant, nodes)
         if self.problem.power_caps and (milli := tenant.shape.quota_milli):

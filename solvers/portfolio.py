@@ -15,7 +15,9 @@ from planner.models.target import Target
 from planner.solvers import SOLVERS
 from planner.solvers.disaggregate import disaggregate
 from planner.solvers.greedy import greedy
+from planner.solvers.holding import hold, start_firm
 from planner.solvers.interface import Budget
+from planner.solvers.ledger import Ledger
 from planner.solvers.worker import solve_apart
 
 if TYPE_CHECKING:
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from planner.models.problem import Problem
     from planner.models.verifier import Verification
     from planner.solvers.interface import Answer
-    from planner.solvers.ledger import Ledger
 
     Check = Callable[[Target], Verification]
 

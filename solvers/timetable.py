@@ -158,6 +158,16 @@ class Timetable:
             and self._may_coexist(node, kept, 1, until)
         )
 
+    def has_spare(self, shape: Shape, nodes: Ints) -> Bools:
+        """Nodes on which a share fits beside all bookings on whichever GPU it fits now, seen at a glance."""
+        if not shape.gpu_milli:
+            return np.zeros(len(nodes), dtype=bool)
+        spare: Bools = (self.whole[1:, nodes].min(axis=0) > 0) & ~self.shared[nodes].any(axis=1)
+        for resource, amount in enumerate(shape.amounts):
+            if amount:
+                spare &= self.left[1:, nodes, resource].min(axis=0) >= amount
+        return spare
+
     def shut(self, shape: Shape, node: int, until: int) -> frozenset[int]:
         """GPUs of a node that nobody of this shape may take in slot 0 who is there to before `until`."""
         if until <= 1:
@@ -181,7 +191,9 @@ class Timetable:
         if shape.gpus:
             room = self.whole[first:until, nodes].min(axis=0) // shape.gpus
         elif shape.gpu_milli:
-            room = (self.milli[first:until, nodes].min(axis=0) // shape.gpu_milli).sum(axis=1)
+            full = (self.whole[1:, nodes] < 1)[:, :, None] & (self.milli[1:, nodes] == MILLI)
+            open_to = (self.shared[nodes] > 0) | ~full.any(axis=0)
+            room = (self.milli[first:until, nodes].min(axis=0) // shape.gpu_milli * open_to).sum(axis=1)
         elif shape.mig:
             room = np.where(self.has_mig[nodes], PLENTY, 0)
         for resource, amount in enumerate(shape.amounts):

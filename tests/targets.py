@@ -116,11 +116,11 @@ class _World:
         self.known |= snapshot.cluster.node_by_name
 
     def starts(self):
-        """(class, job) of every job that waits."""
+        """(class, job) of every job that waits and may start now."""
         return [
             (job_class, name)
             for job_class in self.problem.classes
-            if job_class.role is Role.START
+            if job_class.role is Role.START and job_class.startable
             for name in job_class.jobs
         ]
 
@@ -165,7 +165,7 @@ class _World:
         count = draw.randint(job_class.minimum, job_class.maximum)
         if job_class.role is Role.START and draw.random() < self.careless / 4:
             count = max(1, count + draw.choice((-1, 1)))
-        option = draw.choice(job_class.options)
+        option = draw.choice([option for option in job_class.options if option.groups])
         nodes = [node for group in option.groups for node in self.problem.groups[group].nodes]
         if draw.random() < self.careless / 4:
             nodes = sorted(

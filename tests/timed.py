@@ -72,12 +72,12 @@ def instance(seed, *, slots=None, make=instances.everything):
             "nodes": tuple(_node(draw, node) for node in cluster.nodes),
             "datasets": tuple(_dataset(draw, dataset) for dataset in cluster.datasets),
             "reservations": tuple(
-                _reservation(draw, number, names) for number in range(draw.choice((0, 1, 3)))
+                _reservation(draw, number, names) for number in range(draw.choice((0, 0, 1, 3)))
             ),
             "tariffs": (_tariff(draw),) if draw.random() < 0.4 else (),
         }
     )
-    jobs = tuple(_job(draw, job, snapshot.jobs, names) for job in snapshot.jobs)
+    jobs = tuple(_job(draw, job, snapshot.jobs, cluster.nodes) for job in snapshot.jobs)
     snapshot = snapshot.model_copy(update={"cluster": cluster, "jobs": jobs}).canonical()
     slots = draw.choice((1, 2, 4, 6, 6)) if slots is None else slots
     mode = draw.choice(("conservative", "aggressive"))
@@ -138,7 +138,8 @@ def _finished():
     )
 
 
-def _job(draw, job, jobs, names):
+def _job(draw, job, jobs, nodes):
+    names = [node.name for node in nodes]
     about = {"expected_duration": draw.choice((None, 600, HOUR, HOUR, 2 * HOUR, 30 * HOUR))}
     about["user"] = draw.choice(("u", "v"))
     if draw.random() < 0.3:
@@ -161,9 +162,13 @@ def _job(draw, job, jobs, names):
             Dependency(job=name, kind=kind) for name, kind in zip(chosen, kinds, strict=True)
         )
         about["depends_on_at_least"] = draw.choice((None, 1))
-    if draw.random() < 0.2:
+    if draw.random() < 0.3:
         about["co_start"] = draw.choice(("one", "two"))
-    if draw.random() < 0.2:
-        places = [build.replica(draw.choice(names), gpus=range(job.request.gpus))] * job.gang.minimum
-        about["promise"] = Promise(start=hours(draw.choice((-1, 1, 2, 9))), replicas=tuple(places))
+    if draw.random() < 0.3:
+        size = job.request.gpus or bool(job.request.gpu_milli)
+        wide = [node.name for node in nodes if node.gpu_count >= size]
+        milli = job.request.gpu_milli or 1000
+        place = build.replica(draw.choice(wide or names), gpus=range(size), milli=milli)
+        replicas = (place,) * job.gang.minimum
+        about["promise"] = Promise(start=hours(draw.choice((-1, 1, 2, 9))), replicas=replicas)
     return job.model_copy(update=about)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.formulation.prospects import FIRST_RESOURCE, SHARED, SLICES, Prospects
+from planner.models.formulation.prospects import FIRST_RESOURCE, SHARED, SLICES, WHOLE, Prospects
 from planner.models.formulation.rows import Row, dense, row
 from planner.models.mig import mig_geometry
 from planner.models.units import MILLI
@@ -107,7 +107,7 @@ def _room(x: Columns, area: Area, slot: int, present: list[Presence], supply: Su
         yield from fits(
             f"blocks of {size}",
             lambda one, size=size: one.replicas * (one.shape.gpus // size),  # type: ignore[misc]
-            supply.blocks(size),
+            supply.total(WHOLE) if size == 1 else supply.blocks(size),
         )
     if any(one.shape.gpu_milli for one in present):
         yield from fits("GPUs", _milli, supply.total(SHARED))

@@ -31,9 +31,9 @@ class Prospects:
     """
     What is free by slot and node while everybody stays until the expected end, and what columns change.
 
-    Blocks of whole GPUs do not add up, so departures say what a node has of them once they have taken place;
-    on crowded nodes the gains of each incumbent are rounded up, since ⌊(a + b)/s⌋ ≤ ⌊a/s⌋ + ⌈b/s⌉. Everything
-    else adds up, and each incumbent brings its own.
+    Blocks of several GPUs do not add up, so departures say what a node has of them once they took place;
+    on crowded nodes the gains of each incumbent are rounded up, since ⌊(a + b)/s⌋ ≤ ⌊a/s⌋ + ⌈b/s⌉. All else
+    adds up, each incumbent bringing its own; that of a GPU which several share is counted with each of them.
     """
 
     def __init__(self, x: Columns) -> None:
@@ -106,7 +106,7 @@ class Prospects:
             slices += len(hold.gpus) * geometry.memory_slices
         milli = len(hold.gpus) * (incumbent.shape.gpu_milli or MILLI)
         held = np.zeros((self.problem.slots, self._measures), dtype=np.int64)
-        held[: incumbent.until] = [0, milli, slices, *incumbent.shape.amounts]
+        held[: incumbent.until] = [len(hold.gpus), milli, slices, *incumbent.shape.amounts]
         return held
 
     def _pools(self, x: Columns, pools: _Changes) -> None:
@@ -205,31 +205,27 @@ class Supply:
 
     def blocks(self, size: int) -> Measure:
         """Blocks of so many wholly free GPUs, each on one node."""
-        free, before, after, rounded = self._gpus()
+        changes, changed = self._ahead.blocks, self._changed[self._ahead.blocks]
+        free = self._ahead.free[self._slot, WHOLE]
+        after, rounded = changes.states[changed, self._slot, WHOLE], changes.rounded[changed]
+        before = np.where(rounded, 0, free[changes.node[changed]])
         steps = np.where(rounded, -(-after // size), after // size) - before // size
-        return int((free[self._nodes] // size).sum()), *self._summed(self._ahead.blocks, steps)
+        return int((free[self._nodes] // size).sum()), *self._summed(changes, steps)
 
     def domain_blocks(self, level: Level, size: int) -> Measure:
         """Blocks of so many wholly free GPUs, each in one domain of a level."""
-        free, before, after, _ = self._gpus()
-        of = np.array(self._ahead.problem.domain_of(level), dtype=np.int64)
+        ahead, changes = self._ahead, self._ahead.sums
+        free = ahead.free[self._slot, WHOLE]
+        of = np.array(ahead.problem.domain_of(level), dtype=np.int64)
         held = np.bincount(of[self._nodes], weights=free[self._nodes]).astype(np.int64)
-        steps = -(-(after - before) // size)
-        return int((held // size).sum()), *self._summed(self._ahead.blocks, steps)
+        steps = -(-changes.states[self._changed[changes], self._slot, WHOLE] // size)
+        return int((held // size).sum()), *self._summed(changes, steps)
 
     def total(self, measure: int) -> Measure:
         """All there is of something that adds up."""
         changes = self._ahead.sums
         constant = int(self._ahead.free[self._slot, measure][self._nodes].sum())
         return constant, *self._summed(changes, changes.states[self._changed[changes], self._slot, measure])
-
-    def _gpus(self) -> tuple[Ints, Ints, Ints, Bools]:
-        """Whole GPUs free by node; and for each change those before, after (or gained), and if rounded."""
-        changes, changed = self._ahead.blocks, self._changed[self._ahead.blocks]
-        free: Ints = self._ahead.free[self._slot, WHOLE]
-        rounded = changes.rounded[changed]
-        before = np.where(rounded, 0, free[changes.node[changed]])
-        return free, before, changes.states[changed, self._slot, WHOLE], rounded
 
     def _summed(self, changes: _Changes, gains: Ints) -> tuple[Ints, Ints]:
         """Each column once: an incumbent may be on several nodes."""

@@ -51,6 +51,8 @@ class Formulation:
     rows: tuple[Row, ...]
     constant: int = 0
     """Points beside those of the columns, which solvers leave out."""
+    later: tuple[int, ...] = ()
+    """Columns of starts in later slots: many, and nearly all of them 0."""
 
     def points(self, values: Ints) -> int:
         """Objective of an assignment."""

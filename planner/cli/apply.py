@@ -112,8 +112,12 @@ def _account(plan: Plan, outcome: ApplyOutcome) -> str:
     changes = [change for change in changes_of(plan.actions) if change.id in done]
     kinds = counted_kinds(changes, done=True) if changes or plan.has_changes else "no changes"
     step = promise_step(plan)
-    promised = f"; {step} recorded" if step and step.id in done else ""
-    earlier = f"; {counted(len(outcome.skipped), 'step' if step else 'action')} done before" if outcome.skipped else ""
+    promised = f"; {step.account}" if step and step.id in done else ""
+    earlier = (
+        f"; {counted(len(outcome.skipped), 'step' if step else 'action')} done before"
+        if outcome.skipped
+        else ""
+    )
     return f"{kinds}{promised}{earlier}"
 
 
@@ -128,11 +132,8 @@ def _ask(plan: Plan) -> None:
     )
     click.echo(text)
     kinds, step = counted_kinds(changes_of(plan.actions), done=False), promise_step(plan)
-    promised = f" and record {step}" if step else ""
-    if plan.has_changes:
-        question = f"Apply these changes: {kinds}{promised}? Only 'yes' will be accepted."
-    else:
-        question = f"No changes. Record {step}? Only 'yes' will be accepted."
+    deeds = [kinds] * plan.has_changes + ([step.label] if step else [])
+    question = f"Apply these changes: {'; '.join(deeds)}? Only 'yes' will be accepted."
     click.echo(click.wrap_text(question, terminal_width(), subsequent_indent="  "))
     try:
         answer = input("  Answer: ")

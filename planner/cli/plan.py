@@ -157,11 +157,13 @@ def diff_command(plan_file: str, source: str | None, as_json: bool, plain: bool,
     """Compare before and after a plan by job, node and queue; with SOURCE, its drift too."""
     from planner.diffing import diff
     from planner.planfile import load_plan
+    from planner.promises import reminded_of
     from planner.rendering.text import diff_text
     from planner.sources.files import load_snapshot
 
     plan = load_plan(plan_file)
-    difference = diff(plan, load_snapshot(source) if source else None)
+    live = reminded_of(load_snapshot(source), plan.snapshot) if source else None
+    difference = diff(plan, live)
     if as_json:
         click.echo(difference.model_dump_json(indent=2))
         return
@@ -191,11 +193,12 @@ def verify_command(plan_file: str, source: str) -> int:
     from planner.effects import changes_of
     from planner.planfile import load_plan
     from planner.progress import done_in, verify_rest
+    from planner.promises import reminded_of
     from planner.sources.files import load_snapshot
     from planner.wording import counted
 
     plan = load_plan(plan_file)
-    snapshot = load_snapshot(source).canonical()
+    snapshot = reminded_of(load_snapshot(source).canonical(), plan.snapshot)
     unchanged = snapshot.fingerprint() == plan.base.snapshot
     done = frozenset() if unchanged else done_in(plan, snapshot)
     verification = verify_rest(plan, snapshot, done)

@@ -144,12 +144,16 @@ class SimulatedCluster:
 
 
 def _over(job: Job, *, at: datetime, killed: bool) -> FinishedJob:
+    """The job as one that is over; one that was moved began before it came to its place."""
+    started_at = min(at, job.running.started_at) if job.running else at
+    if not killed and job.expected_duration is not None:
+        started_at = min(started_at, at - timedelta(seconds=job.expected_duration))
     return FinishedJob(
         name=job.name,
         queue=job.queue,
         user=job.user,
         outcome=Outcome.FAILED if killed else Outcome.SUCCEEDED,
-        started_at=min(at, job.running.started_at) if job.running else at,
+        started_at=started_at,
         ended_at=at,
     )
 

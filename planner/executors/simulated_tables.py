@@ -135,10 +135,11 @@ class Tables:
 
     def put_promises(self, promises: Mapping[str, Promise]) -> None:
         """Promise waiting jobs this and no more; who does not wait is passed over."""
-        rows = self._db.execute("SELECT document FROM jobs ORDER BY name").fetchall()
-        for job in (Job.model_validate_json(document) for (document,) in rows):
-            promise = promises.get(job.name)
-            if job.running is None and job.promise != promise:
+        query = "SELECT name FROM jobs WHERE instr(document, '\"promise\":')"
+        told = {name for (name,) in self._db.execute(query).fetchall()}
+        for name in sorted(told | promises.keys()):
+            job, promise = self.job(name), promises.get(name)
+            if job is not None and job.running is None and job.promise != promise:
                 changed = job.model_copy(update={"promise": promise})
                 entry = (canonical_json(changed.document()), job.name)
                 self._db.execute("UPDATE jobs SET document = ? WHERE name = ?", entry)

@@ -110,10 +110,6 @@ class Readiness:
         Raising one job's first slot may raise another's, so this goes on until nothing is raised any more.
         """
         everywhere = range(self._slots.count)
-        possible = {name: frozenset(slots.get(name, everywhere)) for name in self._waits}
-        for name, wait in self._waits.items():
-            for other in wait.company:
-                possible[name] &= frozenset(slots.get(other, everywhere))
         for name, found in slots.items():
             self._earliest[name] = max(self.earliest(name), min(found, default=self._slots.count))
         raised = True
@@ -122,7 +118,8 @@ class Readiness:
             for name, wait in self._waits.items():
                 together = (name, *wait.company)
                 bound = max(max(self._bound(self._waits[one]), self.earliest(one)) for one in together)
-                first = min((slot for slot in possible[name] if slot >= bound), default=self._slots.count)
+                possible = slots.get(name, everywhere)
+                first = next((slot for slot in possible if slot >= bound), self._slots.count)
                 if first > self.earliest(name):
                     self._earliest[name], raised = first, True
 

@@ -45,6 +45,10 @@ class Sites:
                 self.nodes.extend(opened)
         self.opens = tuple(coming.get(self.nodes[group.nodes[0]].name, 0) for group in self.groups)
         """By group: the slot from which on its nodes take jobs."""
+        self.windowed = frozenset(
+            index for index in range(len(self.groups)) if timing.windows.of(self.first_of(index).name)
+        )
+        """Groups whose nodes have windows."""
         self._policy = policy
         self._datasets = {dataset.name: dataset for dataset in cluster.datasets}
         self._allowed: dict[Filters, dict[str | None, tuple[int, ...]]] = {}

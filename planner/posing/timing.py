@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from planner.models.job import Job
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
+    from planner.models.windows import Window
     from planner.posing.candidates import Candidate
     from planner.posing.sites import Sites
 
@@ -47,10 +48,11 @@ class Timing:
         self._remaining: dict[str, int] = {}
         self._after = range(1, self.slots.count)
         self._never: _Later = ((None,) * self.slots.count, ((),) * self.slots.count)
-        self._tariffs = bool(snapshot.cluster.tariffs)
+        self._by_model = any(tariff.gpu_models for tariff in snapshot.cluster.tariffs)
         self._ends: dict[int, tuple[int, ...]] = {}
         self._worth: dict[tuple[str, int, str | None], tuple[int | None, ...]] = {}
         self._places: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {}
+        self._windows: dict[tuple[tuple[int, ...], int], tuple[Window, ...]] = {}
         self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def second(self, time: datetime) -> int:
@@ -157,7 +159,7 @@ class Timing:
     ) -> _Later:
         """What starts in later slots are worth, and where they may be."""
         points = self._points(job, model, seconds)
-        if not self.windows.all:
+        if sites.windowed.isdisjoint(groups):
             # Then only nodes matter, and many jobs may use the same ones.
             places = self._places.get(groups)
             if places is None:
@@ -181,7 +183,7 @@ class Timing:
 
     def _points(self, job: Job, model: str | None, seconds: int) -> tuple[int | None, ...]:
         """Of a start in each later slot; None where the job would be too late to be of use."""
-        key = job.name, seconds, model if self._tariffs else None
+        key = job.name, seconds, model if self._by_model else None
         points = self._worth.get(key)
         if points is None:
             earnings, fewest = self.earnings, job.gang.minimum
@@ -202,14 +204,27 @@ class Timing:
         self, job: Job, groups: tuple[int, ...], sites: Sites, start: int, seconds: int
     ) -> tuple[int, ...]:
         """Groups on which no window is in the way."""
-        if not self.windows.all:
+        if sites.windowed.isdisjoint(groups):
             return groups
         unbarred = tuple(
             group
             for group in groups
-            if self.windows.bars(job, sites.first_of(group).name, start, seconds) is None
+            if group not in sites.windowed
+            or not any(window.meets(start, seconds) for window in self._closed(job, group, sites))
         )
         return groups if len(unbarred) == len(groups) else self._shared.setdefault(unbarred, unbarred)
+
+    def _closed(self, job: Job, group: int, sites: Sites) -> tuple[Window, ...]:
+        """The windows of a group that a job does not own."""
+        key = self.owned(job), group
+        found = self._windows.get(key)
+        if found is None:
+            found = self._windows[key] = tuple(
+                window
+                for window in self.windows.of(sites.first_of(group).name)
+                if not self.windows.owns(job, window.reservation)
+            )
+        return found
 
     def _ends_of(self, seconds: int) -> tuple[int, ...]:
         ends = self._ends.get(seconds)

@@ -39,17 +39,15 @@ def until_done(found: Sequence[Foreseen]) -> str:
 
 def never_satisfied(state: DependencyState) -> Reason:
     """Too few of the jobs it depends on can still become what it waits for."""
-    names = [each.dependency.job for each in state.never]
+    names = sorted(each.dependency.job for each in state.never)
     failed = all(each.failed for each in state.never)
     what = "failed" if failed else "can never be what it waits for"
     possible = len(state.outstanding) + state.satisfied
-    wanted = state.needed + state.satisfied
-    total = possible + len(names)
+    wanted, total = state.needed + state.satisfied, possible + len(names)
     text = f"depends on {named(names)}, which {what}"
     if wanted < total:
-        text = (
-            f"depends on {wanted:,} of {counted(total, 'job')}; {named(names)} {what}, {possible:,} are left"
-        )
+        left = f"{possible:,} {'is' if possible == 1 else 'are'} left"
+        text = f"depends on {wanted:,} of {counted(total, 'job')}; {named(names)} {what}, {left}"
     return reason(
         ReasonCode.DEPENDENCY_NEVER,
         text,
@@ -125,7 +123,7 @@ def window_closed(window: Window, future: Future, *, every: bool, seconds: int) 
     now = future.snapshot.taken_at
     begins, ends = (clock(future.moment(second), now) for second in (window.begins, window.ends))
     span = f"from {begins} to {ends}" if window.begins > 0 else f"until {ends}"
-    where = "every matching node is closed" if every else "has room only on nodes that are closed"
+    where = "every matching node is closed" if every else "every node with room is closed"
     takes = f"; takes {duration(seconds)}" if window.begins > 0 else ""
     return reason(
         ReasonCode.RESERVED,
@@ -163,6 +161,6 @@ def later(start: datetime, now: datetime, *, promised: bool) -> Reason:
     what = "is promised a start" if promised else "is foreseen to start"
     return reason(
         ReasonCode.NOT_CHOSEN,
-        f"would fit, but {what} at {clock(start, now)} scores more or keeps promises",
+        f"would fit, but {what} at {clock(start, now)}, which scores more or keeps promises",
         seconds=int((start - now).total_seconds()),
     )

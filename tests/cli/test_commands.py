@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 COMMANDS = (
-    "snapshot", "validate", "plan", "show", "diff", "verify", "apply",
+    "snapshot", "validate", "plan", "show", "diff", "explain", "verify", "apply",
     "schema", "audit", "simulated", "doctor",
 )  # fmt: skip
 

@@ -28,7 +28,7 @@ from planner.executors.simulated import SimulatedCluster
 from planner.models.errors import PartlyAppliedError, PlannerError, StalePlanError
 from planner.models.plan import Preempt, Reason, ReasonCode
 from planner.models.policy import Drift, Policy
-from planner.promises import promise_step
+from planner.promises import carry_over, promise_step
 
 
 @pytest.fixture
@@ -70,7 +70,11 @@ def test_the_promises_come_last_and_are_recorded_as_steps_are(live, log):
         ("outcome", "promises", "promise", "waiting jobs"),
         ("end", "", "", ""),
     ]
-    assert [record.detail for record in log.records()][3:] == ["2 promises", "", "complete: 2 of 2 done"]
+    assert [record.detail for record in log.records()][3:] == [
+        "record 2 promises",
+        "",
+        "complete: 2 of 2 done",
+    ]
     assert live.operations() == (
         (f"{PLAN.plan_id}:a1", "job a"),
         (f"{PLAN.plan_id}:promises", "waiting jobs"),
@@ -269,3 +273,34 @@ def test_a_kill_time_is_kept_and_ends_the_job_which_then_has_failed(live, log):
     live.advance(int(HOUR.total_seconds()))
     ended, _ = live.snapshot().finished
     assert (ended.name, ended.outcome, ended.ended_at) == ("a", "failed", NOW + timedelta(minutes=20))
+
+
+def test_a_promise_that_a_plan_keeps_is_kept_in_the_slot_it_is_in_by_now(live, log):
+    live.keep_promises({"c": C_LATER}, "earlier")
+    plan = promising(live.snapshot(), A_NOW, promised={"c": C_LATER})
+    live.advance(70 * 60)
+
+    carry_out(live, log, plan)
+
+    assert promises_in(live) == {"c": C_LATER}
+
+
+def test_a_promise_that_has_come_due_meanwhile_makes_the_plan_stale(live, log):
+    live.keep_promises({"c": C_LATER}, "earlier")
+    plan = promising(live.snapshot(), A_NOW, promised={"c": C_LATER})
+    live.advance(130 * 60)
+
+    with pytest.raises(StalePlanError, match="promises: job c: found starts in no slot"):
+        carry_out(live, log, plan)
+
+
+def test_a_plan_made_after_another_is_no_stale_one_where_the_cluster_does_not_remember(tmp_path, log):
+    given = snapshot(jobs=[job("a", gpus=4, expected_duration="30m"), job("b", gpus=8)])
+    earlier = promising(given, promised={"a": promise(1, *A_NOW.replicas), "b": B_LATER})
+    plan = promising(carry_over(given, earlier), A_NOW, promised={"b": B_LATER})
+
+    with SimulatedCluster.create(tmp_path / "c.db", given) as live:
+        carry_out(live, log, plan)
+
+        assert live.snapshot().job_by_name["a"].running
+        assert promises_in(live) == {"b": B_LATER}

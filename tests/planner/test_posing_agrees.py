@@ -7,6 +7,7 @@ from collections import Counter
 
 import instances
 import pytest
+import timed
 from targets import judged, legal_target, nothing_changed, sorted_by_job
 
 from planner.models.mig import mig_geometry
@@ -21,6 +22,7 @@ from planner.posing.shapes import POWER
 
 SEEDS = range(40)
 MADE = (instances.everything, instances.everything_mixed)
+WITH_TIME = (*MADE, timed.instance)
 
 ABSOLUTE = ("guarantee", "fragmentation")
 """Terms that are not of one step alone."""
@@ -101,7 +103,7 @@ def test_a_job_may_go_just_where_no_filter_keeps_it_away(make, seed):
             assert allowed.get(job.name, set()) - here == welcome, job.name
 
 
-@pytest.mark.parametrize("make", MADE)
+@pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_stopping_and_shrinking_are_legal_and_worth_what_the_question_says(make, seed):
     instance = make(seed)
@@ -122,7 +124,7 @@ def test_stopping_and_shrinking_are_legal_and_worth_what_the_question_says(make,
             assert points(found) - drained == incumbent.resize_points + given_up * incumbent.shrink_points
 
 
-@pytest.mark.parametrize("make", MADE)
+@pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_giving_back_and_adding_nodes_is_legal_and_worth_what_the_question_says(make, seed):
     instance = make(seed)
@@ -174,7 +176,7 @@ def worth(problem, snapshot, target):
 SEPARATE = ("interference", "locality", "repartition", "nodes")
 
 
-@pytest.mark.parametrize("make", MADE)
+@pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_starts_moves_and_growth_are_worth_what_the_question_says(make, seed):
     instance = make(seed)
@@ -211,7 +213,7 @@ def at_one_place(instance):
                 yield problem, one, index, rules
 
 
-@pytest.mark.parametrize("make", MADE)
+@pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_replica_has_room_just_where_its_amounts_are_free(make, seed):
     for problem, one, index, rules in at_one_place(make(seed)):
@@ -231,7 +233,7 @@ def test_a_replica_has_room_just_where_its_amounts_are_free(make, seed):
         assert bool(short - {POWER}) == (Rule.COMPUTE in rules)
 
 
-@pytest.mark.parametrize("make", MADE)
+@pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_replica_is_kept_away_just_by_who_stands_in_its_domain(make, seed):
     for problem, one, index, rules in at_one_place(make(seed)):
@@ -245,7 +247,7 @@ def test_a_replica_is_kept_away_just_by_who_stands_in_its_domain(make, seed):
         assert met == (Rule.ANTI_AFFINITY in rules)
 
 
-@pytest.mark.parametrize("make", MADE)
+@pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_job_may_follow_just_those_of_its_rank_and_below(make, seed):
     instance = make(seed)

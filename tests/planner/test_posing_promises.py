@@ -205,3 +205,25 @@ def test_jobs_of_different_length_are_one_class_if_that_makes_no_difference():
 
     assert [one.jobs for one in problem.classes] == [("a", "b"), ("c",)]
     assert problem.classes[0].seconds == 4001 * HOUR
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_jobs_with_other_deadlines_are_other_classes_where_that_makes_a_difference(hard):
+    # All have time to spare; the last two have it whenever they start.
+    jobs = [
+        waits(name, deadline=hours(deadline), hard_deadline=hard)
+        for name, deadline in (("a", 1.8), ("b", 2.5), ("c", 7), ("d", 8))
+    ]
+
+    assert [one.jobs for one in posed(*jobs).classes] == [("a",), ("b",), ("c", "d")]
+
+
+def test_jobs_that_start_together_start_in_a_slot_that_suits_all():
+    # One may start in the first and third slot, the other in the second and third.
+    window = {"name": "m", "kind": "reserved", "users": ["bob"], "nodes": ["n0"]}
+    windows = [window | {"start": hours(1), "duration": HOUR}]
+    jobs = [waits("a", co_start="x"), waits("b", co_start="x", user="bob", not_before=hours(1))]
+
+    problem = posed(*jobs, nodes=[build.node("n0")], reservations=windows)
+
+    assert {found(problem, name).earliest for name in "ab"} == {2}

@@ -22,6 +22,7 @@ from planner.models.windows import Windows
 from planner.posing import pose
 
 SEEDS = range(60)
+MADE = (instances.everything, instances.everything_mixed)
 
 
 def looking(slots=4, *, length=HOUR, **policy):
@@ -74,7 +75,7 @@ class Told:
         return self.earnings.is_too_late(job, start=self.slots.edges[slot], seconds=seconds)
 
 
-@pytest.mark.parametrize("make", [instances.everything, instances.everything_mixed])
+@pytest.mark.parametrize("make", MADE)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_starts_are_offered_where_and_when_they_may_be_and_for_what_they_are_worth(make, seed):
     told = Told(timed.instance(seed, make=make))
@@ -211,16 +212,20 @@ def test_with_one_slot_only_who_may_start_now_is_in_the_question(seed):
 
 
 def test_the_instances_have_something_of_every_time_in_them():
-    problems = [pose(one.snapshot, one.policy) for one in map(timed.instance, SEEDS)]
+    problems = [
+        pose(one.snapshot, one.policy)
+        for one in (timed.instance(seed, make=make) for make in MADE for seed in SEEDS)
+    ]
     classes = [one for problem in problems for one in problem.classes]
+    nodes = [node for problem in problems for node in problem.nodes]
 
-    assert sum(bool(one.predecessors) for one in classes) > 5
-    assert sum(one.co_start is not None for one in classes) > 5
-    assert sum(one.promise is not None for one in classes) > 5
-    assert sum(bool(one.promise and one.promise.holds) for one in classes) > 3
+    assert sum(bool(one.predecessors) for one in classes) > 10
+    assert sum(one.co_start is not None for one in classes) > 3
+    assert sum(one.promise is not None for one in classes) > 10
+    assert sum(bool(one.promise and one.promise.holds) for one in classes) > 5
     assert sum(one.starving is not None for one in classes) > 5
     assert sum(one.due is not None for one in classes) > 5
-    assert sum(one.earliest > 0 for one in classes) > 10
-    assert sum(bool(node.returns) for problem in problems for node in problem.nodes) > 10
-    assert sum(bool(node.opens) for problem in problems for node in problem.nodes) > 5
-    assert sum(option.once > 0 for one in classes for option in one.options) > 5
+    assert sum(one.earliest > 0 for one in classes) > 20
+    assert sum(bool(node.returns) for node in nodes) > 20
+    assert sum(bool(node.opens) for node in nodes) > 5
+    assert sum(option.once > 0 for one in classes for option in one.options) > 10

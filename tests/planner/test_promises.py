@@ -9,7 +9,7 @@ from build import NOW, job, replica, snapshot
 from promising import A_NOW, B_LATER, C_LATER, HOUR, PLAN, WORLD, promise, promising
 
 from planner.models.job import Running
-from planner.promises import carry_over, promises_of, steps_of
+from planner.promises import carry_over, promises_of, reminded_of, steps_of
 
 FORGETFUL = WORLD.model_copy(
     update={"jobs": tuple(each.model_copy(update={"promise": None}) for each in WORLD.jobs)}
@@ -81,3 +81,15 @@ def test_nothing_is_carried_over_from_a_plan_that_promises_nothing():
     plan = promising(FORGETFUL, A_NOW)
 
     assert carry_over(FORGETFUL, plan) == FORGETFUL
+
+
+def test_a_cluster_is_reminded_of_what_only_the_plan_was_told():
+    told = carry_over(a_runs("n0"), KILLING)
+    base = told.model_copy(update={"jobs": (*told.jobs, *WORLD.jobs[1:])})
+    forgetful = base.model_copy(update={"jobs": (*a_runs("n0").jobs, *FORGETFUL.jobs[1:])})
+    again = base.model_copy(update={"jobs": a_runs("n0", since=KILL).jobs})
+
+    assert forgetful != base
+    assert reminded_of(forgetful, base) == base
+    assert reminded_of(base, forgetful) == base
+    assert reminded_of(again, base) == again

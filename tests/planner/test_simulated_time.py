@@ -176,3 +176,25 @@ def test_only_the_last_finished_jobs_are_listed_and_those_that_others_depend_on(
         ("d", at(-20)),
     ]
     assert list(inconsistencies(live.snapshot())) == []
+
+
+def test_reservations_and_tariffs_stay_as_they_are(cluster):
+    calendar = {
+        "reservations": [{"name": "r", "nodes": ["n0"], "start": at(60), "duration": 60, "queues": ["q"]}],
+        "tariffs": [{"name": "t", "cron": "0 17 * * *", "duration": 60, "price_per_gpu_hour": 0.5}],
+    }
+    live = cluster(**calendar)
+
+    assert live.snapshot() == snapshot(**calendar)
+
+
+def test_a_job_that_was_moved_finishes_as_one_that_ran_its_whole_duration(cluster):
+    live = cluster(job("m", gpus=1, at=[replica("n0", gpus=[0])], expected_duration="90m"))
+    world = live.snapshot()
+    places = {"before": world.job_by_name["m"].placement, "after": placement("m", replica("n1", gpus=[0]))}
+    live.perform(change(Migrate, "m", [runs(world, "m")], job="m", **places), "p:m")
+
+    live.advance(3600)
+
+    (over,) = live.snapshot().finished
+    assert (over.started_at, over.ended_at) == (at(-60), at(30))

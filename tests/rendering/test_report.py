@@ -1,43 +1,18 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 
 from answers import legal_placements
 from build import cluster, job, node, placement, queue, replica, snapshot
 from drafts import drafted
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pages import Page, page
 from samples import WORLD, busy_plan, small_plan, throng
 from strategies import snapshots
 
 from planner.models.solution import Fallback, SolveStatus
 from planner.rendering.report import report_html
-
-
-class Page(HTMLParser):
-    """What a page shows and what it refers to."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.tags, self.attributes, self.words = [], [], []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_data(self, data):
-        if self.tags[-1:] != ["style"]:
-            self.words.append(data)
-
-    @property
-    def text(self):
-        return " ".join(" ".join(self.words).split())
-
-
-def page(plan):
-    return Page(report_html(plan))
 
 
 def test_the_page_shows_what_the_plan_claims():

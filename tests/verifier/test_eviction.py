@@ -299,6 +299,12 @@ def test_a_job_on_another_node_is_not_concerned_by_a_drain():
     assert len(judge(draining(elsewhere), policy=NOTHING)) == 2
 
 
+def test_a_job_on_a_cordoned_node_is_not_asked_to_leave():
+    world = snapshot(nodes=[node("n0", cordoned=True), node("n1")], jobs=[one(0)])
+
+    assert len(judge(world, policy=NOTHING)) == 2
+
+
 # --- several placements ------------------------------------------------------------------------------------
 
 

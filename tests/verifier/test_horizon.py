@@ -1,7 +1,7 @@
 """Later starts: whose they are, when; and that every rule of an instant holds in the slots they begin in."""
 
 from ahead import ahead, at, later, runs, waits
-from build import NOW, job, node, placement, pool, queue, replica, snapshot
+from build import node, placement, pool, queue, replica, snapshot
 from judging import broken, judge, sliced
 
 from planner.models.job import AntiAffinity
@@ -348,6 +348,8 @@ def test_a_gpu_that_is_switched_to_mig_mode_stays_in_it():
     assert rules_broken(jobs, later("a", 1, replica(gpus=(1,))), now=now, policy=SWITCHING) == set()
 
 
-def test_the_snapshot_is_of_now():
-    assert NOW.minute == 0, "the slots of these tests begin with full hours"
-    assert job("a").running is None
+def test_only_the_policy_switches_it():
+    wants = waits(gpus=0, mig={SLICE: 1})
+
+    assert rules_broken([wants], later("a", 1, cut(0)), policy=SWITCHING) == set()
+    assert rules_broken([wants], later("a", 1, cut(0))) == {Rule.MIG}

@@ -146,3 +146,9 @@ def test_a_running_job_without_gpus_has_full_speed():
 
     assert change(runs, replica("n0", cpus=1)) == 0
     assert change(runs) == -10
+
+
+def test_a_job_that_runs_on_several_models_has_the_speed_of_the_slowest():
+    runs = job("r", gpus=4, replicas=2, gpu_models=SPEEDS, at=[gpus(4, "n0"), gpus(4, "n1")])
+
+    assert change(runs) == -400

@@ -1,0 +1,176 @@
+"""`gpuplan explain` on one job: everything that there is to say, with its source."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from textwrap import dedent
+
+import pytest
+from build import NOW, job, node, placement, replica, snapshot
+from drafts import drafted
+from timely import HOUR, at, looking_ahead, running, timely_plan, waiting, whole
+
+from planner.explaining import explain
+from planner.models.dependency import Dependency, FinishedJob, Outcome
+from planner.models.errors import BadInputError
+from planner.models.explanation import Explanation
+from planner.models.target import Planned
+from planner.rendering.explanation import explanation_text
+
+
+def text(plan, name, **more):
+    options = {"width": 80, "colour": False, "ascii_only": False} | more
+    return explanation_text(explain(plan, name, source="plan.json"), **options)
+
+
+def lines(plan, name):
+    """What is said by label; what goes on is joined."""
+    found, label = {}, ""
+    for line in text(plan, name).splitlines()[2:]:
+        label = line[2:14].strip() or label
+        found[label] = f"{found.get(label, '')} {line[14:].strip()}".strip()
+    return found
+
+
+def shown(golden):
+    return dedent(golden).removeprefix("\n")
+
+
+def finished(name, hours, *, queue="research", user="ann", outcome=Outcome.SUCCEEDED):
+    return FinishedJob(
+        name=name,
+        queue=queue,
+        user=user,
+        outcome=outcome,
+        started_at=NOW - timedelta(hours=hours),
+        ended_at=NOW,
+    )
+
+
+def test_a_job_with_a_promised_start():
+    assert text(timely_plan(), "render") == shown("""
+        Job render waits
+        (plan 7c1e55aa, epoch 2026-11-20T12:00:00Z)
+          asks for    8 GPUs; queue batch, user unknown, priority 0
+          takes       3h, as declared
+          why         Resources: needs 8 GPUs; 4 GPUs free on 4 matching nodes
+          start       14:00 (promised); waits until train-b ends
+          places      h100-2
+          promise     13:00; now later: train-a on h100-1 is expected to run until 14:00
+          done        17:00
+          deadline    16:00: missed
+          until then  train-b is on h100-2 until 14:00, in its place
+        """)
+
+
+def test_a_job_that_starts_and_one_that_runs():
+    assert text(timely_plan(), "sweep") == shown("""
+        Job sweep starts now
+        (plan 7c1e55aa, epoch 2026-11-20T12:00:00Z)
+          asks for    8 GPUs; queue batch, user unknown, priority 0
+          takes       2h, as declared
+          why         Admitted: just submitted; ahead of train-moe's start at 14:00
+          places      h100-4
+          done        14:00
+          killed      at 14:00 if it still runs
+        """)
+    assert lines(timely_plan(), "train-a")["takes"] == "3h, as declared; 2h left"
+
+
+def test_what_it_depends_on_is_told_job_by_job():
+    on = [Dependency(job=name) for name in ("p", "f", "r", "b")]
+    subject = waiting("a", gpus=1, depends_on=on, depends_on_at_least=2)
+    others = [running("r", replica(gpus=[0]), hours=1), waiting("b", gpus=8, held=True)]
+    world = snapshot(jobs=[subject, *others]).model_copy(
+        update={"finished": (finished("p", 1), finished("f", 1, outcome=Outcome.FAILED))}
+    )
+
+    assert lines(drafted(world, policy=looking_ahead()), "a")["depends on"] == (
+        "p has succeeded: yes f has succeeded: never any more r has succeeded: expected 13:00 "
+        "b has succeeded: not known when 2 of these suffice"
+    )
+
+
+@pytest.mark.parametrize(
+    ("over", "words"),
+    [
+        ([], "1h, the policy's default"),
+        (
+            [finished(f"train-{hours}", hours) for hours in range(1, 15)],
+            "13h, 90th percentile of 14 finished jobs of ann in research with such a name",
+        ),
+        (
+            [finished(f"other{'x' * hours}", hours) for hours in range(1, 5)],
+            "4h, 90th percentile of 4 finished jobs of ann in research",
+        ),
+        (
+            [finished("t", hours, user="bob") for hours in range(1, 5)],
+            "4h, 90th percentile of 4 finished jobs in research",
+        ),
+    ],
+)
+def test_an_expected_duration_says_what_it_rests_on(over, words):
+    subject = job("train-7", gpus=1, queue="q").model_copy(update={"queue": "research", "user": "ann"})
+    world = snapshot(jobs=[subject]).model_copy(update={"finished": tuple(over)})
+    world = world.model_copy(
+        update={"queues": tuple(each.model_copy(update={"name": "research"}) for each in world.queues)}
+    )
+
+    assert lines(drafted(world), "train-7")["takes"] == words
+
+
+def test_a_slower_model_takes_longer():
+    subject = waiting("a", gpus=8, hours=2, gpu_models={"H100-80GB": 2, "T4": 1})
+    world = snapshot(jobs=[subject], nodes=[node("n0", model="T4")])
+
+    assert lines(drafted(world, placement("a", *whole("n0"))), "a")["takes"] == "2h, as declared; 4h on T4"
+
+
+def test_who_is_on_its_places_until_then():
+    jobs = [
+        waiting("a", gpus=4),
+        waiting("b", gpus=4, hours=2),
+        running("r", replica("n0", gpus=range(4)), hours=1),
+        running("s", replica("n0", gpus=range(4, 8)), hours=9),
+    ]
+    planned = [
+        Planned("a", 3, (replica("n0", gpus=range(4)),)),
+        Planned("b", 1, (replica("n0", gpus=range(4)),)),
+    ]
+
+    assert lines(drafted(snapshot(jobs=jobs), policy=looking_ahead(), planned=planned), "a")[
+        "until then"
+    ] == (
+        "r is on n0 until 13:00, in its place b is from 13:00 on n0 until 15:00, in its place "
+        "s is on n0 until 21:00"
+    )
+
+
+def test_no_start_within_the_horizon_and_no_horizon_at_all():
+    world = snapshot(jobs=[waiting("a", gpus=8, deadline=at(2))])
+
+    ahead, now = drafted(world, policy=looking_ahead()), drafted(world)
+
+    assert lines(ahead, "a")["start"] == "none up to 2026-11-21 00:00"
+    assert lines(ahead, "a")["deadline"] == "14:00: missed"
+    assert lines(now, "a")["start"] == "not projected, the plan looks at this instant alone"
+
+
+def test_the_same_as_data():
+    found = explain(timely_plan(), "train-moe", source="plan.json")
+
+    assert Explanation.model_validate_json(found.model_dump_json()) == found
+    assert found.duration.seconds == 6 * HOUR
+    assert [neighbour.job for neighbour in found.neighbours] == ["train-a", "sweep"]
+
+
+def test_ascii_and_colour():
+    assert text(timely_plan(), "train-moe", ascii_only=True).isascii()
+    assert text(timely_plan(), "train-moe", colour=True).startswith("\x1b[")
+
+
+def test_an_unknown_job_is_suggested_a_known_one():
+    with pytest.raises(
+        BadInputError, match=r"plan\.json: no job has the name 'rendr'.*\n.*'render' was meant"
+    ):
+        explain(timely_plan(), "rendr", source="plan.json")
