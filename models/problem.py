@@ -371,6 +371,14 @@ class QueueBudget:
         """True if GPUs of this model count here."""
         return gpu_model is not None and self.resource in (ALL_MODELS, gpu_model)
 
+    def up_the_tree(self, own: list[int]) -> list[int]:
+        """What counts at each queue if so much is held directly in each: its own, and what others borrow."""
+        usage = list(own)
+        for queue in self.leaves_first:
+            if (parent := self.parent[queue]) is not None:
+                usage[parent] += max(0, usage[queue] - self.kept[queue])
+        return usage
+
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:

@@ -26,7 +26,7 @@ class ReasonCode(StrEnum):
     IDLE = "Idle"
     """A node that nobody needs."""
     DRAINED = "Drained"
-    """Leaves a node that is to be drained, or confirms that all have left."""
+    """Leaves a node that is to be drained or closed by a window, or confirms that all have left."""
     UNCHANGED = "Unchanged"
     HELD = "Held"
     PREEMPTED = "Preempted"

@@ -10,7 +10,7 @@ from planner.models.verifier_words import listed
 from planner.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from planner.models.dependency import Dependency
     from planner.models.verifier_case import Case
@@ -27,7 +27,7 @@ def dependencies(case: Case) -> Iterator[Violation]:
     runs already is over.
     """
     for stay in (*case.time.starting, *case.time.later):
-        for found, allowed in too_early(case, stay):
+        for found, allowed in too_early(case, stay, case.time.starts):
             yield Violation(Rule.DEPENDENCIES, stay.subject, found, allowed)
     for name, members in sorted(co_start_groups(case).items()):
         slots = {job: start.slot if (start := case.time.starts.get(job)) else None for job in members}
@@ -48,8 +48,8 @@ def co_start_groups(case: Case) -> dict[str, list[str]]:
     return groups
 
 
-def too_early(case: Case, stay: Stay) -> Iterator[tuple[str, str]]:
-    """What a start would have to wait for, as found and allowed."""
+def too_early(case: Case, stay: Stay, starts: Mapping[str, Stay]) -> Iterator[tuple[str, str]]:
+    """What a start would have to wait for, as found and allowed, if these jobs start."""
     job, time = stay.job, case.time
     earliest = [("", job.not_before)] if job.not_before else []
     earliest += [
@@ -61,16 +61,16 @@ def too_early(case: Case, stay: Stay) -> Iterator[tuple[str, str]]:
         if stay.start < (second := time.seconds_to(instant)):
             yield f"starts at {time.in_words(stay.start)}", f"from {time.in_words(second)} on{why}"
     if job.depends_on:
-        missing = [each for each in job.depends_on if not _holds(case, each, stay.slot)]
+        missing = [each for each in job.depends_on if not _holds(case, each, stay.slot, starts)]
         needed = len(job.depends_on) if job.depends_on_at_least is None else job.depends_on_at_least
         if (held := len(job.depends_on) - len(missing)) < needed:
             names = listed(f"{each.job} {each.kind}" for each in missing)
             yield f"starts before {names}", f"after {needed - held} more of them"
 
 
-def _holds(case: Case, dependency: Dependency, slot: int) -> bool:
+def _holds(case: Case, dependency: Dependency, slot: int, starts: Mapping[str, Stay]) -> bool:
     """
-    True if a dependency is satisfied by the beginning of a slot, as this plan has it.
+    True if a dependency is satisfied by the beginning of a slot.
 
     What starts in a slot counts from the next one on. The end of a running job counts only if the plan leaves
     it as it is: any other ends nobody knows when.
@@ -81,7 +81,7 @@ def _holds(case: Case, dependency: Dependency, slot: int) -> bool:
         outcome = time.outcomes.get(dependency.job)
         return outcome is Outcome.SUCCEEDED or (outcome is not None and kind not in _HAS_TO_BE_WELL)
     if job.running is None:
-        start = time.starts.get(job.name)
+        start = starts.get(job.name)
         if start is None:
             return False
         return slot > start.slot if kind is DependencyKind.STARTED else slot >= start.until

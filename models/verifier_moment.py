@@ -75,16 +75,20 @@ def moment(case: Case, stays: Iterable[Stay], slot: int, new: Collection[str]) -
     """The cluster in a slot, if these are the ones who come and go and those of them are to be judged."""
     begun = [stay for stay in stays if stay.slot <= slot]
     there = tuple(stay for stay in begun if slot < stay.until)
-    return Moment(
-        case.snapshot,
-        case.policy,
-        tuple(stay.placement for stay in there),
-        case.added,
-        case.removed,
-        stays=there,
-        new=new,
-        changed_nodes=tuple(_changed_nodes(case, begun, slot, new)),
-    )
+    changed_nodes = tuple(_changed_nodes(case, begun, slot, new))
+    return replace(at_once(case, there, new), changed_nodes=changed_nodes)
+
+
+def at_once(case: Case, stays: Iterable[Stay], new: Collection[str]) -> Moment:
+    """The cluster of now if all of these were there."""
+    there = tuple(stays)
+    placements = tuple(stay.placement for stay in there)
+    return Moment(case.snapshot, case.policy, placements, case.added, case.removed, stays=there, new=new)
+
+
+def broken(then: Moment, *rules: Rule) -> bool:
+    """True if one of some rules of an instant is broken."""
+    return any(True for rule in rules for _ in RULES_OF_AN_INSTANT[rule](then))
 
 
 def _changed_nodes(case: Case, begun: Iterable[Stay], slot: int, new: Collection[str]) -> Iterator[Node]:

@@ -10,7 +10,7 @@ from planner.models.horizon import BackfillMode
 from planner.models.placement import GpuShare
 from planner.models.units import MILLI
 from planner.models.verifier_dependency_rule import co_start_groups, too_early
-from planner.models.verifier_moment import RULES_OF_AN_INSTANT, moment
+from planner.models.verifier_moment import RULES_OF_AN_INSTANT, at_once, broken, moment
 from planner.models.verifier_timeline import Stay
 from planner.models.violation import Rule, Violation
 
@@ -28,8 +28,10 @@ def promises(case: Case) -> Iterator[Violation]:
     A waiting job that was promised a start within the horizon starts by then, or by what the policy allows.
 
     Unless it could not if nothing were decided about anybody else: its places do not suit it any more or are
-    closed, it waits for others, or what it needs is held by running jobs as they run now, or by other jobs
-    that were promised a start, be it as promised or as planned.
+    closed, it depends on jobs that still wait, or what it needs is held by running jobs as they run now, or
+    by other jobs that were promised a start, be it as promised or as planned. In doubt nobody is to blame:
+    jobs that must not meet exclude each other at whatever time they are there, and so do a share of a GPU
+    and those who need it whole.
     """
     if case.time.slots.count == 1 or not any(job.promise for job in case.snapshot.jobs):
         return
@@ -81,12 +83,13 @@ class _Book:
         promise, slot = job.promise, self._slot(job)
         if promise is None or slot is None or len(promise.replicas) != job.gang.minimum:
             return False
-        stay = self._time.beginning(job, slot, promise.replicas)
+        stay = self._time.beginning(job, slot, _with_what_is_asked(job, promise.replicas))
         if (
             self._time.earnings.is_too_late(job, start=stay.start, seconds=stay.seconds)
-            or any(True for _ in too_early(self._case, stay))
+            or any(True for _ in too_early(self._case, stay, {}))
             or any(
                 self._time.windows.bars(job, replica.node, stay.start, stay.seconds)
+                or not self._modes_suit(replica)
                 for replica in promise.replicas
             )
         ):
@@ -110,7 +113,7 @@ class _Book:
     def _promised(self) -> list[Stay]:
         """Jobs that were promised a start, as promised, by slot."""
         found = [
-            self._time.beginning(job, slot, job.promise.replicas)
+            self._time.beginning(job, slot, _with_what_is_asked(job, job.promise.replicas))
             for job in self._case.snapshot.jobs
             if job.promise and (slot := self._slot(job)) is not None
         ]
@@ -165,12 +168,50 @@ class _Book:
             return False
         here = self._time.beginning(stay.job, stay.slot, replicas)
         everybody = [*self._running, *others, here]
+        new = {here.job.name}
+        meanwhile = [each for each in everybody if each.slot < here.until and here.slot < each.until]
+        if broken(at_once(self._case, everybody, new), Rule.ANTI_AFFINITY) or broken(
+            at_once(self._case, meanwhile, new), Rule.MIG
+        ):
+            return False
         slots = {each.slot for each in others if here.covers(each.slot)} | {here.slot}
-        for slot in sorted(slots):
-            then = moment(self._case, everybody, slot, {here.job.name})
-            if any(True for rule in RULES_OF_AN_INSTANT.values() for _ in rule(then)):
-                return False
+        return self._leaves_whole_gpus(here, others) and not any(
+            broken(moment(self._case, everybody, slot, new), *RULES_OF_AN_INSTANT) for slot in sorted(slots)
+        )
+
+    def _leaves_whole_gpus(self, here: Stay, others: list[Stay]) -> bool:
+        """True if others find enough whole GPUs beside those of which shares are promised, in every slot."""
+        for name in sorted({replica.node for replica in here.placement.replicas if _shares(replica)}):
+            promised = [
+                (each, replica)
+                for each in (*others, here)
+                for replica in each.placement.replicas
+                if replica.node == name
+            ]
+            shared = {index for _, replica in promised for index in _shares(replica)}
+            for slot in range(1, self._time.slots.count):
+                busy = {
+                    held.index
+                    for each in self._running_on.get(name, ())
+                    if each.covers(slot)
+                    for replica in each.placement.replicas
+                    if replica.node == name
+                    for held in replica.gpus
+                }
+                free = len(set(self._sound_gpus(name)) - shared - busy)
+                if free < sum(len(_whole(replica)) for each, replica in promised if each.covers(slot)):
+                    return False
         return True
+
+    def _modes_suit(self, replica: Replica) -> bool:
+        """True if all MIG instances of a replica are on GPUs in MIG mode."""
+        node = self._case.snapshot.cluster.node_by_name.get(replica.node)
+        in_mode = (
+            {gpu.index for gpu in node.gpus.by_index.values() if gpu.mig is not None}
+            if (node and node.gpus)
+            else set()
+        )
+        return all(held.index in in_mode for held in replica.gpus if not isinstance(held, GpuShare))
 
     def _on_free_gpus(self, stay: Stay, others: Iterable[Stay]) -> tuple[Replica, ...] | None:
         """The places of somebody, on whole GPUs that nobody holds meanwhile; None if there are too few."""
@@ -180,17 +221,17 @@ class _Book:
         taken = {
             (replica.node, held.index)
             for each in (*around, *others)
-            if each.slot < stay.until and stay.slot < each.until
             for replica in each.placement.replicas
             if replica.node in names
             for held in replica.gpus
+            if (each.slot < stay.until and stay.slot < each.until)
+            or (each.job.running is None and held.index in _shares(replica))
         }
         found = []
         for replica in replicas:
-            rest = tuple(
-                held for held in replica.gpus if not isinstance(held, GpuShare) or held.milli < MILLI
-            )
-            wanted = len(replica.gpus) - len(rest)
+            whole = _whole(replica)
+            rest = tuple(held for held in replica.gpus if held not in whole)
+            wanted = len(whole)
             free = [index for index in self._sound_gpus(replica.node) if (replica.node, index) not in taken]
             if len(free) < wanted:
                 return None
@@ -205,3 +246,23 @@ class _Book:
         node = self._case.snapshot.cluster.node_by_name.get(name)
         gpus = node.gpus.by_index.values() if node and node.gpus else ()
         return [gpu.index for gpu in gpus if gpu.healthy and gpu.mig is None]
+
+
+def _whole(replica: Replica) -> list[GpuShare]:
+    return [held for held in replica.gpus if isinstance(held, GpuShare) and held.milli == MILLI]
+
+
+def _shares(replica: Replica) -> list[int]:
+    """GPUs of which a replica holds a share."""
+    return [held.index for held in replica.gpus if isinstance(held, GpuShare) and held.milli < MILLI]
+
+
+def _with_what_is_asked(job: Job, replicas: Iterable[Replica]) -> tuple[Replica, ...]:
+    """The same places with CPU, memory and such as the job asks for: a promise is one of nodes and GPUs."""
+    asked = {
+        "cpu_milli": job.request.cpu_milli,
+        "memory_mib": job.request.memory_mib,
+        "disk_mib": job.request.disk_mib,
+        "resources": job.request.resources,
+    }
+    return tuple(replica.model_copy(update=asked) for replica in replicas)

@@ -112,8 +112,7 @@ class _Realization:
     def _book(self) -> None:
         """Starts in later slots: in the slot that the answer says, or in the first one after it with room."""
         ledger, slots = self.ledger, self._problem.slots
-        by_rank = sorted(self._aggregate.later, key=lambda each: (each[2], self._rank[each[0]], each))
-        for index, position, slot, jobs in by_rank:
+        for index, position, slot, jobs in sorted(self._aggregate.later, key=self._order_of_booking):
             if (number := self._held(index)) is not None:
                 self._bring_forward(number, position, slot)
                 continue
@@ -124,6 +123,16 @@ class _Realization:
                 else:
                     left -= 1
             self.missed += left
+
+    def _order_of_booking(self, later: tuple[int, int, int, int]) -> tuple[object, ...]:
+        """The widest first, or those that bring most, or slot by slot: what fits depends on the order."""
+        index, position, slot, _ = later
+        job_class = self._problem.classes[index]
+        if self._patient:
+            return slot, self._rank[index], later
+        points = job_class.options[position].later[slot] or 0
+        size = job_class.minimum * job_class.shape.quota_milli
+        return (-size, -points, later) if self._widest else (-points, -size, later)
 
     def _held(self, index: int) -> int | None:
         """The number of the booking that is held for the one job of a class; None if there is none."""

@@ -112,7 +112,7 @@ def _reservation(draw, number, names):
         else {"start": hours(draw.choice((-1, 0.5, 1, 3)))}
     )
     where = (
-        {"count": draw.randint(1, 2)}
+        {"count": draw.randint(1, min(2, len(names)))}
         if draw.random() < 0.4
         else {"nodes": tuple(draw.sample(names, draw.randint(1, len(names))))}
     )
@@ -162,7 +162,8 @@ def _job(draw, job, jobs, nodes):
             Dependency(job=name, kind=kind) for name, kind in zip(chosen, kinds, strict=True)
         )
         about["depends_on_at_least"] = draw.choice((None, 1))
-    if draw.random() < 0.3:
+    elif draw.random() < 0.6:
+        # Who waits for others with nobody, so that no two wait for each other.
         about["co_start"] = draw.choice(("one", "two"))
     if draw.random() < 0.3:
         size = job.request.gpus or bool(job.request.gpu_milli)

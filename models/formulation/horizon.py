@@ -152,10 +152,12 @@ def _slices(one: Presence, sizes: dict[str, int]) -> int:
 def _quota(x: Columns, number: int, budget: QueueBudget, slot: int) -> Iterator[Row]:
     """The limits of one resource in one slot."""
     terms, fixed = x.later.usage(x, budget, slot)
+    staying = budget.up_the_tree(fixed)
     for queue in budget.leaves_first:
         key = ("quota", number, queue, slot)
-        if (limit := budget.limit[queue]) is not None and any(amount > 0 for _, amount in terms[queue]):
-            yield row("horizon", key, terms[queue], upper=limit - fixed[queue])
+        if (firm := budget.firm[queue]) is not None and any(amount > 0 for _, amount in terms[queue]):
+            # Who is there already may hold too much; then nobody comes who counts here.
+            yield row("horizon", key, terms[queue], upper=max(firm, staying[queue]) - fixed[queue])
         if (parent := budget.parent[queue]) is None:
             continue
         if (spill := x.later.spill.get((budget.resource, queue, slot))) is None:

@@ -49,6 +49,7 @@ class Prospects:
         for node in range(len(problem.nodes)):
             if node not in optional:
                 self.free[:, :, node] = self._state(node, {})
+        self.gpus = np.array([len(node.gpus) - len(node.unhealthy) for node in problem.nodes], dtype=np.int64)
         group_of = np.zeros(len(problem.nodes), dtype=np.int64)
         for number, group in enumerate(problem.groups):
             group_of[list(group.nodes)] = number
@@ -217,8 +218,16 @@ class Supply:
         ahead, changes = self._ahead, self._ahead.sums
         free = ahead.free[self._slot, WHOLE]
         of = np.array(ahead.problem.domain_of(level), dtype=np.int64)
-        held = np.bincount(of[self._nodes], weights=free[self._nodes]).astype(np.int64)
-        steps = -(-changes.states[self._changed[changes], self._slot, WHOLE] // size)
+        held = np.bincount(of[self._nodes], weights=free[self._nodes], minlength=of.max() + 1)
+        held = held.astype(np.int64)
+        changed = self._changed[changes]
+        gains = changes.states[changed, self._slot, WHOLE]
+        # What leaves a domain that is too small anyway, or that still lacks too much, makes no block of it.
+        where = of[changes.node[changed]]
+        most = held + np.bincount(where, weights=np.maximum(0, gains), minlength=len(held)).astype(np.int64)
+        most = np.minimum(most, np.bincount(of, weights=ahead.gpus, minlength=len(held)).astype(np.int64))
+        reached = most // size > held // size
+        steps = np.where(reached[where] | (gains < 0), -(-gains // size), 0)
         return int((held // size).sum()), *self._summed(changes, steps)
 
     def total(self, measure: int) -> Measure:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from planner.changes import Deed
+from planner.clock import clock
 from planner.drafting.ordering import JobStep, LayoutStep, NodeDeed, NodeStep
 from planner.models.plan import Reason, ReasonCode
 from planner.models.units import MILLI
+from planner.waiting.time_words import window_name
 from planner.wording import counted, duration, in_gpu_hours, money, named
 
 if TYPE_CHECKING:
@@ -124,6 +126,8 @@ class Reasons:
         change, nodes = step.change, self.changes.nodes
         if drained := [name for name in change.nodes_left if nodes[name].drain]:
             return ReasonCode.DRAINED, f"leaves {named(drained)}, to be drained"
+        if closing := self._closing(change):
+            return ReasonCode.DRAINED, closing
         if removed := [name for name in change.nodes_left if name in self.changes.target.removed]:
             code = ReasonCode.MOVED if change.deed is Deed.MIGRATE else ReasonCode.MAKES_ROOM
             return code, f"empties {named(removed)}, to be removed"
@@ -139,6 +143,16 @@ class Reasons:
             if before != after and change.job.speed_milli(after) > change.job.speed_milli(before):
                 return ReasonCode.MOVED, f"to a faster GPU model, {before} → {after}"
         return ReasonCode.MOVED, "to places that are worth more"
+
+    def _closing(self, change: JobChange) -> str:
+        """That it leaves nodes before a window closes them; empty if it does not."""
+        future = self.promises.future
+        window = future.windows.expels(change.job)
+        if window is None or not (left := [name for name in change.nodes_left if name in window.nodes]):
+            return ""
+        begins = clock(future.moment(window.begins), self.changes.snapshot.taken_at)
+        since = f"begins at {begins}" if window.begins > 0 else "has begun"
+        return f"leaves {named(left)}: {window_name(window)} {since}"
 
     def _lost(self, change: JobChange, numbers: _Numbers) -> list[str]:
         """How long the job ran and what of its work is not in a checkpoint."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from planner.clock import clock
 from planner.models.earnings import Earnings
-from planner.models.placement import GpuShare, Placement
+from planner.models.placement import GpuShare
 from planner.models.units import MILLI
-from planner.quota_room import QuotaRoom
+from planner.waiting.held_later import HeldLater
 from planner.waiting.prerequisites import Prerequisites
 from planner.waiting.time_words import until_done, window_text
 
@@ -27,6 +27,7 @@ class WaitsFor:
         self._future = future
         self._slots = future.slots
         self._prerequisites = Prerequisites(future)
+        self._held = HeldLater(future)
         self._earnings = Earnings(future.snapshot, future.policy, future.durations)
 
     def text(self, name: str) -> str:
@@ -98,12 +99,7 @@ class WaitsFor:
 
     def _on_quota(self, stay: Stay) -> str:
         """A limit of its queue, or of one above it, that it would break a slot earlier."""
-        there = [
-            Placement(job=other.job.name, replicas=other.replicas)
-            for _, other in sorted(self._future.stays.items())
-            if other.slot < stay.slot <= other.until and other.job.name != stay.job.name
-        ]
-        room = QuotaRoom(self._future.snapshot, there, added=self._future.target.added)
+        room = self._held.room(stay.slot - 1)
         model = self._future.gpu_model(stay.job, stay.replicas)
         needed = sum(replica.quota_milli for replica in stay.replicas)
         found = room.now(stay.job.queue, needed, (model,) if model else ()).shortage

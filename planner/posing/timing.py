@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.durations import Durations
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from planner.models.job import Job
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
-    from planner.models.windows import Window
     from planner.posing.candidates import Candidate
     from planner.posing.sites import Sites
 
@@ -52,7 +52,7 @@ class Timing:
         self._ends: dict[int, tuple[int, ...]] = {}
         self._worth: dict[tuple[str, int, str | None], tuple[int | None, ...]] = {}
         self._places: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {}
-        self._windows: dict[tuple[tuple[int, ...], int], tuple[Window, ...]] = {}
+        self._stays: dict[tuple[int, ...], dict[int, tuple[float, ...]]] = {}
         self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def second(self, time: datetime) -> int:
@@ -165,11 +165,10 @@ class Timing:
             if places is None:
                 places = self._places[groups] = ((), *(sites.open_in(groups, slot) for slot in self._after))
         else:
-            edges = self.slots.edges
             places = (
                 (),
                 *(
-                    self._unbarred(job, sites.open_in(groups, slot), sites, edges[slot], seconds)
+                    self._unbarred(job, sites.open_in(groups, slot), sites, slot, seconds)
                     for slot in self._after
                 ),
             )
@@ -201,30 +200,36 @@ class Timing:
         return points
 
     def _unbarred(
-        self, job: Job, groups: tuple[int, ...], sites: Sites, start: int, seconds: int
+        self, job: Job, groups: tuple[int, ...], sites: Sites, slot: int, seconds: int
     ) -> tuple[int, ...]:
-        """Groups on which no window is in the way."""
+        """Groups on which no window is in the way of a start with a slot."""
         if sites.windowed.isdisjoint(groups):
             return groups
-        unbarred = tuple(
-            group
-            for group in groups
-            if group not in sites.windowed
-            or not any(window.meets(start, seconds) for window in self._closed(job, group, sites))
-        )
+        stays = self._stays_of(job, sites)
+        unbarred = tuple(group for group in groups if group not in stays or seconds <= stays[group][slot])
         return groups if len(unbarred) == len(groups) else self._shared.setdefault(unbarred, unbarred)
 
-    def _closed(self, job: Job, group: int, sites: Sites) -> tuple[Window, ...]:
-        """The windows of a group that a job does not own."""
-        key = self.owned(job), group
-        found = self._windows.get(key)
-        if found is None:
-            found = self._windows[key] = tuple(
-                window
-                for window in self.windows.of(sites.first_of(group).name)
-                if not self.windows.owns(job, window.reservation)
-            )
-        return found
+    def _stays_of(self, job: Job, sites: Sites) -> dict[int, tuple[float, ...]]:
+        """
+        Seconds that a job may be on nodes with windows before one that it does not own, by group and slot.
+
+        Whoever starts with the slot is in the way of a window that is not over if it is still there when
+        that begins: of several only the first matters.
+        """
+        owned = self.owned(job)
+        if owned not in self._stays:
+            self._stays[owned] = {}
+            for group in sorted(sites.windowed):
+                windows = [
+                    window
+                    for window in self.windows.of(sites.first_of(group).name)
+                    if not self.windows.owns(job, window.reservation)
+                ]
+                self._stays[owned][group] = tuple(
+                    min((each.begins - start for each in windows if each.ends > start), default=inf)
+                    for start in self.slots.edges[:-1]
+                )
+        return self._stays[owned]
 
     def _ends_of(self, seconds: int) -> tuple[int, ...]:
         ends = self._ends.get(seconds)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from planner.future import Future
 from planner.models.queue import ALL_MODELS
 from planner.models.units import MILLI
 from planner.quota_room import of_resource, own_usage
+from planner.waiting.time_words import window_name
 from planner.wording import decimal, listed, named
 
 if TYPE_CHECKING:
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def unmet(plan: Plan) -> list[str]:
-    """A sentence for each guarantee that is missed, and for each node whose drain has to wait."""
-    return [*missed_guarantees(plan), *waiting_drains(plan)]
+    """A sentence for each missed guarantee, and for each node that is to be left and is not."""
+    return [*missed_guarantees(plan), *waiting_drains(plan), *waiting_windows(plan)]
 
 
 def missed_guarantees(plan: Plan) -> list[str]:
@@ -82,3 +84,19 @@ def waiting_drains(plan: Plan) -> list[str]:
         ]
         found.append(f"node {node}: drain waits for {listed(told)}")
     return found
+
+
+def waiting_windows(plan: Plan) -> list[str]:
+    """`maintenance m1: train-a is still on h100-2 (stays)`: who should leave for a window and does not."""
+    if not plan.snapshot.cluster.reservations:
+        return []
+    windows, jobs = Future(plan.snapshot, plan.policy, plan.target).windows, plan.snapshot.job_by_name
+    found = []
+    for placement in sorted(plan.placements, key=lambda placement: placement.job):
+        job = jobs[placement.job]
+        window = windows.expels(job)
+        left = sorted({replica.node for replica in placement.replicas} & (window.nodes if window else set()))
+        if window is not None and left:
+            why = "stays" if job.preemptible else "not preemptible"
+            found.append(f"{window_name(window)}: {job.name} is still on {named(left)} ({why})")
+    return sorted(found)

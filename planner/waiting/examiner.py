@@ -194,14 +194,18 @@ class _Examiner:
         left = FreePool([place for place in pool.places if place.node.name not in barred])
         return together(job, left, needs)[0] >= job.gang.minimum
 
-    def _not_chosen(self, job: Job, places: Iterable[Place]) -> Reason:
+    def _not_chosen(self, job: Job, places: Sequence[Place]) -> Reason:
         """It would fit: what it costs there, or how sure one may be that it is better left out."""
         if job.weight_milli == 0:
             return words.worthless()
         cost = job.gang.minimum * min(self._replica_points(job, place) for place in places)
         if cost and cost >= (value := self._value(job)):
             return words.too_dear(cost, value)
-        return self._outlook.later(job) or words.not_chosen(proven=self._proven)
+        return (
+            self._outlook.later(job)
+            or self._outlook.promised_away(job, [place.node for place in places])
+            or words.not_chosen(proven=self._proven)
+        )
 
     def together(self, reasons: dict[str, Reason]) -> dict[str, Reason]:
         """The reasons, those of jobs put right that would fit and wait for others of their group."""

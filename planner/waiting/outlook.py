@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from planner.future import Future
 from planner.models.selection import refusal
 from planner.waiting import time_words
+from planner.waiting.held_later import HeldLater
 from planner.waiting.prerequisites import Prerequisites
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from planner.models.cluster import Node
     from planner.models.job import Job
@@ -28,6 +29,7 @@ class Outlook:
     def __init__(self, snapshot: Snapshot, policy: Policy, target: Target) -> None:
         self.future = Future(snapshot, policy, target)
         self._prerequisites = Prerequisites(self.future)
+        self._held = HeldLater(self.future)
         self._groups: dict[str, list[str]] = defaultdict(list)
         self._runs_already: set[str] = set()
         for job in snapshot.jobs:
@@ -42,10 +44,12 @@ class Outlook:
         own = bool(job.depends_on or job.not_before or job.hard_deadline or self._prerequisites.data(job))
         if own or job.co_start:
             return (job.name,)
-        start = (planned.slot, planned.promised) if planned else None
-        if not self.future.snapshot.cluster.reservations:
-            return (start,) if start else None
-        return start, job.user, job.expected_duration, job.name if job.expected_duration is None else None
+        closing = self.future.snapshot.cluster.reservations
+        if not closing and not self.future.planned:
+            return None
+        promised = planned.promised if planned else None
+        seconds = self.future.durations.expected(job).seconds
+        return promised, seconds, job.user if closing else None
 
     def never(self, job: Job) -> Reason | None:
         """Why the job can never start any more."""
@@ -105,10 +109,22 @@ class Outlook:
     def later(self, job: Job) -> Reason | None:
         """That the plan has a later start for a job which would fit now."""
         planned = self.future.planned.get(job.name)
-        if planned is None:
+        return None if planned is None else time_words.later(promised=planned.promised)
+
+    def promised_away(self, job: Job, nodes: Sequence[Node]) -> Reason | None:
+        """That room or quota is free now, and is promised to others before the job would be done."""
+        if not self.future.planned:
             return None
-        start = self.future.begin(planned.slot)
-        return time_words.later(start, self.future.snapshot.taken_at, promised=planned.promised)
+        models = tuple(sorted({node.gpu_model for node in nodes if node.gpu_model}))
+        needed = job.request.total_gpu_milli
+        until = self.future.slots.until(0, self.future.fastest(job))
+        for slot in range(1, until):
+            found = self._held.room(slot).now(job.queue, needed * job.gang.minimum, models).shortage
+            if found is not None:
+                return time_words.quota_promised(found, self.future, slot)
+        if needed and self._held.places(nodes, needed, until) < job.gang.minimum:
+            return time_words.room_promised(self._held.promised(nodes, until), self.future)
+        return None
 
     def companions(self, job: Job) -> tuple[str, ...]:
         """Others that wait and have to start together with the job, sorted."""

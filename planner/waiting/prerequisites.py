@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from planner.models.dependency import DependencyKind, Outcome
@@ -70,7 +72,6 @@ class Prerequisites:
             for dataset in snapshot.cluster.datasets
             if dataset.available_at is not None and dataset.available_at > snapshot.taken_at
         }
-        self._hopeless: dict[str, bool] = {}
 
     def dependencies(self, job: Job) -> DependencyState:
         """What has become of the jobs it depends on, and what is to be expected of them."""
@@ -106,13 +107,30 @@ class Prerequisites:
 
     def never_starts(self, job: Job) -> bool:
         """True if too few of the jobs it depends on can ever become what it waits for."""
-        if not job.depends_on or job.running is not None:
-            return False
-        if job.name not in self._hopeless:
-            # Until it is known otherwise, which also ends a circle.
-            self._hopeless[job.name] = False
-            self._hopeless[job.name] = self.dependencies(job).hopeless
-        return self._hopeless[job.name]
+        return job.name in self._hopeless
+
+    @cached_property
+    def _hopeless(self) -> set[str]:
+        """Jobs that never start; found without recursion, as chains of jobs may be long."""
+        dependents: dict[str, list[str]] = defaultdict(list)
+        spare: dict[str, int] = {}
+        for job in self._jobs.values():
+            if job.depends_on and job.running is None:
+                wanted = len(job.depends_on) if job.depends_on_at_least is None else job.depends_on_at_least
+                possible = 0
+                for each in job.depends_on:
+                    dependents[each.job].append(job.name)
+                    possible += each.job in self._jobs or not self._of_finished(each).never
+                spare[job.name] = possible - wanted
+        left = [name for name, number in spare.items() if number < 0]
+        found = set(left)
+        while left:
+            for name in dependents[left.pop()]:
+                spare[name] -= 1
+                if spare[name] < 0 and name not in found:
+                    found.add(name)
+                    left.append(name)
+        return found
 
     def _foreseen(self, dependency: Dependency) -> Foreseen:
         job = self._jobs.get(dependency.job)

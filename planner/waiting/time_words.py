@@ -8,15 +8,18 @@ from planner.clock import clock
 from planner.models.calendar import ReservationKind
 from planner.models.dependency import DependencyKind
 from planner.models.plan import Reason, ReasonCode
+from planner.models.queue import ALL_MODELS
+from planner.models.units import print_milli
 from planner.waiting.room_words import reason
-from planner.wording import counted, duration, named
+from planner.wording import counted, decimal, duration, named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from planner.future import Future
+    from planner.future import Future, Stay
     from planner.models.windows import Window
+    from planner.quota_room import QuotaShortage
     from planner.waiting.prerequisites import DependencyState, Foreseen
 
 DONE: Final = {
@@ -111,11 +114,15 @@ def deadline_impossible(*, begins: int, seconds: int, deadline: int, future: Fut
     )
 
 
+def window_name(window: Window) -> str:
+    """`maintenance m1`, `reservation r1`."""
+    kind = "maintenance" if window.reservation.kind is ReservationKind.MAINTENANCE else "reservation"
+    return f"{kind} {window.reservation.name}"
+
+
 def window_text(window: Window, future: Future) -> str:
     """`maintenance m1 on n1 and n2`, `reservation r1 on n1`."""
-    kind = "maintenance" if window.reservation.kind is ReservationKind.MAINTENANCE else "reservation"
-    on = named(sorted(name for name in window.nodes if name in future.nodes))
-    return f"{kind} {window.reservation.name} on {on}"
+    return f"{window_name(window)} on {named(sorted(name for name in window.nodes if name in future.nodes))}"
 
 
 def window_closed(window: Window, future: Future, *, every: bool, seconds: int) -> Reason:
@@ -156,11 +163,36 @@ def group_waits(group: str, others: Sequence[tuple[str, Reason]]) -> Reason:
     )
 
 
-def later(start: datetime, now: datetime, *, promised: bool) -> Reason:
-    """It would fit now, and the plan has a later start for it."""
-    what = "is promised a start" if promised else "is foreseen to start"
+def later(*, promised: bool) -> Reason:
+    """It would fit now, and the plan has a later start for it, whose time is told elsewhere."""
+    what = "the start promised to it" if promised else "its later start"
+    return reason(ReasonCode.NOT_CHOSEN, f"would fit, but {what} scores more, or keeps other promises")
+
+
+def quota_promised(found: QuotaShortage, future: Future, slot: int) -> Reason:
+    """It would fit now, and its queue is promised to others before it would be done."""
+    kind = "" if found.gpu_model == ALL_MODELS else f"{found.gpu_model} "
+    at = clock(future.begin(slot), future.snapshot.taken_at)
     return reason(
         ReasonCode.NOT_CHOSEN,
-        f"would fit, but {what} at {clock(start, now)}, which scores more or keeps promises",
-        seconds=int((start - now).total_seconds()),
+        f"would fit, but from {at} on queue {found.queue} holds {decimal(found.used)} of "
+        f"{decimal(found.limit)} {kind}GPUs for others",
+        queue=found.queue,
+        used=print_milli(found.used),
+        limit=print_milli(found.limit),
+        needed=print_milli(found.needed),
+    )
+
+
+def room_promised(others: Sequence[Stay], future: Future) -> Reason | None:
+    """It would fit now, and its places are promised to others before it would be done; None without any."""
+    if not others:
+        return None
+    first = others[0]
+    at = clock(future.moment(first.start), future.snapshot.taken_at)
+    more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
+    return reason(
+        ReasonCode.NOT_CHOSEN,
+        f"would fit, but not until it is done: {first.job.name} is promised a start at {at} there{more}",
+        jobs=named([stay.job.name for stay in others], most=10),
     )

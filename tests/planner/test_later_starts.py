@@ -14,11 +14,12 @@ from planner.models.calendar import Reservation, ReservationKind, Tariff
 from planner.models.cluster import Dataset
 from planner.models.dependency import Dependency
 from planner.models.job import Running
-from planner.models.plan import DeadlineState, Start
+from planner.models.plan import DeadlineState, ReasonCode, Start
 from planner.models.policy import Policy
 from planner.models.target import Planned
 from planner.models.verifier import verify
 from planner.planfile import load_plan, save_plan
+from planner.rendering.unmet import unmet
 
 RUNNING = (
     running("train-a", *whole("n0"), hours=2),
@@ -360,6 +361,37 @@ class TestDeadlines:
         )
 
         assert found == (DeadlineState.MET, at(4))
+
+
+class TestWindows:
+    """A running job has to leave before a window opens in this slot."""
+
+    SOON = Reservation(
+        name="m", kind=ReservationKind.MAINTENANCE, nodes=("n0",), start=at(0.5), duration=HOUR
+    )
+
+    def plan(self, **more):
+        world = snapshot(jobs=[running("r", *whole("n0"), hours=2)], reservations=(self.SOON,))
+        return drafted(world, policy=looking_ahead(), **more)
+
+    def test_who_is_stopped_or_moved_says_for_which_window(self):
+        stopped = self.plan(stopped=["r"])
+        moved = self.plan(stopped=[]).snapshot
+        moved = drafted(moved, placement("r", *whole("n1")), policy=looking_ahead())
+
+        for plan in (stopped, moved):
+            assert plan.actions[0].reason.code is ReasonCode.DRAINED
+            assert plan.actions[0].reason.text.startswith("leaves n0: maintenance m begins at 12:30; ran 1h")
+
+    def test_who_stays_is_told_as_unmet(self):
+        assert unmet(self.plan()) == ["maintenance m: r is still on n0 (stays)"]
+        assert unmet(self.plan(stopped=["r"])) == []
+
+    def test_a_window_in_a_later_slot_leaves_time(self):
+        later = self.SOON.model_copy(update={"start": at(1)})
+        world = snapshot(jobs=[running("r", *whole("n0"), hours=2)], reservations=(later,))
+
+        assert unmet(drafted(world, policy=looking_ahead())) == []
 
 
 def test_the_example_does_not_contradict_itself():

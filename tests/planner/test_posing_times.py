@@ -11,6 +11,7 @@ import pytest
 import timed
 from timed import HOUR
 
+from planner.models.consistency import inconsistencies
 from planner.models.durations import Durations
 from planner.models.earnings import Earnings
 from planner.models.policy import Policy
@@ -212,13 +213,13 @@ def test_with_one_slot_only_who_may_start_now_is_in_the_question(seed):
 
 
 def test_the_instances_have_something_of_every_time_in_them():
-    problems = [
-        pose(one.snapshot, one.policy)
-        for one in (timed.instance(seed, make=make) for make in MADE for seed in SEEDS)
-    ]
+    given = [timed.instance(seed, make=make) for make in MADE for seed in SEEDS]
+    problems = [pose(one.snapshot, one.policy) for one in given]
     classes = [one for problem in problems for one in problem.classes]
     nodes = [node for problem in problems for node in problem.nodes]
 
+    for one in given:
+        assert list(inconsistencies(one.snapshot)) == []
     assert sum(bool(one.predecessors) for one in classes) > 10
     assert sum(one.co_start is not None for one in classes) > 3
     assert sum(one.promise is not None for one in classes) > 10

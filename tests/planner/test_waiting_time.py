@@ -90,6 +90,21 @@ class TestDependencies:
         assert {reason.code for reason in found.values()} == {ReasonCode.DEPENDENCY_NEVER}
         assert found["a"].text == "depends on c, which can never be what it waits for"
 
+    def test_a_long_chain_ends_in_the_failure_of_its_first(self):
+        chain = [depending(f"c{number - 1}", name=f"c{number}") for number in range(1, 3000)]
+
+        found = reasons(*chain, finished=[over("c0", FAILED)])
+
+        assert {reason.code for reason in found.values()} == {ReasonCode.DEPENDENCY_NEVER}
+
+    def test_one_of_several_that_never_starts_leaves_hope_while_enough_others_are_left(self):
+        hopeless = depending("p", name="b")
+        either = depending("b", "c", depends_on_at_least=1)
+
+        assert why(either, hopeless, waiting("c", gpus=1), finished=[over("p", FAILED)])[0] is (
+            ReasonCode.DEPENDENCY
+        )
+
     def test_a_job_that_waits_has_no_expected_time(self):
         assert why(depending("b"), waiting("b", gpus=8, held=True))[1] == "waits until b has succeeded"
 
@@ -281,7 +296,55 @@ def test_who_would_fit_and_has_a_later_start_says_so():
     )
 
     assert code is ReasonCode.NOT_CHOSEN
-    assert text == "would fit, but is promised a start at 14:00, which scores more or keeps promises"
+    assert text == "would fit, but the start promised to it scores more, or keeps other promises"
+
+
+class TestPromisedAway:
+    """It would fit now, and would be in the way of promises."""
+
+    LONG = waiting("a", gpus=8, hours=4)
+    NODE = (node("n0"),)
+
+    def why(self, slot, subject=LONG, *, nodes=NODE, promised=True, **world):
+        planned = [Planned("b", slot, whole("n0"), promised=promised)]
+        return why(
+            subject, waiting("b", gpus=8), planned=planned, policy=looking_ahead(), nodes=nodes, **world
+        )
+
+    def test_places_that_are_promised_before_it_would_be_done(self):
+        assert self.why(3) == (
+            ReasonCode.NOT_CHOSEN,
+            "would fit, but not until it is done: b is promised a start at 15:00 there",
+        )
+
+    def test_who_would_be_done_or_fits_beside_or_elsewhere_is_not_in_the_way(self):
+        plain = "would fit, but no place was chosen for it in the time given"
+
+        assert self.why(4)[1] == plain
+        assert self.why(3, nodes=cluster(2))[1] == plain
+        assert self.why(3, nodes=(node("n0", gpus=16),))[1] == plain
+
+    def test_a_start_that_is_only_foreseen_holds_nothing(self):
+        assert "promised" not in self.why(3, promised=False)[1]
+
+    def test_quota_that_is_promised_before_it_would_be_done(self):
+        assert self.why(3, nodes=cluster(2), queues=[queue(nominal=8)])[1] == (
+            "would fit, but from 15:00 on queue q holds 8 of 8 GPUs for others"
+        )
+
+    def test_jobs_that_differ_in_duration_are_told_apart(self):
+        planned = [Planned("b", 3, whole("n0"))]
+
+        found = reasons(
+            self.LONG,
+            waiting("b", gpus=8),
+            waiting("c", gpus=8, hours=1),
+            planned=planned,
+            policy=looking_ahead(),
+            nodes=self.NODE,
+        )
+
+        assert found["a"].text != found["c"].text
 
 
 def test_severity_among_the_reasons_of_time():

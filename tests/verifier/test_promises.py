@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from ahead import ahead, at, later, promised, runs, waits
 from build import NOW, node, placement, queue, replica, snapshot
-from judging import broken, judge
+from judging import broken, judge, sliced
 
 from planner.models.calendar import Reservation
 from planner.models.cluster import Gpu
@@ -12,6 +12,7 @@ from planner.models.dependency import Dependency
 from planner.models.violation import Rule
 
 ALL = replica("n0", gpus=range(8))
+ONE = replica("n0", gpus=(0,))
 HALF, OTHER_HALF = replica("n0", gpus=range(4)), replica("n0", gpus=range(4, 8))
 ELSEWHERE = replica("n1", gpus=range(8))
 NODES = [node("n0"), node("n1")]
@@ -79,7 +80,7 @@ def test_the_policy_may_allow_some_delay():
 
 
 def test_a_delay_that_is_allowed_may_be_needed():
-    """What counts is whether the last slot would do: be it that the promised one would not, or that it would."""
+    """What counts is whether the last slot would do."""
     lenient = ahead(backfill={"mode": "aggressive", "max_delay": "1h"})
     told = late(found="starts at 2026-11-20T16:00:00Z", by="2026-11-20T15:00:00Z")
 
@@ -244,6 +245,13 @@ def test_shares_are_where_they_were_promised():
     assert judged([share, runs("r", replica("n0", gpus=(1,)), hours=5)]) == late()
 
 
+def test_a_promise_is_one_of_nodes_and_gpus():
+    thrifty = promised(waits(gpus=4, cpus=90), 2, HALF)
+
+    assert judged([thrifty]) == late()
+    assert judged([thrifty, runs("r", replica("n0", cpus=10), gpus=0, cpus=10, hours=5)]) == ()
+
+
 def test_other_things_than_gpus_count_too():
     cpus = promised(waits(gpus=0, cpus=90), 2, replica("n0", cpus=90))
 
@@ -331,3 +339,56 @@ def test_slots_are_of_any_length():
     assert {each.rule for each in judge(early, policy=policy, planned=(later("a", 4, ALL),))} == {
         Rule.PROMISES
     }
+
+
+# --- in doubt ----------------------------------------------------------------------------------------------
+
+
+def test_jobs_that_must_not_meet_exclude_each_other_at_any_time():
+    apart = big(on=ONE, anti_affinity=[{"labels": {"app": "x"}}])
+    x = {"labels": {"app": "x"}}
+
+    assert judged([apart]) == late()
+    assert judged([apart, runs("r", replica("n0", gpus=(7,)), hours=1, **x)]) == ()
+    assert judged([apart, runs("r", replica("n1", gpus=(7,)), hours=1, **x)]) == late()
+
+
+def test_a_share_and_those_who_need_the_gpu_whole_do_too():
+    share = promised(waits("s", gpus=0, milli=500), 5, replica("n0", gpus=(0,), milli=500))
+    kept = later("s", 5, replica("n0", gpus=(0,), milli=500))
+    seven = promised(waits("c", gpus=7, hours=1), 1, replica("n0", gpus=range(7)))
+
+    assert judged([big(hours=1), share], kept) == ()
+    assert judged([seven, share], kept) == late("c", by="2026-11-20T13:00:00Z")
+    assert judged([big(hours=1), share], later("a", 2, ALL)) == ()
+    assert judged([seven, share], later("c", 1, replica("n0", gpus=range(7)))) == late(
+        "s", by="2026-11-20T17:00:00Z"
+    )
+    r = runs("r", replica("n0", gpus=(7,)), hours=2)
+    assert judged([seven, share, r], later("c", 1, replica("n0", gpus=range(7)))) == ()
+
+
+def test_who_depends_on_jobs_that_wait_is_promised_no_more_than_they_keep():
+    x = waits("x", hours=1)
+    after = big(depends_on=[Dependency(job="x")])
+
+    assert judged([after, x], now=[placement("x", replica("n1", gpus=(0,)))]) == ()
+
+
+def test_instances_are_held_on_gpus_in_mig_mode():
+    switching = ahead(mig={"switch_mode": True})
+    cut = sliced(replica("n0"), (0, "1g.10gb", 0))
+    job = promised(waits(gpus=0, mig={"1g.10gb": 1}), 2, cut)
+
+    assert judged([job], policy=switching) == ()
+    assert judged([job], policy=switching, nodes=[node("n0", mig={0: ()})]) == late()
+
+
+def test_instances_make_one_layout_for_as_long_as_somebody_is_there():
+    nodes = [node("n0", mig={0: ()})]
+    wide = promised(waits(gpus=0, mig={"1g.10gb": 1}, hours=3), 1, sliced(replica("n0"), (0, "1g.10gb", 6)))
+    runs_now = runs("r", sliced(replica("n0"), (0, "4g.40gb", 0)), gpus=0, mig={"4g.40gb": 1}, hours=2)
+    comes = promised(waits("b", gpus=0, mig={"3g.40gb": 1}), 3, sliced(replica("n0"), (0, "3g.40gb", 0)))
+
+    assert judged([wide, runs_now], nodes=nodes) == late(by="2026-11-20T13:00:00Z")
+    assert judged([wide, runs_now, comes], later("b", 3, comes.promise.replicas[0]), nodes=nodes) == ()
