@@ -102,9 +102,7 @@ def _changed_nodes(case: Case, begun: Iterable[Stay], slot: int, new: Collection
                     used.setdefault(replica.node, {}).setdefault(held.index, set()).add(instance)
     known = {**case.snapshot.cluster.node_by_name, **{node.name: node for node in case.added}}
     for name, node in known.items():
-        opens = slot > 0 and not node.ready and node.ready_at is not None
-        if opens and node.ready_at and case.time.slots.after(case.time.seconds_to(node.ready_at)) > slot:
-            opens = False
+        opens = not node.ready and 0 < case.time.opening(node) <= slot
         gpus = _switched(node.gpus, used[name]) if node.gpus and name in used else node.gpus
         if opens or gpus is not node.gpus:
             yield node.model_copy(update={"ready": node.ready or opens, "gpus": gpus})

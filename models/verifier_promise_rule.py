@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -174,8 +175,14 @@ class _Book:
             at_once(self._case, meanwhile, new), Rule.MIG
         ):
             return False
+        if not self._leaves_whole_gpus(here, others):
+            return False
+        begins = moment(self._case, everybody, here.slot, new)
+        crowd = replace(at_once(self._case, meanwhile, new), changed_nodes=begins.changed_nodes)
+        if not broken(crowd, *RULES_OF_AN_INSTANT):
+            return True  # beside all that it meets at once, and so beside those of every slot
         slots = {each.slot for each in others if here.covers(each.slot)} | {here.slot}
-        return self._leaves_whole_gpus(here, others) and not any(
+        return not any(
             broken(moment(self._case, everybody, slot, new), *RULES_OF_AN_INSTANT) for slot in sorted(slots)
         )
 

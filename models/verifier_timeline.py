@@ -17,6 +17,7 @@ from planner.models.units import print_timestamp
 from planner.models.windows import Windows
 
 if TYPE_CHECKING:
+    from planner.models.cluster import Node
     from planner.models.dependency import Outcome
     from planner.models.durations import Durations
     from planner.models.job import Job
@@ -69,6 +70,10 @@ class Timeline:
     def windows(self) -> Windows:
         """When nodes are closed."""
         return Windows(self._case.snapshot, self._case.policy, self.durations)
+
+    def opening(self, node: Node) -> int:
+        """The slot from which on a node is ready that is being provisioned; 0 if it ought to be already."""
+        return self.slots.after(self.seconds_to(node.ready_at)) if node.ready_at else 0
 
     def begun(self, second: int) -> int:
         """The last slot that begins no later than a second; slot 0 if that is past."""

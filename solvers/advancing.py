@@ -16,7 +16,7 @@ def advance(ledger: Ledger) -> None:
     """
     problem = ledger.problem
     hopeless: set[tuple[int, int]] = set()
-    """(class, slot) without room; there will be none, as whoever is advanced from now on frees later slots only."""
+    """(class, slot) without room; there will be none, as whoever is advanced then frees later slots only."""
     order = sorted(ledger.booked, key=lambda number: (ledger.booked[number].slot, number))
     for number in order:
         booked = ledger.booked[number]

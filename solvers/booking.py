@@ -32,8 +32,8 @@ def book(ledger: Ledger, index: int, position: int, slot: int, nodes: Ints | Non
     """
     Book one job of a class on the option at a position in this very slot, wherever it fits best.
 
-    `nodes` narrows the choice. The number of the booking; None if there is no place, no quota, or if what must
-    have come before it will not have by then.
+    `nodes` narrows the choice. The number of the booking; None if there is no place, no quota, or if what
+    must have come before it will not have by then.
     """
     job_class = ledger.problem.classes[index]
     if ledger.lookouts is None or not may_start(ledger, index, position, slot):

@@ -239,7 +239,8 @@ class Capacity:
         before = int(self.whole[node])
         after = self.gpu_free[node].tolist().count(MILLI)
         self.whole[node] = after
-        if self._waste_price and before != after and self.usable[node]:
+        counts = self.usable[node] and not self.nodes[node].opens  # nothing is wasted before a node opens
+        if self._waste_price and before != after and counts:
             self._waste_points += self._waste(before) - self._waste(after)
 
     def _waste(self, whole: int) -> int:

@@ -22,6 +22,7 @@ from planner.solvers.gang import place_job
 from planner.solvers.greedy import greedy
 from planner.solvers.holding import start_firm
 from planner.solvers.ledger import Ledger
+from planner.solvers.rebooking import book_all
 from planner.solvers.scaling import close_idle, shut_unused
 from planner.solvers.site import Site
 
@@ -103,36 +104,21 @@ class _Realization:
             take_back(ledger)
             fill(ledger)
         close_idle(ledger)
+        mend(ledger)
         if self._problem.slots > 1:
-            mend(ledger)
             advance(ledger)
             foresee(ledger)
         return True
 
     def _book(self) -> None:
         """Starts in later slots: in the slot that the answer says, or in the first one after it with room."""
-        ledger, slots = self.ledger, self._problem.slots
-        for index, position, slot, jobs in sorted(self._aggregate.later, key=self._order_of_booking):
+        ledger, wanted = self.ledger, list[tuple[int, int, int]]()
+        for index, position, slot, jobs in self._aggregate.later:
             if (number := self._held(index)) is not None:
                 self._bring_forward(number, position, slot)
-                continue
-            left, when = min(jobs, ledger.jobs_left(index, now=False)), slot
-            while left and when < slots:
-                if ledger.book(index, position, when) is None:
-                    when += 1
-                else:
-                    left -= 1
-            self.missed += left
-
-    def _order_of_booking(self, later: tuple[int, int, int, int]) -> tuple[object, ...]:
-        """The widest first, or those that bring most, or slot by slot: what fits depends on the order."""
-        index, position, slot, _ = later
-        job_class = self._problem.classes[index]
-        if self._patient:
-            return slot, self._rank[index], later
-        points = job_class.options[position].later[slot] or 0
-        size = job_class.minimum * job_class.shape.quota_milli
-        return (-size, -points, later) if self._widest else (-points, -size, later)
+            else:
+                wanted += [(index, position, slot)] * min(jobs, ledger.jobs_left(index, now=False))
+        self.missed += book_all(ledger, wanted)
 
     def _held(self, index: int) -> int | None:
         """The number of the booking that is held for the one job of a class; None if there is none."""

@@ -24,7 +24,7 @@ def fill(ledger: Ledger) -> None:
     """
     classes = ledger.problem.classes
     growing = []
-    party_of = parties.party_of(ledger.problem) if ledger.problem.slots > 1 else {}
+    party_of = parties.party_of(ledger.problem)
     for index, most in queue_of(ledger):
         if classes[index].role is Role.GROW:
             growing.append(index)
@@ -63,8 +63,8 @@ def ranking(problem: Problem) -> list[int]:
     Dominant Resource Fairness, NSDI 2011). Larger first among the equally dense is first fit decreasing:
     small replicas fill what large ones leave.
 
-    Ahead of one slot, points are those for each GPU and second (Smith's rule: weight by duration, Naval Research
-    Logistics Quarterly 3, 1956), and jobs with critical deadlines come first, the earliest deadline in front.
+    Ahead of one slot, points are those for each GPU and second (Smith's rule: weight by duration, Naval
+    Research Logistics Quarterly 3, 1956), and jobs with critical deadlines come first, the earliest in front.
     """
     sizes = _sizes(problem)
     return sorted(range(len(problem.classes)), key=lambda index: _rank(problem, sizes, index, 0))
@@ -111,11 +111,13 @@ def _pays(ledger: Ledger, index: int, option: Option) -> bool:
 
 
 def queue_of(ledger: Ledger) -> Iterator[tuple[int, int]]:
-    """(class, jobs to place at most), best first; as many as a guarantee still needs rank higher."""
+    """(class with jobs left, jobs at most), best first; as many as a guarantee still needs rank higher."""
     problem = ledger.problem
     sizes = _sizes(problem)
     entries: list[tuple[_Rank, int, int]] = []
     for index, job_class in enumerate(problem.classes):
+        if not ledger.jobs_left(index, now=False):
+            continue
         milli = job_class.shape.quota_milli * job_class.maximum
         model = job_class.options[0].gpu_model if job_class.options else None
         owed = ledger.quota.owed(job_class.queue, model) if milli and problem.guarantees else []

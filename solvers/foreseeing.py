@@ -1,4 +1,4 @@
-"""Foreseeing: what a ledger knows of later slots - what is free there, who starts when, and who may follow."""
+"""Foreseeing: what a ledger knows of later slots - what is free, who starts when, who may follow."""
 
 from __future__ import annotations
 

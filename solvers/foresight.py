@@ -37,7 +37,7 @@ def schedule(ledger: Ledger) -> None:
     """
     Start or book every job left in one pass; nobody delays who came before it in the order.
 
-    No more jobs are booked than the depth allows for; the others may still be started. Then elastic jobs grow.
+    No more jobs are booked than the depth allows for; the others may still start. Then elastic jobs grow.
     """
     most = ledger.problem.depth
     _Listing(ledger, now=True, most=most).run()
@@ -174,7 +174,7 @@ class _Listing:
 
 
 def _starts(job_class: JobClass) -> list[tuple[int, int]]:
-    """(slot, option) of the starts of a job that cost nothing, the one worth most first, the earlier of equals."""
+    """(slot, option) of the starts of a job that cost nothing, the one worth most first, then the earlier."""
     found = []
     for position, option in enumerate(job_class.options):
         if job_class.startable and (points := job_class.points(option, job_class.maximum)) >= 0:

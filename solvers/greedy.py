@@ -24,8 +24,8 @@ def greedy(problem: Problem) -> Ledger:
     Plan in one pass: drain, fill, open nodes of pools, preempt, and tidy up after that.
 
     Where a job may get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders
-    are tried. Nobody is moved but from nodes that ought to be drained. With more than one slot, who starts now
-    and who later is decided in one pass, or else who starts now first: both are tried.
+    are tried. Nobody is moved but from nodes that ought to be drained. With more than one slot, who starts
+    now and who later is decided in one pass, or else who starts now first: both are tried.
     """
     may_open = any(pool.nodes for pool in problem.pools)
     may_preempt = any(each.stop_points is not None or each.shrinkable for each in problem.incumbents)
@@ -68,8 +68,7 @@ def _plan(problem: Problem, way: _Way) -> Ledger:
         take_back(ledger)
     if not undo_circles(ledger):
         return _plan(problem, replace(way, moving=False))
-    if problem.slots > 1:
-        mend(ledger)
-        foresee(ledger)
+    mend(ledger)
+    foresee(ledger)
     close_idle(ledger)
     return ledger

@@ -101,10 +101,15 @@ def _on_their_places(ledger: Ledger, party: Party) -> bool:
 
 
 def _where_they_fit(ledger: Ledger, party: Party) -> bool:
-    """Start or book every class of a party, as early as all of them can."""
-    return parties.start(ledger, party) or any(
-        parties.book(ledger, party, slot) is not None for slot in range(1, ledger.problem.slots)
-    )
+    """Start or book every class of a party, as early as all can; at a loss only what was promised."""
+    promised = any(ledger.problem.classes[index].promise is not None for index in party)
+    for slot in range(ledger.problem.slots):
+        mark, before = ledger.mark(), ledger.objective
+        found = parties.book(ledger, party, slot) is not None if slot else parties.start(ledger, party)
+        if found and (promised or ledger.objective >= before):
+            return True
+        ledger.rollback(mark)
+    return False
 
 
 def _on_its_places(ledger: Ledger, index: int, slot: int) -> bool:

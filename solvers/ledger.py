@@ -306,7 +306,7 @@ class Ledger(Foreseeing):
         booking.unbook(self, number)
 
     def start_booked(self, number: int) -> bool:
-        """Start a booked job in slot 0 instead, wherever it fits best and is paid best; False if it fits nowhere."""
+        """Start a booked job in slot 0 instead, where it is paid best; False if it fits nowhere."""
         index, mark = self.booked[number].job_class, self.mark()
         self.unbook(number)
         if any(self.place(index, option, jobs=1) for option in self.problem.classes[index].options):

@@ -34,7 +34,10 @@ class Lookout:
         self._span = span
         self.room: Ints = np.zeros(len(nodes), dtype=np.int64)
         self.tightness: Ints = np.zeros(len(nodes), dtype=np.int64)
-        """Least is to be taken first: the fewest wholly free GPUs in the worst slot, then the fewest cores."""
+        """
+        The least is taken first: the fewest wholly free GPUs, those of the worst slot counted twice, and once
+        those right before and after the span, which are left to be of use to others; then the fewest cores.
+        """
         self._seen = timetable.version
         self._look(np.arange(len(nodes)))
 
@@ -56,7 +59,9 @@ class Lookout:
         self.room[positions] = timetable.room(self._shape, nodes, first, until)
         cores = timetable.left[first:until, nodes, 0].min(axis=0) if timetable.left.shape[2] else 0
         if self._shape.quota_milli:
-            self.tightness[positions] = timetable.whole[first:until, nodes].min(axis=0) * 2**40 + cores
+            whole, slots = timetable.whole, len(timetable.whole)
+            around = whole[first - 1, nodes] + (whole[until, nodes] if until < slots else 0)
+            self.tightness[positions] = (2 * whole[first:until, nodes].min(axis=0) + around) * 2**40 + cores
         else:
             self.tightness[positions] = cores + np.where(timetable.has_gpus[nodes], _NODE_WITH_GPUS, 0)
 

@@ -128,13 +128,14 @@ class _Highs:
             highs.setOptionValue("mip_max_nodes", int(share * self._budget.ticks * _NODES_PER_TICK))
         highs.run()
         info = highs.getInfo()
-        if without is not None:
-            self._set_upper(without, self._formulation.upper[without].astype(np.float64))
-        elif np.isfinite(info.mip_dual_bound):
+        if without is None and np.isfinite(info.mip_dual_bound):
             # PuLP minimizes the negated objective.
             bound = integer_bound(-info.mip_dual_bound, relative_error=_RELATIVE_ERROR)
             self._bound = bound if self._bound is None else min(bound, self._bound)
-        return self._answer(info, whole=without is None)
+        answer = self._answer(info, whole=without is None)
+        if without is not None:  # HiGHS forgets how it ended as soon as the model changes
+            self._set_upper(without, self._formulation.upper[without].astype(np.float64))
+        return answer
 
     def _answer(self, info: Any, *, whole: bool) -> Answer:
         ended, highs = self._names.HighsModelStatus, self._highs

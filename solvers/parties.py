@@ -36,7 +36,7 @@ def start(ledger: Ledger, party: Party) -> bool:
 
 
 def book(ledger: Ledger, party: Party, slot: int) -> list[int] | None:
-    """Book one job of every class of a party in a slot, where it is paid best; None if they do not all fit."""
+    """Book one job of every class of a party in a slot, where it is paid best; None if not all fit."""
     mark, numbers = ledger.mark(), list[int]()
     for index in party:
         for position in _best_first(ledger, index, slot):

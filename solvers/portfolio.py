@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 GREEDY: Final = "greedy"
 
+_BREACH: Final = 10**15
+"""Any plan that breaks no rule is better than one that does."""
+
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -73,9 +76,12 @@ class _Epoch:
         self.bound_note = ""
         nothing = Target(tuple(sorted(running, key=lambda placement: placement.job)))
         with self.phase("verify"):
-            doing_nothing = check(nothing).objective
+            verification = check(nothing)
+        doing_nothing = verification.objective
         self.idle = nothing
-        self.best = _Candidate("none", nothing, doing_nothing)
+        # To do nothing is to break the promises that are due.
+        legal = not verification.violations
+        self.best = _Candidate("none", nothing, doing_nothing if legal else doing_nothing - _BREACH)
         # The problem's points are differences to leaving all as it is; those of a formulation are not.
         self.bound = doing_nothing + problem.ceiling
 

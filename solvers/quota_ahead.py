@@ -93,6 +93,7 @@ class QuotaAhead:
             return own
         unspilled = np.maximum(0, budget.kept[queue] - usage)
         most = UNLIMITED // 2  # a sum of two stays within 64 bits
-        above = np.minimum(self._available(index, parent, span, known=known), most)
+        # What a queue keeps to itself does not count above, whatever is used there already.
+        above = np.clip(self._available(index, parent, span, known=known), 0, most)
         available: Ints = np.minimum(own, np.minimum(unspilled, most) + above)
         return available

@@ -1,10 +1,10 @@
 """
 Timetable: what is free on every node in every later slot, given who runs now and what is booked.
 
-Everybody who is there in slot 0, running or newly placed, holds his very GPUs until he ends; so each GPU comes
-free once and then stays free. Bookings of whole GPUs are therefore counted and not yet given indices: as long
-as no slot counts more than there are, any booking may take any GPUs that are free when it starts, since
-intervals can be coloured with as many colours as ever overlap (the interval graph is perfect).
+Everybody who is there in slot 0, running or newly placed, holds his very GPUs until he ends; so each GPU
+comes free once and then stays free. Bookings of whole GPUs are therefore counted and not yet given indices:
+as long as no slot counts more than there are, any booking may take any GPUs that are free when it starts,
+since intervals can be coloured with as many colours as ever overlap (the interval graph is perfect).
 
 Two simplifications keep that true, and never promise what is not there:
 
@@ -185,7 +185,7 @@ class Timetable:
         """
         Replicas that each of the nodes could take from slot `first` to before `until`, power left out.
 
-        Exact for whole GPUs and without any; not too few for shares and MIG instances, for which `find` knows.
+        Exact for whole GPUs and without any; at most too many for shares and MIG, of which `find` knows.
         """
         room: Ints = np.full(len(nodes), PLENTY, dtype=np.int64)
         if shape.gpus:
@@ -204,7 +204,7 @@ class Timetable:
         return np.maximum(room, 0)
 
     def find(self, shape: Shape, node: int, first: int, until: int) -> Site | None:
-        """A site for a replica from slot `first` to before `until`; None if there is none. Power is left out."""
+        """A site for a replica from slot `first` to before `until`, power left out; None if there is none."""
         if not self.room(shape, np.array([node]), first, until)[0]:
             return None
         if shape.gpu_milli:
@@ -303,7 +303,7 @@ class Timetable:
         return Layout(self._models[node] or "", self._existing[node, gpu], used)
 
     def _may_coexist(self, node: int, slices: Iterable[Slice], first: int, until: int) -> bool:
-        """True if GPUs in MIG mode may have these instances beside all that are in use in any of the slots."""
+        """True if GPUs in MIG mode may have these instances beside all in use in any of the slots."""
         layouts = dict[int, Layout]()
         for gpu, profile, start in slices if until > first else ():
             layout = layouts.get(gpu) or self._layout(node, gpu, first, until)

@@ -45,9 +45,7 @@ def every_schedule(snapshot, policy, *, stopping):
     slots, durations = Slots.of(policy.horizon, snapshot.taken_at), Durations(snapshot, policy)
     running = [job for job in snapshot.jobs if job.running]
     waiting = [job for job in snapshot.jobs if not job.running and not job.held]
-    fates = itertools.product(
-        *((True, False) if job.name in stopping else (True,) for job in running)
-    )
+    fates = itertools.product(*((True, False) if job.name in stopping else (True,) for job in running))
     count = 0
     for stays in fates:
         kept = [job for job, stay in zip(running, stays, strict=True) if stay]

@@ -1,4 +1,4 @@
-"""Problems over several slots, built by hand: one group of nodes, hours as slots, jobs by their lengths."""
+"""Problems over several slots, built by hand: hours as slots, equal nodes, jobs by their lengths."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def waiting(
         points=by_slot[0],
         ends=ends(slots, hours),
         later=(None, *(by_slot[slot] if slot >= ready else None for slot in range(1, slots))),
-        later_groups=((), *(groups if slot >= ready else () for slot in range(1, slots))),
+        later_groups=((), *((*groups, 1) if slot >= ready else () for slot in range(1, slots))),
     )
     return JobClass(
         jobs=names,
@@ -80,11 +80,16 @@ def promised(start, *nodes, latest=None, gpus=(0,)):
 
 
 def problem(nodes, classes, *, slots, widest=8, queues=("q",), **more):
-    """Nodes of one group."""
+    """Group 0 are the nodes that are there, group 1 those that open later."""
     return Problem(
         resources=RESOURCES,
         nodes=tuple(nodes),
-        groups=(NodeGroup(MODEL, widest, tuple(range(len(nodes)))),),
+        groups=tuple(
+            NodeGroup(
+                MODEL, widest, tuple(index for index, node in enumerate(nodes) if (node.opens > 0) == opening)
+            )
+            for opening in (False, True)
+        ),
         classes=tuple(classes),
         queues=queues,
         budgets=more.pop("budgets", ()),

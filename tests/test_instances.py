@@ -20,6 +20,8 @@ from planner.solvers.interface import Budget
 
 MAKERS = (instances.everything, instances.everything_mixed, instances.tiny)
 FULL_MAKERS = MAKERS[:2]
+OF_TIME = ("deadlines", "tariffs")
+"""Terms of plans that look ahead; `timed` makes instances for these."""
 CHANGES = ("started", "moved", "grown", "shrunk", "stopped", "node added", "node removed")
 
 
@@ -46,7 +48,7 @@ def test_best_plans_do_everything_that_a_plan_can_do_and_pay_every_price():
         paid.update(judged(snapshot, policy, target).terms.keys())
 
     assert {change: done[change] for change in CHANGES if done[change] < 5} == {}
-    assert {term: paid[term] for term in TERMS if paid[term] < 3} == {}
+    assert {term: paid[term] for term in TERMS if paid[term] < 3 and term not in OF_TIME} == {}
 
 
 def best(snapshot, problem):

@@ -93,7 +93,7 @@ def instance(seed, *, slots=None, make=instances.everything):
 
 def _node(draw, node):
     if node.schedulable and draw.random() < 0.15:
-        return node.model_copy(update={"ready": False, "ready_at": hours(draw.choice((-1, 0.5, 1, 2.4, 9)))})
+        return node.model_copy(update={"ready": False, "ready_at": hours(draw.choice((0.5, 1, 2.4, 9)))})
     return node
 
 

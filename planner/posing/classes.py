@@ -151,7 +151,7 @@ class Classifier:
             draft.options,
             jobs=tuple(job.name for job in jobs),
             seconds=self._seconds(draft.candidates, draft.options),
-            earliest=open_slots(draft.options)[0],
+            earliest=0 if draft.options[0].groups else open_slots(draft.options)[0],
             predecessors=tuple(awaited),
             needed=wait.needed,
             co_start=companies.index(wait.company) if wait.company else None,

@@ -247,13 +247,10 @@ def is_open(option: Option) -> bool:
 
 def open_slots(options: Iterable[Option]) -> tuple[int, ...]:
     """Slots in which somebody with these options may start, in order."""
-    slots = {
-        slot
-        for option in options
-        for slot, points in enumerate(option.later)
-        if points is not None or (slot == 0 and option.groups)
-    }
-    return tuple(sorted(slots))
+    options = tuple(options)
+    later = {slot for option in options for slot, points in enumerate(option.later) if points is not None}
+    now = (0,) if any(option.groups for option in options) else ()
+    return (*now, *sorted(later))
 
 
 def from_slot(option: Option, earliest: int) -> Option:

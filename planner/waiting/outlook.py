@@ -48,7 +48,9 @@ class Outlook:
         if not closing and not self.future.planned:
             return None
         promised = planned.promised if planned else None
-        seconds = self.future.durations.expected(job).seconds
+        # How long it takes matters only before a window, and to who has no later start.
+        timely = bool(closing) or planned is None
+        seconds = self.future.durations.expected(job).seconds if timely else None
         return promised, seconds, job.user if closing else None
 
     def never(self, job: Job) -> Reason | None:

@@ -2,7 +2,7 @@
 Backfilling as the field knows it: EASY, hybrid and conservative are depths of one list schedule.
 
 Jobs, sizes, lengths and which of them start are those of the test "Test the correctness of different queuing
-policies" of flux-framework/flux-sched (a Fluxion queue-manager test, read 2026-11): one node of 16 cores, here
+policies" of flux-framework/flux-sched (a queue-manager test, read in 2026-11): one node of 16 cores, here
 GPUs, eleven jobs in order of their numbers. Lengths are rounded up to hours, as slots are; that changes no
 decision of the example. The terms are those of Mu'alem & Feitelson, IEEE TPDS 12(6), 2001; no figure of that
 paper is reproduced.
@@ -39,7 +39,9 @@ def started(depth, *, sizes=SIZES, without=()):
     ]
     ledger = Ledger(slotted.problem([slotted.node("n0", 16)], classes, slots=SLOTS, widest=16, depth=depth))
     schedule(ledger)
-    return [int(job) for job, slot in sorted(slotted.starts(ledger).items(), key=lambda e: int(e[0])) if not slot]
+    return [
+        int(job) for job, slot in sorted(slotted.starts(ledger).items(), key=lambda e: int(e[0])) if not slot
+    ]
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,11 @@ def test_a_job_comes_after_those_it_waits_for():
         slotted.waiting("third", slots=8, hours=1, gpus=1, points=9000, **after(0, ended=False)),
     ]
 
-    assert listed(slotted.problem([slotted.node("n0", 4)], jobs, slots=8)) == {"first": 0, "second": 2, "third": 1}
+    assert listed(slotted.problem([slotted.node("n0", 4)], jobs, slots=8)) == {
+        "first": 0,
+        "second": 2,
+        "third": 1,
+    }
 
 
 def test_a_job_is_not_booked_before_what_it_waits_for():
@@ -149,7 +153,9 @@ def test_who_loses_its_predecessor_or_a_companion_is_given_up():
 @pytest.mark.parametrize("free", [1, 2])
 def test_companions_start_in_the_same_slot_or_not_at_all(free):
     nodes = [slotted.node("n0", free, of=2, returns=[slotted.back(3, 0)] if free == 1 else [])]
-    jobs = [slotted.waiting(name, slots=6, points=points, co_start=0) for name, points in (("a", 90), ("b", 9))]
+    jobs = [
+        slotted.waiting(name, slots=6, points=points, co_start=0) for name, points in (("a", 90), ("b", 9))
+    ]
 
     ledger = greedy(slotted.problem(nodes, jobs, slots=6))
 

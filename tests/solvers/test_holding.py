@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+
+import instances
 import slotted
 from slotted import promised, waiting
 
-from planner.models.problem import Hold, Predecessor, Return
+from planner.models.dependency import FinishedJob
+from planner.models.durations import Durations
+from planner.models.horizon import Backfill, HorizonPolicy
+from planner.models.job import Running
+from planner.models.policy import Disruption
+from planner.models.problem import Hold, Incumbent, Predecessor, Return, Shape
+from planner.models.promise import Promise
+from planner.models.verifier import verify
+from planner.posing import pose
+from planner.solvers import leaving
 from planner.solvers.greedy import greedy
 from planner.solvers.holding import hold
 from planner.solvers.ledger import Ledger
@@ -120,15 +135,11 @@ def test_a_promise_that_waits_for_a_job_without_one_is_planned_with_the_others()
 
 
 def test_nobody_gets_in_the_way_of_a_booking():
-    nodes = [slotted.node("n0", 2)]
-    others = [waiting(f"b{hours}", slots=SLOTS, hours=hours, gpus=1, points=90_000) for hours in (2, 3, 4)]
+    nodes = [slotted.node("n0", 1, of=2, returns=[slotted.back(2, 0)])]
+    others = [waiting(f"b{hours}", slots=SLOTS, hours=hours, gpus=1, points=90_000) for hours in (2, 3)]
     question = hold(ask(nodes, a(promised(2, 0)), *others))
 
-    starts = slotted.starts(greedy(question))
-
-    assert starts["a"] <= 2
-    assert starts["b2"] == 0
-    assert starts["b3"] >= 2
+    assert slotted.starts(greedy(question)) == {"a": 2, "b2": 0, "b3": 4}
 
 
 def test_a_promise_starts_earlier_where_that_pays():
@@ -140,9 +151,6 @@ def test_a_promise_starts_earlier_where_that_pays():
 
 def test_a_preempted_job_does_not_return_to_booked_places():
     """The stop itself is another's business: here the incumbent has left, and a booking took its place."""
-    from planner.models.problem import Incumbent, Shape  # noqa: PLC0415
-    from planner.solvers import leaving  # noqa: PLC0415
-
     shape = Shape(2, 0, (0, 0, 0))
     runs = Incumbent("r", shape, (Hold(0, (0, 1)),), 0, slotted.MODEL, 1, -5, 0, 0, 0, 1, until=4)
     back = Return(4, ((0, 1000), (1, 1000)), (), (0, 0, 0), 0)
@@ -157,3 +165,86 @@ def test_a_preempted_job_does_not_return_to_booked_places():
     ledger.unbook(number)
     assert leaving.restore(ledger, 0)
     assert ledger.book(0, 0, 4) is not None
+
+
+def test_a_starving_job_is_not_started_at_a_loss():
+    job = waiting("a", slots=SLOTS, starving=0)
+    dear = replace(job.options[0], points=-5, later=(None, -5, -1, 0, 7, 7))
+
+    assert held(ask([slotted.node("n0", 1)], replace(job, options=(dear,)))) == {"a": (3, [0])}
+
+
+HOURS_LONG = (600, 3600, 5400, 7200, 3 * 3600, 9 * 3600)
+CALM = Disruption(preempt=False, resize=False)
+HOUR = timedelta(hours=1)
+
+
+def lengthened(snapshot, draw):
+    """The same jobs with lengths of their own; those that run go on for at least some minutes."""
+    jobs = []
+    for job in snapshot.jobs:
+        ran = int((snapshot.taken_at - job.running.started_at).total_seconds()) if job.running else 0
+        jobs.append(job.model_copy(update={"expected_duration": ran + draw.choice(HOURS_LONG)}))
+    return snapshot.model_copy(update={"jobs": tuple(jobs)})
+
+
+def an_hour_later(snapshot, policy, target, edges):
+    """What a cluster looks like in which a plan was carried out and its promises are kept in mind."""
+    durations, now = Durations(snapshot, policy), snapshot.taken_at + HOUR
+    placements = {each.job: each for each in target.placements}
+    promises = {
+        each.job: Promise(
+            start=snapshot.taken_at + timedelta(seconds=edges[each.slot]), replicas=each.replicas
+        )
+        for each in target.planned
+        if each.promised
+    }
+    jobs, finished = [], list(snapshot.finished)
+    for job in snapshot.jobs:
+        placement = placements.get(job.name)
+        if placement is None:
+            jobs.append(job.model_copy(update={"promise": promises.get(job.name)}))
+            continue
+        begun = job.running.started_at if job.running else snapshot.taken_at
+        running = Running(started_at=begun, replicas=placement.replicas)
+        runs = job.model_copy(update={"running": running, "promise": None})
+        end = begun + timedelta(seconds=durations.seconds(job, durations.gpu_model(runs)))
+        if end > now:
+            jobs.append(runs)
+        else:
+            times = {"started_at": begun, "ended_at": end}
+            finished.append(FinishedJob(name=job.name, queue=job.queue, user=job.user, **times))
+    nodes = [node for node in (*snapshot.cluster.nodes, *target.added) if node.name not in target.removed]
+    cluster = snapshot.cluster.model_copy(update={"nodes": tuple(nodes)})
+    changes = {"jobs": tuple(jobs), "finished": tuple(finished), "taken_at": now, "cluster": cluster}
+    return snapshot.model_copy(update=changes).canonical()
+
+
+def test_every_promise_is_kept_while_nothing_unforeseen_happens():
+    """Hour after hour the plan is carried out; nobody starts later than promised, and no rule is broken."""
+    done = Counter()
+    kinds = sorted(set(instances.FEATURES) - {"drain", "mig", "pools"})
+    for seed in range(60):
+        draw, instance = random.Random(seed), instances.everything_mixed(seed, features=kinds)
+        snapshot = lengthened(instance.snapshot, draw)
+        backfill = Backfill(depth=draw.choice((None, 2)), starving=draw.choice((None, 1800)))
+        horizon = HorizonPolicy(slots=draw.choice((3, 6)), backfill=backfill)
+        policy = instance.policy.model_copy(update={"horizon": horizon, "disruption": CALM})
+        for _ in range(4):
+            question = hold(pose(snapshot, policy))
+            ledger = greedy(question)
+            target = ledger.target(snapshot.running_placements)
+            about = {"added": target.added, "removed": target.removed, "planned": target.planned}
+            verification = verify(snapshot, policy, target.placements, **about)
+            before = verify(snapshot, policy, snapshot.running_placements)
+            assert verification.violations == (), seed
+            assert verification.objective - before.objective == ledger.objective, seed
+            starts = {each.job: question.edges[each.slot] for each in target.planned}
+            starts |= dict.fromkeys((each.job for each in target.placements), 0)
+            for job in snapshot.jobs:
+                if job.promise is not None:
+                    assert starts[job.name] <= (job.promise.start - snapshot.taken_at).total_seconds(), seed
+                    done["promised"] += 1
+                    done["now"] += starts[job.name] == 0
+            snapshot = an_hour_later(snapshot, policy, target, question.edges)
+    assert min(done["promised"], done["now"]) > 20

@@ -108,8 +108,15 @@ def test_a_node_that_is_down_or_closed_takes_none():
         assert {each.rule for each in found} == {Rule.SELECTION}
 
 
+def test_a_node_that_ought_to_be_ready_and_is_not_takes_none_either():
+    for overdue in (node(ready=False, ready_at=at(-1)), node(ready=False, ready_at=at(0))):
+        assert {each.rule for each in plan([waits()], later("a", 1, ONE), nodes=[overdue])} == {
+            Rule.SELECTION
+        }
+
+
 def test_a_node_that_is_ready_later_takes_nothing_now():
-    coming = node(ready=False, ready_at=at(-1))
+    coming = node(ready=False, ready_at=at(1))
 
     found = plan([waits()], now=[placement("a", ONE)], nodes=[coming])
 

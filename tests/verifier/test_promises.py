@@ -230,11 +230,11 @@ def test_replicas_of_one_node_share_its_gpus():
     assert judged([both, runs("r", replica("n0", gpus=(0,)), hours=5)]) == ()
 
 
-def test_a_node_that_ought_to_be_ready_and_is_not_is_no_place_for_now():
+def test_a_node_that_ought_to_be_ready_and_is_not_is_no_place():
     overdue = [node("n0", ready=False, ready_at=at(-1)), node("n1")]
 
     assert judged([big(promise=0)], nodes=overdue) == ()
-    assert judged([big(promise=1)], nodes=overdue) == late(by="2026-11-20T13:00:00Z")
+    assert judged([big(promise=1)], nodes=overdue) == ()
 
 
 def test_shares_are_where_they_were_promised():
@@ -364,6 +364,12 @@ def test_a_share_and_those_who_need_the_gpu_whole_do_too():
     assert judged([seven, share], later("c", 1, replica("n0", gpus=range(7)))) == late(
         "s", by="2026-11-20T17:00:00Z"
     )
+    shares = runs("r", replica("n0", gpus=(0,), milli=500), gpus=0, milli=500, hours=2)
+    assert judged([big(), shares]) == late()
+    four = [big("c", hours=1, promise=1, on=HALF), big("d", hours=1, promise=3, on=HALF)]
+    assert judged([*four, share], later("c", 1, OTHER_HALF), later("d", 3, OTHER_HALF)) == late(
+        "s", by="2026-11-20T17:00:00Z"
+    )
     r = runs("r", replica("n0", gpus=(7,)), hours=2)
     assert judged([seven, share, r], later("c", 1, replica("n0", gpus=range(7)))) == ()
 
@@ -391,4 +397,5 @@ def test_instances_make_one_layout_for_as_long_as_somebody_is_there():
     comes = promised(waits("b", gpus=0, mig={"3g.40gb": 1}), 3, sliced(replica("n0"), (0, "3g.40gb", 0)))
 
     assert judged([wide, runs_now], nodes=nodes) == late(by="2026-11-20T13:00:00Z")
+    assert judged([runs_now, comes], nodes=nodes) == late("b", by="2026-11-20T15:00:00Z")
     assert judged([wide, runs_now, comes], later("b", 3, comes.promise.replicas[0]), nodes=nodes) == ()

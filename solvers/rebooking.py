@@ -1,0 +1,71 @@
+"""Rebooking: many later starts put on nodes in one order after the other, the best of which counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from planner.solvers.ledger import Ledger
+
+    Wanted: TypeAlias = tuple[int, int, int]
+    """(class, position of the option, slot) of one job."""
+
+_ROUNDS: Final = 8
+
+_JUMP: Final = 30
+"""Places in the order by which a job gets ahead that came too late."""
+
+_WHOLE_NODE: Final = 8
+"""GPUs of a replica that needs a node of the usual size for itself."""
+
+
+def book_all(ledger: Ledger, wanted: list[Wanted]) -> int:
+    """
+    Book each job in its slot or the first one after it with room; the number of jobs that found none.
+
+    Whoever came too late goes earlier in the next round (squeaky wheel optimization: Joslin & Clements,
+    Journal of Artificial Intelligence Research 10, 1999).
+    """
+    order = sorted(wanted, key=lambda each: _first(ledger, each))
+    mark, best, late = ledger.mark(), order, _book(ledger, order)
+    most = ledger.objective
+    for _ in range(_ROUNDS - 1):
+        if not late:
+            break
+        ledger.rollback(mark)
+        places = sorted(
+            range(len(order)), key=lambda place: (place - _JUMP if place in late else place, place)
+        )
+        order = [order[place] for place in places]
+        late = _book(ledger, order)
+        if ledger.objective > most:
+            most, best = ledger.objective, order
+    if ledger.objective < most:
+        ledger.rollback(mark)
+        late = _book(ledger, best)
+    return sum(slot == ledger.problem.slots for slot in late.values())
+
+
+def _book(ledger: Ledger, order: list[Wanted]) -> dict[int, int]:
+    """Book jobs in turn: place in the order of those that came too late, with their slots; H for none."""
+    slots, late = ledger.problem.slots, {}
+    hopeless: set[Wanted] = set()
+    for place, (index, position, slot) in enumerate(order):
+        when = slot
+        while when < slots and (
+            (index, position, when) in hopeless or ledger.book(index, position, when) is None
+        ):
+            hopeless.add((index, position, when))
+            when += 1
+        if when > slot:
+            late[place] = when
+    return late
+
+
+def _first(ledger: Ledger, wanted: Wanted) -> tuple[object, ...]:
+    """Gangs that need one domain, then whole nodes, then slot by slot those that bring most."""
+    index, position, slot = wanted
+    job_class = ledger.problem.classes[index]
+    bound = job_class.together.required is not None and job_class.minimum > 1
+    points = job_class.options[position].later[slot] or 0
+    return not bound, job_class.shape.gpus < _WHOLE_NODE, slot, -points, wanted

@@ -1,0 +1,137 @@
+"""Whatever is planned for later, legal or not: the plan agrees with itself, and every view can be made."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from build import NOW, node, placement, queue, replica, snapshot
+from drafts import drafted
+from timely import HOUR, at, looking_ahead, promise, running, waiting
+
+from planner.coherence import contradictions
+from planner.diffing import diff
+from planner.explaining import explain
+from planner.models.calendar import Reservation, ReservationKind, Tariff
+from planner.models.cluster import Dataset
+from planner.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
+from planner.models.plan import DeadlineState, Start
+from planner.models.target import Planned
+from planner.rendering.explanation import explanation_text
+from planner.rendering.report import report_html
+from planner.rendering.text import diff_text, plan_text
+
+SEEDS = 40
+NODES = 4
+
+
+def place(draw, gpus):
+    return replica(f"n{draw.randrange(NODES)}", gpus=sorted(draw.sample(range(8), gpus)))
+
+
+def a_waiting_job(draw, name, names):
+    gpus = draw.choice((1, 2, 8))
+    about = {}
+    if draw.random() < 0.5:
+        others = draw.sample(names, draw.randint(1, min(3, len(names))))
+        about["depends_on"] = tuple(
+            Dependency(job=other, kind=draw.choice(list(DependencyKind))) for other in others if other != name
+        )
+        if about["depends_on"] and draw.random() < 0.4:
+            about["depends_on_at_least"] = draw.randint(1, len(about["depends_on"]))
+    if draw.random() < 0.5:
+        about |= {"deadline": at(draw.randint(1, 16)), "hard_deadline": draw.random() < 0.4}
+    if draw.random() < 0.3:
+        about["not_before"] = at(draw.randint(-1, 5))
+    if draw.random() < 0.3:
+        about["datasets"] = ("d",)
+    if draw.random() < 0.3:
+        about["co_start"] = draw.choice("gh")
+    if draw.random() < 0.4:
+        about["promise"] = promise(draw.randint(-1, 14), place(draw, gpus))
+    return waiting(name, gpus=gpus, hours=draw.randint(1, 20), queue=draw.choice("pq"), **about)
+
+
+def a_world(draw):
+    names = [f"w{number}" for number in range(draw.randint(1, 6))]
+    known = [*names, "r0", "r1", "done", "failed"]
+    nodes = [
+        node(f"n{number}", **draw.choice(({}, {}, {"cordoned": True}, {"ready": False, "ready_at": at(2)})))
+        for number in range(NODES)
+    ]
+    jobs = [a_waiting_job(draw, name, known) for name in names]
+    jobs += [running(name, place(draw, 2), hours=draw.randint(0, 6)) for name in ("r0", "r1")]
+    finished = tuple(
+        FinishedJob(name=name, queue="q", outcome=outcome, started_at=at(-2), ended_at=at(-1))
+        for name, outcome in (("done", Outcome.SUCCEEDED), ("failed", Outcome.FAILED))
+    )
+    window = Reservation(
+        name="m",
+        kind=ReservationKind.MAINTENANCE,
+        nodes=("n0", "n1"),
+        start=at(draw.randint(-1, 5)),
+        duration=2 * HOUR,
+    )
+    world = snapshot(
+        nodes=nodes,
+        jobs=jobs,
+        queues=[queue("q", nominal=draw.choice((8, 16))), queue("p")],
+        datasets=(Dataset(name="d", available_at=at(draw.randint(-1, 6))),),
+        reservations=(window,) if draw.random() < 0.6 else (),
+        tariffs=(Tariff(name="t", price_per_gpu_hour=1, start=NOW, duration=3 * HOUR),),
+    )
+    return world.model_copy(update={"finished": finished})
+
+
+def a_plan(draw):
+    world = a_world(draw)
+    policy = looking_ahead(draw.choice((1, 4, 12)), kill=draw.random() < 0.5, depth=draw.choice((None, 1)))
+    started, planned = [], []
+    for job in world.jobs:
+        fate = draw.random()
+        if job.running or fate < 0.3:
+            continue
+        if fate < 0.5 or policy.horizon.slots == 1:
+            started.append(placement(job.name, place(draw, job.request.gpus)))
+        else:
+            slot = draw.randrange(1, policy.horizon.slots)
+            held = (place(draw, job.request.gpus),)
+            planned.append(Planned(job.name, slot, held, promised=draw.random() < 0.7))
+    return drafted(world, *started, policy=policy, planned=planned)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_the_plan_agrees_with_itself_and_every_view_of_it_fits(seed):
+    plan = a_plan(random.Random(seed))
+
+    assert list(contradictions(plan)) == []
+    options = {"width": 80, "colour": False, "ascii_only": True}
+    views = [
+        plan_text(plan, verbose=False, path="plan.json", **options),
+        diff_text(diff(plan, plan.snapshot), verbose=False, path="plan.json", **options),
+        *(explanation_text(explain(plan, job.name, source="x"), **options) for job in plan.snapshot.jobs),
+    ]
+    assert all(view.isascii() and max(map(len, view.splitlines())) <= 80 for view in views)
+    assert "None" not in "".join(views)
+    assert "None" not in report_html(plan)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_is_said_of_each_job_is_true_of_it(seed):
+    plan = a_plan(random.Random(seed))
+    planned = {each.job: each for each in plan.planned}
+    starts = {action.job: action for action in plan.actions if isinstance(action, Start)}
+
+    for told in plan.waiting:
+        assert bool(told.waits_for) == (told.job in planned)
+        kept = told.promised and told.earlier_promise and told.projected_start <= told.earlier_promise
+        assert bool(told.promise_changed) == bool(told.earlier_promise and not kept)
+    for outlook in plan.deadlines:
+        job = plan.snapshot.job_by_name[outlook.job]
+        on_time = outlook.state in (DeadlineState.MET, DeadlineState.CRITICAL)
+        if outlook.projected_finish is not None:
+            assert on_time == (outlook.projected_finish <= job.deadline)
+        assert outlook.state is not DeadlineState.CRITICAL or (not job.running and job.name not in starts)
+    for name, start in starts.items():
+        assert (start.kill_at is not None) <= plan.policy.horizon.backfill.kill
+        assert (start.kill_at is not None) <= ("ahead_of" in start.reason.numbers), name
