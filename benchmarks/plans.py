@@ -21,6 +21,7 @@ from pathlib import Path
 
 GPUPLAN = (sys.executable, "-m", "planner")
 ROOT = Path(__file__).parents[1]
+PROFILES = Path(__file__).parent / "profiles"
 SOLVERS = ("greedy", "milp", "cpsat")
 REPEATS = 3
 
@@ -29,6 +30,8 @@ REPEATS = 3
 class Case:
     name: str
     source: str
+    time_limit: str = "10s"
+    policy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Run:
 
 def cases(folder: Path) -> list[Case]:
     found = [Case(name, str(ROOT / "scenarios" / name)) for name in ("everything", "production")]
+    found += [_ahead(folder, size, limit) for size, limit in (("m", "10s"), ("l", "30s"))]
     if not (openb := os.environ.get("GPUPLAN_OPENB_DIR")):
         print("openb: skipped, GPUPLAN_OPENB_DIR is not set\n")
         return found
@@ -51,10 +55,21 @@ def cases(folder: Path) -> list[Case]:
     return [*found, Case("openb", str(snapshot))]
 
 
+def _ahead(folder: Path, size: str, time_limit: str) -> Case:
+    """A made-up cluster, planned twelve hours ahead."""
+    snapshot = folder / f"horizon-{size}.json"
+    profile = str(PROFILES / f"horizon-{size}.yaml")
+    read = ("snapshot", "--from", "synthetic", "--profile", profile, "-o", str(snapshot))
+    subprocess.run([*GPUPLAN, *read], check=True, capture_output=True)
+    name = f"12 slots, {size.upper()}"
+    return Case(name, str(snapshot), time_limit, str(PROFILES / "horizon.yaml"))
+
+
 def run(case: Case, solver: str, folder: Path) -> Run:
     out = folder / "plan.json"
     began = time.monotonic()
-    command = [*GPUPLAN, "plan", case.source, "--solver", solver, "--time-limit", "10s", "-o", str(out)]
+    command = [*GPUPLAN, "plan", case.source, "--solver", solver, "--time-limit", case.time_limit]
+    command += ["-o", str(out), *(("--policy", case.policy) if case.policy else ())]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     # The solver is a child of this child; wait4 reports the larger of the two.
     _, status, usage = os.wait4(child.pid, 0)

@@ -506,7 +506,11 @@ class Problem:
     def _wasted(self) -> int:
         """Price of all fragmentation while nothing changes."""
         optional = {node for group in self.groups if group.pool is not None for node in group.nodes}
-        free = (node.gpus.count(MILLI) for index, node in enumerate(self.nodes) if index not in optional)
+        free = (
+            node.gpus.count(MILLI)
+            for index, node in enumerate(self.nodes)
+            if index not in optional and not node.opens
+        )
         return self.charges.fragmentation * sum(gpus % self.charges.reference_gpus for gpus in free)
 
     def _best_leave(self, incumbent: Incumbent) -> int:

@@ -76,7 +76,7 @@ class _Realization:
         self._astray: dict[int, int] = {}
         """Jobs by class that found no place where they belong and look for another in the end."""
         self.strayed = False
-        """True if some job found no place where it belongs."""
+        """True if some job found no place where, or when, it belongs."""
         self._boards: dict[tuple[Tenant, tuple[int, ...]], Board] = {}
         self.missed = 0
         """Jobs that found no place at all."""
@@ -118,7 +118,9 @@ class _Realization:
                 self._bring_forward(number, position, slot)
             else:
                 wanted += [(index, position, slot)] * min(jobs, ledger.jobs_left(index, now=False))
-        self.missed += book_all(ledger, wanted)
+        late, missed = book_all(ledger, wanted)
+        self.missed += missed
+        self.strayed |= late > 0
 
     def _held(self, index: int) -> int | None:
         """The number of the booking that is held for the one job of a class; None if there is none."""

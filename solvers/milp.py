@@ -1,4 +1,4 @@
-"""Formulation → PuLP, solved by HiGHS or by the CBC that PuLP brings: lowering, statuses, bound."""
+"""Formulation → HiGHS, or PuLP with the CBC that it brings: lowering, statuses, bound."""
 
 from __future__ import annotations
 
@@ -72,22 +72,50 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
 
 
 class _Highs:
-    """One model, handed to HiGHS once and solved one way after the other."""
+    """One model, handed to HiGHS once and solved one way after the other; it minimizes what is to be lost."""
 
     def __init__(self, formulation: Formulation, budget: Budget, report: Report) -> None:
-        # Status and bound are read from HiGHS itself: PuLP maps every limit to "Optimal" and drops the bound.
         # Imported here, so that CBC answers where HiGHS is missing.
         import highspy  # noqa: PLC0415
 
         self._names = highspy
         self._formulation, self._budget, self._report = formulation, budget, report
-        self._problem, variables = _lower(formulation)
-        self._driver = pulp.HiGHS(**_options(budget))
-        self._driver.createAndConfigureSolver(self._problem)
-        self._driver.buildSolverModel(self._problem)
-        self._highs = self._problem.solverModel
-        self._place = np.array([variable.index for variable in variables], dtype=np.int64)
         self._bound: int | None = None
+        self._highs = highspy.Highs()
+        for name, value in {
+            "output_flag": False,
+            "mip_rel_gap": budget.stop_gap,
+            "threads": budget.workers,
+            "random_seed": budget.seed,
+            # Points are integers: a gap below one point is a proof.
+            "mip_abs_gap": 0.999,
+        }.items():
+            self._highs.setOptionValue(name, value)
+        self._highs.passModel(self._lowered())
+
+    def _lowered(self) -> Any:
+        """The formulation in the arrays of HiGHS; PuLP would need a hundred times as long for large ones."""
+        formulation, names = self._formulation, self._names
+        rows, infinite = formulation.rows, names.kHighsInf
+        model = names.HighsLp()
+        model.num_col_, model.num_row_ = len(formulation.upper), len(rows)
+        model.col_cost_ = -formulation.objective.astype(np.float64)
+        model.col_lower_ = np.zeros(len(formulation.upper))
+        model.col_upper_ = formulation.upper.astype(np.float64)
+        model.row_lower_ = np.array(
+            [-infinite if row.lower is None else row.lower for row in rows], dtype=float
+        )
+        model.row_upper_ = np.array(
+            [infinite if row.upper is None else row.upper for row in rows], dtype=float
+        )
+        model.integrality_ = [names.HighsVarType.kInteger] * len(formulation.upper)
+        matrix = model.a_matrix_
+        matrix.format_ = names.MatrixFormat.kRowwise
+        nothing = np.zeros(0, dtype=np.int64)
+        matrix.start_ = np.cumsum([0, *(len(row.columns) for row in rows)]).astype(np.int32)
+        matrix.index_ = np.concatenate([nothing, *(row.columns for row in rows)]).astype(np.int32)
+        matrix.value_ = np.concatenate([nothing, *(row.coefficients for row in rows)]).astype(np.float64)
+        return model
 
     def relax(self) -> Floats | None:
         """Values of all columns at the best vertex of the linear relaxation; None if it took too long."""
@@ -102,7 +130,7 @@ class _Highs:
             -self._highs.getInfo().objective_function_value, relative_error=_RELATIVE_ERROR
         )
         self._report(Answer(SolveStatus.NO_ANSWER, bound=self._bound, detail="stopped while searching"))
-        values: Floats = np.array(self._highs.getSolution().col_value)[self._place]
+        values: Floats = np.array(self._highs.getSolution().col_value)
         return values
 
     def maximize(self, hint: Ints, share: float, *, without: Ints | None = None) -> Answer:
@@ -115,11 +143,9 @@ class _Highs:
         if without is not None:
             self._set_upper(without, np.zeros(len(without)))
         start = names.HighsSolution()
-        start.col_value = _scatter(hint, self._place)
+        start.col_value = hint.astype(np.float64).tolist()
         highs.setSolution(start)
-        watch = _Watch(
-            names.cb.HighsCallbackType, self._place, self._report, self._bound, whole=without is None
-        )
+        watch = _Watch(names.cb.HighsCallbackType, self._report, self._bound, whole=without is None)
         highs.setCallback(watch, None)
         for kind in watch.kinds:
             highs.startCallback(kind)
@@ -129,7 +155,6 @@ class _Highs:
         highs.run()
         info = highs.getInfo()
         if without is None and np.isfinite(info.mip_dual_bound):
-            # PuLP minimizes the negated objective.
             bound = integer_bound(-info.mip_dual_bound, relative_error=_RELATIVE_ERROR)
             self._bound = bound if self._bound is None else min(bound, self._bound)
         answer = self._answer(info, whole=without is None)
@@ -154,27 +179,26 @@ class _Highs:
         detail = highs.modelStatusToString(highs.getModelStatus())
         if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
             return Answer(status, bound=self._bound, detail=detail)
-        values = np.rint(np.array(highs.getSolution().col_value)[self._place]).astype(np.int64)
+        values = np.rint(np.array(highs.getSolution().col_value)).astype(np.int64)
         return Answer(status, values, self._bound, detail)
 
     def _set_integrality(self, kind: Any) -> None:
-        count = len(self._place)
+        count = len(self._formulation.upper)
         kinds = np.array([kind.value if hasattr(kind, "value") else int(kind)] * count, dtype=np.uint8)
         self._highs.changeColsIntegrality(count, np.arange(count, dtype=np.int32), kinds)
 
     def _set_upper(self, columns: Ints, upper: Floats) -> None:
-        indices = self._place[columns].astype(np.int32)
+        indices = columns.astype(np.int32)
         self._highs.changeColsBounds(len(indices), indices, np.zeros(len(indices)), upper)
 
 
 class _Watch:
     """Reports better solutions and bounds while HiGHS works."""
 
-    def __init__(self, kinds: Any, place: Ints, report: Report, bound: int | None, *, whole: bool) -> None:
+    def __init__(self, kinds: Any, report: Report, bound: int | None, *, whole: bool) -> None:
         """`bound` is known already; what HiGHS says of it counts only if it has the whole model."""
         self._whole = whole
         self._solution, self._log = kinds.kCallbackMipImprovingSolution, kinds.kCallbackMipLogging
-        self._place = place
         self._report = report
         self._values: Ints | None = None
         self._bound = bound
@@ -188,7 +212,7 @@ class _Watch:
         """Take what HiGHS has."""
         news = False
         if kind == self._solution:
-            self._values = np.rint(np.array(out.mip_solution)[self._place]).astype(np.int64)
+            self._values = np.rint(np.array(out.mip_solution)).astype(np.int64)
             news = True
         if self._whole and np.isfinite(out.mip_dual_bound):
             bound = integer_bound(-out.mip_dual_bound, relative_error=_RELATIVE_ERROR)
@@ -197,12 +221,6 @@ class _Watch:
         if news:
             found = SolveStatus.NO_ANSWER if self._values is None else SolveStatus.FEASIBLE
             self._report(Answer(found, self._values, self._bound, "stopped while searching"))
-
-
-def _scatter(values: Ints, place: Ints) -> list[float]:
-    scattered = np.zeros(len(values))
-    scattered[place] = values
-    return [float(value) for value in scattered]
 
 
 def solve_with_cbc(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:  # noqa: ARG001
@@ -262,18 +280,3 @@ def _lowered(formulation: Formulation) -> tuple[pulp.LpProblem, list[pulp.LpVari
         if row.lower is not None:
             problem += pulp.LpConstraint(terms, pulp.LpConstraintGE, rhs=row.lower)
     return problem, variables
-
-
-def _options(budget: Budget) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "msg": False,
-        "timeLimit": budget.seconds,
-        "gapRel": budget.stop_gap,
-        "threads": budget.workers,
-        "random_seed": budget.seed,
-        # Points are integers: a gap below one point is a proof.
-        "mip_abs_gap": 0.999,
-    }
-    if budget.ticks is not None:
-        options["mip_max_nodes"] = budget.ticks * _NODES_PER_TICK
-    return options

@@ -19,9 +19,9 @@ _WHOLE_NODE: Final = 8
 """GPUs of a replica that needs a node of the usual size for itself."""
 
 
-def book_all(ledger: Ledger, wanted: list[Wanted]) -> int:
+def book_all(ledger: Ledger, wanted: list[Wanted]) -> tuple[int, int]:
     """
-    Book each job in its slot or the first one after it with room; the number of jobs that found none.
+    Book each job in its slot or the first one after it with room; how many came too late, and not at all.
 
     Whoever came too late goes earlier in the next round (squeaky wheel optimization: Joslin & Clements,
     Journal of Artificial Intelligence Research 10, 1999).
@@ -43,7 +43,7 @@ def book_all(ledger: Ledger, wanted: list[Wanted]) -> int:
     if ledger.objective < most:
         ledger.rollback(mark)
         late = _book(ledger, best)
-    return sum(slot == ledger.problem.slots for slot in late.values())
+    return len(late), sum(slot == ledger.problem.slots for slot in late.values())
 
 
 def _book(ledger: Ledger, order: list[Wanted]) -> dict[int, int]:

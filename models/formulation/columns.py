@@ -232,9 +232,10 @@ class Columns:
 
     def _add_fragmentation(self) -> None:
         size = self.problem.charges.reference_gpus
-        for cell in range(len(self.cells.all)):
-            self.phantom[cell] = self._new(self._most_blocks(cell, size))
-            self.waste[cell] = self._new(self._most_blocks(cell, 1))
+        for cell, found in enumerate(self.cells.all):
+            if not self.problem.nodes[found.nodes[0]].opens:
+                self.phantom[cell] = self._new(self._most_blocks(cell, size))
+                self.waste[cell] = self._new(self._most_blocks(cell, 1))
 
     def placed(self, stratum: tuple[int, int]) -> list[tuple[Shape, int]]:
         """Shape and column of the replicas, of kinds to which domains do not matter, on a (group, rank)."""

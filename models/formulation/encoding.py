@@ -342,8 +342,10 @@ class _Encoder:
         for node, group in self.group_of.items():
             if node in gone or (self.problem.groups[group].pool is not None and node not in there):
                 continue
+            cell = x.cells.of[node, self.rank.get(node, 0)]
+            if cell not in x.waste:
+                continue
             milli = self._free(node)
             free = sum(each == MILLI and not taken[node, gpu] for gpu, each in enumerate(milli))
-            cell = x.cells.of[node, self.rank.get(node, 0)]
             self.value[x.phantom[cell]] += free // size
             self.value[x.waste[cell]] += free % size

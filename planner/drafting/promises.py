@@ -10,7 +10,7 @@ from planner.clock import clock
 from planner.drafting.slips import Slips
 from planner.drafting.waits_for import WaitsFor
 from planner.models.plan import PlannedStart, Waiting
-from planner.wording import duration
+from planner.wording import counted, duration
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -83,7 +83,7 @@ class Promises:
                 found.append(f"promised {clock(promise.start, now)}, {duration(-second)} ago")
         if behind := self.ahead_of(name):
             first, *rest = behind
-            more = f" and {len(rest):,} more" if rest else ""
+            more = f" and {counted(len(rest), 'more start')}" if rest else ""
             at = clock(self.future.moment(first.start), now)
             found.append(f"ahead of {first.job.name}'s start at {at}{more}")
             numbers["ahead_of"] = ", ".join(stay.job.name for stay in behind)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from planner.clock import clock
-from planner.models.plan import DeadlineState
+from planner.models.plan import DeadlineState, ReasonCode
 from planner.models.slots import Slots
 from planner.models.units import print_timestamp
 from planner.rendering.style import Tone
@@ -57,7 +57,11 @@ def projection(waiting: Waiting, epoch: datetime) -> str:
     at = clock(waiting.projected_start, epoch)
     start = f"starts {at} (promised)" if waiting.promised else f"foreseen {at}"
     waits = f"waits {waiting.waits_for}" if waiting.waits_for else ""
-    return f"{start}, {waits}" if waits and not waiting.reason.text.startswith(waits) else start
+    told = waiting.reason.text.startswith(waits) or (
+        # The reason of a group names the others, and what they wait for.
+        waiting.reason.code is ReasonCode.CO_START and waiting.waits_for.startswith("for its group")
+    )
+    return start if told else f"{start}, {waits}"
 
 
 def projections(plan: Plan) -> dict[str, str]:

@@ -176,7 +176,8 @@ class _Examiner:
             return words.too_far_apart(job, *max(apart))
         places = [place for pool in fitting for place in pool.places]
         nodes = [place.node for place in places]
-        shut = self._outlook.closed(job, nodes)
+        roomy = (place.node for place in places if FreePool([place]).fitting(needs, 1))
+        shut = self._outlook.closed(job, roomy)
         if shut and not any(self._fits_without(job, pool, needs, set(shut)) for pool in fitting):
             return self._outlook.closing(job, shut, every=len(shut) == len(matching))
         reserved, avoided = self._barriers.reserved(job, nodes), self._barriers.avoided(job, nodes)

@@ -89,10 +89,12 @@ class Outlook:
         return found
 
     def closing(self, job: Job, closed: Mapping[str, Window], *, every: bool) -> Reason:
-        """The reason of closed nodes: the window that is over last."""
+        """The reason of closed nodes: the window that is over last, and how many others there are."""
+        names = {each.reservation.name for each in closed.values()}
         window = max(closed.values(), key=lambda each: (each.ends, each.reservation.name))
+        seconds = self.future.durations.seconds(job, None)
         return time_words.window_closed(
-            window, self.future, every=every, seconds=self.future.durations.seconds(job, None)
+            window, self.future, every=every, seconds=seconds, others=len(names) - 1
         )
 
     def opening(self, job: Job) -> Reason | None:

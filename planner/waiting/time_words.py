@@ -125,16 +125,17 @@ def window_text(window: Window, future: Future) -> str:
     return f"{window_name(window)} on {named(sorted(name for name in window.nodes if name in future.nodes))}"
 
 
-def window_closed(window: Window, future: Future, *, every: bool, seconds: int) -> Reason:
+def window_closed(window: Window, future: Future, *, every: bool, seconds: int, others: int = 0) -> Reason:
     """All matching nodes, or all with room, are closed by windows before the job would be done."""
     now = future.snapshot.taken_at
     begins, ends = (clock(future.moment(second), now) for second in (window.begins, window.ends))
     span = f"from {begins} to {ends}" if window.begins > 0 else f"until {ends}"
     where = "every matching node is closed" if every else "every node with room is closed"
+    more = f", or by {counted(others, 'other window')}" if others else ""
     takes = f"; takes {duration(seconds)}" if window.begins > 0 else ""
     return reason(
         ReasonCode.RESERVED,
-        f"{where} by {window_text(window, future)} {span}{takes}",
+        f"{where} by {window_text(window, future)} {span}{more}{takes}",
         reservation=window.reservation.name,
         begins_seconds=window.begins,
         ends_seconds=window.ends,
