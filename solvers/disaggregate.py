@@ -255,21 +255,38 @@ class _Realization:
 
     def _settle(self, batch: Batch, sites: list[Site], waiting: list[int], jobs: int) -> list[int]:
         """Make up to so many jobs of sites; the jobs left over."""
-        ledger, first = self.ledger, self._problem.classes[batch.jobs[0][0]]
+        ledger, taker = self.ledger, batch.jobs[0][0]
+        first = self._problem.classes[taker]
         jobs = min(jobs, len(waiting), len(sites) // first.minimum)
         hands, rest = deal(ledger, first.together, sites, jobs, first.minimum, first.maximum)
         for site in rest:
-            ledger.give(batch.jobs[0][0], site)
+            ledger.give(taker, site)
         over = []
         for position, index in enumerate(waiting):
             hand = hands[position] if position < len(hands) else []
             option = self._option(batch, index, hand)
-            good = option is not None and keeps_rules(ledger, first.together, hand)
-            if option is None or not good or not ledger.settle(index, option, hand, jobs=1):
-                for site in hand if not good else ():
-                    ledger.give(index, site)
+            if option is None or not keeps_rules(ledger, first.together, hand):
+                for site in hand:
+                    ledger.give(taker, site)
+                over.append(index)
+            elif not self._hand_over(taker, index, hand) or not ledger.settle(index, option, hand, jobs=1):
                 over.append(index)
         return over
+
+    def _hand_over(self, taker: int, index: int, sites: list[Site]) -> bool:
+        """Give sites that were taken for one class to another, which may stay longer; False if it may not."""
+        ledger = self.ledger
+        if ledger.tenants[taker] == ledger.tenants[index]:
+            return True
+        for site in sites:
+            ledger.give(taker, site)
+        for number, site in enumerate(sites):
+            if not ledger.may_take(index, site):
+                for taken in sites[:number]:
+                    ledger.give(index, taken)
+                return False
+            ledger.take_site(index, site)
+        return True
 
     def _option(self, batch: Batch, index: int, sites: list[Site]) -> Option | None:
         """The option of a class that its sites belong to."""

@@ -51,11 +51,19 @@ def hold(problem: Problem) -> Problem:
 
 
 def start_firm(ledger: Ledger) -> None:
-    """Start the jobs whose bookings say now, on a ledger with which nothing was done yet."""
+    """
+    Start the jobs whose bookings say now, on a ledger with which nothing was done yet.
+
+    Who waits for one of them could not be booked before, and is booked now.
+    """
     for firm in ledger.problem.bookings:
         if firm.slot == 0:
             sites = [site for hold in firm.holds if (site := Site.of(hold)) is not None]
             _start_at(ledger, firm.job_class, firm.option, tuple(sites))
+    for firm in ledger.problem.bookings:
+        if firm.slot > 0 and ledger.jobs_left(firm.job_class, now=False):
+            sites_later = sites_of(ledger.problem.classes[firm.job_class].shape, firm.holds)
+            booking.book_at(ledger, firm.job_class, firm.option, firm.slot, sites_later)
 
 
 def _urgency(job_class: JobClass) -> tuple[int, int, str]:

@@ -28,11 +28,11 @@ _NODES_PER_TICK: Final = 100
 _FEW: Final = 1_000
 """So many columns of later starts need no choice among them."""
 
-_NOTHING: Final = 1e-9
-"""What a column of the linear relaxation is at most that is not used."""
+_NOTHING: Final = 1e-6
+"""By so much a column of the linear relaxation may differ from what it is taken for."""
 
-_SHARE_OF_FEW: Final = 0.6
-"""Of the time left, for the search among the columns that the linear relaxation uses."""
+_SHARE: Final = 0.4
+"""Of the time left, for the search among the columns that the linear relaxation suggests."""
 
 _RELATIVE_ERROR: Final = 1e-9
 """Of an objective or bound that was computed in floating point."""
@@ -51,24 +51,29 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     """
     Maximize with HiGHS.
 
-    Of many columns of later starts, those are looked at first that the linear relaxation uses: a vertex of it
-    has few, and hardly any others are of use. Its value is a bound on the whole, which the rest of the time
-    goes to.
+    Where there are many columns of later starts, the linear relaxation tells which of them matter: a vertex
+    of it has few fractions. First what is integral there is kept as it is, which leaves a tiny question,
+    though one without an answer at times. Then only those columns of later starts are kept at 0 that the
+    relaxation does not use; at last all are looked at. The value of the relaxation is a bound on the whole.
     """
     run = _Highs(formulation, budget, report)
-    if len(formulation.later) <= _FEW:
-        return run.maximize(hint, 1.0)
-    relaxed = run.relax()
+    relaxed = run.relax() if len(formulation.later) > _FEW else None
     if relaxed is None:
         return run.maximize(hint, 1.0)
-    unused = np.array(formulation.later)
-    unused = unused[(relaxed[unused] < _NOTHING) & (hint[unused] == 0)]
-    first = run.maximize(hint, _SHARE_OF_FEW, without=unused)
-    known = first.values if first.values is not None else hint
+    starts = np.array(formulation.now + formulation.later)
+    integral = starts[np.abs(relaxed[starts] - np.rint(relaxed[starts])) < _NOTHING]
+    dive = run.maximize(None, _SHARE, fixed=(integral, np.rint(relaxed[integral])))
+    known = hint if dive.values is None else _better(formulation, dive.values, hint)
+    later = np.array(formulation.later)
+    unused = later[(relaxed[later] < _NOTHING) & (known[later] == 0)]
+    core = run.maximize(known, _SHARE, fixed=(unused, np.zeros(len(unused))))
+    known = known if core.values is None else core.values
     last = run.maximize(known, 1.0)
-    if last.values is None and first.values is not None:
-        return replace(first, bound=last.bound if last.bound is not None else first.bound)
-    return last
+    return replace(last, status=SolveStatus.FEASIBLE, values=known) if last.values is None else last
+
+
+def _better(formulation: Formulation, one: Ints, other: Ints) -> Ints:
+    return one if formulation.points(one) > formulation.points(other) else other
 
 
 class _Highs:
@@ -133,19 +138,23 @@ class _Highs:
         values: Floats = np.array(self._highs.getSolution().col_value)
         return values
 
-    def maximize(self, hint: Ints, share: float, *, without: Ints | None = None) -> Answer:
+    def maximize(
+        self, hint: Ints | None, share: float, *, fixed: tuple[Ints, Floats] | None = None
+    ) -> Answer:
         """
-        Search from a hint for a share of the time that is left; `without` some columns no bound is claimed.
+        Search for a share of the time that is left, from a hint if there is one.
 
-        Nothing but the bound of the relaxation is known then.
+        With columns `fixed` to values the bound is that of the relaxation: no other is one on the whole.
         """
         highs, names = self._highs, self._names
-        if without is not None:
-            self._set_upper(without, np.zeros(len(without)))
-        start = names.HighsSolution()
-        start.col_value = hint.astype(np.float64).tolist()
-        highs.setSolution(start)
-        watch = _Watch(names.cb.HighsCallbackType, self._report, self._bound, whole=without is None)
+        if fixed is not None:
+            self._set_bounds(fixed[0], fixed[1], fixed[1])
+        highs.clearSolver()
+        if hint is not None:
+            start = names.HighsSolution()
+            start.col_value = hint.astype(np.float64).tolist()
+            highs.setSolution(start)
+        watch = _Watch(names.cb.HighsCallbackType, self._report, self._bound, whole=fixed is None)
         highs.setCallback(watch, None)
         for kind in watch.kinds:
             highs.startCallback(kind)
@@ -154,12 +163,14 @@ class _Highs:
             highs.setOptionValue("mip_max_nodes", int(share * self._budget.ticks * _NODES_PER_TICK))
         highs.run()
         info = highs.getInfo()
-        if without is None and np.isfinite(info.mip_dual_bound):
+        if fixed is None and np.isfinite(info.mip_dual_bound):
             bound = integer_bound(-info.mip_dual_bound, relative_error=_RELATIVE_ERROR)
             self._bound = bound if self._bound is None else min(bound, self._bound)
-        answer = self._answer(info, whole=without is None)
-        if without is not None:  # HiGHS forgets how it ended as soon as the model changes
-            self._set_upper(without, self._formulation.upper[without].astype(np.float64))
+        answer = self._answer(info, whole=fixed is None)
+        if fixed is not None:  # HiGHS forgets how it ended as soon as the model changes
+            columns = fixed[0]
+            upper = self._formulation.upper[columns].astype(np.float64)
+            self._set_bounds(columns, np.zeros(len(columns)), upper)
         return answer
 
     def _answer(self, info: Any, *, whole: bool) -> Answer:
@@ -187,9 +198,8 @@ class _Highs:
         kinds = np.array([kind.value if hasattr(kind, "value") else int(kind)] * count, dtype=np.uint8)
         self._highs.changeColsIntegrality(count, np.arange(count, dtype=np.int32), kinds)
 
-    def _set_upper(self, columns: Ints, upper: Floats) -> None:
-        indices = columns.astype(np.int32)
-        self._highs.changeColsBounds(len(indices), indices, np.zeros(len(indices)), upper)
+    def _set_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
+        self._highs.changeColsBounds(len(columns), columns.astype(np.int32), lower, upper)
 
 
 class _Watch:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     Wanted: TypeAlias = tuple[int, int, int]
     """(class, position of the option, slot) of one job."""
 
-_ROUNDS: Final = 8
+_ROUNDS: Final = 5
 
 _JUMP: Final = 30
 """Places in the order by which a job gets ahead that came too late."""

@@ -54,5 +54,6 @@ def formulate(problem: Problem, x: Columns) -> Formulation:
         upper=np.array(x.upper, dtype=np.int64),
         objective=objective(problem, x),
         rows=tuple(row for family in FAMILIES for row in family(problem, x)),
+        now=tuple(x.jobs.values()),
         later=tuple(x.later.starts.values()),
     )

@@ -51,6 +51,8 @@ class Formulation:
     rows: tuple[Row, ...]
     constant: int = 0
     """Points beside those of the columns, which solvers leave out."""
+    now: tuple[int, ...] = ()
+    """Columns of starts in slot 0, with `later` ones: what all others follow from."""
     later: tuple[int, ...] = ()
     """Columns of starts in later slots: many, and nearly all of them 0."""
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.clock import clock
-from planner.drafting.waits_for import overlap
-from planner.models.units import MILLI
+from planner.drafting.slip_room import SlipRoom
 from planner.quota_room import QuotaRoom
 from planner.waiting.prerequisites import Prerequisites
 from planner.waiting.time_words import until_done, window_text
 from planner.wording import counted, duration
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from planner.future import Future, Stay
+    from planner.models.cluster import Node
     from planner.models.job import Job
     from planner.models.promise import Promise
 
@@ -24,6 +26,7 @@ class Slips:
     def __init__(self, future: Future) -> None:
         self._future = future
         self._prerequisites = Prerequisites(future)
+        self._room = SlipRoom(future)
 
     def text(self, name: str) -> str:
         """Why the promise of a job is not kept as it was; empty if it is kept, or its start comes earlier."""
@@ -41,6 +44,7 @@ class Slips:
             or self._of_its_nodes(job, promise)
             or self._of_its_places(job, promise)
             or self._of_quota(job)
+            or self._of_others(job, promise)
             or "other promises"
         )
 
@@ -107,45 +111,56 @@ class Slips:
         return ""
 
     def _of_its_places(self, job: Job, promise: Promise) -> str:
-        """Jobs that are expected to run on its places for longer, and windows that close its nodes."""
+        """Jobs that are expected to run for longer on what it needs, and windows that close its nodes."""
         future, now = self._future, self._future.snapshot.taken_at
         promised = max(0, future.second(promise.start))
-        nodes = sorted({replica.node for replica in promise.replicas})
         staying = [
-            (-stay.end, stay.job.name, name, stay)
-            for name in nodes
-            for stay in future.on_node.get(name, ())
-            if stay.job.running is not None and stay.end > promised
+            stay for _, stay in sorted(future.stays.items()) if stay.job.running and stay.end > promised
         ]
-        colliding = [
-            each
-            for each in staying
-            if not job.request.needs_gpu
-            or overlap(promise.replicas, each[3].replicas)
-            or self._is_full(each[2], promise, [stay for _, _, _, stay in staying])
-        ]
-        if colliding:
-            last, other, node, _ = min(colliding, key=lambda each: each[:3])
-            return f"{other} on {node} is expected to run until {clock(future.moment(-last), now)}"
+        if colliding := self._colliding(job, promise, staying):
+            last, where = min(colliding, key=lambda each: (-each[0].end, each[0].job.name))
+            ends = clock(future.moment(last.end), now)
+            return f"{last.job.name} on {where} is expected to run until {ends}"
         seconds = future.durations.seconds(job, future.gpu_model(job, promise.replicas))
-        for name in nodes:
+        for name in sorted({replica.node for replica in promise.replicas}):
             if (window := future.windows.bars(job, name, promised, seconds)) is not None:
                 begins, ends = (clock(future.moment(each), now) for each in (window.begins, window.ends))
                 return f"{window_text(window, future)} from {begins} to {ends}"
         return ""
 
-    def _is_full(self, name: str, promise: Promise, staying: list[Stay]) -> bool:
-        """True if a node has too few GPUs for a promise beside those who stay there."""
-        node = self._future.nodes.get(name)
-        if node is None or node.gpus is None:
-            return False
-        held = [
-            replica.quota_milli
-            for replicas in (promise.replicas, *(stay.replicas for stay in staying))
-            for replica in replicas
-            if replica.node == name
+    def _colliding(self, job: Job, promise: Promise, stays: list[Stay]) -> list[tuple[Stay, str]]:
+        """Those of several jobs that hold what a promise is short of, and on which node."""
+        short = self._room.short_of_room(job, promise.replicas, stays)
+        if found := _on(stays, short):
+            # Who holds something else is not to blame, unless nobody is alone.
+            alone = [
+                each
+                for each in found
+                if not self._room.short_of_room(
+                    job, promise.replicas, [stay for stay in stays if stay is not each[0]]
+                )
+            ]
+            return alone or found
+        if short := self._room.short_of_power(job, promise.replicas, stays):
+            racks = {rack_of(self._future.nodes[name]) for name in short}
+            near = [name for name, node in sorted(self._future.nodes.items()) if rack_of(node) in racks]
+            return _on(stays, short) or _on(stays, near)
+        queue = self._room.short_of_quota(job, promise.replicas, stays)
+        if queue is None:
+            return []
+        return [
+            (stay, min(replica.node for replica in stay.replicas))
+            for stay in stays
+            if any(replica.gpus for replica in stay.replicas) and self._is_below(stay.job.queue, queue)
         ]
-        return sum(held) > MILLI * sum(gpu.healthy for gpu in node.gpus.by_index.values())
+
+    def _is_below(self, queue: str, other: str) -> bool:
+        """True if a queue is another one or below it."""
+        parents = {each.name: each.parent for each in self._future.snapshot.queues}
+        name: str | None = queue
+        while name is not None and name != other:
+            name = parents.get(name)
+        return name is not None
 
     def _of_quota(self, job: Job) -> str:
         """A limit that the job alone would break."""
@@ -156,3 +171,37 @@ class Slips:
         room = QuotaRoom(self._future.snapshot, self._future.target.placements)
         found = room.alone(job.queue, needed, (model,) if model else ()).shortage
         return f"queue {found.queue} may hold no more so much" if found else ""
+
+    def _of_others(self, job: Job, promise: Promise) -> str:
+        """A promise to another job that is kept at that time, or was put off itself until then."""
+        future, now = self._future, self._future.snapshot.taken_at
+        promised = max(0, future.second(promise.start))
+        until = promised + future.durations.seconds(job, future.gpu_model(job, promise.replicas))
+        there = [
+            stay
+            for name, stay in sorted(future.stays.items())
+            if name != job.name and stay.start < until and promised < stay.end
+        ]
+        found = [
+            (stay, where)
+            for stay, where in self._colliding(job, promise, there)
+            if stay.job.running is None and stay.job.promise is not None
+        ]
+        if not found:
+            return ""
+        first, where = min(found, key=lambda each: (each[0].start, each[0].job.name))
+        return f"{first.job.name} starts on {where} at {clock(future.moment(first.start), now)}"
+
+
+def _on(stays: Iterable[Stay], nodes: Collection[str]) -> list[tuple[Stay, str]]:
+    """Those of several jobs that are on one of the nodes, with that node."""
+    return [
+        (stay, min(here))
+        for stay in stays
+        if (here := {replica.node for replica in stay.replicas}.intersection(nodes))
+    ]
+
+
+def rack_of(node: Node) -> tuple[str, str, str]:
+    """What power caps of racks are stated for."""
+    return node.region, node.zone, node.rack

@@ -35,7 +35,7 @@ from planner.rendering.header import lost_gpu_hours
 from planner.rendering.hostlist import hostlist
 from planner.rendering.style import Tone
 from planner.rendering.table import Row, table
-from planner.rendering.timing import kill_note, projections
+from planner.rendering.timing import kill_note, later_lines, projections
 from planner.wording import (
     counted,
     gang_size,
@@ -62,6 +62,8 @@ _MOST_LINES: Final = 40
 _MOST_KIND_LINES: Final = _MOST_LINES - 2
 """Two lines say what is not shown."""
 _MOST_WAIT_LINES: Final = 20
+_MOST_TIMED_WAIT_LINES: Final = 40
+"""Where lines also tell when each job starts."""
 _REASON_INDENT: Final = 16
 
 MARKS: Final = {
@@ -127,15 +129,32 @@ def node_lines(actions: Sequence[NodeAction], style: Style, *, verbose: bool, mo
 
 
 def wait_lines(waits: Sequence[Wait], plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
-    """One entry for each job that waits, or for each reason where they are many; `more` shows all."""
-    if verbose or len(waits) <= _MOST_WAIT_LINES:
-        jobs, starts = plan.snapshot.job_by_name, projections(plan)
-        ordered = sorted(waits, key=lambda wait: (SEVERITY[wait.reason.code], wait.job))
-        rows = [_wait_row(wait, jobs[wait.job], starts.get(wait.job, "")) for wait in ordered]
-        lines = table(rows, style, uncut=verbose)
-        if verbose or len(lines) <= _MOST_WAIT_LINES:
-            return lines
-    return _grouped_waits(waits, style) + style.wrap(f"Grouped by reason; each one: {more}", 2)
+    """
+    One entry for each job that waits, with its later start; `more` shows all.
+
+    Where they are many, one for each reason, and one for the starts of each time.
+    """
+    lines = _each_wait(waits, plan, style, verbose=verbose)
+    if lines is None:
+        lines = _grouped_waits(waits, style) + style.wrap(f"Grouped by reason; each one: {more}", 2)
+        return [*lines, *_apart(later_lines(plan, style, more=more))]
+    return lines
+
+
+def _apart(lines: list[str]) -> list[str]:
+    return ["", *lines] if lines else []
+
+
+def _each_wait(waits: Sequence[Wait], plan: Plan, style: Style, *, verbose: bool) -> list[str] | None:
+    """An entry for each job that waits; None where that takes more than a screenful."""
+    most = _MOST_TIMED_WAIT_LINES if plan.planned else _MOST_WAIT_LINES
+    if len(waits) > _MOST_WAIT_LINES and not verbose:
+        return None
+    jobs, starts = plan.snapshot.job_by_name, projections(plan)
+    ordered = sorted(waits, key=lambda wait: (SEVERITY[wait.reason.code], wait.job))
+    rows = [_wait_row(wait, jobs[wait.job], starts.get(wait.job, "")) for wait in ordered]
+    lines = table(rows, style, uncut=verbose)
+    return lines if verbose or len(lines) <= most else None
 
 
 def _job_row(action: Moving, job: Job, epoch: datetime) -> Row:

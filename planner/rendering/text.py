@@ -12,7 +12,7 @@ from planner.rendering.diff_tables import diff_lines
 from planner.rendering.grouping import SortedActions, sort_actions
 from planner.rendering.header import change_counts, gap_text, header_lines, metrics_lines, waiting_text
 from planner.rendering.style import Style, Tone
-from planner.rendering.timing import deadline_lines, later_lines, promise_lines
+from planner.rendering.timing import deadline_lines, promise_lines
 from planner.rendering.unmet import unmet
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ def plan_text(
         disturbance_lines(actions.disturbances, plan.snapshot, style, verbose=verbose, more=more),
         node_lines(actions.nodes, style, verbose=verbose, more=more),
         wait_lines(actions.waits, plan, style, verbose=verbose, more=more),
-        later_lines(plan, style, verbose=verbose, more=more),
         promise_lines(plan, style, verbose=verbose, more=more),
         deadline_lines(plan, style, verbose=verbose, more=more),
         [

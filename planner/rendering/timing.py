@@ -112,10 +112,8 @@ def due_text(outlook: DeadlineOutlook, epoch: datetime) -> str:
     return f"due {clock(outlook.deadline, epoch)}{' (hard)' if outlook.hard else ''}"
 
 
-def later_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
-    """Later starts by the time of the start, where they are too many to be told with the jobs that wait."""
-    if verbose or len(plan.waiting) <= _MOST_LINES or not plan.planned:
-        return []
+def later_lines(plan: Plan, style: Style, *, more: str) -> list[str]:
+    """Later starts by the time of the start, for where they are not told with the jobs that wait."""
     by_start: dict[tuple[datetime, bool], list[PlannedStart]] = defaultdict(list)
     for each in plan.planned:
         by_start[each.start, not each.promised].append(each)
@@ -126,7 +124,7 @@ def later_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[s
         size = in_gpus(milli) if milli else "no GPU"
         names = named(sorted(each.job for each in found))
         rows.append(Row((clock(start, plan.epoch), what, counted(len(found), "job"), size), note=names))
-    return _section("Later starts", rows, style, verbose=verbose, more=more)
+    return _section("Later starts", rows, style, verbose=False, more=more)
 
 
 def promise_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:

@@ -64,12 +64,18 @@ def test_every_scenario_is_listed_in_the_docs(folder):
 
 
 def test_the_documents_that_the_docs_show_are_read(tmp_path):
-    snapshot, profile = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    (tmp_path / "snapshot.yaml").write_text(snapshot)
-    (tmp_path / "profile.yaml").write_text(profile)
+    shown = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    paths = [tmp_path / str(number) / "document.yaml" for number in range(len(shown))]
+    for path, text in zip(paths, shown, strict=True):
+        path.parent.mkdir()
+        path.write_text(text)
 
-    assert len(load_snapshot(str(tmp_path)).running_placements) == 1
-    assert len(generate(load_profile(tmp_path / "profile.yaml"), seed=0).jobs) == 42
+    complete, calendar, profile = paths
+
+    assert len(load_snapshot(str(complete.parent)).running_placements) == 1
+    cluster = load_snapshot(str(calendar.parent)).cluster
+    assert (len(cluster.reservations), len(cluster.tariffs)) == (2, 1)
+    assert len(generate(load_profile(profile), seed=0).jobs) == 42
 
 
 def test_the_generator_makes_the_shipped_files_to_the_byte(production):
