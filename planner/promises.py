@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from planner.effects import changes_of
@@ -44,11 +45,22 @@ SUBJECT: Final = "waiting jobs"
 
 
 def promises_of(plan: Plan) -> dict[str, Promise]:
-    """What a plan promises, by job, sorted."""
+    """
+    What a plan promises, by job, sorted.
+
+    A start that comes later than promised by no more than the policy allows is still the promise that was
+    made: else it could be put off by as much again in every plan.
+    """
     promised = {each.job: each for each in plan.planned if each.promised}
-    return {
-        job: Promise(start=promised[job].start, replicas=promised[job].replicas) for job in sorted(promised)
-    }
+    backfill, jobs = plan.policy.horizon.backfill, plan.snapshot.job_by_name
+    found = {}
+    for job, planned in sorted(promised.items()):
+        earlier = jobs[job].promise if job in jobs else None
+        late = timedelta(0) if earlier is None else planned.start - earlier.start
+        keeps = earlier is not None and timedelta(0) < late <= timedelta(seconds=backfill.max_delay)
+        start = earlier.start if earlier is not None and keeps else planned.start
+        found[job] = Promise(start=start, replicas=planned.replicas)
+    return found
 
 
 def promise_step(plan: Plan) -> PromiseStep | None:

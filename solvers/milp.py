@@ -31,8 +31,9 @@ _FEW: Final = 1_000
 _NOTHING: Final = 1e-6
 """By so much a column of the linear relaxation may differ from what it is taken for."""
 
-_SHARE: Final = 0.4
-"""Of the time left, for the search among the columns that the linear relaxation suggests."""
+_SHARE_OF_DIVE: Final = 0.4
+_SHARE_OF_CORE: Final = 0.75
+"""Of the time left, for the searches near the linear relaxation."""
 
 _RELATIVE_ERROR: Final = 1e-9
 """Of an objective or bound that was computed in floating point."""
@@ -62,11 +63,11 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
         return run.maximize(hint, 1.0)
     starts = np.array(formulation.now + formulation.later)
     integral = starts[np.abs(relaxed[starts] - np.rint(relaxed[starts])) < _NOTHING]
-    dive = run.maximize(None, _SHARE, fixed=(integral, np.rint(relaxed[integral])))
+    dive = run.maximize(None, _SHARE_OF_DIVE, fixed=(integral, np.rint(relaxed[integral])))
     known = hint if dive.values is None else _better(formulation, dive.values, hint)
     later = np.array(formulation.later)
     unused = later[(relaxed[later] < _NOTHING) & (known[later] == 0)]
-    core = run.maximize(known, _SHARE, fixed=(unused, np.zeros(len(unused))))
+    core = run.maximize(known, _SHARE_OF_CORE, fixed=(unused, np.zeros(len(unused))))
     known = known if core.values is None else core.values
     last = run.maximize(known, 1.0)
     return replace(last, status=SolveStatus.FEASIBLE, values=known) if last.values is None else last

@@ -55,7 +55,11 @@ class World:
         """Up to three jobs an hour, as long as not too many wait."""
         number = self.draw.choice((1, 2, 3)) if seconds >= 3600 else self.draw.choice((0, 1, 1))
         room = MOST_WAITING - sum(1 for _ in self.rolling.waiting())
-        return tuple(self._job(seconds) for _ in range(min(number, room)))
+        jobs = [self._job(seconds) for _ in range(min(number, room))]
+        if len(jobs) > 1 and self.draw.random() < 0.2:
+            # They start together, and so wait for nobody of whom they know nothing.
+            jobs = [job.model_copy(update={"co_start": f"g{self.arrived}"}) for job in jobs]
+        return tuple(jobs)
 
     def _job(self, seconds: int) -> Job:
         self.arrived += 1
