@@ -224,7 +224,9 @@ def verify_command(plan_file: str, source: str) -> int:
             f"The plan states the terms {plan.solution.terms}, its placements earn {verification.terms}."
         )
         return 1
-    placements = counted(len(plan.placements), "placement")
-    breaks = "breaks" if len(plan.placements) == 1 else "break"
-    click.echo(f"Verified: {placements} {breaks} no rule; objective {verification.objective:,} as stated.")
+    what = counted(len(plan.placements), "placement")
+    if plan.planned:
+        what = f"{what} and {counted(len(plan.planned), 'later start')}"
+    breaks = "breaks" if what == "1 placement" else "break"
+    click.echo(f"Verified: {what} {breaks} no rule; objective {verification.objective:,} as stated.")
     return 0

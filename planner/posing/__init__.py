@@ -41,7 +41,7 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
     timing = Timing(snapshot, policy)
     # 1. Who may be given new replicas, now or later, and who may be disturbed.
     waiting = [job for job in snapshot.jobs if job.running is None and not job.held]
-    needed = needed_running(snapshot)
+    needed = needed_running(snapshot, ahead=policy.horizon.slots > 1)
     running = runners(snapshot, policy, borrowers(snapshot, usage), timing.windows, needed)
     readiness = Readiness(snapshot, timing, needed & {runner.job.name for runner in running})
     in_time = [job for job in waiting if readiness.earliest(job.name) < timing.slots.count]

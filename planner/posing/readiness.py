@@ -42,17 +42,22 @@ class Wait:
     """Jobs that start in the same slot or not at all, itself among them; empty if it starts by itself."""
 
 
-def needed_running(snapshot: Snapshot) -> frozenset[str]:
-    """Running jobs that waiting ones wait for, and that had better go on."""
+def needed_running(snapshot: Snapshot, *, ahead: bool) -> frozenset[str]:
+    """
+    Running jobs that waiting ones wait for, and that had better go on.
+
+    With a look `ahead` also those that do by running what a waiting one needs: once stopped, nobody knows any
+    more that they ran, and a start promised on the strength of that would be lost.
+    """
     found: set[str] = set()
     finished = _finished(snapshot)
     for job in snapshot.jobs:
         if job.depends_on and job.running is None and not job.held:
             unmet = [each for each in job.depends_on if not _is_met(each, snapshot, finished)]
-            if _needed(job, len(unmet)) > 0:
+            if ahead or _needed(job, len(unmet)) > 0:
                 found |= {
                     each.job
-                    for each in unmet
+                    for each in (job.depends_on if ahead else unmet)
                     if each.job in snapshot.job_by_name and snapshot.job_by_name[each.job].running
                 }
     return frozenset(found)

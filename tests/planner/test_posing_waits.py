@@ -149,10 +149,19 @@ def test_jobs_on_whose_end_others_wait_are_left_alone():
 
     alone = posed(runs(left=2), rival, waits(priority=0), nodes=nodes)
     waited_for = posed(runs(left=2), rival, waits(on=["r"]), nodes=nodes)
-    started = posed(runs(left=2), rival, waits(on=[("r", STARTED)]), nodes=nodes)
     held = posed(runs(left=2), rival, waits(on=["r"], held=True), nodes=nodes)
 
-    assert [len(each.incumbents) for each in (alone, waited_for, started, held)] == [1, 0, 1, 1]
+    assert [len(each.incumbents) for each in (alone, waited_for, held)] == [1, 0, 1]
+
+
+def test_jobs_are_left_alone_that_do_by_running_what_a_later_start_waits_for():
+    rival = build.job("rival", gpus=8, priority=9)
+    about = {"nodes": [build.node("n0")]}
+
+    ahead = posed(runs(left=2), rival, waits(on=[("r", STARTED)]), **about)
+    now = posed(runs(left=2), rival, waits(on=[("r", STARTED)]), slots=1, **about)
+
+    assert [len(each.incumbents) for each in (ahead, now)] == [0, 1]
 
 
 def test_who_has_to_leave_may_and_then_nobody_knows_when_it_ends():

@@ -110,7 +110,9 @@ def test_who_was_promised_a_start_has_it_when_its_time_comes(gpuplan, folder):
     promised, started = promises(first), {}
 
     while True:
-        started |= {action["job"]: plan["epoch"] for action in plan.get("actions", ()) if action["type"] == "start"}
+        started |= {
+            action["job"]: plan["epoch"] for action in plan.get("actions", ()) if action["type"] == "start"
+        }
         if promised.keys() <= started.keys():
             break
         gpuplan("apply", "plan.json", "--executor", "simulated", "--auto-approve", *cluster)

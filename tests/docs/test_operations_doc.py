@@ -1,0 +1,60 @@
+"""What docs/operations.md shows is read and printed by gpuplan."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from planner.models.horizon import HorizonPolicy
+from planner.models.plan import ReasonCode
+from planner.models.policy import Policy
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def blocks(kind):
+    return re.findall(rf"^```{kind}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def test_policies_shown_are_policies_that_look_ahead():
+    shown = blocks("yaml")
+
+    assert shown
+    assert all(Policy.model_validate(yaml.safe_load(text)).horizon.slots > 1 for text in shown)
+
+
+def test_every_key_of_the_horizon_is_explained():
+    fields = HorizonPolicy.model_fields
+    keys = {field.alias or name for name, field in fields.items()} - {"backfill"}
+    of_backfill = {f"backfill.{name}" for name in fields["backfill"].annotation.model_fields} - {
+        "backfill.max_delay"
+    }
+
+    table = "".join(line for line in TEXT.splitlines(keepends=True) if line.startswith("| `"))
+    assert all(f"`{key}`" in table for key in keys | of_backfill | {"max_delay"})
+
+
+def test_every_reason_to_wait_is_said_to_pass_or_to_stay():
+    chapter = TEXT.split("## Why a job waits")[1].split("\n## ")[0]
+
+    codes = list(ReasonCode)
+    waiting = codes[codes.index(ReasonCode.HELD) :]
+    assert [code for code in waiting if f"`{code.value}`" not in chapter] == []
+
+
+def test_commands_print_what_is_shown():
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    shown = blocks("console")
+
+    assert shown
+    for text in shown:
+        prompt, expected = text.split("\n", 1)
+        command = [sys.executable, "-m", "planner", *prompt.removeprefix("$ gpuplan ").split()]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert done.stdout == expected, done.stderr
