@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
+    from planner.models.cluster import Node
     from planner.models.job import Job
     from planner.models.plan import Plan
     from planner.models.policy import Policy
@@ -131,6 +132,33 @@ class Rolling:
             "finished": tuple(each for each in finished if each.name in needed),
         }
         self.snapshot = self.snapshot.model_copy(update=update).canonical()
+
+    def change_cluster(self, **update) -> None:
+        """Replace parts of the cluster."""
+        cluster = self.snapshot.cluster.model_copy(update=update)
+        self.snapshot = self.snapshot.model_copy(update={"cluster": cluster}).canonical()
+
+    def fail(self, name: str, *, gone: bool) -> Node:
+        """A node is gone, or not ready any more; its jobs wait again. The node as it was."""
+        jobs = []
+        for job in self.snapshot.jobs:
+            if job.running and any(replica.node == name for replica in job.running.replicas):
+                self.ends.pop(job.name, None)
+                jobs.append(job.model_copy(update={"running": None}))
+            else:
+                jobs.append(job)
+        lost = self.snapshot.cluster.node_by_name[name]
+        nodes = [node for node in self.snapshot.cluster.nodes if node.name != name]
+        if not gone:
+            nodes.append(lost.model_copy(update={"ready": False}))
+        self.snapshot = self.snapshot.model_copy(update={"jobs": tuple(jobs)})
+        self.change_cluster(nodes=tuple(nodes))
+        return lost
+
+    def repair(self, node: Node) -> None:
+        """A node that failed is there again."""
+        others = [other for other in self.snapshot.cluster.nodes if other.name != node.name]
+        self.change_cluster(nodes=(*others, node))
 
     def waiting(self) -> Iterator[Job]:
         """Jobs that wait now."""

@@ -32,6 +32,7 @@ KINDS = tuple(sorted(set(instances.FEATURES) - {"drain", "pools"}))
 
 LENGTHS = (600, 1800, 3600, 5400, 7200, 10800, 9 * 3600)
 MOST_WAITING = 12
+PATIENCE = 6 * HOUR
 
 
 @dataclass
@@ -48,8 +49,24 @@ class World:
         """One epoch, the time to the next, and the jobs that arrive meanwhile; the epoch's plan."""
         plan = self.rolling.plan()
         self.rolling.apply(plan)
+        self._withdraw()
         self.rolling.advance(seconds, self.arrivals(seconds))
         return plan
+
+    def _withdraw(self) -> None:
+        """Users lose patience with jobs that were promised nothing for long, so that others can come."""
+        rolling = self.rolling
+        waiting = {job.name: job for job in rolling.waiting()}
+        needed = {each.job for job in waiting.values() for each in job.depends_on}
+        tired = {
+            name: job
+            for name, job in waiting.items()
+            if job.promise is None and name not in needed and rolling.now - job.submitted_at >= PATIENCE
+        }
+        bound = {job.co_start for name, job in waiting.items() if name not in tired}
+        leaving = {name for name, job in tired.items() if job.co_start is None or job.co_start not in bound}
+        left = tuple(job for job in rolling.snapshot.jobs if job.name not in leaving)
+        rolling.snapshot = rolling.snapshot.model_copy(update={"jobs": left})
 
     def arrivals(self, seconds: int) -> tuple[Job, ...]:
         """Up to three jobs an hour, as long as not too many wait."""

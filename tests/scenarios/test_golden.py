@@ -98,6 +98,10 @@ def test_plan_is_verified_and_once_applied_nothing_is_left_to_do(gpuplan, folder
     assert "\nNo changes: " in again
     assert "Promises changed" not in again
     before, after = written("plan.json"), promises(written("again.json"))
+    remembered = {
+        job["name"]: job["promise"]["start"] for job in written("after.json")["jobs"] if job.get("promise")
+    }
+    assert remembered == promises(before)
     # Who was stopped waits from then on, and is promised something by the next plan.
     assert promises(before) == {name: at for name, at in after.items() if name not in stopped(before)}
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import build
 import pytest
 from planned import realized
 
 from planner.models.cluster import Level, MigInstance
 from planner.models.formulation.aggregate import Aggregate, Batch
+from planner.models.horizon import HorizonPolicy
 from planner.models.job import LocalityPreference, Spread
 from planner.models.policy import Disruption, MigPolicy, Policy, Prices
 from planner.models.problem import Role
+from planner.models.promise import Promise
+from planner.models.verifier import verify
 from planner.posing import pose
 from planner.solvers.disaggregate import disaggregate
+from planner.solvers.holding import hold
 
+HOUR = timedelta(hours=1)
 MOVING = Policy(disruption=Disruption(migrate=True))
 
 
@@ -318,3 +325,26 @@ def test_nodes_are_opened_and_closed_as_planned():
     assert opened.target.added == ()
     assert closed.target.removed == ("p-2",)
     assert set(closed.places) == {"r"}
+
+
+def test_job_that_stays_longer_gets_no_place_in_front_of_a_promise():
+    """Sites are taken for all jobs of a kind at once, though they stay for different times."""
+    places = (build.replica(gpus=range(8)),)
+    promised = build.job(
+        "c", gpus=8, expected_duration="1h", promise=Promise(start=build.NOW + HOUR, replicas=places)
+    )
+    short = build.job("a", gpus=4, expected_duration="1h")
+    long = build.job("b", gpus=4, expected_duration="2h")
+    snapshot = build.snapshot(nodes=[build.node("n0")], jobs=[promised, short, long])
+    policy = Policy(horizon=HorizonPolicy(slots=3))
+    problem = hold(pose(snapshot, policy))
+    index = {problem.classes[number].jobs[0]: number for number in range(3)}
+    both = Batch(((index["a"], 1), (index["b"], 1)), (0,), (((0,), 2),))
+
+    ledger, _ = disaggregate(problem, Aggregate(batches=(both,)))
+
+    target = ledger.target(())
+    answer = verify(snapshot, policy, target.placements, planned=target.planned)
+    assert answer.violations == ()
+    assert [each.job for each in target.placements] == ["a"]
+    assert {each.job: each.slot for each in target.planned} == {"b": 2, "c": 1}
