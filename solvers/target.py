@@ -8,6 +8,7 @@ from planner.models.placement import GpuShare, MigSlice, Placement, Replica
 from planner.models.problem import Role
 from planner.models.target import Planned, Target
 from planner.models.units import MILLI, print_milli
+from planner.solvers import parties
 from planner.solvers.coloring import colored
 from planner.solvers.fates import Leave
 
@@ -64,10 +65,7 @@ def _planned(ledger: Ledger, names: dict[int, str], next_job: list[Iterator[str]
     Who was to have a promise before anybody else has one, then as many of those booked first as there may be.
     """
     problem, sites = ledger.problem, colored(ledger)
-    firm = {number for number, booked in ledger.booked.items() if problem.classes[booked.job_class].firm}
-    others = [number for number in sorted(ledger.booked) if number not in firm]
-    room = len(others) if problem.depth is None else max(0, problem.depth - len(firm))
-    promised = firm | set(others[:room])
+    promised = _promised(ledger)
     found = []
     # Of one class the promised ones go first among equal slots, so that names follow the order.
     for number, booked in sorted(ledger.booked.items(), key=lambda each: (each[1].slot, each[0])):
@@ -76,6 +74,45 @@ def _planned(ledger: Ledger, names: dict[int, str], next_job: list[Iterator[str]
         job = next(next_job[booked.job_class])
         found.append(Planned(job, booked.slot, replicas, promised=number in promised))
     return tuple(sorted(found, key=lambda planned: planned.job))
+
+
+def _promised(ledger: Ledger) -> set[int]:
+    """
+    Numbers of the bookings that are promises, no more than the depth allows beside those already made.
+
+    Who starts together is promised that together or not at all, and nobody is promised to start after
+    somebody who is not: else it could not be kept.
+    """
+    problem = ledger.problem
+    if problem.depth is None:
+        return set(ledger.booked)
+    party_of = parties.party_of(problem)
+    number_of = {booked.job_class: number for number, booked in ledger.booked.items()}
+    company = {
+        number: {
+            number_of[each]
+            for each in party_of.get(booked.job_class, (booked.job_class,))
+            if each in number_of
+        }
+        | {number}
+        for number, booked in ledger.booked.items()
+    }
+    firm = {number for number, booked in ledger.booked.items() if problem.classes[booked.job_class].firm}
+    promised = set[int]().union(*(company[number] for number in firm))
+    room = problem.depth - len(promised)
+    for number in sorted(ledger.booked):
+        if number in promised or len(company[number]) > room:
+            continue
+        awaited = {
+            number_of[each.job_class]
+            for member in company[number]
+            for each in problem.classes[ledger.booked[member].job_class].predecessors
+            if each.job_class in number_of
+        }
+        if awaited <= promised:
+            promised |= company[number]
+            room -= len(company[number])
+    return promised
 
 
 def _added(ledger: Ledger) -> dict[int, Node]:

@@ -303,14 +303,19 @@ class Timetable:
         return Layout(self._models[node] or "", self._existing[node, gpu], used)
 
     def _may_coexist(self, node: int, slices: Iterable[Slice], first: int, until: int) -> bool:
-        """True if GPUs in MIG mode may have these instances beside all in use in any of the slots."""
-        layouts = dict[int, Layout]()
-        for gpu, profile, start in slices if until > first else ():
-            layout = layouts.get(gpu) or self._layout(node, gpu, first, until)
-            if (profile, start) in layout.used:
+        """True if GPUs in MIG mode may have these instances beside those in use, in each of the slots."""
+        slices = tuple(slices)
+        # Others that never meet each other need not go together: what is held before they come stays legal.
+        for slot in range(first, until) if slices else ():
+            layouts = dict[int, Layout]()
+            for gpu, profile, start in slices:
+                layout = layouts.get(gpu) or self._layout(node, gpu, slot, slot + 1)
+                if (profile, start) in layout.used:
+                    return False
+                layouts[gpu] = layout.holding((profile, start))
+            if not all(is_legal(layout) for layout in layouts.values()):
                 return False
-            layouts[gpu] = layout.holding((profile, start))
-        return all(is_legal(layout) for layout in layouts.values())
+        return True
 
     def _may_hold(self, node: int, gpu: int, place: Place) -> bool:
         return self._problem.charges.may_repartition or place in self._existing[node, gpu]

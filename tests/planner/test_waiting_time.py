@@ -235,6 +235,20 @@ class TestWindows:
             "every node with room is closed by maintenance m on n0 until 14:00",
         )
 
+    def test_the_window_of_a_node_without_room_is_not_named_and_one_of_two_is(self):
+        subject = waiting("a", gpus=1, hours=3)
+        full, two = (
+            Reservation(
+                name=name, kind=ReservationKind.MAINTENANCE, nodes=nodes, start=at(hour), duration=HOUR
+            )
+            for name, nodes, hour in (("late", ("n1",), 2), ("early", ("n0",), 1))
+        )
+        both = "every matching node is closed by maintenance late on n1 from 14:00 to 15:00"
+        one = "every node with room is closed by maintenance early on n0 from 13:00 to 14:00; takes 3h"
+
+        assert why(subject, reservations=(full, two))[1] == f"{both}, or by 1 other window; takes 3h"
+        assert why(subject, running("r", *whole("n1"), hours=1), reservations=(full, two))[1] == one
+
     def test_too_little_room_even_with_closed_nodes_is_told_first(self):
         others = [running(f"r{index}", *whole(f"n{index}"), hours=3) for index in range(2)]
 

@@ -12,6 +12,7 @@ from timely import WORLD, at, looking_ahead, promise, running, timely_plan, wait
 
 from planner.clock import clock
 from planner.diffing import diff
+from planner.models.dependency import Dependency
 from planner.models.policy import Policy
 from planner.models.target import Planned
 from planner.rendering.text import diff_text, plan_text
@@ -146,6 +147,36 @@ def test_many_later_starts_are_told_by_their_time():
     assert "Later starts" not in text(
         drafted(snapshot(nodes=nodes, jobs=jobs), policy=looking_ahead(), planned=planned), verbose=True
     )
+
+
+def test_few_jobs_with_long_reasons_are_told_their_starts_all_the_same():
+    jobs = [
+        waiting(f"j{index:02d}", gpus=8, depends_on=(Dependency(job=name),))
+        for index, name in enumerate(["a-job-with-a-long-name-" + "x" * 30] * 15)
+    ]
+    first = waiting(jobs[0].depends_on[0].job, gpus=8)
+    planned = [Planned(each.name, 2, whole(f"n{index}")) for index, each in enumerate(jobs)]
+    world = snapshot(nodes=cluster(20), jobs=[first, *jobs])
+
+    found = text(
+        drafted(world, policy=looking_ahead(), planned=[*planned, Planned(first.name, 1, whole("n19"))])
+    )
+
+    assert "Grouped by reason" in found
+    assert "  14:00  promised  15 jobs  120 GPUs  j00, j01 and 13 more" in section("Later starts", found)
+
+
+def test_what_the_reason_of_a_group_says_is_not_said_twice():
+    group = [
+        waiting("a", gpus=1, co_start="g", not_before=at(2)),
+        waiting("b", gpus=1, co_start="g"),
+    ]
+    planned = [Planned(name, 2, (replica("n0", gpus=[index]),)) for index, name in enumerate("ab")]
+
+    found = text(drafted(snapshot(jobs=group), policy=looking_ahead(), planned=planned), verbose=True)
+
+    assert "starts 14:00 (promised); starts only together with a of group g" in found
+    assert "waits for its group" not in found
 
 
 def test_long_sections_say_how_to_see_the_rest():
