@@ -37,6 +37,8 @@ class Backfill(Noun):
     def _delay_where_allowed(self) -> Backfill:
         if self.max_delay and self.mode is BackfillMode.CONSERVATIVE:
             raise ValueError("expected max_delay only with mode aggressive, found it with mode conservative")
+        if self.mode is BackfillMode.AGGRESSIVE and not self.max_delay:
+            raise ValueError("expected a max_delay with mode aggressive, found none")
         return self
 
 

@@ -236,6 +236,13 @@ class Job(Noun):
         return data
 
     @model_validator(mode="after")
+    def _depends_on_each_once(self) -> Job:
+        names = [each.job for each in self.depends_on]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"expected each job once in depends_on, found {', '.join(twice)} more than once")
+        return self
+
+    @model_validator(mode="after")
     def _speeds_are_positive(self) -> Job:
         if slow := sorted(model for model, speed in self.gpu_models.items() if speed == 0):
             raise ValueError(f"expected a speed above 0 in gpu_models, found 0 for {', '.join(slow)}")

@@ -275,6 +275,10 @@ class JobClass:
         """True if its one job holds a promise, or is to be given one before anybody else."""
         return self.promise is not None or self.starving is not None
 
+    def most(self, option: Option) -> int:
+        """Replicas that a job does best with: the most, unless each of them costs more than it brings."""
+        return self.minimum if self.elastic and option.points < 0 else self.maximum
+
     @property
     def per_replica(self) -> bool:
         """True if the points of an option are those of one replica."""
@@ -288,7 +292,8 @@ class JobClass:
     @property
     def most_points(self) -> int:
         """Points of one job at its best, started in slot 0."""
-        return max((self.points(option, self.maximum) for option in self.options), default=0)
+        sizes = (self.minimum, self.maximum)
+        return max((self.points(option, size) for option in self.options for size in sizes), default=0)
 
     @property
     def best_points(self) -> int:

@@ -84,6 +84,9 @@ class _Book:
         promise, slot = job.promise, self._slot(job)
         if promise is None or slot is None or len(promise.replicas) != job.gang.minimum:
             return False
+        awaited = (self._case.jobs.get(each.job) for each in job.depends_on)
+        if any(other and other.running and self._time.has_to_leave(other) for other in awaited):
+            return False  # whether what it waits for runs to its end is for the plan to say
         stay = self._time.beginning(job, slot, _with_what_is_asked(job, promise.replicas))
         if (
             self._time.earnings.is_too_late(job, start=stay.start, seconds=stay.seconds)

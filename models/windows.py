@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from planner.models.calendar import ReservationKind
-from planner.models.pricing import lost_seconds
+from planner.models.pricing import disruption_points, lost_seconds
 from planner.models.slots import Slots
 from planner.models.units import MILLI
 
@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from planner.models.calendar import Reservation, Span
     from planner.models.durations import Durations
     from planner.models.job import Job
+    from planner.models.placement import Replica
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
+
+
+_NOT_TO_BE_MOVED: Final = 10**12
+"""More points than all that may be stopped on a node can lose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +50,11 @@ class Windows:
         self._durations = durations
         self._parents = {queue.name: queue.parent for queue in snapshot.queues}
         self.slots = Slots.of(policy.horizon, snapshot.taken_at)
+        self._by_node: dict[str, list[Window]] = defaultdict(list)
         self.all: tuple[Window, ...] = ()
-        """By reservation and time."""
+        """By reservation and time, those of named nodes in front."""
         if snapshot.cluster.reservations:
             self.all = tuple(self._windows())
-        self._by_node: dict[str, list[Window]] = defaultdict(list)
-        for window in self.all:
-            for name in window.nodes:
-                self._by_node[name].append(window)
 
     def of(self, node: str) -> tuple[Window, ...]:
         """The windows of a node."""
@@ -97,11 +99,16 @@ class Windows:
         return min(met, key=lambda window: (window.begins, window.reservation.name), default=None)
 
     def _windows(self) -> Iterator[Window]:
+        """Those of named nodes first: what is chosen for the others keeps clear of them and of each other."""
         until = self.slots.end + max(map(self._longest, self._snapshot.jobs), default=0)
-        for reservation in sorted(self._snapshot.cluster.reservations, key=lambda each: each.name):
+        ordered = sorted(self._snapshot.cluster.reservations, key=lambda each: (not each.nodes, each.name))
+        for reservation in ordered:
             for span in reservation.spans(self._snapshot.taken_at, until):
                 names = reservation.nodes or self._chosen(reservation, span)
-                yield Window(reservation, *span, frozenset(names))
+                window = Window(reservation, *span, frozenset(names))
+                for name in sorted(window.nodes):
+                    self._by_node[name].append(window)
+                yield window
 
     def _longest(self, job: Job) -> int:
         """Seconds that a job can take at most, begun anew or moved, on the slowest of its GPU models."""
@@ -112,27 +119,44 @@ class Windows:
         return seconds * stretch + lost_seconds(self._policy, job, self._snapshot.taken_at)
 
     def _chosen(self, reservation: Reservation, span: Span) -> Iterable[str]:
-        """So many matching nodes: those that are free of others by then, as things stand, in front."""
-        busy = self._busy(reservation, span)
+        """
+        So many matching nodes, those in front that can serve and that cost others least.
+
+        Nodes that take no jobs come last, before them those that are closed to the owners for another reason,
+        then those on which others run, or are promised to run, into the span, by what these lose.
+        """
+        begins, ends = span
+        lost = self._lost(reservation, span)
         matching = [
-            node.name
+            (
+                not node.schedulable and (node.ready or node.ready_at is None),
+                any(window.meets(begins, ends - begins) for window in self._by_node.get(node.name, ())),
+                lost.get(node.name, 0),
+                node.name,
+            )
             for node in self._snapshot.cluster.nodes
             if reservation.gpu_model in (None, node.gpu_model)
             and reservation.node_selector.items() <= node.labels.items()
         ]
-        return sorted(matching, key=lambda name: (name in busy, name))[: reservation.count]
+        return [name for *_, name in sorted(matching)[: reservation.count]]
 
-    def _busy(self, reservation: Reservation, span: Span) -> set[str]:
-        """Nodes on which somebody else runs, or is promised to run, into a span."""
+    def _lost(self, reservation: Reservation, span: Span) -> dict[str, int]:
+        """What others lose who are on a node in a span: points, and far more where somebody may not leave."""
         begins, ends = span
-        busy = set()
+        lost: dict[str, int] = defaultdict(int)
         for job in self._snapshot.jobs:
             if self.owns(job, reservation):
                 continue
+            replicas: tuple[Replica, ...] = ()
+            price = 1
             if job.running and self._durations.remaining(job) > begins:
-                busy |= {replica.node for replica in job.running.replicas}
+                replicas = job.running.replicas
+                price += disruption_points(self._policy, job, self._snapshot.taken_at)
+                price += 0 if job.preemptible else _NOT_TO_BE_MOVED
             elif job.promise and not job.running:
                 start = int((job.promise.start - self._snapshot.taken_at).total_seconds())
                 if start < ends and start + self._durations.expected(job).seconds > begins:
-                    busy |= {replica.node for replica in job.promise.replicas}
-        return busy
+                    replicas = job.promise.replicas
+            for name in sorted({replica.node for replica in replicas}):
+                lost[name] += price
+        return lost

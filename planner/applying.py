@@ -25,6 +25,7 @@ from planner.change_words import label
 from planner.drift import drift
 from planner.journal import Journal
 from planner.models.errors import PlannerError, StalePlanError
+from planner.models.units import print_timestamp
 from planner.preconditions import LiveView
 from planner.progress import verify_rest
 from planner.promises import PromiseStep, reminded_of, steps_of
@@ -174,6 +175,13 @@ class _Run:
 
 def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> None:
     """Whatever drift is accepted, the cluster as it would be must break no rule, quotas included."""
+    past = sorted(each.job for each in plan.planned if each.promised and each.start <= live.taken_at)
+    if past and not done:
+        more = f" and {len(past) - 1} more" if len(past) > 1 else ""
+        raise StalePlanError(
+            f"Plan {plan.plan_id} is stale: it promises {past[0]}{more} a start that is past, as it is "
+            f"{print_timestamp(live.taken_at)} in the cluster.\nRun `gpuplan plan` again."
+        )
     violations = verify_rest(plan, live, done).violations
     if violations:
         listed = "".join(f"\n  {violation}" for violation in violations[:_NAMED_AT_MOST])

@@ -26,19 +26,23 @@ def advance(ledger: Ledger) -> None:
         for slot in range(job_class.earliest, booked.slot):
             if (booked.job_class, slot) in hopeless:
                 continue
-            mark, before = ledger.mark(), ledger.objective
-            ledger.unbook(number)
-            if _placed(ledger, booked.job_class, slot) and ledger.objective >= before:
+            if _advanced(ledger, number, slot):
                 break
-            ledger.rollback(mark)
             hopeless.add((booked.job_class, slot))
 
 
-def _placed(ledger: Ledger, index: int, slot: int) -> bool:
-    options = ledger.problem.classes[index].options
-    if slot == 0:
-        return any(ledger.place(index, option, jobs=1) for option in options)
-    return any(
-        option.later[slot] is not None and ledger.book(index, position, slot) is not None
-        for position, option in enumerate(options)
-    )
+def _advanced(ledger: Ledger, number: int, slot: int) -> bool:
+    """Move a booking to an earlier slot on the first option on which that costs nothing."""
+    index = ledger.booked[number].job_class
+    mark, before = ledger.mark(), ledger.objective
+    for position, option in enumerate(ledger.problem.classes[index].options):
+        ledger.unbook(number)
+        placed = (
+            ledger.place(index, option, jobs=1) > 0
+            if slot == 0
+            else option.later[slot] is not None and ledger.book(index, position, slot) is not None
+        )
+        if placed and ledger.objective >= before:
+            return True
+        ledger.rollback(mark)
+    return False

@@ -107,7 +107,7 @@ def _sizes(problem: Problem) -> list[float]:
 def _pays(ledger: Ledger, index: int, option: Option) -> bool:
     """False if a start costs more than it brings, as it may where tariffs are high."""
     job_class = ledger.problem.classes[index]
-    return ledger.problem.slots == 1 or job_class.points(option, job_class.maximum) >= 0
+    return ledger.problem.slots == 1 or job_class.points(option, job_class.most(option)) >= 0
 
 
 def queue_of(ledger: Ledger) -> Iterator[tuple[int, int]]:

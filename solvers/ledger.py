@@ -122,7 +122,7 @@ class Ledger(Foreseeing):
         if not sites:
             return 0
         gangs = len(sites) // job_class.minimum
-        more = gangs * (job_class.maximum - job_class.minimum)
+        more = gangs * (job_class.most(option) - job_class.minimum)
         sites += self.take(index, board, more)
         return len(self.settle(index, option, sites, jobs=gangs))
 
@@ -139,7 +139,7 @@ class Ledger(Foreseeing):
         if jobs:
             used = jobs * job_class.minimum
             self._count(index, option, used)
-            more = min(len(sites), jobs * job_class.maximum) - used
+            more = min(len(sites), jobs * job_class.most(option)) - used
             more = min(more, self.headroom(job_class, option, 1))
             self._count(index, option, more)
             used += more
@@ -158,7 +158,8 @@ class Ledger(Foreseeing):
         placed = self.placed[number]
         job_class = self.problem.classes[placed.job_class]
         wanted = min(
-            job_class.maximum - len(placed.sites), self.headroom(job_class, placed.option, replicas=1)
+            job_class.most(placed.option) - len(placed.sites),
+            self.headroom(job_class, placed.option, replicas=1),
         )
         if wanted <= 0:
             return

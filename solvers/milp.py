@@ -68,9 +68,11 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     later = np.array(formulation.later)
     unused = later[(relaxed[later] < _NOTHING) & (known[later] == 0)]
     core = run.maximize(known, _SHARE_OF_CORE, fixed=(unused, np.zeros(len(unused))))
-    known = known if core.values is None else core.values
+    known = known if core.values is None else _better(formulation, core.values, known)
     last = run.maximize(known, 1.0)
-    return replace(last, status=SolveStatus.FEASIBLE, values=known) if last.values is None else last
+    if last.values is not None and formulation.points(last.values) >= formulation.points(known):
+        return last
+    return replace(last, status=SolveStatus.FEASIBLE, values=known)
 
 
 def _better(formulation: Formulation, one: Ints, other: Ints) -> Ints:
@@ -159,7 +161,9 @@ class _Highs:
         highs.setCallback(watch, None)
         for kind in watch.kinds:
             highs.startCallback(kind)
-        highs.setOptionValue("time_limit", share * self._budget.seconds)
+        # With ticks the clock is a safety stop alone.
+        clock = 1.0 if self._budget.ticks is not None else share
+        highs.setOptionValue("time_limit", clock * self._budget.seconds)
         if self._budget.ticks is not None:
             highs.setOptionValue("mip_max_nodes", int(share * self._budget.ticks * _NODES_PER_TICK))
         highs.run()

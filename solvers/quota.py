@@ -108,7 +108,8 @@ class QuotaLedger:
         if parent is None:
             return own
         unspilled = max(0, budget.kept[queue] - usage[queue])
-        return min(own, unspilled + self._available(index, parent, known=known))
+        # What the queue keeps is its own, however much too much is used above it.
+        return min(own, unspilled + max(0, self._available(index, parent, known=known)))
 
 
 def _gpus(missing: int) -> int:

@@ -83,7 +83,7 @@ def instance(seed, *, slots=None, make=instances.everything):
     mode = draw.choice(("conservative", "aggressive"))
     backfill = Backfill(
         mode=mode,
-        max_delay=draw.choice((0, HOUR)) if mode == "aggressive" else 0,
+        max_delay=draw.choice((600, HOUR)) if mode == "aggressive" else 0,
         depth=draw.choice((None, 1, 2)),
         starving=draw.choice((None, None, 6 * HOUR)),
     )

@@ -303,8 +303,10 @@ class Columns:
         """Columns that count jobs or replicas which start or grow."""
         found = set()
         for index, kind, tier in self.tiers():
-            if self.problem.classes[kind.classes[0]].role is not Role.MOVE:
-                found |= {self.jobs[member, tier] for member in kind.classes}
+            new = [each for each in kind.classes if self.problem.classes[each].role is not Role.MOVE]
+            found |= {self.jobs[member, tier] for member in new}
+            # Replicas of several classes are counted against no quota.
+            if new and len(kind.classes) == 1:
                 found |= {column for _, column in self.replicas_of(index, tier)}
         return frozenset(found)
 

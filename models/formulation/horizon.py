@@ -39,9 +39,10 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
     may be on the groups of one area; it counts where that is within A. f_nτ are the GPUs free on n at τ once
     all running jobs have ended that are expected to; departures, openings and closings change that as in
     (C3). start[j,τ] is Σ_k later[j,k,τ], or Σ_k jobs[j,k] in slot 0, and come[i,τ] whether a predecessor has
-    started, or ended, by the beginning of τ. There is no such row with a single slot.
+    started, or ended, by the beginning of τ. With a single slot there are only the last of these rows.
     """
     if problem.slots == 1:
+        yield from _together(problem, x)
         return
     yield from _once(problem, x)
     yield from _presences(problem, x)
@@ -152,7 +153,7 @@ def _slices(one: Presence, sizes: dict[str, int]) -> int:
 def _quota(x: Columns, number: int, budget: QueueBudget, slot: int) -> Iterator[Row]:
     """The limits of one resource in one slot."""
     terms, fixed = x.later.usage(x, budget, slot)
-    staying = budget.up_the_tree(fixed)
+    staying = budget.up_the_tree(_there_already(x.problem, budget, slot, fixed))
     for queue in budget.leaves_first:
         key = ("quota", number, queue, slot)
         if (firm := budget.firm[queue]) is not None and any(amount > 0 for _, amount in terms[queue]):
@@ -167,6 +168,17 @@ def _quota(x: Columns, number: int, budget: QueueBudget, slot: int) -> Iterator[
             lends = [*terms[queue], (spill, -1)]
             yield row("horizon", (*key, "spill"), lends, upper=budget.kept[queue] - fixed[queue])
             terms[parent].append((spill, 1))
+
+
+def _there_already(problem: Problem, budget: QueueBudget, slot: int, fixed: list[int]) -> list[int]:
+    """What who runs now may hold in a slot, by queue: whoever is moved is there longer than if it stayed."""
+    held = list(fixed)
+    for incumbent in problem.incumbents:
+        if incumbent.move is not None and incumbent.until <= slot:
+            options = problem.classes[incumbent.move].options
+            if any(option.ends[0] > slot and budget.counts(option.gpu_model) for option in options):
+                held[incumbent.queue] += incumbent.shape.quota_milli * len(incumbent.holds)
+    return held
 
 
 def _precedence(problem: Problem, x: Columns) -> Iterator[Row]:

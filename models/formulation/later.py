@@ -60,6 +60,7 @@ class Later:
         self.spill: dict[tuple[str, int, int], int] = {}
         """By resource, queue and slot: what a queue uses beyond what it keeps from lending."""
         if problem.slots == 1:
+            self._note_starts_of_now(x)
             return
         last = {booking.job_class: booking.slot for booking in problem.bookings}
         for index, job_class in enumerate(problem.classes):
@@ -74,9 +75,16 @@ class Later:
                     for slot in range(1, problem.slots):
                         self.spill[budget.resource, queue, slot] = new(x.most_milli)
 
+    def _note_starts_of_now(self, x: Columns) -> None:
+        for _, kind, tier in x.tiers():
+            for member in kind.classes:
+                end = self.problem.classes[member].options[kind.tiers[tier][0]].ends[0]
+                self.now[member].append((x.jobs[member, tier], end))
+
     def _presences(self, x: Columns, new: Callable[[int], int]) -> Iterator[Presence]:
         problem = self.problem
         limited = bool(problem.budgets)
+        self._note_starts_of_now(x)
         found: dict[tuple[Any, ...], list[tuple[int, int, int]]] = defaultdict(list)
         """(column, slot of the start, end) of all that have to be counted together."""
         for number, kind, tier in x.tiers():
@@ -84,15 +92,12 @@ class Later:
             for member in kind.classes:
                 job_class = problem.classes[member]
                 option = job_class.options[kind.tiers[tier][0]]
-                self.now[member].append((x.jobs[member, tier], option.ends[0]))
                 model = option.gpu_model if len(kind.tiers[tier]) == 1 else None
                 shape, _, *what = _what(job_class, model, limited=limited)
                 if kind.rigid:
                     starting = [x.jobs[member, tier]]
-                elif kind.per_replica or member == kind.classes[0]:
+                else:  # the only class of its kind
                     starting = [column for _, column in x.replicas_of(number, tier)]
-                else:
-                    continue
                 replicas = kind.maximum if kind.rigid else 1
                 found[shape, replicas, *what, area] += [(each, 0, option.ends[0]) for each in starting]
         for (index, position, slot), column in self.starts.items():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from planner.clock import clock
 from planner.drafting.slips import Slips
 from planner.drafting.waits_for import WaitsFor
+from planner.models.durations import DurationSource
 from planner.models.plan import PlannedStart, Waiting
 from planner.wording import counted, duration
 
@@ -64,8 +65,15 @@ class Promises:
         return self._cache[name]
 
     def kill_at(self, name: str) -> datetime | None:
-        """When a job that starts now is killed: its time is over, and it started in front of a promise."""
+        """
+        When a job that starts now is killed: its time is over, and it started in front of a promise.
+
+        Nobody is killed whose duration is only the policy's default.
+        """
         if not self.future.policy.horizon.backfill.kill or not self.ahead_of(name):
+            return None
+        expected = self.future.durations.expected(self.future.snapshot.job_by_name[name])
+        if expected.source is DurationSource.DEFAULT:
             return None
         return self.future.moment(self.future.stays[name].seconds)
 

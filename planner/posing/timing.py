@@ -105,12 +105,13 @@ class Timing:
         return self._owned[key]
 
     def due(self, job: Job) -> int | None:
-        """Seconds to a job's deadline if it can wait for less than half its duration; else None."""
+        """Seconds to a deadline that can be met, if the job waits less than half its duration; else None."""
         if not self.ahead or job.deadline is None:
             return None
         seconds = self.durations.expected(job).seconds
         slack = self.earnings.slack(job, seconds)
-        return self.second(job.deadline) if slack is not None and 2 * slack < seconds else None
+        critical = slack is not None and 0 <= 2 * slack < seconds
+        return self.second(job.deadline) if critical else None
 
     def options(self, candidate: Candidate, sites: Sites, bound: int = 0) -> tuple[Option, ...]:
         """
@@ -124,8 +125,10 @@ class Timing:
             count = candidate.maximum if candidate.role is Role.MOVE else 1
             completion = self.earnings.completion
             return tuple(Option(model, allowed[model], completion(job, model, count)) for model in models)
-        options = (self._option(candidate, model, allowed[model], sites, bound) for model in models)
-        return tuple(option for option in options if is_open(option))
+        options = [self._option(candidate, model, allowed[model], sites, bound) for model in models]
+        # Fast is not always best: tariffs are by GPU model.
+        best = sorted(options, key=lambda option: -(option.points + option.once))
+        return tuple(option for option in best if is_open(option))
 
     def _option(
         self, candidate: Candidate, model: str | None, groups: tuple[int, ...], sites: Sites, bound: int

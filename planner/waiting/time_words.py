@@ -167,7 +167,7 @@ def group_waits(group: str, others: Sequence[tuple[str, Reason]]) -> Reason:
 def later(*, promised: bool) -> Reason:
     """It would fit now, and the plan has a later start for it, whose time is told elsewhere."""
     what = "the start promised to it" if promised else "its later start"
-    return reason(ReasonCode.NOT_CHOSEN, f"would fit, but {what} scores more, or keeps other promises")
+    return reason(ReasonCode.NOT_CHOSEN, f"would fit, but {what} is better for all in sum")
 
 
 def quota_promised(found: QuotaShortage, future: Future, slot: int) -> Reason:

@@ -267,7 +267,7 @@ def test_jobs_are_refused_just_where_no_order_of_starts_begins_all_of_them(data)
     names = "abcdef"[: data.draw(st.integers(1, 6))]
     jobs = []
     for name in names:
-        ahead = data.draw(st.lists(st.sampled_from(names), max_size=3))
+        ahead = data.draw(st.lists(st.sampled_from(names), max_size=3, unique=True))
         least = data.draw(st.none() | st.integers(1, len(ahead))) if ahead else None
         group = data.draw(st.sampled_from([None, None, "g", "h"]))
         given_ = {"depends_on_at_least": least, "co_start": group}

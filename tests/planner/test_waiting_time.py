@@ -310,7 +310,7 @@ def test_who_would_fit_and_has_a_later_start_says_so():
     )
 
     assert code is ReasonCode.NOT_CHOSEN
-    assert text == "would fit, but the start promised to it scores more, or keeps other promises"
+    assert text == "would fit, but the start promised to it is better for all in sum"
 
 
 class TestPromisedAway:

@@ -181,7 +181,7 @@ def test_no_time_for_an_exact_solver_leaves_greedys_plan():
     solution = run(contested(), seconds=0.0)
 
     assert solution.solver == "greedy"
-    assert solution.fallback.reason == "milp: no time left of 0 s"
+    assert solution.fallback.reason.startswith("milp: no time left of 0 s")
 
 
 def test_empty_answer_is_filled_up_to_what_greedy_reaches(monkeypatch):
