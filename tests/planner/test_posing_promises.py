@@ -167,7 +167,8 @@ def test_who_has_waited_too_long_is_numbered_by_when_he_came():
 
 
 @pytest.mark.parametrize(
-    ("deadline", "due"), [(2.4, int(2.4 * HOUR)), (3, None), (2.9, int(2.9 * HOUR)), (-1, None), (1.9, None), (20, None)]
+    ("deadline", "due"),
+    [(2.4, int(2.4 * HOUR)), (3, None), (2.9, int(2.9 * HOUR)), (-1, None), (1.9, None), (20, None)],
 )
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_deadline_is_near_if_less_than_half_the_duration_is_to_spare(deadline, due, hard):
