@@ -50,7 +50,9 @@ def disaggregate(problem: Problem, aggregate: Aggregate) -> tuple[Ledger, int]:
     plan is the answer.
     """
     done = []
-    for widest, patient in ((False, False), (True, False), (True, True)):
+    ways = ((False, False), (True, False), (True, True))
+    # With later starts a pass takes longer, and the second differs little from the first.
+    for widest, patient in ways if problem.slots == 1 else (ways[0], ways[2]):
         attempt = _Realization(problem, aggregate, widest=widest, patient=patient)
         if attempt.run():
             done.append(attempt)

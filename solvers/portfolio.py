@@ -165,10 +165,8 @@ def _improve(epoch: _Epoch, failures: list[tuple[str, str]]) -> None:
         x = Columns(epoch.problem)
         formulation = formulate(epoch.problem, x)
         hint = _hint(x, epoch)
-    # Placing an answer takes up to four times as long as greedy did, less where greedy plans several slots in
-    # twice as many ways; judging it takes as long as the plans so far.
-    passes = 4 if epoch.problem.slots == 1 else 3
-    reserve = passes * epoch.phases["greedy"] + epoch.phases["verify"]
+    # Placing an answer takes up to four times as long as greedy did, judging it as long as the plans so far.
+    reserve = 4 * epoch.phases["greedy"] + epoch.phases["verify"]
     deadline = epoch.began + limits.seconds - reserve
     for solver in limits.solvers:
         if time.monotonic() >= deadline:
