@@ -31,7 +31,7 @@ from planner.models.units import MILLI
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from planner.models.problem import Shape
+    from planner.models.problem_jobs import Shape
     from planner.solvers.openings import Openings
     from planner.solvers.tenant import Tenant
 

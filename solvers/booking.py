@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.solvers.company import Manners
 from planner.solvers.site import Booked, Site
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.solvers import leaving
 from planner.solvers.capacity import Capacity
 from planner.solvers.fates import Leave
 from planner.solvers.site import Site
 
 if TYPE_CHECKING:
-    from planner.models.problem import Incumbent
+    from planner.models.problem_jobs import Incumbent
     from planner.solvers.ledger import Ledger
     from planner.solvers.site import Placed
 

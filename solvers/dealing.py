@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from planner.models.cluster import Level
-    from planner.models.problem import Togetherness
+    from planner.models.problem_jobs import Togetherness
     from planner.solvers.ledger import Ledger
     from planner.solvers.site import Site
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.problem import Togetherness
+from planner.models.problem_jobs import Togetherness
 from planner.solvers import leaving
 from planner.solvers.advancing import advance
 from planner.solvers.bestfit import Board
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from planner.models.formulation.aggregate import Aggregate, Batch
-    from planner.models.problem import Option, Problem
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import Option
     from planner.solvers.tenant import Tenant
 
     Ints: TypeAlias = NDArray[np.int64]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 from planner.solvers import leaving
 from planner.solvers.fates import Leave
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from planner.models.problem import Option
+    from planner.models.problem_jobs import Option
     from planner.solvers.ledger import Ledger
     from planner.solvers.victims import Victim
 

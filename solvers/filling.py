@@ -5,14 +5,15 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 from planner.solvers import parties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.problem import Option, Problem
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import Option
     from planner.solvers.ledger import Ledger
 
 

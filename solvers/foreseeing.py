@@ -10,7 +10,8 @@ from planner.solvers.quota import UNLIMITED
 from planner.solvers.quota_ahead import QuotaAhead
 
 if TYPE_CHECKING:
-    from planner.models.problem import JobClass, Option, Problem
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import JobClass, Option
     from planner.solvers.site import Booked, Site
 
 Span: TypeAlias = tuple[int, int]

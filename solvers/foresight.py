@@ -12,12 +12,12 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.solvers import parties
 from planner.solvers.filling import grow, grow_running, queue_of
 
 if TYPE_CHECKING:
-    from planner.models.problem import JobClass, Option
+    from planner.models.problem_jobs import JobClass, Option
     from planner.solvers.ledger import Ledger
     from planner.solvers.parties import Party
 

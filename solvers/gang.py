@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.solvers.bestfit import Board
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from planner.models.cluster import Level
-    from planner.models.problem import JobClass, Option
+    from planner.models.problem_jobs import JobClass, Option
     from planner.solvers.ledger import Ledger
     from planner.solvers.site import Site
 

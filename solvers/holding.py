@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.models.cluster import MigInstance
-from planner.models.problem import Booking, Hold
+from planner.models.problem_jobs import Booking, Hold
 from planner.solvers import booking, parties
 from planner.solvers.ledger import Ledger
 from planner.solvers.site import Site, sites_of
@@ -21,7 +21,8 @@ from planner.solvers.site import Site, sites_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.problem import JobClass, Problem
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import JobClass
     from planner.solvers.parties import Party
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.solvers.fates import Fate, Leave
 from planner.solvers.site import Site
 

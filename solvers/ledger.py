@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from planner.models.problem import Role, Togetherness
+from planner.models.problem_jobs import Role, Togetherness
 from planner.solvers import booking, gang
 from planner.solvers.company import NOBODY_MINDS
 from planner.solvers.fates import Leave
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from planner.models.placement import Placement
-    from planner.models.problem import Option, Problem
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import Option
     from planner.models.target import Target
     from planner.solvers.bestfit import Board
     from planner.solvers.fates import Fate

@@ -10,7 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from planner.models.problem import Problem, Shape
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import Shape
     from planner.solvers.timetable import Timetable
 
     Ints: TypeAlias = NDArray[np.int64]

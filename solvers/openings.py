@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from planner.models.problem import Option, Problem
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import Option
     from planner.solvers.site import Site
 
     Ints: TypeAlias = NDArray[np.int64]

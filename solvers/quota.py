@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
-    from planner.models.problem import Guarantee, JobClass, Option, Problem, QueueBudget
+    from planner.models.problem import Guarantee, Problem, QueueBudget
+    from planner.models.problem_jobs import JobClass, Option
 
 UNLIMITED: Final = 2**62
 

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.solvers.quota import UNLIMITED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from planner.models.problem import JobClass, Option, Problem, QueueBudget
+    from planner.models.problem import Problem, QueueBudget
+    from planner.models.problem_jobs import JobClass, Option
 
     Ints: TypeAlias = NDArray[np.int64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.solvers.filling import fill
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.target import Planned, Target
 from planner.models.units import MILLI, print_milli
 from planner.solvers import parties
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from planner.models.cluster import Node
-    from planner.models.problem import JobClass, Problem
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import JobClass
     from planner.solvers.ledger import Ledger
     from planner.solvers.site import Site
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from planner.models.policy import Profile
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.solvers.company import NOBODY_MINDS, Manners
 
 if TYPE_CHECKING:
-    from planner.models.problem import JobClass, Problem, Shape
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import JobClass, Shape
     from planner.solvers.company import Company
 
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from planner.models.problem import Problem, Shape
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import Shape
     from planner.solvers.mig_layout import Place
     from planner.solvers.site import Slice
 

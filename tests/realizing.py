@@ -5,7 +5,7 @@ from __future__ import annotations
 from targets import sorted_by_job
 
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.target import Target
 from planner.models.units import MILLI, print_milli
 

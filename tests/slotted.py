@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from planner.models.problem import (
-    FreeNode,
-    Hold,
-    JobClass,
-    NodeGroup,
-    Option,
-    Problem,
-    Promised,
-    Return,
-    Shape,
-)
+from planner.models.problem import Problem
+from planner.models.problem_jobs import Hold, JobClass, Option, Promised, Shape
+from planner.models.problem_nodes import FreeNode, NodeGroup, Return
 
 MODEL = "H100-80GB"
 HOUR = 3600

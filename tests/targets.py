@@ -12,7 +12,7 @@ from planner.models.mig import mig_geometry
 from planner.models.occupancy import free_capacity
 from planner.models.overcommit import charged
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.target import Target
 from planner.models.units import MILLI, print_milli
 from planner.models.verifier import verify

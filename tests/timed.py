@@ -14,7 +14,7 @@ from planner.models.dependency import Dependency, DependencyKind, FinishedJob, O
 from planner.models.horizon import Backfill, HorizonPolicy
 from planner.models.job import Running
 from planner.models.policy import Policy
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.promise import Promise
 from planner.posing import pose
 

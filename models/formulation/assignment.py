@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.models.formulation.rows import Row, row
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

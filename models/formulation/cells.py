@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from planner.models.formulation.kinds import Kind
     from planner.models.formulation.rows import Ints
     from planner.models.formulation.states import States
-    from planner.models.problem import Problem, Shape
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import Shape
 
     Swap: TypeAlias = tuple[int, int, int]
     """(column, state it brings, state it takes away)."""

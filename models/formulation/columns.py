@@ -43,7 +43,7 @@ from planner.models.formulation.fates import Fates
 from planner.models.formulation.kinds import kinds_of
 from planner.models.formulation.later import Later
 from planner.models.formulation.mig_states import mig_states
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from planner.models.formulation.aggregate import Aggregate
     from planner.models.formulation.kinds import Kind
     from planner.models.formulation.rows import Ints
-    from planner.models.problem import Problem, Shape
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import Shape
     from planner.models.target import Target
 
 

@@ -20,7 +20,8 @@ from planner.models.units import MILLI
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.problem import Incumbent, Problem
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import Incumbent
 
 MOST_PER_NODE: Final = 256
 """Departures of one node; a node with more is crowded."""

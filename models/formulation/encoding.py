@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.models.formulation.departures import Departure
 from planner.models.placement import GpuShare
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from planner.models.formulation.columns import Columns
     from planner.models.formulation.rows import Ints
     from planner.models.placement import Placement, Replica
-    from planner.models.problem import Hold, Incumbent, QueueBudget
+    from planner.models.problem import QueueBudget
+    from planner.models.problem_jobs import Hold, Incumbent
     from planner.models.target import Target
 
 _Held: TypeAlias = tuple[int | None, tuple[int, ...], tuple[tuple[int, str, int], ...]]

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from planner.models.formulation.columns import Columns
     from planner.models.formulation.rows import Term
-    from planner.models.problem import Incumbent, Problem
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import Incumbent
 
 
 def eviction(problem: Problem, x: Columns) -> Iterator[Row]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from planner.models.queue import ALL_MODELS
 
 if TYPE_CHECKING:
-    from planner.models.problem import JobClass, Problem, Shape, Togetherness
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import JobClass, Shape, Togetherness
 
 Tier: TypeAlias = tuple[int, ...]
 """Options of a class, by position, that are decided as one since nothing but their places differs."""

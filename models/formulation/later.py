@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from planner.models.cluster import Level
     from planner.models.formulation.columns import Columns
     from planner.models.formulation.rows import Ints, Term
-    from planner.models.problem import JobClass, QueueBudget, Shape
+    from planner.models.problem import QueueBudget
+    from planner.models.problem_jobs import JobClass, Shape
 
     Start: TypeAlias = tuple[int, int, int]
     """(class, position of the option, slot)."""

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from planner.models.formulation.cells import Cells
     from planner.models.formulation.departures import Departure, Departures
     from planner.models.formulation.fates import Fates
-    from planner.models.problem import MigGpu, Problem
+    from planner.models.problem import Problem
+    from planner.models.problem_nodes import MigGpu
 
 Position: TypeAlias = tuple[str, int]
 """(profile, start) of an instance."""

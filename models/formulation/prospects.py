@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from planner.models.cluster import Level, MigInstance
     from planner.models.formulation.columns import Columns
     from planner.models.formulation.rows import Ints
-    from planner.models.problem import Hold, Incumbent
+    from planner.models.problem_jobs import Hold, Incumbent
 
     Bools: TypeAlias = NDArray[np.bool_]
     Measure: TypeAlias = tuple[int, Ints, Ints]

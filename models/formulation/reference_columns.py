@@ -8,7 +8,7 @@ from planner.models.cluster import Level, MigInstance
 from planner.models.formulation.reference_encoding import encoded
 from planner.models.formulation.reference_index import SLICES, Candidate, ReferenceIndex
 from planner.models.mig import mig_geometry, profile_milli
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from planner.models.placement import GpuShare
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from planner.models.formulation.reference_index import Candidate
     from planner.models.formulation.rows import Ints
     from planner.models.placement import Placement, Replica
-    from planner.models.problem import Hold, Standing
+    from planner.models.problem import Standing
+    from planner.models.problem_jobs import Hold
     from planner.models.target import Target
 
 Place: TypeAlias = tuple[object, ...]

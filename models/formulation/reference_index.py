@@ -33,7 +33,9 @@ from planner.models.units import MILLI
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from planner.models.problem import Incumbent, JobClass, MigGpu, Option, Problem
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import Incumbent, JobClass, Option
+    from planner.models.problem_nodes import MigGpu
 
 SLICES: Final = 8
 """Memory slices of the largest GPU."""

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from planner.models.cluster import Level
     from planner.models.formulation.reference_columns import ReferenceColumns
-    from planner.models.problem import JobClass, Problem, Standing
+    from planner.models.problem import Problem, Standing
+    from planner.models.problem_jobs import JobClass
 
 
 def assignment(_problem: Problem, x: ReferenceColumns) -> Iterator[Row]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.models.formulation.rows import Row, row
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:

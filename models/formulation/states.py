@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from planner.models.formulation.rows import Ints
-    from planner.models.problem import Problem, Shape
+    from planner.models.problem import Problem
+    from planner.models.problem_jobs import Shape
 
 _MIG_SLICES = 7
 """MIG instances that fit one GPU at most."""

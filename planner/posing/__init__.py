@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.problem import Charges, Problem, Role
+from planner.models.problem import Charges, Problem
+from planner.models.problem_jobs import Role
 from planner.posing.candidates import candidates, runners
 from planner.posing.classes import Classifier
 from planner.posing.free_nodes import free_nodes, held_milli
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
     from planner.models.cluster import Level
     from planner.models.policy import Policy
-    from planner.models.problem import Incumbent, JobClass, Standing
+    from planner.models.problem import Standing
+    from planner.models.problem_jobs import Incumbent, JobClass
     from planner.models.snapshot import Snapshot
     from planner.posing.candidates import Candidate
     from planner.posing.pools import Scaling

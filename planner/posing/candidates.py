@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.placement import GpuShare
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.selection import filters
 from planner.models.units import MILLI
 

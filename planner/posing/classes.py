@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from planner.models.policy import Profile
-from planner.models.problem import JobClass, Predecessor, Role, Togetherness
+from planner.models.problem_jobs import JobClass, Predecessor, Role, Togetherness
 from planner.posing.promises import Promises
 from planner.posing.timing import from_slot, is_open, open_slots
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from planner.models.job import Job
     from planner.models.policy import Policy
-    from planner.models.problem import Option
+    from planner.models.problem_jobs import Option
     from planner.models.snapshot import Snapshot
     from planner.posing.candidates import Candidate
     from planner.posing.meetings import Meetings

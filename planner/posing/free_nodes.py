@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from planner.models.cluster import MigInstance
 from planner.models.occupancy import free_capacity
 from planner.models.placement import MigSlice
-from planner.models.problem import FreeNode, MigGpu
+from planner.models.problem_nodes import FreeNode, MigGpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from planner.models.cluster import NodeGpus
-    from planner.models.problem import Return
+    from planner.models.problem_nodes import Return
     from planner.models.snapshot import Snapshot
     from planner.posing.shapes import Shapes
     from planner.posing.sites import Sites

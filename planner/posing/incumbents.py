@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from planner.models.cluster import MigInstance
 from planner.models.placement import MigSlice
 from planner.models.pricing import disruption_points
-from planner.models.problem import Hold, Incumbent, Role
+from planner.models.problem_jobs import Hold, Incumbent, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from planner.models.placement import Replica
     from planner.models.policy import Policy
-    from planner.models.problem import JobClass
+    from planner.models.problem_jobs import JobClass
     from planner.models.snapshot import Snapshot
     from planner.posing.candidates import Candidate, Runner
     from planner.posing.classes import Classifier

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from planner.models.job import Job
     from planner.models.policy import Policy
-    from planner.models.problem import JobClass
+    from planner.models.problem_jobs import JobClass
     from planner.models.snapshot import Snapshot
     from planner.posing.sites import Sites
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from planner.models.pricing import node_points
-from planner.models.problem import PoolOption
+from planner.models.problem_nodes import PoolOption
 from planner.models.selection import refusal
 
 if TYPE_CHECKING:

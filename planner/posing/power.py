@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from planner.models.cluster import Node
-    from planner.models.problem import Incumbent
+    from planner.models.problem_jobs import Incumbent
     from planner.models.snapshot import Snapshot
 
 Rack: TypeAlias = tuple[str, str, str]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from planner.models.cluster import MigInstance
 from planner.models.placement import GpuShare, MigSlice
-from planner.models.problem import Hold, Promised
+from planner.models.problem_jobs import Hold, Promised
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from planner.models.job import Job
     from planner.models.placement import Replica
     from planner.models.policy import Policy
-    from planner.models.problem import Option
+    from planner.models.problem_jobs import Option
     from planner.models.snapshot import Snapshot
     from planner.posing.sites import Sites
     from planner.posing.timing import Timing

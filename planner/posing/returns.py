@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.models.cluster import MigInstance
 from planner.models.placement import GpuShare
-from planner.models.problem import Return
+from planner.models.problem_nodes import Return
 from planner.models.queue import ALL_MODELS
 from planner.posing.power import rack_of
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from planner.models.cluster import Node, NodeGpus
     from planner.models.job import Job
     from planner.models.placement import Replica
-    from planner.models.problem import Incumbent
+    from planner.models.problem_jobs import Incumbent
     from planner.models.snapshot import Snapshot
     from planner.posing.power import Rack
     from planner.posing.shapes import Shapes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.models.overcommit import charged
 from planner.models.placement import GpuShare
-from planner.models.problem import Shape
+from planner.models.problem_jobs import Shape
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:

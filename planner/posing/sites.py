@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.models.mig import mig_geometry
 from planner.models.pricing import currency_points
-from planner.models.problem import NodeGroup
+from planner.models.problem_nodes import NodeGroup
 from planner.models.selection import refusal
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from planner.models.durations import Durations
 from planner.models.earnings import Earnings
 from planner.models.pricing import lost_seconds
-from planner.models.problem import Option, Role
+from planner.models.problem_jobs import Option, Role
 from planner.models.slots import Slots
 from planner.models.windows import Windows
 

@@ -299,7 +299,9 @@ def test_a_promise_that_has_come_due_meanwhile_makes_the_plan_stale(live, log):
     plan = promising(live.snapshot(), A_NOW, promised={"c": C_LATER})
     live.advance(130 * 60)
 
-    with pytest.raises(StalePlanError, match="it promises c a start that is past, as it is 2026-11-20T14:10:00Z"):
+    with pytest.raises(
+        StalePlanError, match="it promises c a start that is past, as it is 2026-11-20T14:10:00Z"
+    ):
         carry_out(live, log, plan)
 
 

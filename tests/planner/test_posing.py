@@ -11,7 +11,8 @@ import pytest
 from planner.models.cluster import Gpu, Level, QosClass, Taint
 from planner.models.job import Toleration
 from planner.models.policy import Policy, Profile
-from planner.models.problem import MigGpu, Option, Role, Togetherness
+from planner.models.problem_jobs import Option, Role, Togetherness
+from planner.models.problem_nodes import MigGpu
 from planner.posing import pose
 
 

@@ -12,7 +12,7 @@ from targets import judged, legal_target, nothing_changed, sorted_by_job
 
 from planner.models.mig import mig_geometry
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.target import Target
 from planner.models.units import print_milli
 from planner.models.verifier_case import holding

@@ -8,7 +8,7 @@ import timed
 
 from planner.models.mig import mig_geometry
 from planner.models.placement import GpuShare, MigSlice, Replica
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.target import Planned
 from planner.models.units import print_milli
 from planner.models.verifier import verify

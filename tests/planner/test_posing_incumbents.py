@@ -12,7 +12,7 @@ from build import NOW
 from planner.models.cluster import Gpu
 from planner.models.job import Running
 from planner.models.policy import Policy
-from planner.models.problem import Hold, Role
+from planner.models.problem_jobs import Hold, Role
 from planner.models.snapshot import Snapshot
 from planner.posing import pose
 

@@ -9,7 +9,7 @@ import pytest
 from timed import HOUR, found, hours, posed, waits
 
 from planner.models.cluster import Gpu, MigInstance
-from planner.models.problem import Hold
+from planner.models.problem_jobs import Hold
 from planner.models.promise import Promise
 
 AGGRESSIVE = {"mode": "aggressive", "max_delay": HOUR}

@@ -14,7 +14,7 @@ from timed import HOUR, found, hours, posed, runs, waits
 from planner.models.cluster import Gpu, MigInstance
 from planner.models.durations import Durations
 from planner.models.occupancy import free_capacity
-from planner.models.problem import Return
+from planner.models.problem_nodes import Return
 from planner.models.queue import ALL_MODELS
 from planner.models.slots import Slots
 from planner.posing import pose

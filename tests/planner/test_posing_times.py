@@ -16,7 +16,7 @@ from planner.models.durations import Durations
 from planner.models.earnings import Earnings
 from planner.models.policy import Policy
 from planner.models.pricing import disruption_points, lost_seconds
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.selection import refusal
 from planner.models.slots import Slots
 from planner.models.windows import Windows

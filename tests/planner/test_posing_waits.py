@@ -8,7 +8,7 @@ import timed
 from timed import found, hours, posed, runs, waits
 
 from planner.models.dependency import DependencyKind, FinishedJob, Outcome
-from planner.models.problem import Predecessor, Role
+from planner.models.problem_jobs import Predecessor, Role
 from planner.posing import pose
 
 KINDS = list(DependencyKind)

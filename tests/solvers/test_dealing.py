@@ -10,7 +10,7 @@ import pytest
 from planner.models.cluster import Level
 from planner.models.job import LocalityPreference, Spread
 from planner.models.policy import Policy
-from planner.models.problem import Togetherness
+from planner.models.problem_jobs import Togetherness
 from planner.posing import pose
 from planner.solvers.dealing import deal, keeps_rules
 from planner.solvers.ledger import Ledger

@@ -13,7 +13,7 @@ from planner.models.formulation.aggregate import Aggregate, Batch
 from planner.models.horizon import HorizonPolicy
 from planner.models.job import LocalityPreference, Spread
 from planner.models.policy import Disruption, MigPolicy, Policy, Prices
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.promise import Promise
 from planner.models.verifier import verify
 from planner.posing import pose

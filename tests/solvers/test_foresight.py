@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import slotted
 
-from planner.models.problem import Predecessor
+from planner.models.problem_jobs import Predecessor
 from planner.solvers.filling import ranking
 from planner.solvers.foresight import foresee, mend, schedule
 from planner.solvers.greedy import greedy

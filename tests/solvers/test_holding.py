@@ -16,7 +16,8 @@ from planner.models.durations import Durations
 from planner.models.horizon import Backfill, HorizonPolicy
 from planner.models.job import Running
 from planner.models.policy import Disruption
-from planner.models.problem import Hold, Incumbent, Predecessor, Return, Shape
+from planner.models.problem_jobs import Hold, Incumbent, Predecessor, Shape
+from planner.models.problem_nodes import Return
 from planner.models.promise import Promise
 from planner.models.verifier import verify
 from planner.posing import pose

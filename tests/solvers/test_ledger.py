@@ -12,7 +12,7 @@ import pytest
 from planned import realized
 
 from planner.models.policy import Policy
-from planner.models.problem import Role
+from planner.models.problem_jobs import Role
 from planner.models.verifier import verify
 from planner.posing import pose
 from planner.solvers import leaving

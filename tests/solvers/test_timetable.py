@@ -12,17 +12,9 @@ import slotted
 
 from planner.models.cluster import Level, MigInstance
 from planner.models.mig import mig_geometry
-from planner.models.problem import (
-    Charges,
-    Hold,
-    Incumbent,
-    MigGpu,
-    PowerCap,
-    QueueBudget,
-    Return,
-    Shape,
-    Togetherness,
-)
+from planner.models.problem import Charges, PowerCap, QueueBudget
+from planner.models.problem_jobs import Hold, Incumbent, Shape, Togetherness
+from planner.models.problem_nodes import MigGpu, Return
 from planner.solvers import leaving
 from planner.solvers.coloring import colored
 from planner.solvers.foresight import foresee

@@ -1,0 +1,264 @@
+"""The jobs of a Problem: classes of those that wait, their options, and incumbents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from planner.models.mig import profile_milli
+from planner.models.policy import Profile
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from planner.models.cluster import Level, MigInstance
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one replica takes from a node."""
+
+    gpus: int
+    """Whole GPUs."""
+    gpu_milli: int
+    """Share of one GPU; 0 with whole GPUs or none."""
+    amounts: tuple[int, ...]
+    """Of each of `Problem.resources`."""
+    mig: tuple[tuple[str, int], ...] = ()
+    """MIG instances: (profile, count), sorted."""
+
+    @property
+    def quota_milli(self) -> int:
+        """Thousandths of GPUs that count against quotas."""
+        return self.gpus * MILLI + self.gpu_milli + self.mig_milli
+
+    @property
+    def mig_milli(self) -> int:
+        """Thousandths of GPUs that its MIG instances count for."""
+        return sum(profile_milli(profile) * count for profile, count in self.mig)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A GPU model on which all replicas of a job may run (None: any node, without GPUs)."""
+
+    gpu_model: str | None
+    groups: tuple[int, ...]
+    """Indices into `Problem.groups`."""
+    points: int
+    """Objective points of a placed job; of each placed replica if the class is elastic."""
+    once: int = 0
+    """Points of each placed job beside that, whatever the number of its replicas: lateness saved."""
+    ends: tuple[int, ...] = (1,)
+    """By slot of the start: the slot before which it is gone; H if it is there to the end."""
+    later: tuple[int | None, ...] = (None,)
+    """
+    By slot of the start: points of a job with its fewest replicas, what is paid once included; None where it
+    may not start then. That of slot 0 is never read.
+    """
+    later_groups: tuple[tuple[int, ...], ...] = ((),)
+    """By slot of the start: indices into `Problem.groups` where it may be; `groups` is that of slot 0."""
+
+
+class Role(StrEnum):
+    """What placing a job of a class means."""
+
+    START = "start"
+    """A waiting job starts."""
+    MOVE = "move"
+    """A running job, gone from its old places, runs at new ones."""
+    GROW = "grow"
+    """A running elastic job has these replicas beside those it runs with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Togetherness:
+    """How close replicas of one job must be, should be, and must not be."""
+
+    required: Level | None = None
+    preferred: Level | None = None
+    spread: Level | None = None
+    most: int = 0
+    """Replicas in one domain of level `spread` at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """Something that must have come before a job may start: a slot, or a job of this question that waits."""
+
+    slot: int = 0
+    """It will have come by then, as it does not depend on the plan."""
+    job_class: int | None = None
+    """A class of one job, which must have been placed: then it comes with the slot after its own …"""
+    ended: bool = True
+    """… or, if this is True, with the slot in which it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """What an earlier plan promised the job of a class, as far as it still can be said of this question."""
+
+    start: int
+    """Slot as promised; 0 if it is due."""
+    latest: int
+    """Slot in which it must start at the latest: `start`, or what the policy lets it be delayed to."""
+    holds: tuple[Hold, ...]
+    """Its places; empty if some are gone. Of whole GPUs only their number counts."""
+    option: int = 0
+    """Position of the option to which the places belong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """A start that is firm: no later than in this slot, and its places are held for it."""
+
+    job_class: int
+    option: int
+    """Position among the options of the class."""
+    slot: int
+    """0 if it must start now."""
+    holds: tuple[Hold, ...]
+    """One a replica. Of whole GPUs only the number on each node counts, from slot 1 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobClass:
+    """Jobs that are worth the same, may use the same nodes and take the same there."""
+
+    jobs: tuple[str, ...]
+    """Names, the one to place first in front."""
+    shape: Shape
+    minimum: int
+    """Replicas."""
+    maximum: int
+    queue: int
+    """Index into `Problem.queues`."""
+    options: tuple[Option, ...]
+    """Best paid first."""
+    role: Role = Role.START
+    incumbent: int | None = None
+    """Index into `Problem.incumbents` of the one job, with MOVE and GROW."""
+    fixed_points: int = 0
+    """Of each placed job, beside those of its option: never positive."""
+    rank: int = 0
+    """It may follow preempted jobs of this rank, or a lower one, onto their nodes."""
+    together: Togetherness = Togetherness()
+    node_points: tuple[tuple[int, int], ...] = ()
+    """(group, points of a replica there, never positive), sorted; groups left out are 0."""
+    profile: Profile = Profile.PACK
+    workload: str = ""
+    """Workload class, where interference with it is priced."""
+    carries: tuple[int, ...] = ()
+    """Tags (numbers of label sets that some job avoids) that its jobs carry."""
+    avoids: tuple[tuple[int, Level], ...] = ()
+    """(tag, level): no domain of the level may hold a job of this class and another that carries the tag."""
+    asked: tuple[int, ...] = ()
+    """What a replica asks for of each resource, where it counts for less; empty if it counts in full."""
+    seconds: int = 0
+    """Expected duration on its best option; only the order in which classes are looked at depends on it."""
+    earliest: int = 0
+    """The first slot in which it may start; H if in none."""
+    predecessors: tuple[Predecessor, ...] = ()
+    """Waiting jobs and slots of which `needed` must have come before it may start; the class has one job."""
+    needed: int = 0
+    co_start: int | None = None
+    """Number of the group of classes, of one job each, that start in the same slot or not at all."""
+    due: int | None = None
+    """Seconds from now to its deadline, if that is critical; the order in which classes are looked at."""
+    promise: Promised | None = None
+    """The class has one job, which was promised a start."""
+    starving: int | None = None
+    """The class has one job, which has waited too long; the smallest number waits longest."""
+
+    @property
+    def elastic(self) -> bool:
+        """True if the number of replicas is a choice."""
+        return self.minimum < self.maximum
+
+    @property
+    def startable(self) -> bool:
+        """True if a job of it may start in slot 0."""
+        return self.earliest == 0 and self.needed == 0
+
+    @property
+    def firm(self) -> bool:
+        """True if its one job holds a promise, or is to be given one before anybody else."""
+        return self.promise is not None or self.starving is not None
+
+    def most(self, option: Option) -> int:
+        """Replicas that a job does best with: the most, unless each of them costs more than it brings."""
+        return self.minimum if self.elastic and option.points < 0 else self.maximum
+
+    @property
+    def per_replica(self) -> bool:
+        """True if the points of an option are those of one replica."""
+        return self.elastic or self.role is Role.GROW
+
+    def points(self, option: Option, replicas: int) -> int:
+        """Objective points of one job placed with so many replicas, what its nodes cost left out."""
+        placed = option.points * replicas if self.per_replica else option.points
+        return self.fixed_points + option.once + placed
+
+    @property
+    def most_points(self) -> int:
+        """Points of one job at its best, started in slot 0."""
+        sizes = (self.minimum, self.maximum)
+        return max((self.points(option, size) for option in self.options for size in sizes), default=0)
+
+    @property
+    def best_points(self) -> int:
+        """Points of one job at its best, started in any slot."""
+        later = (points for option in self.options for points in option.later[1:] if points is not None)
+        return max((self.most_points, *later))
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What one replica of an incumbent holds."""
+
+    node: int | None
+    """Index into `Problem.nodes`; None on a node that takes nothing new, where leaving frees nothing."""
+    gpus: tuple[int, ...] = ()
+    """Indices of whole GPUs, or of the GPU of a share."""
+    slices: tuple[tuple[int, MigInstance], ...] = ()
+    """(GPU index, MIG instance)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incumbent:
+    """A running job that may be stopped, shrunk, grown or moved."""
+
+    job: str
+    shape: Shape
+    """Of each replica."""
+    holds: tuple[Hold, ...]
+    queue: int
+    gpu_model: str | None
+    rank: int
+    """
+    Once it is stopped or shrunk, the nodes it leaves take new replicas only of classes of at least this rank.
+    0 for a borrower's, which anybody may follow.
+    """
+    stop_points: int | None
+    """Of stopping it, negative; None if it may not be stopped."""
+    leave_points: int
+    """Of leaving its old places to be moved, beside the points of the class MOVE; not positive."""
+    shrink_points: int
+    """Of each replica given up, negative."""
+    resize_points: int
+    """Of shrinking at all, not positive."""
+    fewest: int
+    """Replicas it must keep unless it leaves; their number where it may not shrink."""
+    move: int | None = None
+    """Its class with role MOVE; None if it may not be moved."""
+    grow: int | None = None
+    """Its class with role GROW."""
+    on_leaving: int = 0
+    """Points gained if it leaves every node that is to be drained (by stopping or moving)."""
+    until: int = 1
+    """The slot before which it is gone if it stays; H if it is there to the end."""
+
+    @property
+    def shrinkable(self) -> bool:
+        """True if it may run with fewer replicas."""
+        return self.fewest < len(self.holds)
