@@ -27,18 +27,22 @@ def greedy(problem: Problem) -> Ledger:
     are tried. Nobody is moved but from nodes that ought to be drained. With more than one slot, who starts
     now and who later is decided in one pass, or else who starts now first: both are tried.
     """
+    return max((_plan(problem, way) for way in ways(problem)), key=lambda plan: plan.objective)
+
+
+def ways(problem: Problem) -> list[Way]:
+    """The orders that greedy tries."""
     may_open = any(pool.nodes for pool in problem.pools)
     may_preempt = any(each.stop_points is not None or each.shrinkable for each in problem.incumbents)
-    plans = [
-        _plan(problem, _Way(pools_first=pools_first, listed=listed))
+    return [
+        Way(pools_first=pools_first, listed=listed)
         for listed in ((True, False) if problem.slots > 1 else (False,))
         for pools_first in ((True, False) if may_open and may_preempt else (True,))
     ]
-    return max(plans, key=lambda plan: plan.objective)
 
 
 @dataclass(frozen=True)
-class _Way:
+class Way:
     """In what order things are decided."""
 
     pools_first: bool
@@ -48,7 +52,7 @@ class _Way:
     moving: bool = True
 
 
-def _plan(problem: Problem, way: _Way) -> Ledger:
+def _plan(problem: Problem, way: Way) -> Ledger:
     ledger = Ledger(problem)
     start_firm(ledger)
     drain(ledger, moving=way.moving)

@@ -14,7 +14,7 @@ from planner.models.solution import Fallback, Rejected, Solution, SolveStatus
 from planner.models.target import Target
 from planner.solvers import SOLVERS
 from planner.solvers.disaggregate import disaggregate
-from planner.solvers.greedy import greedy
+from planner.solvers.greedy import greedy, ways
 from planner.solvers.holding import hold, start_firm
 from planner.solvers.interface import Budget
 from planner.solvers.ledger import Ledger
@@ -165,8 +165,10 @@ def _improve(epoch: _Epoch, failures: list[tuple[str, str]]) -> None:
         x = Columns(epoch.problem)
         formulation = formulate(epoch.problem, x)
         hint = _hint(x, epoch)
-    # Placing an answer takes up to four times as long as greedy did, judging it as long as the plans so far.
-    reserve = 4 * epoch.phases["greedy"] + epoch.phases["verify"]
+    # Placing an answer takes up to four times as long as greedy does for one plan, with later starts eight
+    # times; judging it takes as long as the plans so far.
+    one_plan = epoch.phases["greedy"] / len(ways(epoch.problem))
+    reserve = (4 if epoch.problem.slots == 1 else 8) * one_plan + epoch.phases["verify"]
     deadline = epoch.began + limits.seconds - reserve
     for solver in limits.solvers:
         if time.monotonic() >= deadline:
