@@ -1,6 +1,168 @@
-"""`make bench` prints the tables of docs/benchmarks.md."""
+"""`make bench`: the tables of docs/benchmarks.md, one command each; without a command the quick ones."""
 
-from benchmarks.plans import main
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from benchmarks import plans, rebalancer, size_table, targets
+from benchmarks.limits import exceeded, figures, load, made_of
+from benchmarks.plots import plot_gaps
+from benchmarks.records import facts_in_words, read
+
+if TYPE_CHECKING:
+    from benchmarks.instances import Instance
+
+QUICK_PLANS: Final = ("everything", "production", "openb", "12 slots, M", "12 slots, L", "M", "L5")
+QUICK_SIZES: Final = ("S", "M", "L", "L5")
+QUICK_ADMISSIONS: Final = ("10K x 1,000", "10K x 5,000")
+
+_AS_IT_IS: Final = {"ignore_unknown_options": True, "help_option_names": []}
+"""Everything is handed on, `--help` too."""
+
+_log_option = click.option(
+    "--log",
+    type=click.Path(path_type=Path),
+    help="Append what is measured to this file, one JSON object a line.",
+)
+_only_option = click.option("--only", multiple=True, help="Measure this case alone; may be given again.")
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def main(context: click.Context) -> None:
+    """Measure gpuplan, and print Markdown."""
+    if context.invoked_subcommand is not None:
+        return
+    click.echo(facts_in_words() + "\n")
+    context.invoke(plans_command, only=QUICK_PLANS, repeats=1)
+    context.invoke(sizes_command, only=QUICK_SIZES)
+    context.invoke(admission_command, only=QUICK_ADMISSIONS)
+    context.invoke(rebalancer_command)
+
+
+@main.command("plans")
+@_log_option
+@_only_option
+@click.option(
+    "--repeats", type=int, default=3, show_default=True, help="Runs of each, of which the median counts."
+)
+def plans_command(log: Path | None = None, only: tuple[str, ...] = (), repeats: int = 3) -> None:
+    """Each case with each solver as a whole `gpuplan plan` process."""
+    with tempfile.TemporaryDirectory() as folder:
+        for line in plans.lines(Path(folder), only=only, repeats=repeats, log=log):
+            click.echo(line, nl=False)
+
+
+@main.command("sizes")
+@_log_option
+@_only_option
+@click.option("--check", is_flag=True, help="Exit with 1 if a figure is above its limit in limits.yaml.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the gap over time to this SVG file.")
+def sizes_command(
+    log: Path | None = None, only: tuple[str, ...] = (), check: bool = False, plot: Path | None = None
+) -> None:
+    """S to XL in stages: pose, greedy, formulate, bound, gap over time, peak memory."""
+    measured = _in_stages("sizes", size_table.SIZE_INSTANCES, log, only)
+    if plot is not None and not plot_gaps([found for _, found in measured], plot):
+        click.echo("No plot: matplotlib is not installed.", err=True)
+    if not check:
+        return
+    limits = load()
+    broken = [
+        sentence
+        for instance, found in measured
+        for sentence in exceeded(instance.title, figures(found), limits)
+    ]
+    for sentence in broken:
+        click.echo(sentence, err=True)
+    if broken:
+        sys.exit(1)
+
+
+@main.command("admission")
+@_log_option
+@_only_option
+def admission_command(log: Path | None = None, only: tuple[str, ...] = ()) -> None:
+    """Admission alone at 10,000 and 100,000 GPUs, in the shape of published evaluations."""
+    _in_stages("admission", size_table.ADMISSION_INSTANCES, log, only)
+
+
+@main.command("rebalancer")
+@_log_option
+def rebalancer_command(log: Path | None = None) -> None:
+    """Meta's Rebalancer on the same instance, from the same start, in the same time."""
+    click.echo(rebalancer.main(log))
+
+
+@main.command("saturation", context_settings=_AS_IT_IS)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def saturation_command(arguments: tuple[str, ...]) -> None:
+    """The openb trace until it is full, beside the published policies; takes ARGUMENTS of its own."""
+    _of_its_own("saturation", arguments)
+
+
+@main.command("solver-choice", context_settings=_AS_IT_IS)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def solver_choice_command(arguments: tuple[str, ...]) -> None:
+    """Solvers on the block model of each size; takes ARGUMENTS of its own."""
+    _of_its_own("solver_choice", arguments)
+
+
+@main.command("report")
+@click.argument("log", type=click.Path(path_type=Path, exists=True))
+def report_command(log: Path) -> None:
+    """The targets beside what LOG says was measured last, and the tables of sizes and admission once more."""
+    records = read(log)
+    click.echo(targets.targets_table(records))
+    for benchmark, instances in (
+        ("sizes", size_table.SIZE_INSTANCES),
+        ("admission", size_table.ADMISSION_INSTANCES),
+    ):
+        last = {record["case"]: record for record in records if record["benchmark"] == benchmark}
+        known = [(instance, last[instance.title]) for instance in instances if instance.title in last]
+        if known:
+            click.echo(f"{benchmark}\n\n{size_table.tables(known)}")
+
+
+@main.command("limits")
+@click.argument("log", type=click.Path(path_type=Path, exists=True))
+def limits_command(log: Path) -> None:
+    """A new limits.yaml from the sizes in LOG, which has each several times."""
+    click.echo(f"# {facts_in_words()}\n{made_of(read(log, 'sizes'))}", nl=False)
+
+
+@main.command("plot")
+@click.argument("log", type=click.Path(path_type=Path, exists=True))
+@click.argument("svg", type=click.Path(path_type=Path))
+@_only_option
+def plot_command(log: Path, svg: Path, only: tuple[str, ...]) -> None:
+    """Draw the gap over time that LOG holds for each size to SVG."""
+    last = {record["case"]: record for record in read(log, "sizes")}
+    chosen = [record for case, record in last.items() if not only or case in only]
+    if not plot_gaps(chosen, svg):
+        raise click.ClickException("matplotlib is not installed")
+
+
+def _in_stages(
+    benchmark: str, instances: tuple[Instance, ...], log: Path | None, only: tuple[str, ...]
+) -> size_table.Measured:
+    chosen = [instance for instance in instances if not only or instance.title in only]
+    measured = size_table.measure(benchmark, chosen, log)
+    click.echo(size_table.tables(measured))
+    return measured
+
+
+def _of_its_own(benchmark: str, arguments: tuple[str, ...]) -> None:
+    """A benchmark that has a command line."""
+    done = subprocess.run([sys.executable, "-m", f"benchmarks.{benchmark}", *arguments], check=False)
+    sys.exit(done.returncode)
+
 
 if __name__ == "__main__":
     main()

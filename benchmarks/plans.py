@@ -1,5 +1,5 @@
 """
-`make bench`: plan each case with each solver as a user would, and print a Markdown table.
+`python -m benchmarks plans`: plan each case with each solver as a user would, and print a Markdown table.
 
 Every run is a whole `gpuplan plan` process: reading, planning, verifying, writing. The openb trace is not
 part of the project; its case runs where GPUPLAN_OPENB_DIR names the folder with its CSV files.
@@ -12,18 +12,33 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from multiprocessing import get_context
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.fresh import fresh
+from benchmarks.instances import Instance
+from benchmarks.markdown import line_of, table
+from benchmarks.records import append
+from planner.models.base import canonical_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 GPUPLAN = (sys.executable, "-m", "planner")
 ROOT = Path(__file__).parents[1]
 PROFILES = Path(__file__).parent / "profiles"
 SOLVERS = ("greedy", "milp", "cpsat")
-REPEATS = 3
+
+HEAD: Final = (
+    "case", "asked for", "plan by", "status", "gap", "GPUs allocated", "greedy",
+    "formulate / solve / place / verify, s", "whole command", "peak memory",
+)  # fmt: skip
+
+_SIZES: Final = {"M": 10, "L": 30, "L5": 15, "XL": 60}
+"""Made-up sizes with their time limits in seconds."""
 
 
 @dataclass(frozen=True)
@@ -38,31 +53,54 @@ class Case:
 class Run:
     wall: float
     peak_mib: float
-    plan: dict
+    plan: dict[str, Any]
 
 
-def cases(folder: Path) -> list[Case]:
-    found = [Case(name, str(ROOT / "scenarios" / name)) for name in ("everything", "production")]
-    found += [_ahead(folder, size, limit) for size, limit in (("m", "10s"), ("l", "30s"))]
-    if not (openb := os.environ.get("GPUPLAN_OPENB_DIR")):
-        print("openb: skipped, GPUPLAN_OPENB_DIR is not set\n")
-        return found
+def cases(folder: Path, only: tuple[str, ...]) -> Iterator[Case]:
+    """The cases asked for, all if none are; what they read is made in a folder as it is needed."""
+    made: dict[str, Callable[[], Case]] = {
+        name: partial(_scenario, name) for name in ("everything", "production")
+    }
+    made |= {f"12 slots, {size}": partial(_ahead, folder, size) for size in ("M", "L")}
+    made |= {size: partial(_size, folder, size) for size in _SIZES}
+    if openb := os.environ.get("GPUPLAN_OPENB_DIR"):
+        made["openb"] = partial(_openb, folder, openb)
+    elif not only or "openb" in only:
+        print("openb is left out: GPUPLAN_OPENB_DIR is not set", file=sys.stderr)
+    for name, make in made.items():
+        if not only or name in only:
+            yield make()
+
+
+def _scenario(name: str) -> Case:
+    return Case(name, str(ROOT / "scenarios" / name))
+
+
+def _size(folder: Path, size: str) -> Case:
+    """A made-up cluster of benchmarks/sizes.py."""
+    seconds = _SIZES[size]
+    snapshot = folder / f"{size}.json"
+    snapshot.write_text(canonical_json(Instance(size, seconds).snapshot().document()), encoding="utf-8")
+    return Case(size, str(snapshot), f"{seconds}s")
+
+
+def _openb(folder: Path, openb: str) -> Case:
     snapshot = folder / "openb.json"
     files = ("openb_node_list_all_node.csv", "openb_pod_list_default.csv")
     nodes, pods = (str(Path(openb) / name) for name in files)
     read = ("snapshot", "--from", "openb", "--nodes", nodes, "--pods", pods, "-o", str(snapshot))
     subprocess.run([*GPUPLAN, *read], check=True, capture_output=True)
-    return [*found, Case("openb", str(snapshot))]
+    return Case("openb", str(snapshot))
 
 
-def _ahead(folder: Path, size: str, time_limit: str) -> Case:
+def _ahead(folder: Path, size: str) -> Case:
     """A made-up cluster, planned twelve hours ahead."""
     snapshot = folder / f"horizon-{size}.json"
-    profile = str(PROFILES / f"horizon-{size}.yaml")
+    profile = str(PROFILES / f"horizon-{size.lower()}.yaml")
     read = ("snapshot", "--from", "synthetic", "--profile", profile, "-o", str(snapshot))
     subprocess.run([*GPUPLAN, *read], check=True, capture_output=True)
-    name = f"12 slots, {size.upper()}"
-    return Case(name, str(snapshot), time_limit, str(PROFILES / "horizon.yaml"))
+    time_limit = {"M": "10s", "L": "30s"}[size]
+    return Case(f"12 slots, {size}", str(snapshot), time_limit, str(PROFILES / "horizon.yaml"))
 
 
 def run(case: Case, solver: str, folder: Path) -> Run:
@@ -80,13 +118,8 @@ def run(case: Case, solver: str, folder: Path) -> Run:
     return Run(wall, usage.ru_maxrss / 1024, {"solution": plan["solution"], "metrics": plan["metrics"]})
 
 
-def fresh(case: Case, solver: str, folder: Path) -> Run:
-    """Run from a process that is small: a child's peak memory starts at its parent's."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(run, case, solver, folder).result()
-
-
-def line(case: Case, solver: str, runs: list[Run]) -> str:
+def cells(case: Case, solver: str, runs: list[Run]) -> tuple[str, ...]:
+    """Medians of the runs, and the largest peak."""
     plan = runs[0].plan
     solution = plan["solution"]
 
@@ -97,7 +130,7 @@ def line(case: Case, solver: str, runs: list[Run]) -> str:
         name: median([each.plan["solution"]["phases"].get(name, 0.0) for each in runs])
         for name in ("greedy", "formulate", "solve", "disaggregate", "verify")
     }
-    cells = (
+    return (
         case.name,
         solver,
         solution["solver"],
@@ -109,20 +142,14 @@ def line(case: Case, solver: str, runs: list[Run]) -> str:
         f"{median([each.wall for each in runs]):.1f} s",
         f"{max(each.peak_mib for each in runs):.0f} MiB",
     )
-    return "| " + " | ".join(cells) + " |"
 
 
-def main() -> None:
-    head = (
-        "case", "asked for", "plan by", "status", "gap", "GPUs allocated", "greedy",
-        "formulate / solve / place / verify, s", "whole command", "peak memory",
-    )  # fmt: skip
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        found = cases(folder)
-        print("| " + " | ".join(head) + " |")
-        print("|" + "---|" * len(head))
-        for case in found:
-            for solver in SOLVERS:
-                runs = [fresh(case, solver, folder) for _ in range(REPEATS)]
-                print(line(case, solver, runs), flush=True)
+def lines(folder: Path, *, only: tuple[str, ...], repeats: int, log: Path | None) -> Iterator[str]:
+    """The table, line by line as it is measured."""
+    yield table(HEAD, ())
+    for case in cases(folder, only):
+        for solver in SOLVERS:
+            runs = [fresh(run, case, solver, folder) for _ in range(repeats)]
+            for each in runs:
+                append(log, "plans", {"case": case.name, "asked_for": solver} | asdict(each))
+            yield line_of(cells(case, solver, runs))

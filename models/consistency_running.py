@@ -8,7 +8,7 @@ stand where they could not start today, are facts that planning can live with.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.inconsistency import Inconsistency, gpu_indices
 from planner.models.near_miss import listed
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from planner.models.inconsistency import Location, View
     from planner.models.job import Job
     from planner.models.placement import MigSlice, Replica
+
+_Spot: TypeAlias = tuple[int, int]
+"""Numbers of a running job and of one of its replicas: thousands are looked at, few are told of."""
+_Held: TypeAlias = tuple[str, int, int | None]
+"""(node, GPU index, first slice); shares have None, and what is held at one slice is one MIG instance."""
 
 
 def gangs_are_complete(view: View) -> Iterator[Inconsistency]:
@@ -39,11 +44,11 @@ def gangs_are_complete(view: View) -> Iterator[Inconsistency]:
 
 def places_exist(view: View) -> Iterator[Inconsistency]:
     """A replica is on a node of the snapshot and on GPUs which that node has."""
-    for location, job, replica in _replicas(view):
+    for spot, job, replica in _replicas(view):
         node = view.nodes.get(replica.node)
         if node is None:
             yield Inconsistency(
-                (*location, "node"),
+                (*_location(spot), "node"),
                 f"job '{job.name}' runs on node '{replica.node}', which the cluster does not have."
                 f"{view.near.hint(replica.node, view.nodes)}",
             )
@@ -51,7 +56,7 @@ def places_exist(view: View) -> Iterator[Inconsistency]:
         for number, held in enumerate(replica.gpus):
             if held.index >= node.gpu_count:
                 yield Inconsistency(
-                    (*location, "gpus", number, "index"),
+                    (*_location(spot), "gpus", number, "index"),
                     f"job '{job.name}' runs on gpu {held.index} of node '{node.name}'; "
                     f"expected {gpu_indices(node.gpu_count)}.",
                 )
@@ -59,15 +64,19 @@ def places_exist(view: View) -> Iterator[Inconsistency]:
 
 def mig_use_fits_the_layout(view: View) -> Iterator[Inconsistency]:
     """A replica holds MIG instances that are there, and nothing else of a GPU in MIG mode."""
-    for location, job, replica in _replicas(view):
+    for spot, job, replica in _replicas(view):
         node = view.nodes.get(replica.node)
+        if node is None or (gpus := node.gpus) is None:
+            continue
         for number, held in enumerate(replica.gpus):
-            if node is None or node.gpus is None or held.index >= node.gpu_count:
+            if held.index >= gpus.count:
                 continue
-            fault = _misuse(held, node.gpus.by_index[held.index])
+            if not gpus.details and isinstance(held, GpuShare):
+                continue  # without details MIG mode is off, as on most nodes
+            fault = _misuse(held, gpus.by_index[held.index])
             if fault:
                 yield Inconsistency(
-                    (*location, "gpus", number),
+                    (*_location(spot), "gpus", number),
                     f"job '{job.name}' runs on {_part(held)} of node '{node.name}', {fault}.",
                 )
 
@@ -92,32 +101,47 @@ def _part(held: GpuShare | MigSlice) -> str:
 
 def gpus_are_held_once(view: View) -> Iterator[Inconsistency]:
     """No GPU is held beyond the whole, and no MIG instance by two."""
-    # Shares have start None; what is held at one start of one GPU is one MIG instance.
-    holders: dict[tuple[str, int, int | None], list[tuple[Location, str, int]]] = defaultdict(list)
-    for location, job, replica in _replicas(view):
+    totals: dict[_Held, int] = defaultdict(int)
+    for _, _, replica in _replicas(view):
+        for held in replica.gpus:
+            totals[_key(replica, held)] += _milli(held)
+    overfull = {key: total for key, total in totals.items() if total > MILLI}
+    if not overfull:
+        return
+    holders: dict[_Held, list[tuple[Location, str]]] = defaultdict(list)
+    for spot, job, replica in _replicas(view):
         for number, held in enumerate(replica.gpus):
-            here = (*location, "gpus", number)
-            if isinstance(held, GpuShare):
-                holders[replica.node, held.index, None].append((here, job.name, held.milli))
-            else:
-                holders[replica.node, held.index, held.start].append((here, job.name, MILLI))
-    for (node, index, start), using in holders.items():
-        total = sum(milli for _, _, milli in using)
-        if total > MILLI:
-            location, job_name, _ = using[-1]
-            names = listed({name for _, name, _ in using})
-            what = f"gpu {index} of node '{node}'"
-            if start is not None:
-                what = f"the MIG instance at slice {start} of {what}"
-            yield Inconsistency(
-                location,
-                f"job '{job_name}' holds {what}, which is then held {print_milli(total)} times; "
-                f"expected at most once. Held by {names}.",
-                contradicts=using[0][0],
-            )
+            if (key := _key(replica, held)) in overfull:
+                holders[key].append(((*_location(spot), "gpus", number), job.name))
+    for key, using in holders.items():
+        node, index, start = key
+        location, job_name = using[-1]
+        names = listed({name for _, name in using})
+        what = f"gpu {index} of node '{node}'"
+        if start is not None:
+            what = f"the MIG instance at slice {start} of {what}"
+        yield Inconsistency(
+            location,
+            f"job '{job_name}' holds {what}, which is then held {print_milli(overfull[key])} times; "
+            f"expected at most once. Held by {names}.",
+            contradicts=using[0][0],
+        )
 
 
-def _replicas(view: View) -> Iterator[tuple[Location, Job, Replica]]:
-    for location, job, running in view.running():
-        for number, replica in enumerate(running.replicas):
-            yield (*location, "replicas", number), job, replica
+def _key(replica: Replica, held: GpuShare | MigSlice) -> _Held:
+    return replica.node, held.index, None if isinstance(held, GpuShare) else held.start
+
+
+def _milli(held: GpuShare | MigSlice) -> int:
+    return held.milli if isinstance(held, GpuShare) else MILLI
+
+
+def _replicas(view: View) -> Iterator[tuple[_Spot, Job, Replica]]:
+    for index, job in enumerate(view.snapshot.jobs):
+        for number, replica in enumerate(job.running.replicas if job.running else ()):
+            yield (index, number), job, replica
+
+
+def _location(spot: _Spot) -> Location:
+    index, number = spot
+    return "jobs", index, "running", "replicas", number

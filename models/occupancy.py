@@ -37,15 +37,19 @@ class NodeFree:
     @classmethod
     def of(cls, node: Node) -> NodeFree:
         """Everything the node offers, with nothing placed."""
-        gpus = node.gpus.by_index.values() if node.gpus else ()
+        gpus = node.gpus
+        gpu_milli = [MILLI] * gpus.count if gpus else []
+        for gpu in gpus.details if gpus else ():
+            if gpu.index < len(gpu_milli):
+                gpu_milli[gpu.index] = MILLI if gpu.healthy and gpu.mig is None else 0
         return cls(
-            gpu_milli=[MILLI if gpu.healthy and gpu.mig is None else 0 for gpu in gpus],
+            gpu_milli=gpu_milli,
             cpu_milli=node.cpu_milli,
             memory_mib=node.memory_mib,
             disk_mib=node.disk_mib,
             resources=dict(node.resources),
             mig_used=set(),
-            geometry=mig_geometry(node.gpus.model) if node.gpus else None,
+            geometry=mig_geometry(gpus.model) if gpus else None,
         )
 
     def take(self, replica: Replica, charge: tuple[int, int] | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -36,7 +37,7 @@ class Replica(Noun):
     disk_mib: Mib = 0
     resources: dict[Name, Count] = Field(default_factory=dict)
 
-    @property
+    @cached_property
     def quota_milli(self) -> int:
         """Thousandths of GPUs that count against quotas; a MIG slice by its compute slices."""
         return sum(

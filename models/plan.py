@@ -33,6 +33,7 @@ from planner.models.precondition import (
 from planner.models.projection import DeadlineOutlook, DeadlineState, PlannedStart, Waiting
 from planner.models.reason import Reason, ReasonCode
 from planner.models.snapshot import Snapshot
+from planner.models.solution import Ended
 from planner.models.target import Planned, Target
 from planner.models.units import Mib, Milli, Name, Seconds, Timestamp
 
@@ -246,6 +247,10 @@ class SolutionSummary(PlanPart):
     rejected: tuple[str, ...] = ()
     """Answers that broke a rule and were not used: solver and first violation."""
     not_disaggregated: int = 0
+    bound_note: str = ""
+    """Why a bound that a solver claimed does not count."""
+    ended: Ended = Ended.EXHAUSTED
+    """Why the search ended; like its note and its times no part of what the plan is."""
 
 
 class NodeChange(StrEnum):
@@ -340,13 +345,12 @@ class Plan(PlanPart):
 
 def plan_content(document: dict[str, Any]) -> dict[str, Any]:
     """
-    The part of a plan document that `plan_id` hashes: no times, no timings, not the id itself.
+    The part of a plan document that `plan_id` hashes: no times, nothing of how the search went, not the id.
 
     Snapshot and policy are in it by their fingerprints, which stand in `base`.
     """
     left_out = ("plan_id", "created_at", "checksum", "snapshot", "policy")
     content = {key: value for key, value in document.items() if key not in left_out}
-    content["solution"] = {
-        key: value for key, value in content["solution"].items() if key not in ("seconds", "phases")
-    }
+    search = ("seconds", "phases", "ended", "bound_note")
+    content["solution"] = {key: value for key, value in content["solution"].items() if key not in search}
     return content

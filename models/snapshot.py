@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from planner.models.base import Noun
+from planner.models.base import Noun, fingerprint_of
 from planner.models.cluster import Cluster
 from planner.models.dependency import FinishedJob
 from planner.models.job import Job
@@ -28,7 +28,11 @@ class Snapshot(Noun):
     """Jobs that are over, as far as others depend on them or durations are learnt from them."""
 
     def canonical(self) -> Snapshot:
-        """The same snapshot with every collection sorted by name, so that input order changes nothing."""
+        """
+        The same snapshot with every collection sorted by name, so that input order changes nothing.
+
+        Itself if it is sorted: what was looked up in it once need not be looked up again.
+        """
         cluster = self.cluster
         sections = {
             "nodes": tuple(sorted(cluster.nodes, key=lambda node: node.name)),
@@ -40,14 +44,27 @@ class Snapshot(Noun):
             "reservations": tuple(sorted(cluster.reservations, key=lambda each: each.name)),
             "tariffs": tuple(sorted(cluster.tariffs, key=lambda tariff: tariff.name)),
         }
-        return self.model_copy(
-            update={
-                "cluster": cluster.model_copy(update=sections),
-                "queues": tuple(sorted(self.queues, key=lambda queue: queue.name)),
-                "jobs": tuple(sorted(map(_with_replicas_in_order, self.jobs), key=lambda job: job.name)),
-                "finished": tuple(sorted(self.finished, key=lambda job: (job.name, job.ended_at))),
-            }
-        )
+        lists = {
+            "queues": tuple(sorted(self.queues, key=lambda queue: queue.name)),
+            "jobs": tuple(sorted(map(_with_replicas_in_order, self.jobs), key=lambda job: job.name)),
+            "finished": tuple(sorted(self.finished, key=lambda job: (job.name, job.ended_at))),
+        }
+        if _are_members(cluster, sections) and _are_members(self, lists):
+            return self
+        return self.model_copy(update={"cluster": cluster.model_copy(update=sections), **lists})
+
+    @cached_property
+    def shared_document(self) -> dict[str, Any]:
+        """`document()`, made once for all who only read it: it must not be changed."""
+        return self.document()
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of the canonical document."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return fingerprint_of(self.shared_document)
 
     @cached_property
     def job_by_name(self) -> dict[str, Job]:
@@ -58,6 +75,15 @@ class Snapshot(Noun):
     def running_placements(self) -> tuple[Placement, ...]:
         """Where the running jobs are, in the order of the jobs."""
         return tuple(placement for job in self.jobs if (placement := job.placement))
+
+
+def _are_members(noun: Noun, sections: dict[str, tuple[Any, ...]]) -> bool:
+    """True if a noun holds these very entries in this order."""
+    return all(
+        len(entries) == len(own := getattr(noun, name))
+        and all(one is other for one, other in zip(entries, own, strict=True))
+        for name, entries in sections.items()
+    )
 
 
 def _with_replicas_in_order(job: Job) -> Job:

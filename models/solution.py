@@ -39,6 +39,49 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class Milestone:
+    """What was known at one instant of an epoch's search."""
+
+    seconds: float
+    """Since the search began."""
+    stage: str
+    """What was at work, such as `greedy` or the name of a solver."""
+    objective: int | None
+    """Of the best verified plan; None before the first."""
+    bound: int
+    """No plan scores more."""
+    found: int | None = None
+    """What the stage claims to have, not yet placed on nodes nor verified."""
+
+    @property
+    def gap(self) -> float | None:
+        """(bound − objective) / max(1, |objective|); None without an objective."""
+        return None if self.objective is None else gap_between(self.objective, self.bound)
+
+
+class Ended(StrEnum):
+    """Why a search ended."""
+
+    PROVEN = "proven"
+    """Nothing better exists."""
+    GAP = "gap"
+    """The gap is as small as the policy asks for."""
+    TIME = "time"
+    TICKS = "ticks"
+    """The deterministic work was done."""
+    EXHAUSTED = "exhausted"
+    """Nothing is left to try."""
+    INTERRUPTED = "interrupted"
+    SETTLED = "settled"
+    """The last plan was carried out and nothing has changed since: there was nothing to search for."""
+
+
+def gap_between(objective: int, bound: int) -> float:
+    """(bound − objective) / max(1, |objective|), not below 0."""
+    return max(0, bound - objective) / max(1, abs(objective))
+
+
+@dataclass(frozen=True, slots=True)
 class Solution:
     """The best verified answer to one epoch's question; the objective is maximized, in points."""
 
@@ -58,10 +101,11 @@ class Solution:
     """Jobs the aggregate answer promised that found no concrete place."""
     bound_note: str = ""
     """Why a bound that a solver claimed does not count."""
+    ended: Ended = Ended.EXHAUSTED
+    milestones: tuple[Milestone, ...] = ()
+    """The search, in the order of time: whenever the plan or the bound got better, or another stage began."""
 
     @property
     def gap(self) -> float | None:
         """(bound − objective) / max(1, |objective|); None without a bound."""
-        return (
-            None if self.bound is None else max(0, self.bound - self.objective) / max(1, abs(self.objective))
-        )
+        return None if self.bound is None else gap_between(self.objective, self.bound)

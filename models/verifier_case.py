@@ -12,10 +12,11 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from planner.models.placement import GpuShare
 from planner.models.verifier_timeline import Timeline
+from planner.models.verifier_usage import usage_by_queue_and_model
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -72,8 +73,7 @@ class Occupant:
         return (self.placement.replicas[number] for number in sorted(self.new))
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """One part of a GPU in the hands of one replica."""
 
     job: str
@@ -126,6 +126,16 @@ class Case:
     def running(self) -> tuple[Job, ...]:
         """Jobs that run in the snapshot."""
         return tuple(job for job in self.snapshot.jobs if job.running)
+
+    @cached_property
+    def usage_before(self) -> dict[tuple[str, str], int]:
+        """Thousandths of GPUs that running jobs hold in the snapshot, by queue and GPU model."""
+        return usage_by_queue_and_model(self, self.snapshot.running_placements)
+
+    @cached_property
+    def usage_after(self) -> dict[tuple[str, str], int]:
+        """Thousandths of GPUs that jobs hold once the plan is carried out, by queue and GPU model."""
+        return usage_by_queue_and_model(self, self.placements)
 
     @cached_property
     def pools(self) -> dict[str, NodePool]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from planner.models.queue import ALL_MODELS
 from planner.models.units import print_seconds
 from planner.models.verifier_case import Change, unmatched
-from planner.models.verifier_usage import of_resource, usage_by_queue_and_model, with_all_below
+from planner.models.verifier_usage import of_resource, with_all_below
 from planner.models.verifier_words import counted, replica_in_words
 from planner.models.violation import Rule, Violation
 
@@ -148,6 +148,5 @@ def _borrowing_queues(case: Case) -> set[str]:
     }
     if not guaranteed:
         return set()
-    usage = usage_by_queue_and_model(case, case.snapshot.running_placements)
-    held = with_all_below(queues, of_resource(usage, ALL_MODELS))
+    held = with_all_below(queues, of_resource(case.usage_before, ALL_MODELS))
     return {name for name, guarantee in guaranteed.items() if held[name] > guarantee}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from planner.models.queue import ALL_MODELS
 from planner.models.verifier_case import Change
-from planner.models.verifier_usage import children_first, gpu_milli, of_resource, usage_by_queue_and_model
+from planner.models.verifier_usage import children_first, gpu_milli, of_resource
 from planner.models.verifier_words import in_gpus
 from planner.models.violation import Rule, Violation
 
@@ -28,11 +28,10 @@ def queues(case: Case) -> Iterator[Violation]:
     place of what leaves. A moved job stays as far as quotas are concerned.
     """
     tree = children_first(case.snapshot.queues)
-    after = usage_by_queue_and_model(case, case.placements)
     models = sorted({model for queue in tree for model in queue.gpu_models})
     for resource in (ALL_MODELS, *models):
         kept, limit = _kept_and_limit(tree, resource)
-        used = _usage(tree, kept, of_resource(after, resource))
+        used = _usage(tree, kept, of_resource(case.usage_after, resource))
         if all(used[queue.name] <= limit[queue.name] for queue in tree):
             continue
         used_by_staying = _usage(tree, kept, _held_all_along(case, resource))

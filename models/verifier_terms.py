@@ -12,7 +12,7 @@ from planner.models.queue import ALL_MODELS
 from planner.models.units import MILLI
 from planner.models.verifier_case import Change
 from planner.models.verifier_earning_terms import completion, deadlines, tariffs
-from planner.models.verifier_usage import of_resource, usage_by_queue_and_model, with_all_below
+from planner.models.verifier_usage import of_resource, with_all_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -86,13 +86,11 @@ def guarantee(case: Case) -> int:
     ]
     if not owed:
         return 0
-    before = usage_by_queue_and_model(case, case.snapshot.running_placements)
-    after = usage_by_queue_and_model(case, case.placements)
     held: dict[str, dict[str, int]] = {}
     demand: dict[str, dict[str, int]] = {}
     for resource in {resource for _, resource, _ in owed}:
-        held[resource] = with_all_below(queues, of_resource(after, resource))
-        demand[resource] = with_all_below(queues, _demand(case, before, resource))
+        held[resource] = with_all_below(queues, of_resource(case.usage_after, resource))
+        demand[resource] = with_all_below(queues, _demand(case, case.usage_before, resource))
     missing = 0
     for queue, resource, guaranteed in owed:
         due = min(guaranteed, demand[resource][queue.name]) - held[resource][queue.name]

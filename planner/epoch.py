@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from planner.drafting import draft
@@ -10,6 +11,7 @@ from planner.models.errors import PlannerError
 from planner.models.policy import BudgetMode
 from planner.models.verifier import verify
 from planner.posing import pose
+from planner.settled import first_target, is_settled
 from planner.solvers import portfolio
 
 if TYPE_CHECKING:
@@ -20,13 +22,26 @@ if TYPE_CHECKING:
     from planner.models.snapshot import Snapshot
     from planner.models.target import Target
     from planner.models.verifier import Verification
+    from planner.solvers.search import Watch
 
 _LOG: Final = logging.getLogger(__name__)
 
 
-def plan_epoch(snapshot: Snapshot, policy: Policy, *, seed: int, created_at: datetime) -> Plan:
+def plan_epoch(
+    snapshot: Snapshot,
+    policy: Policy,
+    *,
+    seed: int,
+    created_at: datetime,
+    watch: Watch | None = None,
+    last: Plan | None = None,
+) -> Plan:
     """
     Plan one epoch: ask the question, answer it, check the answer, say what must change.
+
+    `watch` is shown how the search for the answer goes. An interruption ends the search, not the plan. With
+    the `last` plan the search begins where that ended, and if nothing has changed since it was carried out,
+    nothing does.
 
     Raises
     ------
@@ -50,9 +65,14 @@ def plan_epoch(snapshot: Snapshot, policy: Policy, *, seed: int, created_at: dat
     # 2. Answer it: greedy always answers; an exact solver improves on it within the budget.
     #    A candidate that breaks a rule is rejected and recorded, so that greedy's still stands.
     limits = limits_of(policy, seed)
-    solution = portfolio.solve(problem, snapshot.running_placements, limits, check)
+    settled = last is not None and is_settled(snapshot, policy, last)
+    warm = None if last is None else first_target(snapshot, policy, last)
+    running = snapshot.running_placements
+    solution = portfolio.solve(problem, running, limits, check, watch, warm=warm, settled=settled)
     for phase, seconds in solution.phases.items():
         _LOG.info("phase=%s seconds=%.3f", phase, seconds)
+    if watch is not None and solution.milestones:
+        watch(replace(solution.milestones[-1], seconds=solution.seconds, stage="draft", found=None))
     # 3. Never trust a solver. The verifier shares no code with the formulation.
     verification = check(solution.target)
     if verification.violations:

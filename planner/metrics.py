@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from math import fsum
 from typing import TYPE_CHECKING, Final
 
@@ -60,19 +60,25 @@ def allocation_ratio(cluster: Cluster, placements: Iterable[Placement]) -> float
 
 def gpus_in_use(cluster: Cluster, placements: Iterable[Placement]) -> tuple[Counter[str], Counter[str]]:
     """Thousandths of GPUs by model, on healthy GPUs of ready nodes: those allocated, and all."""
-    held: Counter[tuple[str, int]] = Counter()
+    held: dict[str, dict[int, int]] = defaultdict(dict)
     for placement in placements:
         for replica in placement.replicas:
+            on_node = held[replica.node]
             for part in replica.gpus:
                 milli = part.milli if isinstance(part, GpuShare) else profile_milli(part.profile)
-                held[replica.node, part.index] += milli
+                on_node[part.index] = on_node.get(part.index, 0) + milli
     used, usable = Counter[str](), Counter[str]()
     for node in cluster.nodes:
-        if node.gpus is None or not node.ready:
+        if (gpus := node.gpus) is None or not node.ready:
             continue
-        healthy = [index for index, gpu in node.gpus.by_index.items() if gpu.healthy]
-        usable[node.gpus.model] += MILLI * len(healthy)
-        used[node.gpus.model] += sum(min(MILLI, held[node.name, index]) for index in healthy)
+        # Details are of few GPUs: all others are healthy.
+        faulty = {gpu.index for gpu in gpus.details if not gpu.healthy and gpu.index < gpus.count}
+        usable[gpus.model] += MILLI * (gpus.count - len(faulty))
+        used[gpus.model] += sum(
+            min(MILLI, milli)
+            for index, milli in held.get(node.name, {}).items()
+            if index < gpus.count and index not in faulty
+        )
     return used, usable
 
 

@@ -27,6 +27,8 @@ _STDIN: Final = "-"
 _MAJOR, _MINOR = (int(part) for part in PLAN_FORMAT.split("."))
 _ID_LENGTH: Final = 16
 _NAMED_AT_MOST: Final = 10
+_encoded: Final = json.JSONEncoder(ensure_ascii=False).encode
+"""A value as JSON on one line; made once, as there are a hundred thousand lines."""
 _MAKE_A_PLAN: Final = "Make one with `gpuplan plan SOURCE -o plan.json`."
 
 
@@ -42,15 +44,12 @@ def plan_id_of(document: dict[str, Any]) -> str:
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The plan as the plain JSON object of docs/plan-format.md, with its checksum."""
-    # The snapshot is most of the file; its defaults are left out, as in the documents people write.
-    asked = {"snapshot": plan.snapshot.document(), "policy": plan.policy.document()}
-    document = _decisions(plan) | asked
-    return document | {"checksum": _checksum(document)}
+    return _document(plan, plan.snapshot.document())
 
 
 def plan_text(plan: Plan) -> str:
     """The text of the plan file: JSON with one line for each action, placement, node and job."""
-    return _layout(plan_document(plan)) + "\n"
+    return _layout(_document(plan, plan.snapshot.shared_document)) + "\n"
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
@@ -78,6 +77,13 @@ def load_plan(path: str | Path) -> Plan:
     return plan
 
 
+def _document(plan: Plan, snapshot: dict[str, Any]) -> dict[str, Any]:
+    """The plan's document around that of its snapshot."""
+    # The snapshot is most of the file; its defaults are left out, as in the documents people write.
+    document = _decisions(plan) | {"snapshot": snapshot, "policy": plan.policy.document()}
+    return document | {"checksum": _checksum(document)}
+
+
 def _decisions(plan: Plan) -> dict[str, Any]:
     """All of a plan but the documents it was made from."""
     document = plan.model_dump(mode="json", by_alias=True, exclude={"snapshot", "policy"})
@@ -98,9 +104,8 @@ def _layout(value: Any, indent: str = "") -> str:
         lines = [f"{json.dumps(key)}: {_layout(entry, deeper)}" for key, entry in value.items()]
         return "{\n" + ",\n".join(deeper + line for line in lines) + "\n" + indent + "}"
     if _is_list_of_objects(value):
-        lines = [json.dumps(entry, ensure_ascii=False) for entry in value]
-        return "[\n" + ",\n".join(deeper + line for line in lines) + "\n" + indent + "]"
-    return json.dumps(value, ensure_ascii=False)
+        return "[\n" + ",\n".join(deeper + _encoded(entry) for entry in value) + "\n" + indent + "]"
+    return _encoded(value)
 
 
 def _is_list_of_objects(value: Any) -> bool:

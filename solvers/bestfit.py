@@ -13,9 +13,9 @@ A node *strands* GPUs when its other free resources run out before its free GPUs
 
     strand(n) = max(0, free GPUs / GPUs  −  min_r free_nr / amount_nr)²
 
-with the amounts the node had free at the start. So jobs heavy on CPU or memory land where these abound and
-light ones finish off what heavy ones left. The square makes harm spread thin, where later light jobs can
-still undo it. docs/decisions/0002 has what was measured.
+with the GPUs and amounts the node has once all incumbents have left it. So jobs heavy on CPU or memory land
+where these abound and light ones finish off what heavy ones left. The square makes harm spread thin, where
+later light jobs can still undo it. docs/decisions/0002 has what was measured.
 """
 
 from __future__ import annotations
@@ -44,6 +44,12 @@ _STEPS: Final = 1e9
 
 LAST_RESORT: Final = 10 * _STEPS
 """Added to the cost of a node that should be used only if no other has room."""
+
+_TIGHTEST: Final = 2**24
+"""More than the tightness of any node, in GPUs or thousandths of cores."""
+
+NO_ROOM: Final = 2**62
+"""The order of nodes without room."""
 
 _FEW: Final = 8
 """Up to so many nodes are looked at one by one."""
@@ -110,15 +116,16 @@ class Board:
     def __init__(self, openings: Openings, tenant: Tenant, nodes: Ints) -> None:
         self.tenant = tenant
         self.nodes = nodes
-        self.cost: Floats = np.zeros(len(nodes))
-        """Infinite where there is no room."""
-        self.tightness: Ints = np.zeros(len(nodes), dtype=np.int64)
+        self.order: Ints = np.zeros(len(nodes), dtype=np.int64)
+        """The node with the least is taken first, by cost, then tightness; `NO_ROOM` where there is none."""
         self.price: Ints | None = None
         """Points lost on each node; None if all are free of charge."""
         if openings.is_priced(tenant):
             self.price = np.zeros(len(nodes), dtype=np.int64)
+        self._at: NDArray[np.int32] | None = None
+        """Position of each node; looked up once something has changed."""
         self._plain = openings.is_plain(tenant) and openings.untouched(nodes) is None
-        self._seen = openings.capacity.version
+        self._seen = len(openings.capacity.changes)
         self._look(openings, np.arange(len(nodes)))
 
     def best(self, openings: Openings) -> int | None:
@@ -126,34 +133,39 @@ class Board:
         if not len(self.nodes):
             return None
         self._refresh(openings)
-        cost = self.cost
+        order = self.order
         if self.price is not None:
-            room = cost < np.inf
+            room = order < NO_ROOM
             if not room.any():
                 return None
-            cost = np.where(self.price == self.price[room].min(), cost, np.inf)
-        least = cost.min()
-        if least == np.inf:
-            return None
-        equal = np.flatnonzero(cost == least)
-        return int(self.nodes[equal[self.tightness[equal].argmin()]])
+            order = np.where(self.price == self.price[room].min(), order, NO_ROOM)
+        best = int(order.argmin())
+        return int(self.nodes[best]) if order[best] < NO_ROOM else None
 
     def close(self, shut: Bools) -> None:
         """Take nodes off the board, for as long as it is used for one job."""
-        self.nodes, self.cost, self.tightness = self.nodes[~shut], self.cost[~shut], self.tightness[~shut]
+        self.nodes, self.order, self._at = self.nodes[~shut], self.order[~shut], None
         if self.price is not None:
             self.price = self.price[~shut]
 
     def _refresh(self, openings: Openings) -> None:
-        capacity = openings.capacity
-        if capacity.version > self._seen:
-            stale = np.flatnonzero(capacity.changed_at[self.nodes] > self._seen)
-            if self._plain and len(stale) <= _FEW:
-                for position in stale.tolist():
-                    self._look_at_one(openings, position)
-            elif len(stale):
-                self._look(openings, stale)
-            self._seen = capacity.version
+        changes = openings.capacity.changes
+        if len(changes) == self._seen:
+            return
+        if self._at is None:
+            self._at = np.full(len(openings.problem.nodes), -1, dtype=np.int32)
+            self._at[self.nodes] = np.arange(len(self.nodes), dtype=np.int32)
+        if len(changes) == self._seen + 1:
+            stale = [at] if (at := int(self._at[changes[-1]])) >= 0 else []
+        else:
+            found = self._at[np.unique(np.array(changes[self._seen :], dtype=np.int64))]
+            stale = found[found >= 0].tolist()
+        if self._plain and len(stale) <= _FEW:
+            for position in stale:
+                self._look_at_one(openings, position)
+        elif stale:
+            self._look(openings, np.array(stale, dtype=np.int64))
+        self._seen = len(changes)
 
     def _look(self, openings: Openings, positions: Ints) -> None:
         nodes, shape, capacity = self.nodes[positions], self.tenant.shape, openings.capacity
@@ -177,8 +189,8 @@ class Board:
             cost += np.where(capacity.has_gpus[nodes], LAST_RESORT, 0.0)
         if (untouched := openings.untouched(nodes)) is not None:
             cost += np.where(untouched, 2 * LAST_RESORT, 0.0)
-        self.cost[positions] = np.where(room, cost, np.inf)
-        self.tightness[positions] = tightness
+        steps = np.where(room, cost, 0).astype(np.int64)
+        self.order[positions] = np.where(room, steps * _TIGHTEST + tightness, NO_ROOM)
         if self.price is not None:
             self.price[positions] = -openings.node_price(self.tenant, nodes)
             if shape.mig:
@@ -215,5 +227,5 @@ class Board:
             cost += LAST_RESORT
         if room and openings.timetable is not None and openings.timetable.booked[node]:
             room = bool(openings.beside(self.tenant, self.nodes[[position]], 1)[0])
-        self.cost[position] = cost if room else np.inf
-        self.tightness[position] = capacity.whole[node] if shape.quota_milli else free[0]
+        tightness = int(capacity.whole[node]) if shape.quota_milli else free[0]
+        self.order[position] = int(cost) * _TIGHTEST + tightness if room else NO_ROOM

@@ -1,7 +1,7 @@
 """
 Capacity: what is free on concrete nodes, and what the state of their GPUs costs.
 
-It never takes what is not there. Each change marks its node, so that boards look again only at what changed.
+It never takes what is not there. Each change notes its node, so that boards look again only at what changed.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Capacity:
             count, len(problem.resources)
         )
         """Shape (nodes, resources)."""
-        self._balance: Ints = self.free.copy()
-        """The same, negative where running jobs hold more than there is."""
+        self.balance: Ints = self.free.copy()
+        """The same, but negative where running jobs hold more than there is."""
         for index, node in enumerate(problem.nodes):
             if node.overdrawn:
-                self._balance[index] -= node.overdrawn
+                self.balance[index] -= node.overdrawn
         self.mig = MigBoard(problem)
         self.gpu_left: Ints = self.gpu_free.sum(axis=1) + np.array(
             [self.mig.free_milli(node) for node in range(count)], dtype=np.int64
@@ -67,15 +67,14 @@ class Capacity:
         self.whole: Ints = (self.gpu_free == MILLI).sum(axis=1)
         """Wholly free GPUs of each node."""
         self.has_gpus: Bools = np.array([bool(node.gpus) for node in problem.nodes], dtype=bool)
-        self.stranding = Stranding(self.gpu_left, self.free)
+        self.stranding = Stranding(*self._once_empty(problem))
         self.usable: Bools = np.ones(count, dtype=bool)
         """False for nodes that do not exist: not opened yet, or closed."""
         for group in problem.groups:
             if group.pool is not None:
                 self.usable[list(group.nodes)] = False
-        self.version = 0
-        self.changed_at: Ints = np.zeros(count, dtype=np.int64)
-        """Version at which each node last changed."""
+        self.changes: list[int] = []
+        """Nodes that changed, one after the other: whoever looked before looks again at those since."""
         self._power_left = [cap.left for cap in problem.power_caps]
         self._caps: dict[int, list[tuple[int, int]]] = {}
         for index, cap in enumerate(problem.power_caps):
@@ -86,6 +85,16 @@ class Capacity:
         self._reference = problem.charges.reference_gpus
         self._waste_points = 0
 
+    def _once_empty(self, problem: Problem) -> tuple[Ints, Ints]:
+        """Thousandths of GPUs and amounts of each node once every incumbent has left."""
+        gpu_left, free = self.gpu_left.copy(), self.balance.copy()
+        for incumbent in problem.incumbents:
+            for hold in incumbent.holds:
+                if hold.node is not None:
+                    gpu_left[hold.node] += incumbent.shape.quota_milli
+                    free[hold.node] += incumbent.shape.amounts
+        return gpu_left, np.maximum(0, free)
+
     @property
     def points(self) -> int:
         """Of MIG layouts changed and of free GPUs that no replica of the reference gang fits on."""
@@ -93,8 +102,10 @@ class Capacity:
 
     def touch(self, nodes: int | Ints) -> None:
         """Mark nodes as changed."""
-        self.version += 1
-        self.changed_at[nodes] = self.version
+        if isinstance(nodes, int):
+            self.changes.append(nodes)
+        else:
+            self.changes += nodes.tolist()
 
     def set_usable(self, node: int, usable: bool) -> None:
         """Open a node, or close it."""
@@ -128,8 +139,8 @@ class Capacity:
         """Indices of the wholly free GPUs of a node."""
         return [gpu for gpu, milli in enumerate(self.gpu_free[node].tolist()) if milli == MILLI]
 
-    def fits(self, shape: Shape, site: Site) -> bool:
-        """True if this very site is free."""
+    def fits(self, shape: Shape, site: Site, *, power: bool = True) -> bool:
+        """True if this very site is free, and with `power` no cap forbids it."""
         node, needed = site.node, shape.gpu_milli or MILLI
         return (
             bool(self.usable[node])
@@ -138,7 +149,7 @@ class Capacity:
                 free >= amount for free, amount in zip(self.free[node].tolist(), shape.amounts, strict=True)
             )
             and (not site.slices or self.mig.fits(node, site.slices, self.whole_gpus(node)))
-            and self.powers(shape.quota_milli, node)
+            and (not power or self.powers(shape.quota_milli, node))
         )
 
     def charge(self, shape: Shape, site: Site, replicas: int) -> None:
@@ -159,8 +170,8 @@ class Capacity:
                 self.touch(self._capped[cap])
         for resource, amount in enumerate(shape.amounts):
             if amount:
-                self._balance[node, resource] -= replicas * amount
-                self.free[node, resource] = max(0, self._balance[node, resource])
+                self.balance[node, resource] -= replicas * amount
+                self.free[node, resource] = max(0, self.balance[node, resource])
         self.touch(node)
 
     def reserve(self, node: int, gpu: int, places: Iterable[tuple[str, int]]) -> None:
@@ -205,6 +216,10 @@ class Capacity:
                     count = min(count, self._power_left[cap] // (watts * shape.quota_milli))
             room[position] = max(0, count)
         return room
+
+    def offers_mig(self, nodes: Ints) -> Bools:
+        """Nodes that have GPUs in MIG mode, or may switch some."""
+        return np.array([self.mig.offers(node) for node in nodes.tolist()], dtype=bool)
 
     def mig_outlook(self, wish: Wish, nodes: Ints, where: Bools) -> MigOutlook:
         """What one more replica with MIG instances would cost on the nodes at the marked positions."""

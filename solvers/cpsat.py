@@ -56,7 +56,7 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
         return Answer(status, bound=bound, detail=solver.status_name(claim))
     values = np.array([solver.value(variable) for variable in variables], dtype=np.int64)
-    return Answer(status, values, bound, solver.status_name(claim))
+    return Answer(status, values, bound, detail=solver.status_name(claim))
 
 
 class _Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]  # untyped
@@ -70,7 +70,7 @@ class _Incumbents(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]  # u
     def on_solution_callback(self) -> None:
         values = np.array([self.value(variable) for variable in self._variables], dtype=np.int64)
         bound = integer_bound(self.best_objective_bound)
-        self._report(Answer(SolveStatus.FEASIBLE, values, bound, "stopped while searching"))
+        self._report(Answer(SolveStatus.FEASIBLE, values, bound, detail="stopped while searching"))
 
 
 def _configured(budget: Budget) -> cp_model.CpSolver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import truediv
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -14,12 +15,12 @@ from planner.solvers.bestfit import Board
 from planner.solvers.carrying_out import undo_circles
 from planner.solvers.company import NOBODY_MINDS
 from planner.solvers.dealing import deal, keeps_rules
-from planner.solvers.eviction import preempt, take_back
+from planner.solvers.eviction import Preemption, preempt, take_back
 from planner.solvers.fates import Leave
 from planner.solvers.filling import fill, grow, ranking
 from planner.solvers.foresight import foresee, mend
 from planner.solvers.gang import place_job
-from planner.solvers.greedy import greedy
+from planner.solvers.greedy import greedy, is_late
 from planner.solvers.holding import start_firm
 from planner.solvers.ledger import Ledger
 from planner.solvers.rebooking import book_all
@@ -39,29 +40,31 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
 
 
-def disaggregate(problem: Problem, aggregate: Aggregate) -> tuple[Ledger, int]:
+def disaggregate(
+    problem: Problem, aggregate: Aggregate, *, deadline: float | None = None
+) -> tuple[Ledger, int]:
     """
     Realize the counts of an aggregate answer, then fill what is left; also the number of jobs missed.
 
-    First fit decreasing, equal sizes by density: on sizes that divide each other, with no other resource
-    scarce, every job finds its place where it belongs. If one goes astray elsewhere, further passes take only
-    replicas of several GPUs by size and all others by density, which loses less of value: one in which the
-    best paid jobs go first and look elsewhere at once, one in which everybody who has a place takes it before
-    the others look. The best of them counts. If none can put everybody back who left to be moved, greedy's
-    plan is the answer.
+    First fit decreasing, of equal sizes those first that take most of what else is scarce: on sizes that
+    divide each other, with no other resource scarce, every job finds its place where it belongs. If one goes
+    astray elsewhere, and there is time before the deadline (an instant of `time.monotonic`), a second pass
+    takes only replicas of several GPUs by size and all others by density, the best paid looking elsewhere at
+    once, which loses less of value. The better one counts. If none can put everybody back who left to be
+    moved, greedy's plan is the answer.
     """
     done = []
-    ways = ((False, False), (True, False), (True, True))
-    # With later starts a pass takes longer, and the second differs little from the first.
-    for widest, patient in ways if problem.slots == 1 else (ways[0], ways[2]):
-        attempt = _Realization(problem, aggregate, widest=widest, patient=patient)
+    for patient in (True, False):
+        if not patient and is_late(deadline):
+            break
+        attempt = _Realization(problem, aggregate, patient=patient, deadline=deadline)
         if attempt.run():
             done.append(attempt)
             if not attempt.strayed:
                 break
     if not done:
         promised = sum(jobs for batch in aggregate.batches for _, jobs in batch.jobs)
-        return greedy(problem), promised
+        return greedy(problem, deadline=deadline), promised
     best = max(done, key=lambda each: (each.ledger.objective, -each.missed))
     return best.ledger, best.missed
 
@@ -69,15 +72,21 @@ def disaggregate(problem: Problem, aggregate: Aggregate) -> tuple[Ledger, int]:
 class _Realization:
     """One pass over an aggregate answer."""
 
-    def __init__(self, problem: Problem, aggregate: Aggregate, *, widest: bool, patient: bool) -> None:
+    def __init__(
+        self, problem: Problem, aggregate: Aggregate, *, patient: bool, deadline: float | None
+    ) -> None:
+        """If patient, everybody who has a place takes it before others look elsewhere, all by size."""
         self.ledger = Ledger(problem)
         self._problem = problem
         self._aggregate = aggregate
-        self._widest = widest
         self._patient = patient
+        self._deadline = deadline
+        amounts = zip(*(node.amounts for node in problem.nodes), strict=True)
+        self._totals = [max(1, sum(column)) for column in amounts]
         self._rank = {index: position for position, index in enumerate(ranking(problem))}
         self._astray: dict[int, int] = {}
         """Jobs by class that found no place where they belong and look for another in the end."""
+        self._preemption = Preemption(self.ledger)
         self.strayed = False
         """True if some job found no place where, or when, it belongs."""
         self._boards: dict[tuple[Tenant, tuple[int, ...]], Board] = {}
@@ -103,7 +112,11 @@ class _Realization:
         self._book()
         fill(ledger)
         # What was promised without a place for it may be worth another trade.
-        if self.missed and preempt(ledger, self._rank):
+        if (
+            self.missed
+            and not is_late(self._deadline)
+            and preempt(ledger, self._rank, self._preemption, deadline=self._deadline)
+        ):
             take_back(ledger)
             fill(ledger)
         close_idle(ledger)
@@ -164,12 +177,18 @@ class _Realization:
             places = {(instance.profile, instance.start) for instance in instances}
             ledger.capacity.reserve(node, gpu, places)
 
-    def _order(self, batch: Batch) -> tuple[bool, int, int]:
-        """Gangs that need one domain, then the largest replicas, then the best paid."""
+    def _order(self, batch: Batch) -> tuple[bool, int, float, int]:
+        """
+        Gangs that need one domain, then the largest replicas, then the best paid.
+
+        If patient, of equal sizes those come first that take most of another resource; if not, all that are
+        no larger than a GPU count as equal, whatever else they take.
+        """
         job_class = self._problem.classes[batch.jobs[0][0]]
         shape, bound = job_class.shape, job_class.together.required is not None and job_class.maximum > 1
-        size = max(1, shape.gpus) if self._widest else shape.quota_milli
-        return not bound, -size, min(self._rank[index] for index, _ in batch.jobs)
+        size = shape.quota_milli if self._patient else max(1, shape.gpus)
+        share = max(map(truediv, shape.amounts, self._totals), default=0.0) if self._patient else 0.0
+        return not bound, -size, -share, min(self._rank[index] for index, _ in batch.jobs)
 
     def _realize(self, batch: Batch) -> None:
         """Place the jobs of a batch where the answer has places for them."""
@@ -190,12 +209,22 @@ class _Realization:
             for nodes, replicas in batch.places:
                 sites += self._take(first, nodes, replicas, len(waiting))
             waiting = self._settle(batch, sites, waiting, len(waiting))
-        for index in waiting:
-            self._astray[index] = self._astray.get(index, 0) + 1
         self.strayed |= bool(waiting)
+        for index in self._make_room(batch, waiting):
+            self._astray[index] = self._astray.get(index, 0) + 1
         if self._is_plain(batch) and not self._patient:
             # The best paid look for another place before the others have taken it.
             self._place_astray()
+
+    def _make_room(self, batch: Batch, waiting: list[int]) -> list[int]:
+        """Preempt further jobs for those who find no place where they belong, where that pays; the others."""
+        nodes = np.array(sorted({node for places, _ in batch.places for node in places}), dtype=np.int64)
+        hopeless, over = set[int](), []
+        for index in waiting:
+            if index in hopeless or not self._preemption.make_room(index, nodes):
+                hopeless.add(index)
+                over.append(index)
+        return over
 
     def _is_plain(self, batch: Batch) -> bool:
         """True if only room and price decide where the jobs go."""

@@ -8,6 +8,10 @@ preempted without somebody who gains by it.
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+from heapq import merge
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -15,30 +19,42 @@ import numpy as np
 from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 from planner.solvers import leaving
+from planner.solvers.company import NOBODY_MINDS
 from planner.solvers.fates import Leave
-from planner.solvers.victims import Victims
+from planner.solvers.offers import Offers
+from planner.solvers.on_paper import OnPaper
+from planner.solvers.victims import Victim, Victims
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from planner.models.problem_jobs import Option
+    from planner.models.problem_jobs import Hold, Option
     from planner.solvers.ledger import Ledger
-    from planner.solvers.victims import Victim
+    from planner.solvers.tenant import Tenant
 
     Ints: TypeAlias = NDArray[np.int64]
 
-_PLACES_TRIED: Final = 4
-"""Nodes, or domains, tried for one replica: those where the least is lost by a rough count."""
+_PLACES_TRIED: Final = 16
+"""Nodes looked at for one replica: those where, by a lower bound, the least is lost."""
+
+_DOMAINS_TRIED: Final = 4
+"""Domains looked at for one gang that needs one."""
 
 _FAILURES: Final = 400
 """After so many classes for which no trade was found nobody is preempted any more."""
 
 
-def preempt(ledger: Ledger, order: Iterable[int]) -> bool:
-    """Preempt for waiting jobs of classes in the given order; True if anybody was."""
-    preemption = Preemption(ledger)
+def preempt(
+    ledger: Ledger,
+    order: Iterable[int],
+    preemption: Preemption | None = None,
+    *,
+    deadline: float | None = None,
+) -> bool:
+    """Preempt for waiting jobs of classes in the given order until the deadline; True if anybody was."""
+    preemption = preemption or Preemption(ledger)
     changed, failures = False, 0
     for index in order:
         job_class = ledger.problem.classes[index]
@@ -47,6 +63,8 @@ def preempt(ledger: Ledger, order: Iterable[int]) -> bool:
         if job_class.co_start is not None:
             continue  # nobody is preempted for half of those who start together
         while ledger.jobs_left(index):
+            if deadline is not None and time.monotonic() >= deadline:
+                return changed
             if not preemption.make_room(index):
                 failures += 1
                 break
@@ -61,24 +79,30 @@ class Preemption:
         self.ledger = ledger
         self.victims = Victims(ledger)
         self._hopeless: dict[tuple[object, ...], int] = {}
+        self._offers: dict[tuple[Tenant, tuple[int, ...]], Offers] = {}
+        problem = ledger.problem
+        booked = ledger.timetable is not None and bool(ledger.timetable.bookings)
+        self._in_sight = not problem.power_caps and not booked
+        """True if what a node has free is all that decides who fits there, company and MIG layouts apart."""
 
-    def make_room(self, index: int) -> bool:
-        """Place one more job of a class by preempting others, if that pays."""
+    def make_room(self, index: int, nodes: Ints | None = None) -> bool:
+        """Place one more job of a class, on some nodes if given, by preempting others, if that pays."""
         ledger, job_class, least = self.ledger, self.ledger.problem.classes[index], self.victims.least_rank
         if least is None or ledger.tenants[index].rank < least:
             return False
         worth = self._worth(index)
         groups = tuple(option.groups for option in job_class.options)
         alike = (ledger.tenants[index], job_class.minimum, job_class.together, job_class.queue, groups)
-        if worth <= self._hopeless.get(alike, 0):
+        if nodes is None and worth <= self._hopeless.get(alike, 0):
             return False
         for option in job_class.options:
-            for nodes in self._scopes(index, option):
+            for offers in self._scopes(index, option, nodes):
                 mark, before = ledger.mark(), ledger.objective
-                if self._place(index, option, nodes, worth) and ledger.objective > before:
+                if self._place(index, option, offers, worth) and ledger.objective > before:
                     return True
                 ledger.rollback(mark)
-        self._hopeless[alike] = worth
+        if nodes is None:
+            self._hopeless[alike] = worth
         return False
 
     def _worth(self, index: int) -> int:
@@ -89,38 +113,62 @@ class Preemption:
         owed = sum(min(milli, missing) + MILLI for missing in ledger.quota.owed(job_class.queue, model))
         return job_class.most_points + ledger.problem.charges.guarantee * owed // MILLI
 
-    def _scopes(self, index: int, option: Option) -> Iterator[Ints]:
+    def _scopes(self, index: int, option: Option, nodes: Ints | None) -> Iterator[Offers]:
         """Nodes that one trade may look at: all, or one domain of a required level after the other."""
         ledger, job_class = self.ledger, self.ledger.problem.classes[index]
-        nodes, level = ledger.nodes_of(option), job_class.together.required
+        offers, level = self._offers_of(index, option, nodes), job_class.together.required
         if level is None:
-            yield nodes
+            yield offers
             return
-        of = ledger.domains.of(level)[nodes]
-        losses = self.victims.rough_losses(nodes, job_class.shape.quota_milli, ledger.tenants[index].rank)
-        room = ledger.room(index, nodes, job_class.minimum)
-        ranked = []
-        for domain in np.unique(of).tolist():
-            near = of == domain
-            missing = max(0, job_class.minimum - int(room[near].sum()))
-            loss = float(np.sort(losses[near])[:missing].sum()) if near.sum() else np.inf
-            if loss < np.inf:
-                ranked.append((loss, domain))
-        for _, domain in sorted(ranked)[:_PLACES_TRIED]:
-            yield nodes[of == domain]
+        of = ledger.domains.of(level)[offers.nodes]
+        losses = offers.bounds()
+        room = ledger.room(index, offers.nodes, job_class.minimum)
+        missing = np.maximum(0, job_class.minimum - np.bincount(of, weights=room))
+        order = np.lexsort((losses, of))
+        of, losses = of[order], losses[order]
+        place = np.arange(len(of)) - np.searchsorted(of, of)
+        # Of nothing the sum is one of integers.
+        least = np.bincount(of, weights=np.where(place < missing[of], losses, 0)).astype(np.float64)
+        least[np.bincount(of, minlength=len(least)) == 0] = np.inf
+        domains = np.argsort(least, kind="stable")[:_DOMAINS_TRIED]
+        scopes = [offers.nodes[ledger.domains.of(level)[offers.nodes] == domain] for domain in domains]
+        for domain, scope in zip(domains.tolist(), scopes, strict=True):
+            if least[domain] < np.inf:
+                yield offers.among(scope)
 
-    def _place(self, index: int, option: Option, nodes: Ints, worth: int) -> bool:
+    def _offers_of(self, index: int, option: Option, nodes: Ints | None) -> Offers:
+        ledger, tenant = self.ledger, self.ledger.tenants[index]
+        if nodes is not None:
+            return Offers(ledger, self.victims, tenant, ledger.within(option, nodes))
+        key = replace(tenant, ends=()), option.groups
+        if key not in self._offers:
+            self._offers[key] = Offers(ledger, self.victims, tenant, ledger.nodes_of(option))
+        return self._offers[key]
+
+    def _place(self, index: int, option: Option, offers: Offers, worth: int) -> bool:
         """Preempt node by node until a job of a class can be placed; False if that costs too much."""
-        ledger, job_class = self.ledger, self.ledger.problem.classes[index]
+        ledger, minimum = self.ledger, self.ledger.problem.classes[index].minimum
         before = ledger.objective
         if not self._free_quota(index, option, worth):
             return False
-        for _ in range(job_class.minimum + 1):
-            if ledger.place(index, option, jobs=1, nodes=nodes):
+        everywhere = len(offers.nodes) == len(ledger.nodes_of(option))
+        missing = minimum - int(ledger.room(index, offers.nodes, minimum).sum())
+        for _ in range(minimum + 1):
+            if missing <= 0 and ledger.place(
+                index, option, jobs=1, nodes=None if everywhere else offers.nodes
+            ):
                 return True
-            if before - ledger.objective >= worth or not self._free_a_node(index, nodes, worth):
+            gone = self._free_a_node(index, offers, worth - (before - ledger.objective))
+            if not gone:
                 return False
+            missing -= 1
+            if any(len(victim.positions) < len(self._holds(victim)) for victim in gone):
+                # Whoever leaves other nodes as well may make room there too.
+                missing = minimum - int(ledger.room(index, offers.nodes, minimum).sum())
         return False
+
+    def _holds(self, victim: Victim) -> tuple[Hold, ...]:
+        return self.ledger.problem.incumbents[victim.incumbent].holds
 
     def _free_quota(self, index: int, option: Option, worth: int) -> bool:
         """Preempt jobs that this one may follow, in whatever place, until its queue may take it."""
@@ -141,53 +189,104 @@ class Preemption:
                 ledger.rollback(mark)
         return True
 
-    def _free_a_node(self, index: int, nodes: Ints, worth: int) -> bool:
-        """Preempt on the node where one more replica costs least; False if none can be freed for less."""
+    def _free_a_node(self, index: int, offers: Offers, worth: int) -> list[Victim]:
+        """Preempt on the node where one more replica costs least; nobody if none can be freed for less."""
         ledger = self.ledger
-        best: tuple[int, int] | None = None
-        for node in self._candidates(index, nodes, worth):
-            mark, before = ledger.mark(), ledger.objective
-            if self._free(index, node):
-                loss = before - ledger.objective
-                best = min(best or (loss, node), (loss, node))
-            ledger.rollback(mark)
-        if best is None or best[0] >= worth:
-            return False
-        return self._free(index, best[1])
+        best: tuple[float, int, list[Victim]] = worth, -1, []
+        for bound, node in islice(self._candidates(index, offers), _PLACES_TRIED):
+            if bound >= best[0]:
+                break
+            loss, gone = self.price(index, node)
+            offers.learn(node, loss)
+            if loss < best[0]:
+                best = loss, node, gone
+        mark, before = ledger.mark(), ledger.objective
+        for victim in best[2]:
+            if not self._evict(victim):
+                break
+        else:
+            if before - ledger.objective < worth:
+                return best[2]
+        ledger.rollback(mark)
+        return []
 
-    def _candidates(self, index: int, nodes: Ints, worth: int) -> list[int]:
-        """The nodes on which least is lost by a rough count."""
+    def _candidates(self, index: int, offers: Offers) -> Iterator[tuple[float, int]]:
+        """Nodes with a lower bound of what is lost there, the cheapest in front."""
         ledger, tenant = self.ledger, self.ledger.tenants[index]
-        losses = self.victims.rough_losses(nodes, tenant.shape.quota_milli, tenant.rank)
+        if tenant.manners == NOBODY_MINDS and self._in_sight:
+            yield from offers.cheapest_first()
+            return
         # Whoever keeps the job away may be the one to leave; what a node takes at all only gets less.
-        barred = ~ledger.admits(tenant, nodes)
-        losses[barred] = self.victims.rough_losses(nodes[barred], 0, tenant.rank)
-        possible = np.flatnonzero((losses < worth) & ledger.takes(tenant, nodes))
-        best = possible[np.argsort(losses[possible], kind="stable")][:_PLACES_TRIED]
-        return [int(node) for node in nodes[best]]
+        barred = ~ledger.admits(tenant, offers.nodes) & ledger.takes(tenant, offers.nodes)
+        cheapest = offers.cheapest_first()
+        if not barred.any():
+            yield from cheapest
+            return
+        nodes = offers.nodes[barred]
+        minders = zip(self.victims.least_of(tenant.rank, nodes), nodes.tolist(), strict=True)
+        yield from merge(sorted(minders), (each for each in cheapest if each[1] not in set(nodes.tolist())))
 
-    def _free(self, index: int, node: int) -> bool:
-        """Preempt on a node until one more replica of a class fits; whoever need not go stays."""
-        ledger, rank = self.ledger, self.ledger.tenants[index].rank
-        there, most = np.array([node], dtype=np.int64), ledger.problem.classes[index].minimum + 1
+    def price(self, index: int, node: int) -> tuple[float, list[Victim]]:
+        """
+        Who leaves a node so that one more replica fits, and the points that loses; infinite if nobody helps.
+
+        Those who lose least per GPU leave first until it fits; then each stays after all who need not go, the
+        one that would lose most in front.
+        """
+        ledger, there = self.ledger, self.victims.there(node, self.ledger.tenants[index].rank)
+        tenant, incumbents = ledger.tenants[index], ledger.problem.incumbents
+        plain = tenant.manners == NOBODY_MINDS and not tenant.shape.mig and self._in_sight
+        if not plain or any(each.shrinks or incumbents[each.incumbent].shape.mig for each in there):
+            return self.price_by_trial(index, node, there)
+        paper, gone = OnPaper(ledger.capacity, node), list[Victim]()
+
+        def think(victim: Victim, times: int) -> None:
+            incumbent = incumbents[victim.incumbent]
+            paper.leave(incumbent.shape, (incumbent.holds[at] for at in victim.positions), times)
+
+        wanted = paper.room(tenant.shape) + 1
+        for victim in there:
+            if leaving.may_stop(ledger, victim.incumbent):
+                think(victim, 1)
+                gone.append(victim)
+                if paper.room(tenant.shape) >= wanted:
+                    break
+        else:
+            return np.inf, []
+        for victim in sorted(gone, key=lambda victim: -victim.loss):
+            think(victim, -1)
+            if paper.room(tenant.shape) < wanted:
+                think(victim, 1)
+            else:
+                gone.remove(victim)
+        return sum(victim.loss for victim in gone), gone
+
+    def price_by_trial(self, index: int, node: int, there: list[Victim]) -> tuple[float, list[Victim]]:
+        """The same, tried out on the ledger, where more than free GPUs and amounts decide."""
+        ledger = self.ledger
+        start, before = ledger.mark(), ledger.objective
+        nodes = np.array([node], dtype=np.int64)
 
         def room() -> int:
-            return int(ledger.room(index, there, most)[0])
+            return int(ledger.room(index, nodes, 2**31)[0])
 
-        wanted, gone = room() + 1, []
-        for victim in self.victims.there(node, rank):
+        wanted, gone, loss = room() + 1, list[Victim](), np.inf
+        for victim in there:
             if self._evict(victim):
                 gone.append(victim)
                 if room() >= wanted:
                     break
-        else:
-            return False
-        for victim in sorted(gone, key=lambda victim: -victim.loss):
-            mark = ledger.mark()
-            leaving.restore(ledger, victim.incumbent, victim.positions if victim.shrinks else None)
-            if room() < wanted:
-                ledger.rollback(mark)
-        return True
+        if room() >= wanted:
+            for victim in sorted(gone, key=lambda victim: -victim.loss):
+                mark = ledger.mark()
+                back = leaving.restore(ledger, victim.incumbent, victim.positions if victim.shrinks else None)
+                if room() < wanted:
+                    ledger.rollback(mark)
+                elif back:
+                    gone.remove(victim)
+            loss = before - ledger.objective
+        ledger.rollback(start)
+        return loss, gone if loss < np.inf else []
 
     def _evict(self, victim: Victim) -> bool:
         if victim.shrinks:
@@ -217,8 +316,19 @@ def take_back(ledger: Ledger) -> None:
         if worths and min(worths) >= ledger.fates.loss(index):
             continue  # nobody came who is worth less
         mark, before = ledger.mark(), ledger.objective
-        if not leaving.put_back(ledger, index) or ledger.objective <= before:
+        if not leaving.put_back(ledger, index, _most_gained(ledger, index)) or ledger.objective <= before:
             ledger.rollback(mark)
+
+
+def _most_gained(ledger: Ledger, index: int) -> int:
+    """Points that an incumbent's return brings at most, what those who go for it are worth left out."""
+    incumbent = ledger.problem.incumbents[index]
+    gained = ledger.fates.loss(index) - min(0, ledger.company.points) - min(0, ledger.capacity.points)
+    if ledger.quota.owed(incumbent.queue, incumbent.gpu_model):
+        milli = incumbent.shape.quota_milli * len(incumbent.holds)
+        guarantees = len(ledger.problem.guarantees)
+        gained += ledger.problem.charges.guarantee * guarantees * -(-milli // MILLI)
+    return gained
 
 
 def _least_worths(ledger: Ledger) -> dict[int | None, int]:

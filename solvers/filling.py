@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
@@ -16,30 +17,57 @@ if TYPE_CHECKING:
     from planner.models.problem_jobs import Option
     from planner.solvers.ledger import Ledger
 
+_SEVERAL: Final = 2 * MILLI
 
-def fill(ledger: Ledger) -> None:
+
+def fill(ledger: Ledger, *, turns: bool = False) -> None:
     """
     Place whatever still fits, in the order of `ranking`, and let elastic jobs grow into what is left.
+
+    With `turns` single jobs of equal density take turns, each class spread evenly over them: unlike jobs then
+    meet on a node and use up its resources together; class after class fills nodes with jobs that all lack
+    the same.
 
     Afterwards no unplaced job, nor one more replica of an elastic one, fits anywhere at a profit.
     """
     classes = ledger.problem.classes
     growing = []
     party_of = parties.party_of(ledger.problem)
-    for index, most in queue_of(ledger):
-        if classes[index].role is Role.GROW:
-            growing.append(index)
-            continue
-        if index in party_of:
-            if all(ledger.jobs_left(each) for each in party_of[index]):
-                parties.start(ledger, party_of[index])
-            continue
-        jobs = min(most, ledger.jobs_left(index))
-        for option in classes[index].options:
-            if jobs > 0 and _pays(ledger, index, option):
-                jobs -= ledger.place(index, option, jobs=jobs)
+    for _, equals in groupby(_ranked(ledger), key=lambda entry: entry[0][:2]):
+        singles: list[tuple[int, int]] = []
+        for _, index, most in equals:
+            if classes[index].role is Role.GROW:
+                growing.append(index)
+            elif index in party_of:
+                if all(ledger.jobs_left(each) for each in party_of[index]):
+                    parties.start(ledger, party_of[index])
+            elif turns and ledger.is_single(index):
+                singles.append((index, most))
+            else:
+                jobs = min(most, ledger.jobs_left(index))
+                for option in classes[index].options:
+                    if jobs > 0 and _pays(ledger, index, option):
+                        jobs -= ledger.place(index, option, jobs=jobs)
+        _take_turns(ledger, singles)
     grow(ledger)
     grow_running(ledger, growing)
+
+
+def _take_turns(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> None:
+    """Place jobs of several (class, jobs at most), each class spread evenly over all turns."""
+    classes = ledger.problem.classes
+    turns = []
+    for index, most in singles:
+        jobs = min(most, ledger.jobs_left(index))
+        size = -classes[index].shape.quota_milli
+        # Who needs several GPUs of one node goes first.
+        first = size <= -_SEVERAL
+        turns += [(0.0 if first else (turn + 0.5) / jobs, size, index) for turn in range(jobs)]
+    full: set[int] = set()
+    for _, _, index in sorted(turns):
+        # Nothing is given back while filling: who finds no room finds none later.
+        if index not in full and not ledger.place_single(index):
+            full.add(index)
 
 
 def grow_running(ledger: Ledger, growing: Iterable[int]) -> None:
@@ -113,6 +141,11 @@ def _pays(ledger: Ledger, index: int, option: Option) -> bool:
 
 def queue_of(ledger: Ledger) -> Iterator[tuple[int, int]]:
     """(class with jobs left, jobs at most), best first; as many as a guarantee still needs rank higher."""
+    return ((index, most) for _, index, most in _ranked(ledger))
+
+
+def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int]]:
+    """As `queue_of`, with what the order goes by."""
     problem = ledger.problem
     sizes = _sizes(problem)
     entries: list[tuple[_Rank, int, int]] = []
@@ -127,4 +160,4 @@ def queue_of(ledger: Ledger) -> Iterator[tuple[int, int]]:
             needed = -(-max(owed) // milli)
             entries.append((_rank(problem, sizes, index, bonus), index, needed))
         entries.append((_rank(problem, sizes, index, 0), index, len(job_class.jobs)))
-    return ((index, most) for _, index, most in sorted(entries))
+    return sorted(entries)

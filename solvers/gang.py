@@ -100,16 +100,15 @@ def _tightest_first(
 ) -> Iterator[NDArray[np.bool_]]:
     """Domains with room for a gang: first those for all replicas it may have, the tightest in front."""
     of = picker.ledger.domains.of(level)[scope]
-    sums = np.bincount(of, weights=room)
-    ranked = []
-    for domain in np.flatnonzero(sums >= job_class.minimum).tolist():
+    totals = np.bincount(of, weights=room)
+    for domain in np.flatnonzero(totals >= job_class.minimum).tolist() if picker.spreads else ():
         near = of == domain
-        total = picker.total(scope[near], room[near])
-        if total >= job_class.minimum:
-            lack = max(0, job_class.maximum - total)
-            ranked.append((lack, total, int(picker.ledger.capacity.gpu_left[scope[near]].sum()), domain))
-    for _, _, _, domain in sorted(ranked):
-        yield of == domain
+        totals[domain] = picker.total(scope[near], room[near])
+    left = np.bincount(of, weights=picker.ledger.capacity.gpu_left[scope])
+    lack = np.maximum(0, job_class.maximum - totals)
+    enough = np.flatnonzero(totals >= job_class.minimum)
+    for place in np.lexsort((enough, left[enough], totals[enough], lack[enough])).tolist():
+        yield of == enough[place]
 
 
 class _Picker:
@@ -123,6 +122,11 @@ class _Picker:
         self._in_domain: Counter[int] = Counter()
         for site in sites:
             self._count(site)
+
+    @property
+    def spreads(self) -> bool:
+        """True if no more than some replicas may be in one domain."""
+        return self._spread is not None
 
     def total(self, nodes: Ints, room: Ints) -> int:
         """Replicas that find room on nodes at once."""

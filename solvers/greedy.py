@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,15 +20,28 @@ if TYPE_CHECKING:
     from planner.models.problem import Problem
 
 
-def greedy(problem: Problem) -> Ledger:
+def greedy(problem: Problem, *, deadline: float | None = None) -> Ledger:
     """
     Plan in one pass: drain, fill, open nodes of pools, preempt, and tidy up after that.
 
     Where a job may get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders
     are tried. Nobody is moved but from nodes that ought to be drained. With more than one slot, who starts
-    now and who later is decided in one pass, or else who starts now first: both are tried.
+    now and who later is decided in one pass, or else who starts now first: both are tried. Where nobody may
+    be preempted single jobs take turns, and also go class by class.
+
+    After the deadline (an instant of `time.monotonic`) only one order is tried, and nobody is preempted and
+    no node opened any more: the first filling is always finished.
     """
-    return max((_plan(problem, way) for way in ways(problem)), key=lambda plan: plan.objective)
+    done: list[Ledger] = []
+    for way in ways(problem):
+        if not done or not is_late(deadline):
+            done.append(_plan(problem, way, deadline))
+    return max(done, key=lambda plan: plan.objective)
+
+
+def is_late(deadline: float | None) -> bool:
+    """True if the deadline has passed."""
+    return deadline is not None and time.monotonic() >= deadline
 
 
 def ways(problem: Problem) -> list[Way]:
@@ -35,9 +49,10 @@ def ways(problem: Problem) -> list[Way]:
     may_open = any(pool.nodes for pool in problem.pools)
     may_preempt = any(each.stop_points is not None or each.shrinkable for each in problem.incumbents)
     return [
-        Way(pools_first=pools_first, listed=listed)
+        Way(pools_first=pools_first, listed=listed, turns=turns)
         for listed in ((True, False) if problem.slots > 1 else (False,))
         for pools_first in ((True, False) if may_open and may_preempt else (True,))
+        for turns in ((True, False) if problem.slots == 1 and not may_preempt else (False,))
     ]
 
 
@@ -49,10 +64,12 @@ class Way:
     """New nodes before preemption."""
     listed: bool
     """Later starts along with those of now."""
+    turns: bool = False
+    """Single jobs take turns."""
     moving: bool = True
 
 
-def _plan(problem: Problem, way: Way) -> Ledger:
+def _plan(problem: Problem, way: Way, deadline: float | None) -> Ledger:
     ledger = Ledger(problem)
     start_firm(ledger)
     drain(ledger, moving=way.moving)
@@ -61,17 +78,17 @@ def _plan(problem: Problem, way: Way) -> Ledger:
     if way.listed:
         schedule(ledger)
     else:
-        fill(ledger)
-    if way.pools_first:
+        fill(ledger, turns=way.turns)
+    if way.pools_first and not is_late(deadline):
         open_pools(ledger)
-    if problem.incumbents and preempt(ledger, ranking(problem)):
+    if problem.incumbents and not is_late(deadline) and preempt(ledger, ranking(problem), deadline=deadline):
         take_back(ledger)
         fill(ledger)
-    if not way.pools_first:
+    if not way.pools_first and not is_late(deadline):
         open_pools(ledger)
         take_back(ledger)
     if not undo_circles(ledger):
-        return _plan(problem, replace(way, moving=False))
+        return _plan(problem, replace(way, moving=False), deadline)
     mend(ledger)
     foresee(ledger)
     close_idle(ledger)

@@ -5,13 +5,23 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+import numpy as np
+
+from planner.models.solution import SolveStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from planner.models.formulation.rows import Formulation, Ints
-    from planner.models.solution import SolveStatus
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+MANY_LATER: Final = 1_000
+"""More columns of later starts than this need a choice among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +48,32 @@ class Answer:
 
     status: SolveStatus
     values: Ints | None = None
-    """Of all columns, with OPTIMAL and FEASIBLE only."""
+    """Of all columns, with OPTIMAL and FEASIBLE; with NO_ANSWER a guess that may break rows."""
     bound: int | None = None
     """No assignment scores more."""
+    multipliers: Floats | None = None
+    """One a row, from which a bound follows that need not be believed: see `certificate`."""
     detail: str = ""
     """The solver's own words about how it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """By so many points, at most, can any plan be better than the one that is being refined."""
+
+    points: int
+
+
+def well_formed(message: object) -> Answer | None:
+    """The message if it is an answer whose parts are of the right types; what they say may still be wrong."""
+    if not isinstance(message, Answer) or not isinstance(message.status, SolveStatus):
+        return None
+    if not (message.bound is None or type(message.bound) is int):
+        return None
+    for part, kind in ((message.values, "i"), (message.multipliers, "f")):
+        if part is not None and not (isinstance(part, np.ndarray) and part.dtype.kind == kind):
+            return None
+    return message
 
 
 Report: TypeAlias = "Callable[[Answer], None]"

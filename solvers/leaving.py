@@ -18,6 +18,20 @@ if TYPE_CHECKING:
 
 def stop(ledger: Ledger, index: int) -> bool:
     """Stop an incumbent; False if it may not be, or not any longer: who came there has less rank."""
+    if not may_stop(ledger, index):
+        return False
+    fate, everything = ledger.fates[index], _everything(ledger, index)
+    preempted = _preempted(ledger, index)
+    # Who left to be moved has not been preempted from any node yet.
+    moving = fate is not None and fate.leave is Leave.MOVE
+    _give_up(ledger, index, frozenset() if moving else preempted)
+    _preempt(ledger, index, preempted, 1)
+    _set(ledger, index, Fate(Leave.STOP, everything))
+    return True
+
+
+def may_stop(ledger: Ledger, index: int) -> bool:
+    """True if an incumbent may be stopped, given who has come where it runs."""
     incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
     if incumbent.stop_points is None or _is_grown(ledger, index):
         return False
@@ -25,16 +39,17 @@ def stop(ledger: Ledger, index: int) -> bool:
         return False
     if fate is not None and fate.leave is Leave.MOVE and _is_placed(ledger, incumbent.move):
         return False
-    everything = frozenset(range(len(incumbent.holds)))
-    # Who left to be moved has not been preempted from any node yet.
-    moving = fate is not None and fate.leave is Leave.MOVE
-    preempted = everything - fate.given_up if fate is not None and not moving else everything
-    if not _may_preempt(ledger, index, preempted):
-        return False
-    _give_up(ledger, index, frozenset() if moving else preempted)
-    _preempt(ledger, index, preempted, 1)
-    _set(ledger, index, Fate(Leave.STOP, everything))
-    return True
+    return _may_preempt(ledger, index, _preempted(ledger, index))
+
+
+def _everything(ledger: Ledger, index: int) -> frozenset[int]:
+    return frozenset(range(len(ledger.problem.incumbents[index].holds)))
+
+
+def _preempted(ledger: Ledger, index: int) -> frozenset[int]:
+    """Positions from which an incumbent would be preempted by being stopped."""
+    fate, everything = ledger.fates[index], _everything(ledger, index)
+    return everything if fate is None or fate.leave is Leave.MOVE else everything - fate.given_up
 
 
 def leave_to_move(ledger: Ledger, index: int) -> bool:
@@ -42,7 +57,7 @@ def leave_to_move(ledger: Ledger, index: int) -> bool:
     incumbent = ledger.problem.incumbents[index]
     if incumbent.move is None or ledger.fates[index] is not None or _is_grown(ledger, index):
         return False
-    everything = frozenset(range(len(incumbent.holds)))
+    everything = _everything(ledger, index)
     _give_up(ledger, index, everything)
     _set(ledger, index, Fate(Leave.MOVE, everything))
     return True
@@ -80,6 +95,9 @@ def restore(ledger: Ledger, index: int, positions: Iterable[int] | None = None) 
         return False
     if not back or ledger.quota_back(index) < incumbent.shape.quota_milli * len(back):
         return False
+    # Each for itself, which is most of the answer and costs least to find.
+    if not all(_is_free(ledger, index, position) for position in back):
+        return False
     mark = ledger.mark()
     if fate.leave is not Leave.MOVE:
         _preempt(ledger, index, back, -1)
@@ -111,11 +129,12 @@ def _parts(site: Site) -> tuple[object, ...]:
     return site.node, frozenset(site.gpus), frozenset(site.slices)
 
 
-def put_back(ledger: Ledger, index: int) -> bool:
+def put_back(ledger: Ledger, index: int, most: int | None = None) -> bool:
     """
     Put an incumbent back on its old places, new jobs there having to go, those worth least first.
 
     Who has been moved there stays: it would have to go back too; and so does who was promised to start.
+    Given up as soon as those who go are worth more than `most` points; the caller then rolls back.
     """
     holds = ledger.problem.incumbents[index].holds
     nodes = {hold.node for hold in holds if hold.node is not None}
@@ -125,12 +144,16 @@ def put_back(ledger: Ledger, index: int) -> bool:
         return True
     there = [
         (ledger.worth(placed), number)
-        for number, placed in ledger.placed.items()
-        if any(site.node in nodes for site in placed.sites)
-        and ledger.problem.classes[placed.job_class].role is not Role.MOVE
+        for number in {number for node in nodes for number in ledger.on_node[node]}
+        for placed in (ledger.placed[number],)
+        if ledger.problem.classes[placed.job_class].role is not Role.MOVE
         and not ledger.problem.classes[placed.job_class].firm
     ]
-    for _, number in sorted(there):
+    gone = 0
+    for worth, number in sorted(there):
+        gone += worth
+        if most is not None and gone > most:
+            return False
         ledger.remove(number)
         if restore(ledger, index):
             return True
@@ -139,13 +162,14 @@ def put_back(ledger: Ledger, index: int) -> bool:
 
 def restorable(ledger: Ledger, index: int) -> list[int]:
     """Positions given up that are free, each for itself."""
-    incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
-    found = []
-    for position in sorted(fate.given_up) if fate is not None else ():
-        site = Site.of(incumbent.holds[position])
-        if site is None or ledger.fits_back(index, site):
-            found.append(position)
-    return found
+    fate = ledger.fates[index]
+    positions = [] if fate is None else sorted(fate.given_up)
+    return [position for position in positions if _is_free(ledger, index, position)]
+
+
+def _is_free(ledger: Ledger, index: int, position: int) -> bool:
+    site = Site.of(ledger.problem.incumbents[index].holds[position])
+    return site is None or ledger.fits_back(index, site)
 
 
 def _give_up(ledger: Ledger, index: int, positions: frozenset[int]) -> None:

@@ -8,21 +8,21 @@ rolled back.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import groupby
+from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.problem_jobs import Role, Togetherness
 from planner.solvers import booking, gang
 from planner.solvers.company import NOBODY_MINDS
 from planner.solvers.fates import Leave
-from planner.solvers.foreseeing import Foreseeing
+from planner.solvers.pooled import Pooled
 from planner.solvers.site import Placed, sites_of
 from planner.solvers.target import target_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -37,53 +37,34 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
 
 
-class Ledger(Foreseeing):
+class Ledger(Pooled):
     """Free capacity of every node and every queue, the jobs placed so far, and who had to leave."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
         self.placed: dict[int, Placed] = {}
         """New places, by a running number."""
-        self.opened: dict[int, int] = {}
-        """Nodes opened, with their pools."""
-        self.closed: dict[int, int] = {}
-        """Nodes to be removed, with their pools."""
+        self.on_node: dict[int, set[int]] = defaultdict(set)
+        """Numbers of the jobs placed on each node."""
         self._left = [len(job_class.jobs) for job_class in problem.classes]
         self._in_bulk = [self._goes_in_bulk(index) for index in range(len(problem.classes))]
         self._earned = 0
-        self._pool_points = 0
         self._next = 0
-        self._done: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._book_firm()
 
-    # --- what it is worth, and trials ----------------------------------------------------------------------
+    # --- what it is worth ----------------------------------------------------------------------------------
 
     @property
     def objective(self) -> int:
         """Points of everything done so far, compared to doing nothing."""
         return (
             self._earned
-            + self._pool_points
+            + self.pool_points
             + self.fates.points
             + self.quota.points
             + self.company.points
             + self.capacity.points
         )
-
-    def mark(self) -> int:
-        """A point to which `rollback` returns."""
-        return len(self._done)
-
-    def rollback(self, mark: int) -> None:
-        """Undo everything done since a mark."""
-        while len(self._done) > mark:
-            deed, arguments = self._done.pop()
-            deed(*arguments)
-
-    def step(self, deed: Callable[..., None], arguments: tuple[Any, ...], undo: tuple[Any, ...]) -> None:
-        """Do something that the same deed with other arguments undoes."""
-        deed(*arguments)
-        self._done.append((deed, undo))
 
     # --- placing -------------------------------------------------------------------------------------------
 
@@ -126,6 +107,24 @@ class Ledger(Foreseeing):
         more = gangs * (job_class.most(option) - job_class.minimum)
         sites += self.take(index, board, more)
         return len(self.settle(index, option, sites, jobs=gangs))
+
+    def is_single(self, index: int) -> bool:
+        """True if a class's jobs are one replica each, and places differ by their room alone."""
+        return self._in_bulk[index] and self.problem.classes[index].maximum == 1 and self.problem.slots == 1
+
+    def place_single(self, index: int) -> bool:
+        """Place a job of such a class where it fits best, best paid first; False if there is no room."""
+        job_class = self.problem.classes[index]
+        for _, paid in groupby(job_class.options, key=lambda option: option.points + option.once):
+            options = [option for option in paid if self.headroom(job_class, option, 1) > 0]
+            if not options or not self.jobs_left(index):
+                continue
+            groups = tuple(group for option in options for group in option.groups)
+            node = self.board(index, replace(options[0], groups=groups)).best(self)
+            if node is not None:
+                option = next(each for each in options if self.group_of[node] in each.groups)
+                return bool(self.settle(index, option, [self.take_one(index, node)], jobs=1))
+        return False
 
     def settle(self, index: int, option: Option, sites: list[Site], *, jobs: int) -> list[int]:
         """
@@ -259,9 +258,13 @@ class Ledger(Foreseeing):
     def _put(self, number: int, placed: Placed | None) -> None:
         if (old := self.placed.pop(number, None)) is not None:
             self._account(old, -1)
+            for site in old.sites:
+                self.on_node[site.node].discard(number)
         if placed is not None:
             self.placed[number] = placed
             self._account(placed, 1)
+            for site in placed.sites:
+                self.on_node[site.node].add(number)
 
     def _account(self, placed: Placed, times: int) -> None:
         self._earned += times * self.worth(placed)
@@ -344,7 +347,7 @@ class Ledger(Foreseeing):
                 shape = self.problem.classes[booked.job_class].shape
                 sites = sites_of(shape, booked.holds)
                 booking.book_at(self, booked.job_class, booked.option, booked.slot, sites)
-        self._done.clear()
+        self.forget()
 
     # --- incumbents ----------------------------------------------------------------------------------------
 
@@ -362,7 +365,14 @@ class Ledger(Foreseeing):
     def fits_back(self, incumbent: int, site: Site) -> bool:
         """True if a replica of an incumbent finds its old site free, now and to its end."""
         one = self.problem.incumbents[incumbent]
-        if not self.capacity.fits(one.shape, site):
+        # Running jobs that draw more than a cap allows may go on doing so while nobody new is there.
+        settled = not any(
+            self.on_node[node]
+            for cap in self.problem.power_caps
+            if site.node in cap.nodes
+            for node in cap.nodes
+        )
+        if not self.capacity.fits(one.shape, site, power=not settled):
             return False
         if self.timetable is None or not self.timetable.bookings:
             return True
@@ -393,53 +403,6 @@ class Ledger(Foreseeing):
         for manners, nodes in (*minded, *self.fates.standing(index)):
             for concerned in self.company.concerned(manners, nodes):
                 self.capacity.touch(concerned)
-
-    # --- pools ---------------------------------------------------------------------------------------------
-
-    def open(self, pool: int) -> int | None:
-        """Open the next node of a pool; None if there is none."""
-        for group in self.problem.groups:
-            for node in group.nodes if group.pool == pool else ():
-                if node not in self.opened:
-                    self.step(self._set_open, (node, pool, True), (node, pool, False))
-                    return node
-        return None
-
-    def shut(self, node: int) -> None:
-        """Leave an opened node that nobody uses unopened after all."""
-        pool = self.opened[node]
-        self.step(self._set_open, (node, pool, False), (node, pool, True))
-
-    def close(self, node: int) -> bool:
-        """Remove a node that was empty or emptied by moves, if its pool may lose one; False otherwise."""
-        if self.residents[node] or node in self.closed or self.floors.was_left(node):
-            return False
-        for index, pool in enumerate(self.problem.pools):
-            if node in pool.closable and list(self.closed.values()).count(index) < pool.most_closed:
-                self.step(self._set_closed, (node, index, True), (node, index, False))
-                return True
-        return False
-
-    def reopen(self, node: int) -> None:
-        """Keep a node that was to be removed."""
-        pool = self.closed[node]
-        self.step(self._set_closed, (node, pool, False), (node, pool, True))
-
-    def _set_open(self, node: int, pool: int, opened: bool) -> None:
-        if opened:
-            self.opened[node] = pool
-        else:
-            del self.opened[node]
-        self._pool_points -= self.problem.pools[pool].opening_points * (1 if opened else -1)
-        self.capacity.set_usable(node, opened)
-
-    def _set_closed(self, node: int, pool: int, closed: bool) -> None:
-        if closed:
-            self.closed[node] = pool
-        else:
-            del self.closed[node]
-        self._pool_points += (self.problem.nodes[node].closing_points or 0) * (1 if closed else -1)
-        self.capacity.set_usable(node, not closed)
 
     # --- the outcome ---------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import numpy as np
 import pulp
 
 from planner.models.solution import SolveStatus
-from planner.solvers.interface import Answer, integer_bound
+from planner.solvers.interface import MANY_LATER, Answer, integer_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _NODES_PER_TICK: Final = 100
-
-_FEW: Final = 1_000
-"""So many columns of later starts need no choice among them."""
 
 _NOTHING: Final = 1e-6
 """By so much a column of the linear relaxation may differ from what it is taken for."""
@@ -58,7 +55,7 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     relaxation does not use; at last all are looked at. The value of the relaxation is a bound on the whole.
     """
     run = _Highs(formulation, budget, report)
-    relaxed = run.relax() if len(formulation.later) > _FEW else None
+    relaxed = run.relax() if len(formulation.later) > MANY_LATER else None
     if relaxed is None:
         return run.maximize(hint, 1.0)
     starts = np.array(formulation.now + formulation.later)
@@ -73,6 +70,13 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     if last.values is not None and formulation.points(last.values) >= formulation.points(known):
         return last
     return replace(last, status=SolveStatus.FEASIBLE, values=known)
+
+
+def relax(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:  # noqa: ARG001
+    """Solve the linear relaxation alone: a bound, and a guess."""
+    told: list[Answer] = []
+    _Highs(formulation, budget, told.append).relax()
+    return told[0]
 
 
 def _better(formulation: Formulation, one: Ints, other: Ints) -> Ints:
@@ -99,7 +103,8 @@ class _Highs:
             "mip_abs_gap": 0.999,
         }.items():
             self._highs.setOptionValue(name, value)
-        self._highs.passModel(self._lowered())
+        if self._highs.passModel(self._lowered()) == highspy.HighsStatus.kError:
+            raise ValueError("HiGHS does not take the model")
 
     def _lowered(self) -> Any:
         """The formulation in the arrays of HiGHS; PuLP would need a hundred times as long for large ones."""
@@ -126,20 +131,32 @@ class _Highs:
         return model
 
     def relax(self) -> Floats | None:
-        """Values of all columns at the best vertex of the linear relaxation; None if it took too long."""
+        """
+        Values of all columns at the best vertex of the linear relaxation; None if it took too long.
+
+        Without presolve: that costs more than it saves here, and what the dual simplex has when it is
+        stopped are multipliers of the model itself, from which a bound follows.
+        """
+        highs = self._highs
         self._set_integrality(self._names.HighsVarType.kContinuous)
-        self._highs.setOptionValue("time_limit", self._budget.seconds)
-        self._highs.run()
-        optimal = self._highs.getModelStatus() == self._names.HighsModelStatus.kOptimal
+        highs.setOptionValue("presolve", "off")
+        highs.setOptionValue("time_limit", self._budget.seconds)
+        highs.run()
+        optimal = highs.getModelStatus() == self._names.HighsModelStatus.kOptimal
+        vertex = highs.getSolution()
+        # HiGHS minimizes.
+        multipliers = -np.array(vertex.row_dual)
+        values: Floats = np.array(vertex.col_value)
+        if optimal:
+            value = -highs.getInfo().objective_function_value
+            self._bound = integer_bound(value, relative_error=_RELATIVE_ERROR)
         self._set_integrality(self._names.HighsVarType.kInteger)
-        if not optimal:
-            return None
-        self._bound = integer_bound(
-            -self._highs.getInfo().objective_function_value, relative_error=_RELATIVE_ERROR
+        highs.setOptionValue("presolve", "choose")
+        guess = np.rint(values).astype(np.int64) if optimal else None
+        self._report(
+            Answer(SolveStatus.NO_ANSWER, guess, self._bound, multipliers, "stopped while searching")
         )
-        self._report(Answer(SolveStatus.NO_ANSWER, bound=self._bound, detail="stopped while searching"))
-        values: Floats = np.array(self._highs.getSolution().col_value)
-        return values
+        return values if optimal else None
 
     def maximize(
         self, hint: Ints | None, share: float, *, fixed: tuple[Ints, Floats] | None = None
@@ -196,11 +213,11 @@ class _Highs:
         if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
             return Answer(status, bound=self._bound, detail=detail)
         values = np.rint(np.array(highs.getSolution().col_value)).astype(np.int64)
-        return Answer(status, values, self._bound, detail)
+        return Answer(status, values, self._bound, detail=detail)
 
     def _set_integrality(self, kind: Any) -> None:
         count = len(self._formulation.upper)
-        kinds = np.array([kind.value if hasattr(kind, "value") else int(kind)] * count, dtype=np.uint8)
+        kinds = np.full(count, int(kind), dtype=np.uint8)
         self._highs.changeColsIntegrality(count, np.arange(count, dtype=np.int32), kinds)
 
     def _set_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
@@ -235,7 +252,7 @@ class _Watch:
             self._bound = bound if self._bound is None else min(bound, self._bound)
         if news:
             found = SolveStatus.NO_ANSWER if self._values is None else SolveStatus.FEASIBLE
-            self._report(Answer(found, self._values, self._bound, "stopped while searching"))
+            self._report(Answer(found, self._values, self._bound, detail="stopped while searching"))
 
 
 def solve_with_cbc(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:  # noqa: ARG001
@@ -253,7 +270,7 @@ def solve_with_cbc(formulation: Formulation, budget: Budget, hint: Ints, report:
     values = np.array([round(variable.value() or 0) for variable in variables], dtype=np.int64)
     proven = status is SolveStatus.OPTIMAL and budget.stop_gap == 0
     bound = integer_bound(pulp.value(problem.objective), relative_error=_RELATIVE_ERROR) if proven else None
-    return Answer(status, values, bound, detail)
+    return Answer(status, values, bound, detail=detail)
 
 
 @contextmanager

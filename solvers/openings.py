@@ -55,6 +55,8 @@ class Openings:
         for index, group in enumerate(problem.groups):
             for node in group.nodes:
                 self.group_of[node] = index
+        self._group_of: Ints = np.array(self.group_of, dtype=np.int64)
+        self._nodes_of: dict[tuple[int, ...], Ints] = {}
         self.tenants = tuple(Tenant.of(problem, each, self.company) for each in problem.classes)
         self._endless = tuple(replace(tenant, ends=()) for tenant in self.tenants)
         self.node_points = {
@@ -94,13 +96,15 @@ class Openings:
 
     def nodes_of(self, option: Option) -> Ints:
         """Nodes of an option, in order."""
-        nodes = [node for group in option.groups for node in self.problem.groups[group].nodes]
-        return np.array(sorted(nodes), dtype=np.int64)
+        if (nodes := self._nodes_of.get(option.groups)) is None:
+            nodes = np.flatnonzero(np.isin(self._group_of, option.groups))
+            self._nodes_of[option.groups] = nodes
+        return nodes
 
     def within(self, option: Option, nodes: Ints) -> Ints:
         """Those of the nodes that belong to an option."""
-        groups = set(option.groups)
-        return np.array([node for node in nodes.tolist() if self.group_of[node] in groups], dtype=np.int64)
+        found: Ints = nodes[np.isin(self._group_of[nodes], option.groups)]
+        return found
 
     def room(self, index: int, nodes: Ints, most: int) -> Ints:
         """Replicas of a class that fit on each of the nodes, were it all for them; counted up to `most`."""

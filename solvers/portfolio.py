@@ -1,222 +1,270 @@
-"""The pipeline: greedy always answers; exact solvers improve on it in time; the best verified answer wins."""
+"""
+The pipeline: greedy always answers; exact solvers and then neighbourhoods improve on it in time.
+
+    greedy → bound and rounded vertex of the linear relaxation → exact optimum of the block model
+           → placed on nodes → verified → neighbourhoods, each solved exactly, until the time is up → verified
+
+The best verified plan wins, whoever made it.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from planner.models.formulation import formulate
 from planner.models.formulation.columns import Columns
-from planner.models.solution import Fallback, Rejected, Solution, SolveStatus
+from planner.models.solution import Ended, SolveStatus
 from planner.models.target import Target
 from planner.solvers import SOLVERS
+from planner.solvers.certificate import exact_bound
 from planner.solvers.disaggregate import disaggregate
-from planner.solvers.greedy import greedy, ways
+from planner.solvers.greedy import greedy
 from planner.solvers.holding import hold, start_firm
-from planner.solvers.interface import Budget
+from planner.solvers.interface import MANY_LATER, Budget, Headroom
 from planner.solvers.ledger import Ledger
-from planner.solvers.worker import solve_apart
+from planner.solvers.search import LAST_PLAN, Limits, Search
+from planner.solvers.worker import run_apart, solve_apart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from planner.models.formulation.rows import Formulation, Ints
     from planner.models.placement import Placement
     from planner.models.problem import Problem
-    from planner.models.verifier import Verification
-    from planner.solvers.interface import Answer
-
-    Check = Callable[[Target], Verification]
+    from planner.models.solution import Solution
+    from planner.solvers.interface import Answer, Floats
+    from planner.solvers.search import Check, Watch
 
 GREEDY: Final = "greedy"
+REFINING: Final = "planner.solvers.refining:refine"
+RELAXING: Final = "planner.solvers.milp:relax"
 
-_BREACH: Final = 10**15
-"""Any plan that breaks no rule is better than one that does."""
+_SHARE_OF_SOLVERS: Final = 0.65
+"""Of the time, before what they found is placed and refined."""
 
 _LOG: Final = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one epoch may spend."""
-
-    seconds: float
-    solvers: tuple[str, ...]
-    """Exact solvers in the order they are tried."""
-    workers: int = 1
-    seed: int = 0
-    ticks: int | None = None
-    stop_gap: float = 0.0
+__all__ = ["Limits", "solve"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    solver: str
-    target: Target
-    objective: int
-    not_disaggregated: int = 0
-
-
-class _Epoch:
-    """One run of the pipeline: the best candidate so far and the record of what happened."""
-
-    def __init__(
-        self, problem: Problem, running: tuple[Placement, ...], limits: Limits, check: Check
-    ) -> None:
-        self.problem = problem
-        self.running = running
-        self.limits = limits
-        self.check = check
-        self.began = time.monotonic()
-        self.phases: dict[str, float] = {}
-        self.rejected: list[Rejected] = []
-        self.bound_note = ""
-        nothing = Target(tuple(sorted(running, key=lambda placement: placement.job)))
-        with self.phase("verify"):
-            verification = check(nothing)
-        doing_nothing = verification.objective
-        self.idle = nothing
-        # To do nothing is to break the promises that are due.
-        legal = not verification.violations
-        self.best = _Candidate("none", nothing, doing_nothing if legal else doing_nothing - _BREACH)
-        # The problem's points are differences to leaving all as it is; those of a formulation are not.
-        self.bound = doing_nothing + problem.ceiling
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - began
-
-    def offer(self, solver: str, ledger: Ledger, *, missed: int = 0) -> bool:
-        """Keep the candidate if it breaks no rule and is at least as good; False if it breaks one."""
-        target = ledger.target(self.running)
-        with self.phase("verify"):
-            verification = self.check(target)
-        if verification.violations:
-            self.rejected.append(Rejected(solver, verification.violations))
-            return False
-        if verification.objective >= self.best.objective:
-            self.best = _Candidate(solver, target, verification.objective, missed)
-        return True
-
-    @property
-    def proven(self) -> bool:
-        gap = (self.bound - self.best.objective) / max(1, abs(self.best.objective))
-        return gap <= self.limits.stop_gap
-
-    def solution(self, greedy_objective: int, failures: list[tuple[str, str]]) -> Solution:
-        optimal = self.best.objective >= self.bound
-        fallback = None
-        if failures and self.best.solver != failures[0][0]:
-            reasons = "; ".join(f"{solver}: {reason}" for solver, reason in failures)
-            fallback = Fallback(tried=failures[0][0], used=self.best.solver, reason=reasons)
-        return Solution(
-            status=SolveStatus.OPTIMAL if optimal else SolveStatus.FEASIBLE,
-            solver=self.best.solver,
-            target=self.best.target,
-            objective=self.best.objective,
-            bound=self.bound,
-            greedy_objective=greedy_objective,
-            seconds=time.monotonic() - self.began,
-            phases=self.phases,
-            fallback=fallback,
-            rejected=tuple(self.rejected),
-            not_disaggregated=self.best.not_disaggregated,
-            bound_note=self.bound_note,
-        )
-
-
-def solve(problem: Problem, running: tuple[Placement, ...], limits: Limits, check: Check) -> Solution:
+def solve(
+    problem: Problem,
+    running: tuple[Placement, ...],
+    limits: Limits,
+    check: Check,
+    watch: Watch | None = None,
+    *,
+    warm: Target | None = None,
+    settled: bool = False,
+) -> Solution:
     """
     Answer a problem within limits; `check` is the verifier on the epoch's snapshot and policy.
 
     Never worse than greedy, nor than leaving all as it is, and never later than the limit by more than the
     time to place, verify and clean up, whatever an exact solver does. The bound is the least that was proven:
-    at worst the problem's ceiling.
+    at worst the problem's ceiling. `watch` is shown how the search goes. Once there is a plan an interruption
+    (KeyboardInterrupt) ends the search with the best one; a second one is passed on.
+
+    `warm` is a plan to begin with; of equally good ones it is kept. If all is `settled`, all stays as it is,
+    and only the bound is looked for.
     """
-    epoch = _Epoch(problem, running, limits, check)
+    search = Search(problem, running, limits, check, watch)
+    if settled:
+        search.rest()
+    elif warm is not None:
+        search.offer(LAST_PLAN, warm)
     if problem.slots > 1:
-        with epoch.phase("hold"):
-            epoch.problem = hold(problem)
-    with epoch.phase("greedy"):
-        ledger = greedy(epoch.problem)
-    if not epoch.offer(GREEDY, ledger) and epoch.problem.bookings:
+        with search.phase("hold"):
+            search.problem = hold(problem)
+    if not settled:
+        _start(search)
+    search.greedy_objective = search.best.objective
+    if not search.proven:
+        try:
+            _improve(search)
+        except KeyboardInterrupt:
+            search.ended = Ended.INTERRUPTED
+    return search.solution()
+
+
+def _start(search: Search) -> None:
+    """Greedy's plan."""
+    search.tell(GREEDY)
+    with search.phase("greedy"):
+        # With ticks the clock decides nothing.
+        deadline = None if search.limits.ticks is not None else search.deadline
+        ledger = greedy(search.problem, deadline=deadline)
+    if not search.offer(GREEDY, ledger.target(search.running)) and search.problem.bookings:
         # Nothing but what was promised: whatever else went wrong, that is kept.
-        kept = Ledger(epoch.problem)
+        kept = Ledger(search.problem)
         start_firm(kept)
-        epoch.offer(GREEDY, kept)
-    greedy_objective = epoch.best.objective
-    failures: list[tuple[str, str]] = []
-    if limits.solvers and not epoch.proven:
-        _improve(epoch, failures)
-    return epoch.solution(greedy_objective, failures)
+        search.offer(GREEDY, kept.target(search.running))
 
 
-def _improve(epoch: _Epoch, failures: list[tuple[str, str]]) -> None:
-    """Try the exact solvers in turn until one answers."""
-    limits = epoch.limits
-    with epoch.phase("formulate"):
-        x = Columns(epoch.problem)
-        formulation = formulate(epoch.problem, x)
-        hint = _hint(x, epoch)
-    # Placing an answer takes up to four times as long as greedy does for one plan, with later starts eight
-    # times; judging it takes as long as the plans so far.
-    one_plan = epoch.phases["greedy"] / len(ways(epoch.problem))
-    reserve = (4 if epoch.problem.slots == 1 else 8) * one_plan + epoch.phases["verify"]
-    deadline = epoch.began + limits.seconds - reserve
-    for solver in limits.solvers:
-        if time.monotonic() >= deadline:
-            why = f"no time left of {limits.seconds:g} s, of which placing its plan may take {reserve:.0f} s"
-            failures.append((solver, why))
-            continue
-        budget = Budget(deadline, limits.workers, limits.seed, limits.ticks, limits.stop_gap)
-        with epoch.phase("solve"):
-            answer = solve_apart(SOLVERS[solver], formulation, budget, hint)
-        if (fault := _fault(answer, formulation, epoch)) is not None:
-            failures.append((solver, fault))
-            continue
-        bound_before = epoch.bound
-        if answer.bound is not None:
-            epoch.bound = min(epoch.bound, answer.bound)
-        if answer.values is None:
-            failures.append((solver, f"found no plan: {answer.detail}"))
-            continue
-        with epoch.phase("disaggregate"):
-            placed, missed = disaggregate(epoch.problem, x.decode(answer.values))
-        if not epoch.offer(solver, placed, missed=missed):
-            failures.append((solver, "its plan broke a rule"))
-            continue
-        if epoch.best.objective > epoch.bound:
-            epoch.bound_note = f"{solver}: claimed the bound {epoch.bound}, below its own verified plan"
-            failures.append((solver, f"claimed the bound {epoch.bound}, below its own verified plan"))
-            epoch.bound = bound_before
-        if epoch.best.solver != solver:
-            failures.append((solver, "its plan, once placed on nodes, scored less"))
+def _improve(search: Search) -> None:
+    """Get a bound; try the exact solvers in turn until one answers; then refine the best plan."""
+    limits = search.limits
+    if time.monotonic() >= search.deadline:
+        search.ended = Ended.TIME
+        search.failures += [
+            (solver, f"no time left of {limits.seconds:g} s") for solver in limits.solvers[:1]
+        ]
         return
+    with search.phase("formulate"):
+        x = Columns(search.problem)
+        question = _Question(search, x, formulate(search.problem, x))
+    resting = not limits.solvers or search.ended is Ended.SETTLED
+    # With many later starts the relaxation takes long, and HiGHS begins with it anyhow.
+    if resting or len(question.formulation.later) <= MANY_LATER:
+        question.relax(placing=not resting)
+    if resting or search.proven:
+        return
+    if any(question.ask(solver) for solver in limits.solvers) and not search.proven:
+        _refine(search)
 
 
-def _hint(x: Columns, epoch: _Epoch) -> Ints:
-    """Values of all columns at the best plan so far, or at no change if some column for it is missing."""
-    try:
-        return x.encode(epoch.best.target)
-    except KeyError as error:
-        # A legal plan that posing does not offer: the solver starts from nothing instead of not at all.
-        _LOG.warning("phase=formulate hint=none missing_column=%s", error)
-        return x.encode(epoch.idle)
+class _Question:
+    """The block model of an epoch, to be put to one solver after the other."""
+
+    def __init__(self, search: Search, x: Columns, formulation: Formulation) -> None:
+        self.search, self.x, self.formulation = search, x, formulation
+        self._bound: int | None = None
+        self._found: int | None = None
+
+    def relax(self, *, placing: bool) -> None:
+        """Get a bound from the linear relaxation, and place a vertex of it, rounded."""
+        search = self.search
+        answer = self._answer("relaxation", RELAXING, search.deadline, self.x.encode(search.idle))
+        guess = answer.values
+        if answer.multipliers is None:
+            search.bound_note = f"relaxation: {answer.detail}"
+        if not placing or guess is None or guess.shape != self.formulation.upper.shape:
+            return
+        if search.limits.ticks is not None or self._time_to_place() < search.deadline - time.monotonic():
+            self._place("relaxation", guess.clip(0, self.formulation.upper))
+
+    def ask(self, solver: str) -> bool:
+        """Ask one solver and place what it answers; False if the next one is to be tried."""
+        search, limits, fail = self.search, self.search.limits, self.search.failures.append
+        now = time.monotonic()
+        left = search.deadline - now - self._time_to_place()
+        placing = left > 0
+        share = 1.0 if limits.ticks is not None else _SHARE_OF_SOLVERS
+        # Without time to place a plan a bound is still worth having.
+        deadline = now + share * left if placing else search.deadline
+        answer = self._answer(solver, SOLVERS[solver], deadline, self._hint())
+        if (fault := _fault(answer, self.formulation, search)) is not None:
+            fail((solver, fault))
+            return False
+        search.believe(solver, answer.bound)
+        if not placing:
+            fail((solver, f"no time left of {limits.seconds:g} s to place what it found"))
+            search.ended = Ended.TIME
+            return True
+        if answer.values is None or answer.status is SolveStatus.NO_ANSWER:
+            fail((solver, f"found no plan: {answer.detail}"))
+            return False
+        if not self._place(solver, answer.values):
+            fail((solver, "its plan broke a rule"))
+            return False
+        if search.best.solver != solver:
+            fail((solver, "its plan, once placed on nodes, scored less"))
+        if limits.ticks is not None:
+            search.ended = Ended.TICKS
+        elif time.monotonic() >= deadline:
+            search.ended = Ended.TIME
+        return True
+
+    def _answer(self, stage: str, entry: str, deadline: float, hint: Ints) -> Answer:
+        limits = self.search.limits
+        budget = Budget(deadline, limits.workers, limits.seed, limits.ticks, limits.stop_gap)
+        self._bound = self._found = None
+        with self.search.phase("solve"):
+            return solve_apart(entry, self.formulation, budget, hint, partial(self._hear, stage))
+
+    def _hear(self, stage: str, answer: Answer | None) -> None:
+        """Show what a solver has on the way."""
+        search = self.search
+        if answer is not None:
+            if answer.multipliers is not None:
+                self._certify(stage, answer.multipliers)
+            # Not believed before the solver has ended well; shown all the same.
+            if answer.bound is not None and answer.bound >= search.best.objective:
+                self._bound = answer.bound
+            values = answer.values
+            found = values is not None and values.shape == self.formulation.upper.shape
+            if values is not None and found and answer.status is not SolveStatus.NO_ANSWER:
+                self._found = self.formulation.points(values)
+        search.tell(stage, self._found, self._bound)
+
+    def _hint(self) -> Ints:
+        """Values of all columns at the best plan so far, or at no change if some column for it is missing."""
+        try:
+            return self.x.encode(self.search.best.target)
+        except KeyError as error:
+            # A legal plan that posing does not offer: the solver starts from nothing instead of not at all.
+            _LOG.warning("phase=formulate hint=none missing_column=%s", error)
+            return self.x.encode(self.search.idle)
+
+    def _place(self, solver: str, values: Ints) -> bool:
+        """Put an answer on nodes and have it verified; False if it breaks a rule."""
+        search = self.search
+        deadline = None if search.limits.ticks is not None else search.deadline
+        with search.phase("disaggregate"):
+            placed, missed = disaggregate(search.problem, self.x.decode(values), deadline=deadline)
+        target, exact = placed.target(search.running), solver in SOLVERS
+        return search.offer(solver, target, missed=missed, stage="place", exact=exact)
+
+    def _time_to_place(self) -> float:
+        """Seconds that placing and verifying a plan takes, as far as greedy's plan tells."""
+        one_plan = self.search.phases["greedy"]
+        return (1 if self.search.problem.slots == 1 else 4) * one_plan + self.search.one_check
+
+    def _certify(self, stage: str, multipliers: Floats) -> None:
+        """Take over the bound that follows from multipliers, by whomever they were found."""
+        if multipliers.shape == (len(self.formulation.rows),):
+            with self.search.phase("certify"):
+                bound = exact_bound(self.formulation, multipliers) + self.formulation.constant
+            self.search.believe(f"{stage}'s multipliers", bound)
 
 
-def _fault(answer: Answer, formulation: Formulation, epoch: _Epoch) -> str | None:
+def _refine(search: Search) -> None:
+    """Improve the best plan neighbourhood by neighbourhood, in a process that can be killed."""
+    limits = search.limits
+    left = search.deadline - time.monotonic()
+    if search.problem.slots > 1 or left <= search.one_check:
+        return
+    budget = Budget(time.monotonic() + left, limits.workers, limits.seed, limits.ticks, limits.stop_gap)
+    solver, begun_at, newest = search.best.solver, search.best.objective, list[Target]()
+
+    def listen(message: object) -> None:
+        if isinstance(message, Target):
+            newest[:] = [message]
+        elif isinstance(message, Headroom):
+            search.believe("configurations", begun_at + message.points)
+        search.tell("neighbourhoods")
+        # In between only if there is time for another check at the end.
+        spare = budget.deadline - time.monotonic() > 4 * search.one_check
+        if newest and limits.ticks is None and spare:
+            search.offer(solver, newest.pop(), stage="neighbourhoods")
+
+    with search.phase("refine"):
+        arguments = (search.problem, search.running, search.best.target, budget)
+        outcome = run_apart(REFINING, arguments, budget.seconds, listen)
+    if newest:
+        search.offer(solver, newest.pop(), stage="neighbourhoods")
+    if outcome.failure:
+        search.failures.append(("neighbourhoods", outcome.failure))
+    search.ended = Ended.TICKS if limits.ticks is not None else Ended.TIME
+
+
+def _fault(answer: Answer, formulation: Formulation, search: Search) -> str | None:
     """Why an answer cannot be used at all; a solver is believed only as far as it can be checked."""
     if answer.status in (SolveStatus.FAILED, SolveStatus.INFEASIBLE):
         return f"{answer.status}: {answer.detail}"
-    if answer.bound is not None and answer.bound < epoch.best.objective:
-        return f"claimed the bound {answer.bound}, below a verified plan of {epoch.best.objective}"
+    if answer.bound is not None and answer.bound < search.best.objective:
+        return f"claimed the bound {answer.bound}, below a verified plan of {search.best.objective}"
     if answer.status is SolveStatus.NO_ANSWER:
         return None
     if answer.values is None or answer.values.shape != formulation.upper.shape:

@@ -19,13 +19,7 @@ class QuotaLedger:
 
     def __init__(self, problem: Problem) -> None:
         self._budgets = problem.budgets
-        self._usage: list[list[int]] = []
-        for budget in problem.budgets:
-            usage = list(budget.own)
-            for queue in budget.leaves_first:
-                if (parent := budget.parent[queue]) is not None:
-                    usage[parent] += max(0, usage[queue] - budget.kept[queue])
-            self._usage.append(usage)
+        self._usage = [budget.up_the_tree(list(budget.own)) for budget in problem.budgets]
         self._newcomers = [[0] * len(problem.queues) for _ in problem.budgets]
         """Thousandths of GPUs that started and grown jobs have come to hold, as they count at each queue."""
         self._price = problem.charges.guarantee
@@ -91,6 +85,11 @@ class QuotaLedger:
                 before = _gpus(self._missing[index])
                 self._missing[index] -= milli
                 self.points += self._price * (before - _gpus(self._missing[index]))
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Thousandths of GPUs missing from each guarantee; negative where more is held than owed."""
+        return tuple(self._missing)
 
     def owed(self, queue: int, gpu_model: str | None) -> list[int]:
         """Thousandths of GPUs still missing from each guarantee that a job of a queue helps to meet."""

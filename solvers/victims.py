@@ -1,10 +1,10 @@
-"""Victims: who may be preempted from each node, and a rough count of what that would lose."""
+"""Victims: who may be preempted from each node, and the least that making room there would lose."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -16,10 +16,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from planner.models.problem import QueueBudget
+    from planner.models.problem_jobs import Shape
     from planner.solvers.ledger import Ledger
 
     Ints: TypeAlias = NDArray[np.int64]
     Floats: TypeAlias = NDArray[np.float64]
+    Bools: TypeAlias = NDArray[np.bool_]
+
+_FEW: Final = 16
+"""Up to so many nodes are looked at one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +37,22 @@ class Victim:
     loss: int
     """Points, positive."""
     milli: int
-    """Thousandths of GPUs it frees on the node."""
+    """Thousandths of GPUs it frees on the node; 1 if none, since it frees something else."""
     shrinks: bool
     rank: int
 
     @property
     def density(self) -> float:
         """Loss for each thousandth of a GPU it frees."""
-        return self.loss / max(1, self.milli)
-
-
-class _Table:
-    """What those of a rank or below leave free on each node, and the least that costs."""
-
-    def __init__(self, nodes: int) -> None:
-        self.milli: Ints = np.zeros(nodes, dtype=np.int64)
-        self.density: Floats = np.full(nodes, np.inf)
-        self.seen = -1
+        return self.loss / self.milli
 
 
 class Victims:
-    """The victims of every node, kept up to date with a ledger."""
+    """The victims of every node, who lose least per GPU first, kept up to date with a ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._on_node: dict[int, list[Victim]] = defaultdict(list)
-        self._tables: dict[int, _Table] = {}
         self._below: dict[tuple[str, int], list[Victim]] = {}
         for index, incumbent in enumerate(ledger.problem.incumbents):
             for victim in _of_incumbent(ledger, index):
@@ -66,9 +61,20 @@ class Victims:
                     self._on_node[node].append(victim)
         for victims in self._on_node.values():
             victims.sort(key=lambda victim: (victim.density, not victim.shrinks, victim.incumbent))
-        ranks = [victim.rank for victims in self._on_node.values() for victim in victims]
-        self.least_rank = min(ranks, default=None)
+        everyone = [victim for _, victims in sorted(self._on_node.items()) for victim in victims]
+        self.least_rank = min((victim.rank for victim in everyone), default=None)
         """Nobody of a smaller rank may preempt anybody; None if nobody may at all."""
+        self._node: Ints = np.array(
+            [node for node, victims in sorted(self._on_node.items()) for _ in victims], dtype=np.int64
+        )
+        """Of every victim, by node and density."""
+        self._first: Ints = np.searchsorted(self._node, np.arange(len(ledger.problem.nodes)))
+        self._milli: Ints = np.array([victim.milli for victim in everyone], dtype=np.int64)
+        self._loss: Ints = np.array([victim.loss for victim in everyone], dtype=np.int64)
+        self._rank: Ints = np.array([victim.rank for victim in everyone], dtype=np.int64)
+        self._here: Bools = np.ones(len(everyone), dtype=bool)
+        """False once a victim has left."""
+        self._seen = 0
 
     def there(self, node: int, rank: int) -> list[Victim]:
         """Victims on a node that a class of this rank may follow, who lose least per GPU first."""
@@ -96,29 +102,64 @@ class Victims:
         ]
         return sorted(found, key=lambda victim: (victim.density, victim.incumbent, victim.positions))
 
-    def rough_losses(self, nodes: Ints, milli: int, rank: int) -> Floats:
-        """At least so much is lost on each of the nodes to fit one more replica; infinite if none can."""
-        table = self._table(rank)
-        left = self._ledger.capacity.gpu_left[nodes]
-        missing = milli - left % milli if milli else np.ones(len(nodes), dtype=np.int64)
-        losses = np.where(table.milli[nodes] > 0, table.density[nodes], np.inf) * missing
-        return np.where(table.milli[nodes] >= (missing if milli else 0), losses, np.inf)
+    def least_losses(self, shape: Shape, rank: int, nodes: Ints) -> Floats:
+        """
+        At least so much is lost on each of the nodes to fit one more replica; infinite if none can be.
 
-    def _table(self, rank: int) -> _Table:
-        capacity = self._ledger.capacity
-        table = self._tables.get(rank)
-        if table is None:
-            table = self._tables[rank] = _Table(len(capacity.nodes))
-        if table.seen < capacity.version:
-            stale = np.flatnonzero(capacity.changed_at > table.seen).tolist()
-            for node in stale if table.seen >= 0 else self._on_node:
-                there = self.there(node, rank)
-                whole = {victim.incumbent: victim.milli for victim in there if not victim.shrinks}
-                parts = [v.milli for v in there if v.shrinks and v.incumbent not in whole]
-                table.milli[node] = sum(whole.values()) + sum(parts)
-                table.density[node] = there[0].density if there else np.inf
-            table.seen = capacity.version
-        return table
+        The fractional knapsack over thousandths of GPUs (Dantzig, "Discrete-variable extremum problems",
+        Operations Research 5, 1957): whoever loses least per GPU leaves first, the last one in part.
+        """
+        self._refresh()
+        missing = self._missing(shape, nodes)
+        if len(nodes) <= _FEW:
+            pairs = zip(nodes.tolist(), missing.tolist(), strict=True)
+            return np.array([self._least_loss(node, lack, rank) for node, lack in pairs])
+        if not len(self._node):
+            return np.full(len(nodes), np.inf)
+        lacking: Ints = np.zeros(len(self._first), dtype=np.int64)
+        lacking[nodes] = missing
+        milli = np.where(self._here & (self._rank <= rank), self._milli, 0)
+        before = np.cumsum(milli) - milli
+        before -= before[self._first[self._node]]
+        taken = np.clip(lacking[self._node] - before, 0, milli)
+        count = len(lacking)
+        losses = np.bincount(self._node, weights=taken * (self._loss / self._milli), minlength=count)
+        most = np.bincount(self._node, weights=milli, minlength=count)
+        found: Floats = np.where(most >= lacking, losses, np.inf)[nodes]
+        return found
+
+    def _least_loss(self, node: int, missing: int, rank: int) -> float:
+        loss = 0.0
+        for victim in self.there(node, rank):
+            loss += min(missing, victim.milli) * victim.density
+            missing -= victim.milli
+            if missing <= 0:
+                return loss
+        return float(np.inf)
+
+    def least_of(self, rank: int, nodes: Ints) -> list[float]:
+        """The loss of whoever loses least on each of the nodes."""
+        return [
+            min((victim.loss for victim in self.there(node, rank)), default=np.inf) for node in nodes.tolist()
+        ]
+
+    def _missing(self, shape: Shape, nodes: Ints) -> Ints:
+        """Thousandths of GPUs that the nodes lack for one more replica; 1 where they lack something else."""
+        capacity, milli = self._ledger.capacity, shape.quota_milli
+        if not milli:
+            return np.ones(len(nodes), dtype=np.int64)
+        left = capacity.gpu_left[nodes]
+        if shape.mig:
+            return milli - left % milli
+        missing: Ints = np.maximum(1, milli * (1 + capacity.room(shape, nodes, 2**31)) - left)
+        return missing
+
+    def _refresh(self) -> None:
+        changes = self._ledger.capacity.changes
+        for node in set(changes[self._seen :]):
+            for position, victim in enumerate(self._on_node.get(node, ()), int(self._first[node])):
+                self._here[position] = self._stays(victim)
+        self._seen = len(changes)
 
     def _stays(self, victim: Victim) -> bool:
         fate = self._ledger.fates[victim.incumbent]
@@ -146,8 +187,8 @@ def _of_incumbent(ledger: Ledger, index: int) -> Iterator[Victim]:
     for positions in on_node.values():
         if incumbent.stop_points is not None:
             loss, freed = -incumbent.stop_points, milli * len(positions)
-            yield Victim(index, tuple(positions), loss, freed, shrinks=False, rank=rank)
+            yield Victim(index, tuple(positions), loss, max(1, freed), shrinks=False, rank=rank)
         if incumbent.shrinkable:
             loss = -incumbent.shrink_points - incumbent.resize_points
             for position in positions:
-                yield Victim(index, (position,), loss, milli, shrinks=True, rank=rank)
+                yield Victim(index, (position,), loss, max(1, milli), shrinks=True, rank=rank)

@@ -1,90 +1,210 @@
 """
-One exact solver in a process of its own, so that it may crash or hang and the plan still comes in time.
+Work in a process of its own, so that it may crash or hang and the plan still comes in time.
 
-The parent writes a pickled question to standard input; the child answers on standard output. Solvers that
-print there are turned to standard error.
+The parent writes a pickled question to standard input; the child reports on standard output, as often as it
+likes. Solvers that print there are turned to standard error. A child outlives neither its time nor a parent
+that was killed: the kernel's own timer ends it.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import pkgutil
+import queue
+import signal
 import subprocess
 import sys
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from planner.models.solution import SolveStatus
-from planner.solvers.interface import Answer
+from planner.solvers.interface import Answer, well_formed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from planner.models.formulation.rows import Formulation, Ints
     from planner.solvers.interface import Budget
 
-GRACE_SECONDS: Final = 0.3
+GRACE_SECONDS: Final = 0.2
 """How long after its deadline a solver is waited for before it is killed."""
 
+_HEARTBEAT: Final = 0.1
+"""Seconds between two calls to whoever listens, if nothing was reported."""
 
-def solve_apart(solver: str, formulation: Formulation, budget: Budget, hint: Ints) -> Answer:
+_WORDS: Final = 200
+"""Characters of a failed child's last words that are passed on."""
+
+_LAST_RESORT: Final = 5.0
+"""Seconds after which a child that nobody has killed is ended by its own timer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How work in a process of its own went."""
+
+    last: object = None
+    """What was reported last; None if nothing was."""
+    killed: bool = False
+    failure: str = ""
+    """Why it ended badly by itself; empty if it did not."""
+
+
+def solve_apart(
+    solver: str,
+    formulation: Formulation,
+    budget: Budget,
+    hint: Ints,
+    hear: Callable[[Answer | None], None] | None = None,
+) -> Answer:
     """
     Run a solver, named as an entry point, in a child process that is killed soon after its deadline.
 
     Every way to end badly becomes an Answer: what it last reported, if anything, when it had to be killed;
-    FAILED when it crashed or is missing.
+    FAILED when it crashed or is missing. `hear` is called with each report on the way, and with None from
+    time to time.
     """
-    question = pickle.dumps((solver, formulation, budget, hint))
-    # -P and the path without "": what lies in the user's folder is not ours to import.
-    child = [sys.executable, "-P", "-m", "planner.solvers.worker"]
-    path = os.pathsep.join(folder for folder in sys.path if folder)
-    killed = False
-    try:
-        done = subprocess.run(
-            child,
-            input=question,
-            capture_output=True,
-            timeout=budget.seconds + GRACE_SECONDS,
-            check=False,
-            env=os.environ | {"PYTHONPATH": path},
-        )
-        said, code, stderr = done.stdout, done.returncode, done.stderr
-    except subprocess.TimeoutExpired as error:
-        killed, said, code, stderr = True, error.stdout or b"", 0, b""
-    last = _last_answer(said)
-    if killed:
+
+    def listen(message: object) -> None:
+        if hear is not None:
+            hear(well_formed(message))
+
+    done = run_apart(solver, (formulation, budget, hint), budget.seconds, listen)
+    last = well_formed(done.last)
+    if done.killed:
         detail = "did not stop at its time limit and was killed"
         return Answer(SolveStatus.NO_ANSWER, detail=detail) if last is None else replace(last, detail=detail)
-    if code != 0:
-        last_words = stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        return Answer(SolveStatus.FAILED, detail=f"ended with code {code}: {last_words[0]}")
+    if done.failure:
+        return Answer(SolveStatus.FAILED, detail=done.failure)
     return last or Answer(SolveStatus.FAILED, detail="gave no answer")
 
 
-def _last_answer(said: bytes) -> Answer | None:
-    """The last whole answer of a child that may have been killed while it wrote one."""
-    last = None
-    stream = io.BytesIO(said)
-    while stream.tell() < len(said):
+def run_apart(
+    entry: str, arguments: tuple[Any, ...], seconds: float, listen: Callable[[object], None]
+) -> Outcome:
+    """
+    Call `entry(*arguments, report)` in a child process; what it reports and what it returns goes to `listen`.
+
+    `listen` is called in this thread, with None ten times a second if there is no news. The child is killed
+    once its time and a moment of grace are over, and also if `listen` raises.
+    """
+    began = time.monotonic()
+    # -P and the path without "": what lies in the user's folder is not ours to import.
+    command = [sys.executable, "-P", "-m", "planner.solvers.worker"]
+    path = os.pathsep.join(folder for folder in sys.path if folder)
+    with tempfile.TemporaryFile() as errors:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=os.environ | {"PYTHONPATH": path},
+            # A group of its own, so that whatever the child starts can be killed with it.
+            start_new_session=True,
+        )
+        news: queue.SimpleQueue[object] = queue.SimpleQueue()
+        question = pickle.dumps((entry, arguments, seconds + GRACE_SECONDS + _LAST_RESORT))
+        exchange = threading.Thread(target=partial(_exchange, child, question, news), daemon=True)
+        exchange.start()
+        last: object = None
+        killed, ended = False, False
         try:
-            answer = pickle.load(stream)  # noqa: S301 - written by our own child
-        except Exception:  # noqa: BLE001 - bytes that are no answer can fail in any way
-            break
-        last = answer if isinstance(answer, Answer) else None
+            while (message := _next(news)) is not _END:
+                last = last if message is None else message
+                listen(message)
+                if time.monotonic() > began + seconds + GRACE_SECONDS:
+                    killed = True
+                    break
+            ended = not killed
+        finally:
+            # What it had to say is said; at most it is about to exit.
+            left = began + seconds + GRACE_SECONDS - time.monotonic()
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(max(0.0, left) if ended else 0)
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            exchange.join(GRACE_SECONDS)
+        last = _rest(news, last)
+        if killed:
+            return Outcome(last, killed=True)
+        if child.returncode == 0:
+            return Outcome(last)
+        errors.seek(0)
+        words = errors.read().decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+        return Outcome(last, failure=f"ended with code {child.returncode}: {words[0][:_WORDS]}")
+
+
+_END: Final = object()
+"""Says that the child will report nothing more."""
+
+
+def _next(news: queue.SimpleQueue[object]) -> object:
+    """The next report; None if there is none for a moment."""
+    try:
+        return news.get(timeout=_HEARTBEAT)
+    except queue.Empty:
+        return None
+
+
+def _rest(news: queue.SimpleQueue[object], last: object) -> object:
+    """The last of the reports still unread, or the one before them."""
+    while not news.empty():
+        message = news.get()
+        last = last if message is _END else message
     return last
+
+
+def _exchange(child: subprocess.Popen[bytes], question: bytes, news: queue.SimpleQueue[object]) -> None:
+    """Ask, then pass on whatever is reported, so that the child never waits for its parent to read."""
+    assert child.stdin is not None  # noqa: S101 - both are pipes
+    assert child.stdout is not None  # noqa: S101
+    with suppress(OSError):
+        child.stdin.write(question)
+        child.stdin.close()
+    for message in messages(child.stdout):
+        news.put(message)
+    with suppress(OSError, ValueError):
+        while child.stdout.read(1 << 16):
+            pass
+        child.stdout.close()
+    news.put(_END)
+
+
+def messages(stream: IO[bytes]) -> Iterator[object]:
+    """All whole messages of a child that may have been killed while it wrote one."""
+    while True:
+        try:
+            message = pickle.load(stream)  # noqa: S301 - written by our own child
+        except Exception:  # noqa: BLE001 - bytes that are no message can fail in any way
+            return
+        if message is not None:
+            yield message
 
 
 def main() -> None:
     """Read a question, answer it, reporting on the way."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    reports = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    # It is the parent that decides what an interruption means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def report(answer: Answer) -> None:
-        pickle.dump(answer, answers)
-        answers.flush()
+    def report(message: object) -> None:
+        pickle.dump(message, reports)
+        reports.flush()
 
-    solver, formulation, budget, hint = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent
-    report(pkgutil.resolve_name(solver)(formulation, budget, hint, report))
+    entry, arguments, seconds = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    report(pkgutil.resolve_name(entry)(*arguments, report))
+    # Nothing is left to be tidied up that the end of a process does not: libraries take their time for that.
+    reports.close()
+    os._exit(0)
 
 
 if __name__ == "__main__":

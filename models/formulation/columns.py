@@ -346,7 +346,7 @@ class Columns:
         return encode(self, target)
 
     def decode(self, values: Ints) -> Aggregate:
-        """What values that satisfy every row say."""
+        """What values say that satisfy every row, or are a guess within their bounds."""
         return decode(self, values)
 
     @cached_property

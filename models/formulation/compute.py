@@ -26,7 +26,7 @@ def compute(problem: Problem, x: Columns) -> Iterator[Row]:
 
     and for each cell with the kinds to which domains matter alone. u = 1 is the total. u = ⌊C/(k+1)⌋ + 1 for
     k = 1…8, with C the largest amount a node may have free, says that of replicas larger than C/(k+1) at most
-    k fit one node.
+    k fit one node. Where all replicas take the same amount, that unit alone implies the others.
     """
     for stratum, cells in x.cells.strata.items():
         members = x.members(stratum)
@@ -46,8 +46,11 @@ def _rows_of(
         amounts = members.amounts[:, resource]
         most = int(amounts.max(initial=0))
         largest = int(states.amounts[:, resource].max(initial=0))
-        for unit in sorted({1, *(largest // (per + 1) + 1 for per in range(1, MOST_PER_NODE + 1))}):
-            if unit > most:
+        units = {1, *(largest // (per + 1) + 1 for per in range(1, MOST_PER_NODE + 1))}
+        if (amounts == most).all():
+            units = {most}
+        for unit in sorted(units):
+            if not 0 < unit <= most:
                 continue
             columns, coefficients, upper = [members.columns], [amounts // unit], 0
             by_state = states.floors(resource, unit)

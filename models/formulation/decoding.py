@@ -105,7 +105,9 @@ class _Decoder:
                         for cell, n in places
                         if self.x.cells.domain(cell, required) == domain
                     )
-                    yield Batch(tuple(_first(jobs, self.value[column])), kind.tiers[tier], here)
+                    # Of a guess the numbers may not agree.
+                    if first := tuple(_first(jobs, self.value[column])):
+                        yield Batch(first, kind.tiers[tier], here)
 
     def _scattered(self) -> Iterator[Batch]:
         """Jobs of the other kinds, dealt out to the cells of a group by size."""

@@ -92,11 +92,17 @@ def dense(
     upper: int | None = None,
 ) -> Row:
     """
-    Make a row of arrays of distinct columns and their coefficients; zeros are left out.
+    Make a row of arrays of columns and their coefficients; those of the same column are added up, zeros left
+    out.
 
     All is divided by the greatest common divisor, rounding towards feasibility for integer columns: smaller
     numbers, and a tighter row.
     """
+    distinct, position = np.unique(columns, return_inverse=True)
+    if len(distinct) < len(columns):
+        added = np.zeros(len(distinct), dtype=np.int64)
+        np.add.at(added, position, coefficients)
+        columns, coefficients = distinct, added
     used = np.flatnonzero(coefficients)
     divisor = max(1, int(np.gcd.reduce(coefficients[used], initial=0)))
     return Row(

@@ -18,6 +18,7 @@ from planner.cli.doctor import doctor_command
 from planner.cli.documents import schema_command, snapshot_command, validate_command
 from planner.cli.explain import explain_command
 from planner.cli.plan import diff_command, plan_command, show_command, verify_command
+from planner.cli.search_log import search_log_command
 
 if TYPE_CHECKING:
     from planner.models.errors import BadInputError
@@ -43,6 +44,7 @@ for _command in (
     snapshot_command,
     validate_command,
     plan_command,
+    search_log_command,
     show_command,
     diff_command,
     explain_command,

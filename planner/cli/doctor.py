@@ -9,7 +9,12 @@ import click
 
 @click.command("doctor")
 def doctor_command() -> None:
-    """Check the installation: versions, each solver on a small question, both in one process, NVML."""
+    """
+    Check the installation: versions, each solver on a small question, both in one process, NVML.
+
+    Ends with 1 if anything fails, a solver that no plan would use included; what is absent and not needed is
+    no failure.
+    """
     from planner.checkup import checkup
 
     failed = False

@@ -89,15 +89,12 @@ def _planned(
     deterministic: bool,
 ) -> Plan:
     """The plan of a snapshot."""
-    from datetime import UTC, datetime
-
     from planner.cli.plan import with_options
-    from planner.epoch import plan_epoch
+    from planner.cli.searching import searched
     from planner.sources.files import default_policy_path, load_policy, load_snapshot
 
     with working("reading"):
         snapshot = load_snapshot(source)
         policy = load_policy(policy_file or default_policy_path(source))
     policy = with_options(policy, time_limit, solver, deterministic=deterministic)
-    with working("planning"):
-        return plan_epoch(snapshot, policy, seed=seed, created_at=datetime.now(UTC))
+    return searched(snapshot, policy, seed=seed)

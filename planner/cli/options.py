@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ import click
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_SHARE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)")
 
 PIPE_WIDTH = 80
 """Columns of text that goes to a file or a pipe, unless COLUMNS says otherwise."""
@@ -32,6 +35,27 @@ class Duration(click.ParamType[int]):
             return parse_milliseconds(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Share(click.ParamType[float]):
+    """`1%`, `0.5 %` or `0.01`, from nothing to the whole; converted to a fraction."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The fraction."""
+        if isinstance(value, float):
+            return value
+        found = _SHARE.fullmatch(value.strip())
+        if found is None:
+            self.fail(f"expected a share such as 1% or 0.01, found {value!r}", param, ctx)
+        number, is_percent = float(found[1]), bool(found[2])
+        if not is_percent and number >= 1:
+            self.fail(f"{value} could be a percentage: write {number:g}% if it is one", param, ctx)
+        share = number / 100 if is_percent else number
+        if not 0 <= share <= 1:
+            self.fail(f"expected at least 0% and at most 100%, found {value}", param, ctx)
+        return share
 
 
 def terminal_width() -> int:
@@ -63,16 +87,30 @@ def ascii_only() -> bool:
     return False
 
 
+def shows_progress() -> bool:
+    """True if standard error is a terminal that can take back what it shows."""
+    return is_terminal(sys.stderr) and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+
+
+def spinner() -> str:
+    """The name of a rich spinner that standard error can carry."""
+    try:
+        "⠋".encode(sys.stderr.encoding or "ascii")
+    except UnicodeEncodeError:
+        return "line"
+    return "dots"
+
+
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Show on a terminal that something is going on; silent elsewhere."""
-    if not is_terminal(sys.stderr):
+    if not shows_progress():
         yield
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(spinner()), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         progress.add_task(what)
         yield

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.options import Duration, ascii_only, terminal_width, wants_colour, working
+from planner.cli.options import Duration, Share, ascii_only, terminal_width, wants_colour, working
+from planner.cli.searching import searched
 
 if TYPE_CHECKING:
     from planner.models.plan import Plan
@@ -38,11 +39,21 @@ _all_option = click.option(
     show_default=True,
     help="auto: as the policy says.",
 )
-@click.option("--after", help="Earlier plan whose promises SOURCE does not know of yet.")
+@click.option(
+    "--stop-gap",
+    type=Share(),
+    help="Stop when the plan is proven to be so close to the best, such as 1%.",
+)
+@click.option("--after", help="Last plan: its promises are kept, and a cluster at rest after it stays so.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the solvers.")
 @click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Save the plan to this file.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report to this file.")
+@click.option(
+    "--search-log",
+    type=click.Path(path_type=Path),
+    help="Log the search to this file as it goes on (JSON lines).",
+)
 @_json_option
 @_ascii_option
 @_all_option
@@ -52,11 +63,13 @@ def plan_command(
     policy_file: str | None,
     time_limit: int | None,
     solver: str,
+    stop_gap: float | None,
     after: str | None,
     seed: int,
     deterministic: bool,
     out: Path | None,
     report: Path | None,
+    search_log: Path | None,
     as_json: bool,
     plain: bool,
     everything: bool,
@@ -66,25 +79,22 @@ def plan_command(
     Plan one epoch of SOURCE: what starts, stops or moves, which nodes change, what waits, and why.
 
     SOURCE is a snapshot: a directory of YAML or JSON documents, one file, or - for standard input.
-    """
-    from datetime import UTC, datetime
 
-    from planner.epoch import plan_epoch
+    Ctrl-C ends the search with the best plan so far; a second one ends gpuplan without a plan.
+    """
     from planner.planfile import load_plan, save_plan
     from planner.promises import carry_over
     from planner.sources.files import default_policy_path, load_policy, load_snapshot
-    from planner.wording import counted
 
     with working("reading"):
         snapshot = load_snapshot(source)
-        if after is not None:
-            snapshot = carry_over(snapshot, load_plan(after))
+        last = None if after is None else load_plan(after)
+        if last is not None:
+            snapshot = carry_over(snapshot, last)
         policy = load_policy(policy_file or default_policy_path(source))
-    policy = with_options(policy, time_limit, solver, deterministic=deterministic)
-    waiting = sum(job.running is None for job in snapshot.jobs)
-    nodes = counted(len(snapshot.cluster.nodes), "node")
-    with working(f"planning {counted(waiting, 'waiting job')} on {nodes}"):
-        plan = plan_epoch(snapshot, policy, seed=seed, created_at=datetime.now(UTC))
+    policy = with_options(policy, time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
+    plan = searched(snapshot, policy, seed=seed, log=search_log, last=last)
+    with working("writing"):
         if out is not None:
             save_plan(plan, out)
         if report is not None:
@@ -93,13 +103,22 @@ def plan_command(
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
 
 
-def with_options(policy: Policy, time_limit: int | None, solver: str, *, deterministic: bool) -> Policy:
+def with_options(
+    policy: Policy,
+    time_limit: int | None,
+    solver: str,
+    *,
+    deterministic: bool,
+    stop_gap: float | None = None,
+) -> Policy:
     """The policy with what the command line overrides."""
     from planner.models.policy import BudgetMode, SolverName
 
     budget = policy.budget
     if time_limit is not None:
         budget = budget.model_copy(update={"time_limit_ms": time_limit})
+    if stop_gap is not None:
+        budget = budget.model_copy(update={"stop_gap": stop_gap})
     if deterministic:
         budget = budget.model_copy(update={"mode": BudgetMode.DETERMINISTIC})
     solvers = policy.solvers

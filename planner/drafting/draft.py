@@ -77,8 +77,7 @@ def draft(
     purpose = Purpose(steps)
     why = Reasons(changes, purpose, worth, promises)
     # A job's document is the same inside the snapshot's: thousands of them are not made again.
-    document = snapshot.document()
-    documents = dict(zip(snapshot.job_by_name, document.get("jobs", ()), strict=True))
+    documents = dict(zip(snapshot.job_by_name, snapshot.shared_document.get("jobs", ()), strict=True))
     proven = solution.status is SolveStatus.OPTIMAL
     reasons = waiting_reasons(snapshot, policy, target, preempted=purpose.preempted(), proven=proven)
     cluster = cluster_after(snapshot, target)
@@ -87,7 +86,7 @@ def draft(
         plan_id="",
         epoch=snapshot.taken_at,
         created_at=created_at,
-        base=Base(snapshot=fingerprint_of(document), policy=policy.fingerprint()),
+        base=Base(snapshot=snapshot.fingerprint(), policy=policy.fingerprint()),
         solution=_summary(solution, verification_terms),
         actions=(
             *(
@@ -143,6 +142,8 @@ def _summary(solution: Solution, terms: dict[str, int]) -> SolutionSummary:
         terms=dict(sorted(terms.items())),
         seconds=round(solution.seconds, 3),
         phases={phase: round(seconds, 3) for phase, seconds in solution.phases.items()},
+        bound_note=solution.bound_note,
+        ended=solution.ended,
         fallback=FallbackSummary(tried=fallback.tried, used=fallback.used, reason=fallback.reason)
         if fallback
         else None,
@@ -180,7 +181,7 @@ def _node_states(snapshot: Snapshot, target: Target, cluster: Cluster) -> tuple[
                 free_cpu_milli=print_milli(max(0, left.cpu_milli)),
                 free_memory_mib=max(0, left.memory_mib),
                 mig=tuple(gpu for gpu in node.gpus.by_index.values() if gpu.mig is not None)
-                if node.gpus
+                if node.gpus and node.gpus.details
                 else (),
             )
         )

@@ -61,7 +61,7 @@ class Promises:
         The earliest first.
         """
         if name not in self._cache:
-            self._cache[name] = tuple(self._behind(self.future.stays[name]))
+            self._cache[name] = tuple(self._behind(name))
         return self._cache[name]
 
     def kill_at(self, name: str) -> datetime | None:
@@ -105,9 +105,10 @@ class Promises:
     def _waits_for(self) -> WaitsFor:
         return WaitsFor(self.future)
 
-    def _behind(self, stay: Stay) -> list[Stay]:
+    def _behind(self, name: str) -> list[Stay]:
         if not self.future.planned:
             return []
+        stay = self.future.stays[name]
         found = {
             other.job.name: other
             for node in {replica.node for replica in stay.replicas}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -23,9 +23,16 @@ class Worth:
 
     changes: Changes
     policy: Policy
+    _points: dict[str, int] = field(default_factory=dict)
 
     def points(self, change: JobChange) -> int:
         """What the change adds to the objective: the work done or no longer done, and its own price."""
+        name = change.job.name
+        if name not in self._points:
+            self._points[name] = self._count(change)
+        return self._points[name]
+
+    def _count(self, change: JobChange) -> int:
         job, prices = change.job, self.policy.prices
         gained = self.value(job, change.after, change) - self.value(job, change.before, change)
         match change.deed:

@@ -14,9 +14,10 @@ from planner.models.placement import GpuShare, MigSlice
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from planner.changes import Changes, JobChange
+    from planner.models.cluster import Node
     from planner.models.job import Job
     from planner.models.placement import Replica
 
@@ -32,6 +33,15 @@ _CPU: Final = "cpu milli"
 _MEMORY: Final = "memory mib"
 _DISK: Final = "disk mib"
 
+_AMOUNT: Final[dict[str, Callable[[Node], int]]] = {
+    _GPU: lambda _: MILLI,
+    _SLICE: lambda _: 1,
+    _CPU: lambda node: node.cpu_milli,
+    _MEMORY: lambda node: node.memory_mib,
+    _DISK: lambda node: node.disk_mib,
+}
+"""What a node offers of each kind; of others it says so itself."""
+
 
 class Yard:
     """Nodes, GPUs and MIG instances at one moment of carrying a plan out."""
@@ -45,7 +55,7 @@ class Yard:
         used: Counter[_Part] = Counter()
         for job in changes.snapshot.jobs:
             if job.running:
-                used.update(self._parts(job, job.running.replicas))
+                self._count(used, job, job.running.replicas)
                 self._replicas.update(replica.node for replica in job.running.replicas)
         # Where running jobs hold more than there is nothing is free; what they leave is.
         self._free = {part: max(0, self._offered(part) - amount) for part, amount in used.items()}
@@ -73,7 +83,9 @@ class Yard:
             step for node in (*change.nodes_taken, *change.nodes_left) for step in self._node_steps[node]
         ]
         for part, need in needs.items():
-            spare = self._spare.get(part, self._offered(part))
+            spare = self._spare.get(part)
+            if spare is None:
+                spare = self._offered(part)
             if need > spare:
                 after += self._releasers[part]
             self._spare[part] = spare - need
@@ -170,7 +182,13 @@ class Yard:
         return self._nets[name]
 
     def _parts(self, job: Job, replicas: Iterable[Replica]) -> Counter[_Part]:
+        """All that replicas hold."""
         parts: Counter[_Part] = Counter()
+        self._count(parts, job, replicas)
+        return parts
+
+    def _count(self, parts: Counter[_Part], job: Job, replicas: Iterable[Replica]) -> None:
+        """Add all that replicas hold."""
         for replica in replicas:
             node = replica.node
             cpu_milli, memory_mib = charged(replica, job.qos, self._cluster)
@@ -184,7 +202,6 @@ class Yard:
                     parts[_part((node, held.index), _GPU)] += held.milli
         for gpu, instance in _instances(replicas):
             parts.update(self._slices(gpu, instance))
-        return parts
 
     def _slices(self, gpu: _Gpu, instance: MigInstance) -> list[_Part]:
         node = self._nodes.get(gpu[0])
@@ -201,21 +218,16 @@ class Yard:
         return any(self._left(part) < 1 for part in self._slices(gpu, instance))
 
     def _left(self, part: _Part) -> int:
-        return self._free.get(part, self._offered(part))
+        left = self._free.get(part)
+        return self._offered(part) if left is None else left
 
     def _offered(self, part: _Part) -> int:
         name, kind, _, _ = part
         node = self._nodes.get(name)
         if node is None:
             return 0
-        amounts = {
-            _GPU: MILLI,
-            _SLICE: 1,
-            _CPU: node.cpu_milli,
-            _MEMORY: node.memory_mib,
-            _DISK: node.disk_mib,
-        }
-        return amounts.get(kind, node.resources.get(kind, 0))
+        amount = _AMOUNT.get(kind)
+        return amount(node) if amount else node.resources.get(kind, 0)
 
 
 def _part(gpu: _Gpu, kind: str) -> _Part:

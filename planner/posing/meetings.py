@@ -41,6 +41,8 @@ class Meetings:
 
     def carries(self, job: Job) -> tuple[int, ...]:
         """Tags of a job."""
+        if not self._tags:
+            return ()
         return tuple(tag for labels, tag in self._tags.items() if _carries(job, labels))
 
     def avoids(self, job: Job) -> tuple[tuple[int, Level], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from planner.models.solution import Ended
 from planner.models.units import MILLI, print_timestamp
 from planner.rendering.grouping import number_of
 from planner.rendering.style import Tone
@@ -152,6 +153,8 @@ def _quality(solution: SolutionSummary) -> list[str]:
 def cares(solution: SolutionSummary) -> list[str]:
     """What the reviewer should know about how the answer came about, if it was not the usual way."""
     found = []
+    if solution.ended is Ended.INTERRUPTED:
+        found.append(f"The search was interrupted after {solution.seconds:.1f} s; {gap_text(solution)}")
     if (fallback := solution.fallback) is not None:
         found.append(f"Fell back from {fallback.tried} to {fallback.used}: {fallback.reason}")
     found += [f"Rejected an answer that breaks a rule: {rejected}" for rejected in solution.rejected]

@@ -107,7 +107,7 @@ def default_policy_path(source: str) -> str | None:
 
 def snapshot_text(snapshot: Snapshot) -> str:
     """The snapshot as JSON with one line for each node, queue and job, so that two of them compare well."""
-    document = {"format_version": snapshot.format_version} | snapshot.canonical().document()
+    document = {"format_version": snapshot.format_version} | snapshot.canonical().shared_document
     sections = {key: json.dumps(value, ensure_ascii=False) for key, value in document.items()}
     sections["cluster"] = _cluster_text(document["cluster"])
     for key in ("queues", "jobs"):

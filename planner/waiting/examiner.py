@@ -168,7 +168,7 @@ class _Examiner:
             found = room_words.too_little_free(pool, needs, replicas) or room_words.fragmented(
                 pool, needs, replicas
             )
-            forbidden = self._ways_out.forbidden(job, needs, pool.places)
+            forbidden = self._ways_out.forbidden(job, needs, pool)
             closed = self._ways_out.closed_pools(job, needs, lambda node: self._quota_allows(job, node))
             return adding(found, [*forbidden, *closed])
         apart = [together(job, pool, needs) for pool in fitting]

@@ -12,7 +12,7 @@ from planner.models.units import MILLI
 from planner.waiting.mig_room import MigRoom, Profiles, profiles_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from planner.models.cluster import Cluster, Node
     from planner.models.job import Job
@@ -52,14 +52,18 @@ class Place:
     power_milli: int | None = None
     """Thousandths of its GPUs that power caps leave; None without a cap."""
 
-    def amount(self, dimension: str) -> int:
-        """Free of one dimension, never negative."""
-        if dimension.startswith(MIG):
-            return self.mig.replicas(self.node, self.free, profiles_in(dimension))
-        if dimension == POWER:
-            return _UNCAPPED if self.power_milli is None else max(0, self.power_milli)
-        amount = _AMOUNT.get(dimension)
-        return max(0, amount(self.free) if amount else self.free.resources.get(dimension, 0))
+
+def column_of(places: Iterable[Place], dimension: str) -> list[int]:
+    """Free of one dimension by place, never negative."""
+    if dimension.startswith(MIG):
+        profiles = profiles_in(dimension)
+        return [place.mig.replicas(place.node, place.free, profiles) for place in places]
+    if dimension == POWER:
+        rooms = (place.power_milli for place in places)
+        return [_UNCAPPED if room is None else max(0, room) for room in rooms]
+    if (amount := _AMOUNT.get(dimension)) is not None:
+        return [max(0, amount(place.free)) for place in places]
+    return [max(0, place.free.resources.get(dimension, 0)) for place in places]
 
 
 def needs_of(job: Job, cluster: Cluster, *, capped: bool) -> dict[str, int]:
@@ -174,5 +178,5 @@ class FreePool:
         """Free amount by node, never negative."""
         column = self._columns.get(dimension)
         if column is None:
-            column = self._columns[dimension] = [place.amount(dimension) for place in self.places]
+            column = self._columns[dimension] = column_of(self.places, dimension)
         return column

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.cluster import MigInstance
@@ -42,6 +44,7 @@ class MigRoom:
         self._policy = policy
         self._geometry = {node.name: mig_geometry(node.gpus.model) for node in nodes if node.gpus}
         self._counts: dict[tuple[str | None, frozenset[tuple[_State, int]], Profiles], int] = {}
+        self._best_starts: dict[str | None, _BestStarts] = {}
 
     def replicas(self, node: Node, free: NodeFree, profiles: Profiles) -> int:
         """Replicas whose instances find room on the node at the same time."""
@@ -50,7 +53,10 @@ class MigRoom:
             return 0
         key = (node.gpu_model, frozenset(states.items()), profiles)
         if key not in self._counts:
-            board = _Board(self._geometry.get(node.name), states)
+            best = self._best_starts.get(node.gpu_model)
+            if best is None:
+                best = self._best_starts[node.gpu_model] = _BestStarts(self._geometry.get(node.name))
+            board = _Board(best, states)
             self._counts[key] = board.replicas(profiles)
         return self._counts[key]
 
@@ -111,11 +117,11 @@ class MigRoom:
 class _Board:
     """The GPUs of one node while instances are put on them, one after the other."""
 
-    def __init__(self, geometry: MigGeometry | None, states: Counter[_State]) -> None:
-        self._geometry = geometry
+    def __init__(self, best: _BestStarts, states: Counter[_State]) -> None:
+        self._best = best
         self._gpus = [
-            (may_be_cut, set(used), set(idle))
-            for (may_be_cut, used, idle), count in sorted(states.items(), key=lambda item: _order(item[0]))
+            state
+            for state, count in sorted(states.items(), key=lambda item: _order(item[0]))
             for _ in range(count)
         ]
 
@@ -125,7 +131,7 @@ class _Board:
             # Instances of one profile never stand in each other's way but by filling the GPU.
             ((profile, each),) = profiles
             return self._fill(profile) // each
-        sizes = {profile: self._size(profile) for profile, _ in profiles}
+        sizes = {profile: self._best.size(profile) for profile, _ in profiles}
         count = 0
         while all(
             self._place(profile)
@@ -141,26 +147,56 @@ class _Board:
             count += 1
         return count
 
-    def _size(self, profile: str) -> int:
-        return len(memory_slices(MigInstance(profile=profile, start=0), self._geometry))
-
     def _place(self, profile: str) -> bool:
         """Put one instance where the fewest other starts are lost; False if it fits nowhere."""
-        best: tuple[int, int, MigInstance] | None = None
-        for number, (may_be_cut, used, idle) in enumerate(self._gpus):
-            for start in self._starts(profile, may_be_cut, used, idle):
-                instance = MigInstance(profile=profile, start=start)
-                lost = self._open(used) - self._open(used | {instance})
-                if best is None or (lost, number, start) < (best[0], best[1], best[2].start):
-                    best = (lost, number, instance)
-        if best is None:
+        found = (
+            (best.lost, number, best.instance)
+            for number, state in enumerate(self._gpus)
+            if (best := self._best.of(state, profile)) is not None
+        )
+        _, number, instance = min(found, key=itemgetter(0, 1), default=(0, 0, None))
+        if instance is None:
             return False
-        self._gpus[best[1]][1].add(best[2])
-        self._gpus[best[1]][2].discard(best[2])
+        may_be_cut, used, idle = self._gpus[number]
+        self._gpus[number] = may_be_cut, used | {instance}, idle - {instance}
         return True
 
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """Where one more instance spoils the least on a GPU."""
+
+    lost: int
+    """Starts of other instances that it takes away."""
+    instance: MigInstance
+
+
+class _BestStarts:
+    """Where instances go on the GPUs of one model: asked once for all GPUs in the same state."""
+
+    def __init__(self, geometry: MigGeometry | None) -> None:
+        self._geometry = geometry
+        self._known: dict[tuple[_State, str], _Best | None] = {}
+
+    def of(self, state: _State, profile: str) -> _Best | None:
+        """The best place for one more instance, of several the first; None if there is none."""
+        key = state, profile
+        if key not in self._known:
+            may_be_cut, used, idle = state
+            instances = (
+                MigInstance(profile=profile, start=start)
+                for start in self._starts(profile, may_be_cut, used, idle)
+            )
+            found = (_Best(self._open(used) - self._open(used | {one}), one) for one in instances)
+            self._known[key] = min(found, key=lambda best: (best.lost, best.instance.start), default=None)
+        return self._known[key]
+
+    def size(self, profile: str) -> int:
+        """Memory slices of an instance."""
+        return len(memory_slices(MigInstance(profile=profile, start=0), self._geometry))
+
     def _starts(
-        self, profile: str, may_be_cut: bool, used: set[MigInstance], idle: set[MigInstance]
+        self, profile: str, may_be_cut: bool, used: frozenset[MigInstance], idle: frozenset[MigInstance]
     ) -> Iterable[int]:
         if self._geometry is None or not may_be_cut:
             return sorted(instance.start for instance in idle if instance.profile == profile)
@@ -172,7 +208,7 @@ class _Board:
             and MigInstance(profile=profile, start=start) not in used
         ]
 
-    def _open(self, used: set[MigInstance]) -> int:
+    def _open(self, used: frozenset[MigInstance]) -> int:
         """Places left for an instance of any profile."""
         if self._geometry is None:
             return 0

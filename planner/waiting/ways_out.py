@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from planner.models.occupancy import NodeFree
@@ -29,6 +30,8 @@ class WaysOut:
         self._priorities = {} if policy.disruption.preempt else _priorities(snapshot, policy, target)
         self._recutting = policy.mig.model_copy(update={"repartition": True})
         self._recut = MigRoom(cluster.nodes, target.placements, self._recutting)
+        self._recut_pools: dict[FreePool, FreePool] = {}
+        self._least_priority: dict[tuple[FreePool, bool], float] = {}
 
     @property
     def by_priority(self) -> bool:
@@ -54,21 +57,25 @@ class WaysOut:
             return [f"pools {names} are at their maximum"]
         return [f"pool {pool.name} is at its maximum of {counted(pool.maximum, 'node')}" for pool in suiting]
 
-    def forbidden(self, job: Job, needs: dict[str, int], places: Iterable[Place]) -> list[str]:
+    def forbidden(self, job: Job, needs: dict[str, int], pool: FreePool) -> list[str]:
         """What the policy forbids on nodes that suit the job."""
-        found, places = [], list(places)
-        if any(self._outranks(job, place.node) for place in places):
+        found = []
+        if job.priority >= self._least_on(pool, with_gpus=job.request.needs_gpu):
             found.append("preemption is off")
-        if self.would_fit_recut(job, needs, places):
+        if self.would_fit_recut(job, needs, pool):
             found.append("mig.repartition is off")
         return found
 
-    def would_fit_recut(self, job: Job, needs: dict[str, int], places: Iterable[Place]) -> bool:
+    def would_fit_recut(self, job: Job, needs: dict[str, int], pool: FreePool) -> bool:
         """True if only MIG layouts, which the policy leaves as they are, keep the job out."""
         if self._policy.mig.repartition or not job.request.mig:
             return False
-        recut = [Place(place.node, place.free, self._recut, place.power_milli) for place in places]
-        return FreePool(recut).fitting(needs, job.gang.minimum) >= job.gang.minimum
+        recut = self._recut_pools.get(pool)
+        if recut is None:
+            recut = self._recut_pools[pool] = FreePool(
+                [Place(place.node, place.free, self._recut, place.power_milli) for place in pool.places]
+            )
+        return recut.fitting(needs, job.gang.minimum) >= job.gang.minimum
 
     def would_suit_recut(self, job: Job, needs: dict[str, int], empty: Sequence[Place]) -> bool:
         """True if one replica would fit such a node, were it empty and its MIG layouts made anew."""
@@ -77,9 +84,14 @@ class WaysOut:
         room = MigRoom([place.node for place in empty], (), self._recutting)
         return FreePool([Place(place.node, place.free, room) for place in empty]).fitting(needs, 1) > 0
 
-    def _outranks(self, job: Job, node: Node) -> bool:
-        least = self._priorities.get((node.name, job.request.needs_gpu))
-        return least is not None and job.priority >= least
+    def _least_on(self, pool: FreePool, *, with_gpus: bool) -> float:
+        """The least priority that could stop somebody on one of the nodes."""
+        key = pool, with_gpus
+        least = self._least_priority.get(key)
+        if least is None:
+            there = (self._priorities.get((place.node.name, with_gpus), inf) for place in pool.places)
+            least = self._least_priority[key] = min(there, default=inf)
+        return least
 
     def _suits(self, job: Job, needs: dict[str, int], pool: NodePool) -> bool:
         node = pool.template

@@ -135,8 +135,8 @@ def test_plan_that_breaks_a_rule_is_withheld(monkeypatch):
     snapshot = build.snapshot(jobs=[build.job("a", gpus=1)])
     honest = epoch.portfolio.solve
 
-    def lying(*arguments):
-        solution = honest(*arguments)
+    def lying(*arguments, **options):
+        solution = honest(*arguments, **options)
         nowhere = Placement(job="a", replicas=(build.replica("nowhere", gpus=(0,)),))
         return dataclasses.replace(solution, target=Target((nowhere,)))
 

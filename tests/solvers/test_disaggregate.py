@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import time
+from collections import Counter
 from datetime import timedelta
 
 import build
@@ -348,3 +351,134 @@ def test_job_that_stays_longer_gets_no_place_in_front_of_a_promise():
     assert answer.violations == ()
     assert [each.job for each in target.placements] == ["a"]
     assert {each.job: each.slot for each in target.planned} == {"b": 2, "c": 1}
+
+
+class Planted:
+    """
+    A cluster with running jobs, some of which are stopped, and jobs that fit exactly where these were.
+
+    Sizes divide each other, so that whatever fits node by node is found again from the counts alone.
+    """
+
+    def __init__(self, seed):
+        draw, nodes = random.Random(seed), random.Random(seed).randint(2, 16)
+        self.jobs, self.stopped, self.counts = [], [], Counter()
+        self.left, self.kept = set(), set()
+        replicas = Counter()
+        for number in range(nodes):
+            name, free = f"n{number}", 0
+            for start, size in self.parts(draw, 8):
+                if draw.random() < 0.6:
+                    self.run(draw, name, range(start, start + size))
+                free += size * (not self.kept & {(name, start)})
+            rank = name in self.left
+            for size in self.fitting(draw, free):
+                replicas[size, rank] += 1
+        self.batches = list(self.wait(draw, replicas))
+        self.snapshot = build.snapshot(nodes=build.cluster(nodes), jobs=self.jobs)
+
+    def parts(self, draw, size, start=0):
+        """A block of GPUs, cut into halves until it is small enough."""
+        if size == 1 or draw.random() < 0.4:
+            yield start, size
+        else:
+            yield from self.parts(draw, size // 2, start)
+            yield from self.parts(draw, size // 2, start + size // 2)
+
+    def run(self, draw, node, gpus):
+        name = f"r{len(self.jobs)}"
+        self.jobs.append(build.job(name, gpus=len(gpus), at=[build.replica(node, gpus=gpus)]))
+        if draw.random() < 0.7:
+            self.stopped.append(name)
+            self.left.add(node)
+        else:
+            self.kept.add((node, gpus[0]))
+
+    def fitting(self, draw, free):
+        while free:
+            size = draw.choice([size for size in (1, 2, 4, 8) if size <= free])
+            yield size
+            free -= size
+
+    def wait(self, draw, replicas):
+        """Gangs of the replicas of each size, on nodes that somebody left and others as they come."""
+        for size in (1, 2, 4, 8):
+            ranks = [rank for rank in (False, True) for _ in range(replicas[size, rank])]
+            draw.shuffle(ranks)
+            while ranks:
+                wide = draw.randint(1, len(ranks))
+                name = f"w{len(self.jobs)}"
+                self.jobs.append(build.job(name, gpus=size, replicas=wide, priority=50))
+                yield name, Counter(ranks[:wide])
+                del ranks[:wide]
+
+    def answer(self):
+        question = Question(self.snapshot)
+        nodes = {
+            rank: tuple(
+                index for index, node in enumerate(question.problem.nodes) if (node.name in self.left) == rank
+            )
+            for rank in (False, True)
+        }
+        batches = tuple(
+            Batch(
+                ((question.job_class(name), 1),),
+                (0,),
+                tuple((nodes[rank], count) for rank, count in sorted(ranks.items())),
+            )
+            for name, ranks in self.batches
+        )
+        stopped = tuple(sorted(question.incumbent(name) for name in self.stopped))
+        return question, Aggregate(stopped=stopped, batches=batches)
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_nothing_is_missed_where_sizes_divide_each_other_though_gangs_are_wide_and_others_leave(chunk):
+    wide = stopped = 0
+    for seed in range(50 * chunk, 50 * (chunk + 1)):
+        planted = Planted(seed)
+        question, aggregate = planted.answer()
+
+        planned = question.answer(aggregate)
+
+        assert {name for name, _ in planted.batches} <= planned.places.keys(), seed
+        assert not planned.places.keys() & set(planted.stopped), seed
+        wide += any(sum(ranks.values()) > 4 for _, ranks in planted.batches)
+        stopped += len(planted.stopped)
+    assert wide >= 3
+    assert stopped >= 100
+
+
+def test_gang_whose_nodes_are_not_empty_enough_preempts_a_little_more():
+    """The answer counts on two nodes, and on one of them somebody who is not worth it still runs."""
+    jobs = [
+        build.job("small", gpus=1, at=[build.replica("n0", gpus=[0])]),
+        build.job("gang", gpus=8, replicas=2, priority=9),
+        build.job("other", gpus=4, priority=9),
+    ]
+    question = Question(build.snapshot(nodes=build.cluster(2), jobs=jobs))
+    batches = (question.batch(("gang", 1), n0_n1=2), question.batch(("other", 1), n1=1))
+
+    planned = question.answer(Aggregate(batches=batches), missed=1)
+
+    assert set(planned.places) == {"gang"}
+
+
+def test_deadline_that_has_passed_leaves_one_pass_with_every_promise_kept():
+    jobs = [build.job(name, gpus=8) for name in "ab"]
+    question = Question(build.snapshot(nodes=build.cluster(2), jobs=jobs))
+    aggregate = Aggregate(batches=(question.batch(("a", 2), n0=2),))
+
+    ledger, missed = disaggregate(question.problem, aggregate, deadline=0.0)
+
+    assert (len(ledger.placed), missed) == (2, 0)
+
+
+def test_deadline_to_come_changes_nothing():
+    for seed in range(20):
+        question, aggregate = Planted(seed).answer()
+
+        always, _ = disaggregate(question.problem, aggregate)
+        late, _ = disaggregate(question.problem, aggregate, deadline=time.monotonic() + 3600)
+
+        assert always.target(()) == late.target(())

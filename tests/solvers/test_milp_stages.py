@@ -32,7 +32,7 @@ def answer(solver, formulation, **limits):
 @pytest.fixture
 def in_stages(monkeypatch):
     """Every model with later starts is large."""
-    monkeypatch.setattr(milp, "_FEW", 0)
+    monkeypatch.setattr(milp, "MANY_LATER", 0)
 
 
 @pytest.mark.usefixtures("in_stages")

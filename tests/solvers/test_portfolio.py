@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import io
 from functools import partial
 
 import build
@@ -16,7 +16,7 @@ from planner.models.verifier import verify
 from planner.posing import pose
 from planner.solvers import SOLVERS, portfolio
 from planner.solvers.portfolio import Limits, solve
-from planner.solvers.worker import _last_answer
+from planner.solvers.worker import messages
 
 POLICY = Policy()
 
@@ -69,39 +69,9 @@ def test_without_solvers_the_plan_is_greedys_and_no_fallback():
 
     assert solution.solver == "greedy"
     assert solution.status is SolveStatus.FEASIBLE
-    assert solution.bound == 300 + 400
     assert solution.fallback is None
-
-
-@pytest.mark.parametrize(
-    ("double", "words"),
-    [
-        ("crash", "ended with code -6"),
-        ("raise_error", "RuntimeError: out of licences"),
-        ("missing_function", "has no attribute 'missing_function'"),
-        ("nothing", "found no plan: gave up"),
-        ("infeasible", "INFEASIBLE: proved infeasible"),
-        ("everything", "broke"),
-        ("negative", "outside their bounds"),
-        ("short", "gave no values for its columns"),
-        ("low_bound", "claimed the bound 1, below a verified plan"),
-        ("no_values", "gave no values"),
-        ("garbage", "gave no answer"),
-    ],
-)
-def test_misbehaving_solver_leaves_greedys_plan_and_its_reason(monkeypatch, double, words):
-    use(monkeypatch, "milp", double)
-    snapshot = contested()
-
-    solution = run(snapshot)
-
-    assert solution.solver == "greedy"
-    assert solution.objective == solution.greedy_objective > 0
-    assert solution.status is SolveStatus.FEASIBLE
-    assert solution.fallback is not None
-    assert (solution.fallback.tried, solution.fallback.used) == ("milp", "greedy")
-    assert words in solution.fallback.reason
-    assert judged(snapshot, solution.target).violations == ()
+    # Of the linear relaxation, not the value of all jobs.
+    assert solution.bound == 500 < 300 + 400
 
 
 def test_missing_module_is_a_reason(monkeypatch):
@@ -110,49 +80,6 @@ def test_missing_module_is_a_reason(monkeypatch):
     solution = run(contested())
 
     assert "No module named 'planner.solvers.not_installed'" in solution.fallback.reason
-
-
-def test_hanging_solver_is_killed_at_the_limit(monkeypatch):
-    use(monkeypatch, "milp", "hang")
-    began = time.monotonic()
-
-    solution = run(contested(), seconds=1.0)
-
-    assert "was killed" in solution.fallback.reason
-    assert solution.solver == "greedy"
-    # Ten times the limit tells a kill from a solver waited for, however busy the machine is.
-    assert time.monotonic() - began < 10
-
-
-def test_what_a_killed_solver_reported_counts(monkeypatch):
-    use(monkeypatch, "milp", "report_and_hang")
-
-    solution = run(contested(), seconds=2.0)
-
-    # The hint it reported is greedy's plan; the bound is one point below the ceiling.
-    assert solution.solver == "milp"
-    assert solution.objective == solution.greedy_objective
-    assert solution.bound == 699
-    assert solution.fallback is None
-
-
-def test_what_a_crashed_solver_reported_does_not_count(monkeypatch):
-    use(monkeypatch, "milp", "report_and_crash")
-
-    solution = run(contested())
-
-    assert solution.solver == "greedy"
-    assert "ended with code -6" in solution.fallback.reason
-
-
-def test_bound_below_the_plan_made_from_its_own_values_is_dropped(monkeypatch):
-    use(monkeypatch, "milp", "too_modest")
-
-    solution = run(contested())
-
-    assert solution.objective == 400
-    assert solution.bound == 700
-    assert solution.status is SolveStatus.FEASIBLE
 
 
 def test_solver_does_not_import_from_the_users_folder(monkeypatch, tmp_path):
@@ -164,7 +91,7 @@ def test_solver_does_not_import_from_the_users_folder(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("said", [b"License ok\n", b"cfoo\nbar\n.", b"\x80", b"("])
 def test_bytes_that_are_no_answer_are_no_answer(said):
-    assert _last_answer(said) is None
+    assert list(messages(io.BytesIO(said))) == []
 
 
 def test_next_solver_in_the_chain_answers_for_one_that_crashed(monkeypatch):
@@ -184,22 +111,22 @@ def test_no_time_for_an_exact_solver_leaves_greedys_plan():
     assert solution.fallback.reason.startswith("milp: no time left of 0 s")
 
 
-def test_empty_answer_is_filled_up_to_what_greedy_reaches(monkeypatch):
+def test_empty_answer_is_filled_up_and_refined(monkeypatch):
     use(monkeypatch, "milp", "empty")
 
     solution = run(contested())
 
-    assert solution.objective == solution.greedy_objective
+    assert solution.solver == "milp"
+    assert solution.objective == 400 > solution.greedy_objective
 
 
-def test_solver_without_a_bound_leaves_the_ceiling(monkeypatch):
+def test_solver_without_a_bound_leaves_that_of_the_configurations(monkeypatch):
     use(monkeypatch, "milp", "no_bound")
-    snapshot = contested()
 
-    solution = run(snapshot)
+    solution = run(contested())
 
-    assert solution.bound == pose(snapshot, POLICY).ceiling
-    assert solution.status is SolveStatus.FEASIBLE
+    assert solution.objective == solution.bound == 400
+    assert solution.status is SolveStatus.OPTIMAL
 
 
 def test_plan_that_breaks_a_rule_is_rejected_and_recorded():
@@ -234,7 +161,7 @@ def test_bound_counts_what_is_missing_anyway():
     greedy, solved = run(snapshot, solvers=()), run(snapshot)
 
     assert greedy.objective == solved.objective == 100 - 100_000
-    assert greedy.bound == -200_000 + pose(snapshot, POLICY).ceiling == 200
+    assert greedy.bound == 100 - 100_000 < -200_000 + pose(snapshot, POLICY).ceiling == 200
     assert (solved.bound, solved.status) == (solved.objective, SolveStatus.OPTIMAL)
 
 
@@ -255,15 +182,6 @@ def test_greedys_plan_that_breaks_a_rule_leaves_all_as_it_is():
 
     assert (solution.solver, solution.target) == ("none", Target(()))
     assert solution.rejected[0].solver == "greedy"
-
-
-def test_why_a_bound_is_dropped_is_told_though_the_plan_is_used(monkeypatch):
-    use(monkeypatch, "milp", "too_modest")
-
-    solution = run(contested())
-
-    assert solution.solver == "milp"
-    assert "below its own verified plan" in solution.bound_note
 
 
 def test_plan_the_model_has_no_column_for_is_no_hint_and_no_end(monkeypatch):

@@ -8,6 +8,8 @@ from planned import plan
 from planner.models.cluster import Level
 from planner.models.job import AntiAffinity, LocalityPreference
 from planner.models.policy import Disruption, Policy, Prices
+from planner.posing import pose
+from planner.solvers.greedy import greedy
 
 ONE = build.cluster(1)
 
@@ -225,3 +227,20 @@ def test_nobody_is_disturbed_who_may_not_be_by_policy():
     calm = Policy(disruption=Disruption(preempt=False, resize=False))
 
     assert set(plan(build.snapshot(nodes=ONE, jobs=jobs), calm).places) == {"r"}
+
+
+def test_nobody_goes_once_the_deadline_has_passed_but_what_fits_starts():
+    jobs = [
+        runner("r", *range(8)),
+        build.job("large", gpus=8, priority=9),
+        build.job("small", gpus=4, priority=5),
+    ]
+    nodes = [build.node("n0"), build.node("n1", gpus=4)]
+    problem = pose(build.snapshot(nodes=nodes, jobs=jobs), Policy())
+    names = {job for each in problem.classes for job in each.jobs}
+
+    assert {"large", "small"} <= names
+    assert [fate for fate in (greedy(problem).fates[0],) if fate] != []
+    late = greedy(problem, deadline=0.0)
+    started = {problem.classes[placed.job_class].jobs[0] for placed in late.placed.values()}
+    assert (late.fates[0], started) == (None, {"small"})

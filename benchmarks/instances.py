@@ -1,0 +1,46 @@
+"""Instances: the questions that are measured in stages, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.admission import ADMISSIONS, policy_of, snapshot_of
+from benchmarks.sizes import SIZES, made_up
+from planner.models.policy import Policy
+
+if TYPE_CHECKING:
+    from planner.models.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A snapshot and a policy that can be made again from a name and a seed."""
+
+    name: str
+    """Of `SIZES` or of `ADMISSIONS`."""
+    seconds: float
+    """Time limit of the plan."""
+    slots: int = 1
+    seed: int = 1
+
+    @property
+    def title(self) -> str:
+        """The name, and how far the plan looks ahead."""
+        return self.name if self.slots == 1 else f"{self.name}, {self.slots} slots"
+
+    def snapshot(self) -> Snapshot:
+        """What is there."""
+        if self.name in SIZES:
+            return made_up(SIZES[self.name], self.seed)
+        return snapshot_of(ADMISSIONS[self.name], self.seed)
+
+    def policy(self) -> Policy:
+        """The default one for sizes; for admission one under which nobody is disturbed."""
+        if self.name in SIZES:
+            ahead = {"horizon": {"slots": self.slots}} if self.slots > 1 else {}
+            policy = Policy.model_validate(ahead)
+        else:
+            policy = policy_of(self.slots)
+        budget = policy.budget.model_copy(update={"time_limit_ms": int(1000 * self.seconds)})
+        return policy.model_copy(update={"budget": budget})

@@ -1,0 +1,191 @@
+"""
+Fill the same cluster with gpuplan, epoch by epoch, through its public path: pose, solve, verify.
+
+In each epoch some more pods have arrived; whoever does not fit waits on. What was placed stays, unless
+moving it is allowed. A pod weighs what it asks for in GPUs and all pods are equally important, so that the
+objective is the GPUs allocated.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.saturation.trace import MILLI
+from planner.epoch import limits_of
+from planner.models.cluster import Cluster, Node, NodeGpus
+from planner.models.job import Job, ResourceRequest, Running
+from planner.models.policy import Policy
+from planner.models.queue import Queue
+from planner.models.snapshot import Snapshot
+from planner.models.verifier import verify
+from planner.posing import pose
+from planner.solvers import portfolio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from benchmarks.saturation.trace import Arrivals, Machine, Shape, Trace
+    from planner.models.placement import Placement
+    from planner.models.solution import Solution
+    from planner.models.target import Target
+    from planner.models.verifier import Verification
+
+NOW: Final = datetime(2023, 1, 1, tzinfo=UTC)
+"""All happens at one instant: nobody ages and nobody ends."""
+
+QUEUE: Final = "openb"
+GPUS_ONLY: Final[dict[str, Any]] = {
+    "weights": {"basis": "gpu", "smallest_size": 0, "ageing": {"gain": 0}},
+    "disruption": {"preempt": False, "resize": False, "checkpoint": 0, "restart": 0},
+    "prices": {"disruption": 0, "migration": 1},
+}
+"""What a plan is worth: 100 points a GPU; a pod without is worth one point, and moving a pod costs one."""
+
+
+def policy_of(*, solvers: Iterable[str] = (), seconds: float = 10.0, migrate: bool = False) -> Policy:
+    """The policy of all epochs."""
+    settings = GPUS_ONLY | {
+        "disruption": GPUS_ONLY["disruption"] | {"migrate": migrate},
+        "solvers": list(solvers),
+        "budget": {"time_limit": f"{round(MILLI * seconds)}ms"},
+    }
+    return Policy.model_validate(settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What one epoch found and left."""
+
+    arrived: int
+    """Pods so far."""
+    arrived_milli: int
+    allocated_milli: int
+    placed: int
+    waiting: int
+    moved: int
+    seconds: float
+    solver: str
+    bound_milli: int | None
+    """No plan of this epoch allocates more, if CPU-only pods were worth nothing."""
+
+
+def cluster_of(machines: Iterable[Machine]) -> Cluster:
+    """Nodes named in the given order, which breaks ties."""
+    return Cluster(
+        name="openb",
+        nodes=tuple(
+            Node(
+                name=f"{rank:04d}-{machine.name}",
+                gpus=NodeGpus(model=machine.model, count=machine.gpus),
+                cpu_milli=f"{machine.cpu_milli}m",
+                memory_mib=machine.memory_mib,
+            )
+            for rank, machine in enumerate(machines)
+        ),
+    )
+
+
+def job_of(name: str, shape: Shape) -> Job:
+    """A pod that waits."""
+    return Job(
+        name=name,
+        queue=QUEUE,
+        request=ResourceRequest(
+            gpus=0 if shape.is_share else shape.gpus,
+            gpu_milli=shape.gpu_milli if shape.is_share else 0,
+            cpu_milli=f"{shape.cpu_milli}m",
+            memory_mib=shape.memory_mib,
+        ),
+        gpu_models=dict.fromkeys(shape.models, MILLI),
+        submitted_at=NOW,
+    )
+
+
+def solve(snapshot: Snapshot, policy: Policy, *, seed: int = 0) -> Solution:
+    """Answer one epoch's question; every plan the portfolio keeps is verified."""
+
+    def check(target: Target) -> Verification:
+        return verify(
+            snapshot,
+            policy,
+            target.placements,
+            added=target.added,
+            removed=target.removed,
+            planned=target.planned,
+        )
+
+    problem = pose(snapshot, policy)
+    return portfolio.solve(problem, snapshot.running_placements, limits_of(policy, seed), check)
+
+
+@dataclass
+class World:
+    """The cluster as it fills up."""
+
+    cluster: Cluster
+    jobs: dict[str, Job] = field(default_factory=dict)
+
+    def snapshot(self) -> Snapshot:
+        """All of it at this instant."""
+        return Snapshot(
+            taken_at=NOW, cluster=self.cluster, queues=(Queue(name=QUEUE),), jobs=tuple(self.jobs.values())
+        ).canonical()
+
+    def carry_out(self, placements: Iterable[Placement]) -> int:
+        """Start and move whom a plan places; the number of those moved."""
+        moved = 0
+        for placement in placements:
+            job = self.jobs[placement.job]
+            if job.running and job.running.replicas == placement.replicas:
+                continue
+            moved += job.running is not None
+            running = Running(started_at=NOW, replicas=placement.replicas)
+            self.jobs[placement.job] = job.model_copy(update={"running": running})
+        return moved
+
+    @property
+    def allocated_milli(self) -> int:
+        return sum(job.request.total_gpu_milli for job in self.jobs.values() if job.running)
+
+
+def fill(
+    trace: Trace,
+    arrivals: Arrivals,
+    *,
+    pods: int,
+    batch: int,
+    policy: Policy,
+    seed: int = 0,
+    progress: Callable[[Epoch, World], None] = lambda _epoch, _world: None,
+) -> list[Epoch]:
+    """Plan epochs of `batch` arriving pods until `pods` have arrived."""
+    world = World(cluster_of(trace.machines[index] for index in arrivals.nodes))
+    epochs = []
+    for first in range(0, pods, batch):
+        last = min(pods, first + batch)
+        for number in range(first, last):
+            name = f"pod-{number:05d}"
+            world.jobs[name] = job_of(name, trace.shapes[arrivals.shapes[number]])
+        began = time.monotonic()
+        before = world.allocated_milli
+        solution = solve(world.snapshot(), policy, seed=seed)
+        moved = world.carry_out(solution.target.placements)
+        placed = sum(job.running is not None for job in world.jobs.values())
+        epochs.append(
+            Epoch(
+                arrived=last,
+                arrived_milli=int(arrivals.arrived[last - 1]),
+                allocated_milli=world.allocated_milli,
+                placed=placed,
+                waiting=last - placed,
+                moved=moved,
+                seconds=time.monotonic() - began,
+                solver=solution.solver,
+                bound_milli=None if solution.bound is None else before + 10 * solution.bound,
+            )
+        )
+        progress(epochs[-1], world)
+    return epochs

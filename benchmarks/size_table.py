@@ -1,0 +1,125 @@
+"""`python -m benchmarks sizes` and `admission`: instances in stages, each in fresh processes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.fresh import fresh
+from benchmarks.instances import Instance
+from benchmarks.markdown import mebibytes, percent, seconds, table
+from benchmarks.progress import first_plan, gap_at
+from benchmarks.records import append
+from benchmarks.stages import measure_plan, measure_stages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+SIZE_INSTANCES: Final = (
+    *(Instance("S", 5), Instance("M", 10), Instance("L", 60), Instance("L5", 30), Instance("XL", 60)),
+    Instance("XL", 60, slots=12),
+)
+"""With the time limits of the targets."""
+
+ADMISSION_INSTANCES: Final = (
+    *(Instance("10K x 1,000", 5), Instance("10K x 5,000", 10)),
+    *(Instance("100K x 20K", 45), Instance("100K x 50K", 60)),
+    *(Instance("10K x 1,000", 10, slots=8), Instance("10K x 5,000", 30, slots=8)),
+    *(Instance("100K x 20K", 60, slots=8), Instance("100K x 50K", 120, slots=8)),
+)
+
+_INSTANTS: Final = (1, 2, 5, 10, 15, 30, 60)
+"""Seconds at which the gap is told."""
+
+Measured = list[tuple[Instance, dict[str, Any]]]
+
+
+def measure(benchmark: str, instances: Iterable[Instance], log: Path | None) -> Measured:
+    """Stages and plan of each instance, by themselves."""
+    found: Measured = []
+    for instance in instances:
+        stages = fresh(measure_stages, instance)
+        plan = fresh(measure_plan, instance)
+        named = {"case": instance.title, "seed": instance.seed, "time_limit": instance.seconds}
+        measured = named | {"stages": stages, "plan": plan}
+        append(log, benchmark, measured)
+        found.append((instance, measured))
+    return found
+
+
+def tables(measured: Measured) -> str:
+    """Everything that is told of some instances."""
+    return "\n".join(make(measured) for make in (stage_table, family_table, plan_table))
+
+
+def stage_table(measured: Measured) -> str:
+    """What comes before the search."""
+    head = (
+        *("case", "nodes", "running / waiting", "classes", "columns", "rows", "non-zeros"),
+        *("pose", "greedy", "verify", "formulate", "LP", "greedy to LP bound", "peak"),
+    )
+    return table(head, (_stage_cells(instance, found["stages"]) for instance, found in measured))
+
+
+def _stage_cells(instance: Instance, stages: dict[str, Any]) -> list[str]:
+    took, sizes = stages["seconds"], stages["sizes"]
+    counts = (f"{sizes[name]:,}" for name in ("classes", "columns", "rows", "non_zeros"))
+    return [
+        instance.title,
+        f"{sizes['nodes']:,}",
+        f"{sizes['running']:,} / {sizes['waiting']:,}",
+        *counts,
+        *(seconds(took[name]) for name in ("pose", "greedy", "verify", "formulate", "relax")),
+        percent(stages["greedy_gap"]),
+        mebibytes(stages["peak_mib"]),
+    ]
+
+
+def family_table(measured: Measured) -> str:
+    """Rows and non-zeros by family; blank where an instance has none."""
+    names = sorted({name for _, found in measured for name in found["stages"]["families"]})
+    head = ("family, rows / non-zeros", *(instance.title for instance, _ in measured))
+    return table(head, ([name, *_family_cells(name, measured)] for name in names))
+
+
+def _family_cells(name: str, measured: Measured) -> Iterator[str]:
+    for _, found in measured:
+        family = found["stages"]["families"].get(name)
+        yield f"{family['rows']:,} / {family['non_zeros']:,}" if family else ""
+
+
+def plan_table(measured: Measured) -> str:
+    """The gap over time, and what came of the search."""
+    head = (
+        *("case", "limit", "took", "first plan"),
+        *(f"{instant} s" for instant in _INSTANTS),
+        *(
+            "gap",
+            "delay gap",
+            "plan by",
+            "started / stopped / later",
+            "GPUs held",
+            "missed",
+            "peak, solver's",
+        ),
+    )
+    return table(head, (_plan_cells(instance, found["plan"]) for instance, found in measured))
+
+
+def _plan_cells(instance: Instance, plan: dict[str, Any]) -> list[str]:
+    placed, milestones = plan["placed"], plan["milestones"]
+    at = (gap_at(milestones, instant) if instant <= plan["seconds"] else None for instant in _INSTANTS)
+    return [
+        instance.title,
+        f"{instance.seconds:g} s",
+        seconds(plan["seconds"]),
+        seconds(first_plan(milestones)),
+        *(percent(gap) for gap in at),
+        percent(plan["gap"], 4),
+        percent(plan["delay_gap"]),
+        plan["solver"],
+        f"{placed['started']:,} / {placed['stopped']:,} / {placed['later']:,}",
+        percent(placed["gpu_ratio"], 1),
+        f"{plan['missed']:,}",
+        f"{mebibytes(plan['peak_mib'])}, {mebibytes(plan['solver_peak_mib'])}",
+    ]

@@ -1,0 +1,243 @@
+"""
+`python -m benchmarks.solver_choice [SIZE …]`: one block model, one hint, four solvers; a Markdown table.
+
+The question is which solver to ship and which to try first. Each runs in a process of its own, with one
+worker, from greedy's plan; what it has by when comes from its own reports, SCIP's from its log. CBC reports
+nothing on its way, so it is run once for each instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from benchmarks.sizes import SIZES, made_up
+from planner.models.formulation import formulate
+from planner.models.formulation.columns import Columns
+from planner.models.policy import Policy
+from planner.models.solution import SolveStatus
+from planner.posing import pose
+from planner.solvers import cpsat, milp
+from planner.solvers.greedy import greedy
+from planner.solvers.interface import Answer, Budget, integer_bound
+
+if TYPE_CHECKING:
+    from planner.models.formulation.rows import Formulation, Ints
+    from planner.solvers.interface import Report
+
+INSTANTS: Final = (5, 10, 30)
+"""Seconds after which to look; models of more than 20,000 columns are given 60 as well."""
+
+LARGE: Final = 20_000
+
+STARTING: Final = 30
+"""Seconds for a process to start, to build the model and to end, beside those for the search."""
+
+
+def scip(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:
+    """Maximize with the SCIP that OR-Tools brings, through MathOpt."""
+    # Not beside the HiGHS of another solver: one process, one library.
+    from ortools.math_opt import model_pb2  # noqa: PLC0415
+    from ortools.math_opt.python import mathopt  # noqa: PLC0415
+
+    proto = model_pb2.ModelProto()
+    rows, count = formulation.rows, len(formulation.upper)
+    proto.variables.ids.extend(range(count))
+    proto.variables.lower_bounds.extend([0.0] * count)
+    proto.variables.upper_bounds.extend(formulation.upper.tolist())
+    proto.variables.integers.extend([True] * count)
+    proto.objective.maximize = True
+    earning = np.flatnonzero(formulation.objective)
+    proto.objective.linear_coefficients.ids.extend(earning.tolist())
+    proto.objective.linear_coefficients.values.extend(formulation.objective[earning].tolist())
+    proto.linear_constraints.ids.extend(range(len(rows)))
+    infinite = float("inf")
+    proto.linear_constraints.lower_bounds.extend(
+        [-infinite if row.lower is None else row.lower for row in rows]
+    )
+    proto.linear_constraints.upper_bounds.extend(
+        [infinite if row.upper is None else row.upper for row in rows]
+    )
+    for index, row in enumerate(rows):
+        order = np.argsort(row.columns)
+        proto.linear_constraint_matrix.row_ids.extend([index] * len(order))
+        proto.linear_constraint_matrix.column_ids.extend(row.columns[order].tolist())
+        proto.linear_constraint_matrix.coefficients.extend(row.coefficients[order].tolist())
+    model = mathopt.Model.from_model_proto(proto)
+    variables = sorted(model.variables(), key=lambda variable: variable.id)
+    start = mathopt.SolutionHint(dict(zip(variables, map(float, hint.tolist()), strict=True)))
+    result = mathopt.solve(
+        model,
+        mathopt.SolverType.GSCIP,
+        params=mathopt.SolveParameters(
+            time_limit=timedelta(seconds=budget.seconds),
+            threads=budget.workers,
+            random_seed=budget.seed,
+            absolute_gap_tolerance=0.999,
+        ),
+        model_params=mathopt.ModelSolveParameters(solution_hints=[start]),
+        msg_cb=_Table(report),
+    )
+    reason = result.termination.reason
+    bounds = result.termination.objective_bounds
+    bound = integer_bound(bounds.dual_bound) if np.isfinite(bounds.dual_bound) else None
+    if not result.has_primal_feasible_solution():
+        return Answer(SolveStatus.NO_ANSWER, bound=bound, detail=str(reason))
+    found = result.variable_values(variables)
+    values = np.rint(np.array(found)).astype(np.int64)
+    proven = reason is mathopt.TerminationReason.OPTIMAL
+    return Answer(SolveStatus.OPTIMAL if proven else SolveStatus.FEASIBLE, values, bound, detail=str(reason))
+
+
+class _Table:
+    """Reads the bounds from the table in SCIP's log: "… | dual bound | primal bound | gap | completed"."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    def __call__(self, lines: Any) -> None:
+        for line in lines:
+            cells = [cell.strip() for cell in line.split("|")]
+            try:
+                dual, primal = float(cells[-4]), float(cells[-3])
+            except (IndexError, ValueError):
+                continue
+            self._report(_Told(SolveStatus.FEASIBLE, None, integer_bound(dual), points=round(primal)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Told(Answer):
+    """What a log says: points without values."""
+
+    points: int = 0
+
+
+SOLVERS: Final = {"HiGHS": milp.solve, "SCIP": scip, "CP-SAT": cpsat.solve, "CBC": milp.solve_with_cbc}
+TELLS_NOTHING: Final = frozenset({"CBC"})
+
+
+@dataclass
+class Course:
+    """What a solver had by when."""
+
+    points: list[tuple[float, int]] = field(default_factory=list)
+    """(seconds, points) of each better answer."""
+    bounds: list[tuple[float, int]] = field(default_factory=list)
+    peak_mib: float = 0.0
+    """Of the process, Python and the question included, or of that of CBC, which is its own."""
+    ended: str = ""
+
+    def had(self, seconds: float, hint: int) -> tuple[int, int | None]:
+        """Most points and least bound known by an instant."""
+        points = [value for at, value in self.points if at <= seconds]
+        bounds = [value for at, value in self.bounds if at <= seconds]
+        return max([hint, *points]), min(bounds, default=None)
+
+
+def watched(solver: str, question: Path, seconds: float) -> None:
+    """Run a solver in this process; what it reports is in a file at once, should it not live to its end."""
+    formulation, hint = pickle.loads(question.read_bytes())
+    course = Course()
+    began = time.monotonic()
+
+    def note(answer: Answer) -> None:
+        at = time.monotonic() - began
+        if isinstance(answer, _Told):
+            course.points.append((at, answer.points))
+        elif answer.values is not None and not formulation.violated(answer.values):
+            course.points.append((at, formulation.points(answer.values)))
+        if answer.bound is not None:
+            course.bounds.append((at, answer.bound + formulation.constant))
+        both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        course.peak_mib = max(resource.getrusage(who).ru_maxrss for who in both) / 1024
+        _course_of(question).write_bytes(pickle.dumps(course))
+
+    answer = SOLVERS[solver](formulation, Budget(began + seconds), hint, note)
+    course.ended = f"{answer.status.value.lower()}, {time.monotonic() - began:.1f} s"
+    note(answer)
+
+
+def _course_of(question: Path) -> Path:
+    return question.with_suffix(".course")
+
+
+def apart(solver: str, question: Path, seconds: float) -> Course:
+    """Run a solver in a fresh process, which is ended if it does not end soon after its time."""
+    command = [sys.executable, "-m", "benchmarks.solver_choice", "--child", solver, str(question)]
+    _course_of(question).write_bytes(pickle.dumps(Course()))
+    try:
+        subprocess.run(
+            [*command, str(seconds)], stdout=subprocess.DEVNULL, check=True, timeout=seconds + STARTING
+        )
+        ended = ""
+    except subprocess.CalledProcessError as error:
+        ended = f"ended with {error.returncode}"
+    except subprocess.TimeoutExpired:
+        ended = f"killed {STARTING} s late"
+    course: Course = pickle.loads(_course_of(question).read_bytes())
+    course.ended = course.ended or ended
+    return course
+
+
+def question_of(name: str, folder: Path) -> tuple[Path, Formulation, Ints]:
+    """The block model of a made-up cluster with greedy's plan, and the file that holds both."""
+    snapshot = made_up(SIZES[name], seed=1).canonical()
+    problem = pose(snapshot, Policy())
+    x = Columns(problem)
+    formulation = formulate(problem, x)
+    hint = x.encode(greedy(problem).target(snapshot.running_placements))
+    path = folder / f"{name}.pickle"
+    path.write_bytes(pickle.dumps((formulation, hint)))
+    return path, formulation, hint
+
+
+def lines(name: str, folder: Path) -> None:
+    path, formulation, hint = question_of(name, folder)
+    instants = (*INSTANTS, 60) if len(formulation.upper) > LARGE else INSTANTS
+    start = formulation.points(hint)
+    for solver in SOLVERS:
+        if solver in TELLS_NOTHING:
+            runs = {seconds: apart(solver, path, seconds) for seconds in instants}
+            course = runs[instants[-1]]
+            had = [runs[seconds].had(seconds + STARTING, start) for seconds in instants]
+        else:
+            course = apart(solver, path, instants[-1])
+            had = [course.had(seconds, start) for seconds in instants]
+        better = [at for at, points in course.points if points > start]
+        first = f"{better[0]:.1f} s" if better else "–"
+        cells = [f"{points:,} / {'–' if bound is None else f'{bound:,}'}" for points, bound in had]
+        cells += ["–"] * (len(INSTANTS) + 1 - len(cells))
+        row = (f"{name} ({start:,})", solver, first, *cells, f"{course.peak_mib:.0f} MiB", course.ended)
+        print("| " + " | ".join(row) + " |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sizes", nargs="*", default=["S", "M", "L", "L5"], help=", ".join(SIZES))
+    parser.add_argument("--child", nargs=3, metavar=("SOLVER", "FILE", "SECONDS"), help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.child:
+        solver, path, seconds = chosen.child
+        watched(solver, Path(path), float(seconds))
+        return
+    instants = [f"at {seconds} s" for seconds in (*INSTANTS, 60)]
+    head = ("case (hint)", "solver", "first improvement", *instants, "peak memory", "ended")
+    print("| " + " | ".join(head) + " |\n" + "|" + "---|" * len(head))
+    with tempfile.TemporaryDirectory() as folder:
+        for name in chosen.sizes:
+            lines(name, Path(folder))
+
+
+if __name__ == "__main__":
+    main()

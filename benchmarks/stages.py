@@ -1,0 +1,206 @@
+"""
+Stages of a plan, measured one by one in one process, and the whole search in another.
+
+Nothing here is a test: seconds depend on the machine and on what else it does. Trust ratios.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.relaxation import relax
+from planner.epoch import limits_of
+from planner.models.formulation import FAMILIES
+from planner.models.formulation.columns import Columns
+from planner.models.formulation.objective import objective
+from planner.models.formulation.rows import Formulation
+from planner.models.solution import gap_between
+from planner.models.units import MILLI
+from planner.models.verifier import verify
+from planner.posing import pose
+from planner.solvers import portfolio
+from planner.solvers.greedy import greedy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.instances import Instance
+    from planner.models.formulation.rows import Row
+    from planner.models.policy import Policy
+    from planner.models.problem import Problem
+    from planner.models.snapshot import Snapshot
+    from planner.models.solution import Solution
+    from planner.models.target import Target
+    from planner.models.verifier import Verification
+
+_RELAXATION_LIMIT = 300.0
+_MIB = 1024
+"""Linux tells peak memory in KiB."""
+
+
+def measure_stages(instance: Instance) -> dict[str, Any]:
+    """Pose, greedy, verify, formulate and relax: seconds, sizes, and how far greedy is from the bound."""
+    took: dict[str, float] = {}
+    snapshot, policy = instance.snapshot().canonical(), instance.policy()
+    with _timed(took, "pose"):
+        problem = pose(snapshot, policy)
+    with _timed(took, "greedy"):
+        ledger = greedy(problem)
+    with _timed(took, "target"):
+        target = ledger.target(snapshot.running_placements)
+    with _timed(took, "verify"):
+        verification = _verify(snapshot, policy, target)
+    if verification.violations:
+        raise AssertionError(verification.violations[0])
+    with _timed(took, "columns"):
+        x = Columns(problem)
+    families: dict[str, dict[str, Any]] = {}
+    rows: list[Row] = []
+    for family in FAMILIES:
+        began = time.monotonic()
+        made = tuple(family(problem, x))
+        rows += made
+        families[family.__name__] = {
+            "rows": len(made),
+            "non_zeros": sum(len(row.columns) for row in made),
+            "seconds": time.monotonic() - began,
+        }
+    with _timed(took, "objective"):
+        points = objective(problem, x)
+    took["formulate"] = (
+        sum(each["seconds"] for each in families.values()) + took["columns"] + took["objective"]
+    )
+    formulation = Formulation(np.array(x.upper, dtype=np.int64), points, tuple(rows))
+    relaxed = relax(formulation, time_limit=_RELAXATION_LIMIT)
+    took["relax"] = relaxed.seconds
+    return {
+        "seconds": took,
+        "sizes": _sizes(snapshot, problem, formulation, families),
+        "families": {name: each for name, each in families.items() if each["rows"]},
+        "bound": relaxed.bound,
+        "fractional": relaxed.fractional,
+        "greedy": verification.objective,
+        "greedy_gap": None if relaxed.bound is None else gap_between(verification.objective, relaxed.bound),
+        "peak_mib": _peak(resource.RUSAGE_SELF),
+    }
+
+
+def measure_plan(instance: Instance) -> dict[str, Any]:
+    """Pose and search within the time limit: the gap over time, what was placed, peak memory."""
+    snapshot, policy = instance.snapshot().canonical(), instance.policy()
+    began = time.monotonic()
+    problem = pose(snapshot, policy)
+    posed = time.monotonic() - began
+
+    def check(target: Target) -> Verification:
+        return _verify(snapshot, policy, target)
+
+    limits = limits_of(policy, instance.seed)
+    solution = portfolio.solve(problem, snapshot.running_placements, limits, check)
+    whole = time.monotonic() - began
+    if solution.bound is None:
+        raise AssertionError(solution)
+    nothing = _verify(snapshot, policy, None).objective
+    best = problem.ceiling + nothing
+    return {
+        "seconds": whole,
+        "pose": posed,
+        "phases": solution.phases,
+        "solver": solution.solver,
+        "ended": str(solution.ended),
+        "objective": solution.objective,
+        "bound": solution.bound,
+        "gap": solution.gap,
+        "delay_gap": _delay_gap(solution, best),
+        "missed": solution.not_disaggregated,
+        "fallback": solution.fallback.reason if solution.fallback else None,
+        "placed": _placed(snapshot, solution),
+        # The search begins once the question is posed; people wait from the beginning.
+        "milestones": [
+            {
+                "seconds": posed + each.seconds,
+                "stage": each.stage,
+                "objective": each.objective,
+                "bound": each.bound,
+                "found": each.found,
+            }
+            for each in solution.milestones
+        ],
+        "peak_mib": _peak(resource.RUSAGE_SELF),
+        "solver_peak_mib": _peak(resource.RUSAGE_CHILDREN),
+    }
+
+
+def _delay_gap(solution: Solution, best: int) -> float | None:
+    """
+    The gap in the form of a cost: (cost − least cost) / least cost.
+
+    The cost of a plan is what it falls short of every job at its best: weighted delay where a later start
+    is worth less, and otherwise the weight of those that wait. The same plan reads worse here.
+    """
+    bound = solution.bound
+    if bound is None or bound >= best:
+        return None
+    return max(0, bound - solution.objective) / (best - bound)
+
+
+def _verify(snapshot: Snapshot, policy: Policy, target: Target | None) -> Verification:
+    if target is None:
+        return verify(snapshot, policy, snapshot.running_placements)
+    return verify(
+        snapshot,
+        policy,
+        target.placements,
+        added=target.added,
+        removed=target.removed,
+        planned=target.planned,
+    )
+
+
+def _sizes(
+    snapshot: Snapshot, problem: Problem, formulation: Formulation, families: dict[str, dict[str, Any]]
+) -> dict[str, int]:
+    running = sum(job.running is not None for job in snapshot.jobs)
+    return {
+        "nodes": len(snapshot.cluster.nodes),
+        "gpus": sum(node.gpu_count for node in snapshot.cluster.nodes),
+        "running": running,
+        "waiting": len(snapshot.jobs) - running,
+        "classes": len(problem.classes),
+        "incumbents": len(problem.incumbents),
+        "columns": len(formulation.upper),
+        "rows": len(formulation.rows),
+        "non_zeros": sum(each["non_zeros"] for each in families.values()),
+    }
+
+
+def _placed(snapshot: Snapshot, solution: Solution) -> dict[str, Any]:
+    """Jobs started and stopped, later starts, and the part of the GPUs that is then held."""
+    held = Counter[str]()
+    for placement in solution.target.placements:
+        held[placement.job] = sum(replica.quota_milli for replica in placement.replicas)
+    running = {placement.job for placement in snapshot.running_placements}
+    gpus = MILLI * sum(node.gpu_count for node in snapshot.cluster.nodes)
+    return {
+        "started": len(held.keys() - running),
+        "stopped": len(running - held.keys()),
+        "later": len(solution.target.planned),
+        "gpu_ratio": held.total() / gpus,
+    }
+
+
+def _peak(who: int) -> float:
+    return resource.getrusage(who).ru_maxrss / _MIB
+
+
+@contextmanager
+def _timed(took: dict[str, float], stage: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    took[stage] = time.monotonic() - began

@@ -1,0 +1,142 @@
+"""
+An upper bound from any multipliers, in exact integer arithmetic: weak duality (A. M. Geoffrion,
+"Lagrangean relaxation for integer programming", Mathematical Programming Study 2, 1974).
+
+Whoever finds the multipliers, and however roughly, may be wrong: that makes the bound loose, never false.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from operator import mul
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from planner.models.formulation.rows import Formulation, Ints
+
+    Floats = NDArray[np.float64]
+
+_MOST_BITS: Final = 40
+"""Multipliers are rounded to 2⁻⁴⁰ points at best: no whole point is lost to that."""
+
+_ROOM: Final = 2.0**61
+"""Sums of products that stay below this in floating point fit 64 bits, rounding errors included."""
+
+_CHOICES: Final = frozenset({"assignment", "eviction", "horizon"})
+"""Families with rows that say: at most so many of these, such as the options of a class."""
+
+
+def exact_bound(formulation: Formulation, multipliers: Floats) -> int:
+    """
+    No assignment scores more, the constant left out; see `Certifier.bound`.
+
+    For the duals of a linear relaxation it is its value, free of the tolerances they were computed with; for
+    those of a dual simplex that was stopped it is what that had proven by then. HiGHS minimizes: its row
+    duals are to be negated.
+    """
+    return Certifier(formulation).bound(multipliers)
+
+
+class Certifier:
+    """The rows of a formulation in arrays, to value one set of multipliers after another."""
+
+    def __init__(self, formulation: Formulation) -> None:
+        self._formulation = formulation
+        rows, none = formulation.rows, np.zeros(0, dtype=np.int64)
+        self._columns: Ints = np.concatenate([none, *(row.columns for row in rows)])
+        self._coefficients: Ints = np.concatenate([none, *(row.coefficients for row in rows)])
+        self._rows: Ints = np.repeat(np.arange(len(rows)), [len(row.columns) for row in rows])
+        """Column, coefficient and row of each nonzero, row by row."""
+        self._no_lower = np.array([row.lower is None for row in rows], dtype=bool)
+        self._no_upper = np.array([row.upper is None for row in rows], dtype=bool)
+
+    def bound(self, multipliers: Floats) -> int:
+        """
+        Value multipliers, one a row: what one unit more of the row's right-hand side is worth, in points.
+
+            Σ_r max(λ_r · upper_r, λ_r · lower_r)
+                +  max { Σ_j (c_j − Σ_r λ_r · a_rj) · x_j : 0 ≤ x ≤ u and the rows of `choice` }
+
+        λ_r ≥ 0 where a row has no lower limit, λ_r ≤ 0 where it has no upper one: a wrong sign counts as 0.
+        All multipliers are rounded to fractions of one power of two; all that follows is exact.
+        """
+        scaled, bits = self._fixed_point(self._one_sided(multipliers))
+        left = self._formulation.objective << bits
+        np.subtract.at(left, self._columns, self._coefficients * scaled[self._rows])
+        paid = 0  # in Python's integers, which never overflow
+        for index in np.flatnonzero(scaled).tolist():
+            row, multiplier = self._formulation.rows[index], int(scaled[index])
+            paid += multiplier * ((row.upper if multiplier > 0 else row.lower) or 0)
+        return (paid + self._best(left)) >> bits
+
+    @cached_property
+    def choice(self) -> Ints:
+        """
+        By column: the row Σ x ≤ n that stays a constraint of what is left to maximize; −1 without one.
+
+        Such rows have no column in common, so each is maximized by itself, and no multiplier of theirs is
+        needed: what rough multipliers know least about is single classes. Of rows that share a column the
+        longest is kept.
+        """
+        rows = self._formulation.rows
+        choices = [
+            index
+            for index, row in enumerate(rows)
+            if row.family in _CHOICES
+            and row.upper is not None
+            and row.upper >= 0
+            and (row.lower is None or row.lower <= 0)
+            and (row.coefficients == 1).all()
+        ]
+        found = np.full(len(self._formulation.upper), -1, dtype=np.int64)
+        for index in sorted(choices, key=lambda index: (-len(rows[index].columns), index)):
+            columns = rows[index].columns
+            if (found[columns] < 0).all():
+                found[columns] = index
+        return found
+
+    def _one_sided(self, multipliers: Floats) -> Floats:
+        """Multipliers with those set to 0 that say nothing."""
+        value = np.where(np.isfinite(multipliers), multipliers, 0.0)
+        value[self._no_lower & (value < 0)] = 0.0
+        value[self._no_upper & (value > 0)] = 0.0
+        value[self.choice[self.choice >= 0]] = 0.0
+        return value
+
+    def _fixed_point(self, multipliers: Floats) -> tuple[Ints, int]:
+        """
+        Integers, and the bits b: they are multiples of 2⁻ᵇ. No sum over a column's entries leaves 64 bits.
+
+        Where multipliers are too large even for b = 0, all are made smaller alike: any multipliers do.
+        """
+        multipliers = np.clip(multipliers, -_ROOM, _ROOM)
+        sizes = np.abs(self._formulation.objective) + np.bincount(
+            self._columns,
+            np.abs(self._coefficients) * (np.abs(multipliers[self._rows]) + 1),
+            minlength=len(self._formulation.upper),
+        )
+        largest = max(1.0, sizes.max(initial=0.0), np.abs(multipliers).max(initial=0.0))
+        bits = min(_MOST_BITS, math.floor(math.log2(_ROOM / largest)))
+        return np.rint(np.ldexp(multipliers, bits)).astype(np.int64), max(0, bits)
+
+    def _best(self, points: Ints) -> int:
+        """Σ points · x at its best over the box and the choices: of each choice the best first."""
+        formulation = self._formulation
+        pays = np.flatnonzero(points > 0)
+        order = pays[np.lexsort((-points[pays], self.choice[pays]))]
+        takes, before, left = [], -1, 0
+        uppers = formulation.upper[order].tolist()
+        for row, upper in zip(self.choice[order].tolist(), uppers, strict=True):
+            if row < 0:
+                takes.append(upper)
+                continue
+            if row != before:
+                before, left = row, formulation.rows[row].upper or 0
+            takes.append(min(left, upper))
+            left -= takes[-1]
+        return sum(map(mul, points[order].tolist(), takes))

@@ -1,0 +1,62 @@
+"""Packing shares onto the GPUs of one node: best fit decreasing, and a search where that fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_STEPS: Final = 2_000
+"""Of one search; a node has few GPUs, so that hardly any search comes near."""
+
+
+def pack(shares: Sequence[int], free: Sequence[int]) -> tuple[int, ...] | None:
+    """
+    Positions of the GPUs, with so many thousandths free, that shares go to; each share is of one GPU.
+
+    Best fit decreasing first (Johnson et al., Worst-case performance bounds for simple one-dimensional
+    packing algorithms, SIAM Journal on Computing 3, 1974); where it fails, depth-first search in the same
+    order, in which GPUs with the same room left count as one. None if no packing was found.
+    """
+    order = sorted(range(len(shares)), key=lambda index: (-shares[index], index))
+    sizes = [shares[index] for index in order]
+    search = _Search(sizes, list(free))
+    if not search.run(0, sum(sizes)):
+        return None
+    gpus = [0] * len(shares)
+    for index, gpu in zip(order, search.chosen, strict=True):
+        gpus[index] = gpu
+    return tuple(gpus)
+
+
+class _Search:
+    """Depth first; its first descent is best fit decreasing."""
+
+    def __init__(self, sizes: list[int], free: list[int]) -> None:
+        self._sizes, self._free = sizes, free
+        self.chosen: list[int] = []
+        self.steps = 0
+
+    def run(self, start: int, wanted: int) -> bool:
+        """Pack all from `start` on, of so many thousandths in all; True if that was possible."""
+        if start == len(self._sizes):
+            return True
+        size = self._sizes[start]
+        tried: set[int] = set()
+        smallest = self._sizes[-1]
+        # What is left of a GPU counts only if the smallest share fits there.
+        if wanted > sum(room for room in self._free if room >= smallest):
+            return False
+        for room, gpu in sorted((room, gpu) for gpu, room in enumerate(self._free) if room >= size):
+            self.steps += 1
+            if room in tried or self.steps > _STEPS:
+                continue
+            tried.add(room)
+            self._free[gpu] -= size
+            self.chosen.append(gpu)
+            if self.run(start + 1, wanted - size):
+                return True
+            self.chosen.pop()
+            self._free[gpu] += size
+        return False

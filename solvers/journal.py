@@ -1,0 +1,34 @@
+"""Journal: every step with what undoes it, so that a trial can be rolled back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Journal:
+    """The steps done so far, last one first to be undone."""
+
+    def __init__(self) -> None:
+        self._undo: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+    def mark(self) -> int:
+        """A point to which `rollback` returns."""
+        return len(self._undo)
+
+    def rollback(self, mark: int) -> None:
+        """Undo everything done since a mark."""
+        while len(self._undo) > mark:
+            deed, arguments = self._undo.pop()
+            deed(*arguments)
+
+    def step(self, deed: Callable[..., None], arguments: tuple[Any, ...], undo: tuple[Any, ...]) -> None:
+        """Do something that the same deed with other arguments undoes."""
+        deed(*arguments)
+        self._undo.append((deed, undo))
+
+    def forget(self) -> None:
+        """Take everything done so far as the beginning."""
+        self._undo.clear()

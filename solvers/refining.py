@@ -1,0 +1,143 @@
+"""
+Refining: a plan is improved neighbourhood by neighbourhood, each asked about anew and solved exactly.
+
+What the block model counts and placing misses is won back here: a few nodes at a time are small enough to be
+their own groups. Nodes from all over, those with free GPUs more often, take turns with nodes side by side.
+Where nodes are of few kinds, plain jobs are first packed anew on all of them, by configurations.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from planner.models.formulation import formulate
+from planner.models.formulation.columns import Columns
+from planner.models.units import MILLI
+from planner.solvers import milp
+from planner.solvers.configurations import repack
+from planner.solvers.configurations.question import is_whole
+from planner.solvers.disaggregate import disaggregate
+from planner.solvers.filling import fill
+from planner.solvers.interface import Budget, Headroom
+from planner.solvers.neighbourhood import as_it_was, carry_out, lift, may_be_asked_about, neighbourhood
+from planner.solvers.replaying import replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from planner.models.placement import Placement
+    from planner.models.problem import Problem
+    from planner.models.target import Target
+    from planner.solvers.ledger import Ledger
+
+_KINDS_OF_NODES: Final = 100
+"""With more of them, all nodes at once are too much for configurations."""
+
+_SHARE_OF_REPACKING: Final = 0.8
+"""Of the time, where that is done."""
+
+NODES: Final = 12
+"""Of a neighbourhood."""
+
+_SECONDS: Final = 1.0
+"""Of one neighbourhood at most, with the clock."""
+
+_GAP: Final = 0.0005
+"""Of a neighbourhood's answer; closer is not worth the time."""
+
+_PATIENCE: Final = 4
+"""Neighbourhoods in a row without a better answer, as often as one cluster has of them, that are enough."""
+
+_NEWS_SECONDS: Final = 1.0
+"""Between two reports of better plans."""
+
+_PER_TICK: Final = 2
+"""Neighbourhoods for a unit of deterministic work."""
+
+
+def refine(
+    problem: Problem,
+    running: tuple[Placement, ...],
+    target: Target,
+    budget: Budget,
+    report: Callable[[object], None],
+) -> None:
+    """Improve a plan until the time is up or the work is done; report each better one."""
+    ledger = replay(problem, target)
+    if ledger is None:
+        return
+    if budget.ticks is None:
+        _repack(ledger, budget, report)
+        report(ledger.target(running))
+    rounds = None if budget.ticks is None else budget.ticks * _PER_TICK
+    told = time.monotonic()
+    in_vain, patience = 0, _PATIENCE * (1 + len(problem.nodes) // NODES)
+    for number, nodes in enumerate(_draws(ledger, budget.seed)):
+        if number == rounds or in_vain == patience or time.monotonic() >= budget.deadline:
+            break
+        if not improve(ledger, nodes, budget):
+            in_vain += 1
+            continue
+        in_vain = 0
+        if rounds is None and time.monotonic() > told + _NEWS_SECONDS:
+            report(ledger.target(running))
+            told = time.monotonic()
+    report(ledger.target(running))
+
+
+def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) -> None:
+    """Fill all nodes anew with plain jobs where few kinds of nodes make that a small question."""
+    free = {(node.gpus, node.amounts) for node in ledger.problem.nodes}
+    if len(free) > _KINDS_OF_NODES:
+        return
+    before, now = ledger.objective, time.monotonic()
+    deadline = now + _SHARE_OF_REPACKING * (budget.deadline - now)
+    done = repack(ledger, nodes=None, deadline=deadline, seed=budget.seed)
+    fill(ledger)
+    if done.bound is not None and is_whole(ledger):
+        report(Headroom(done.bound - before))
+
+
+def improve(ledger: Ledger, nodes: Sequence[int], budget: Budget) -> bool:
+    """Ask about some nodes anew; False, and nothing is changed, if there is no better answer."""
+    mark, before = ledger.mark(), ledger.objective
+    lifted = lift(ledger, nodes)
+    asked = neighbourhood(ledger, nodes)
+    worth = before - ledger.objective
+    x = Columns(asked.problem)
+    formulation = formulate(asked.problem, x)
+    deadline = budget.deadline
+    if budget.ticks is None:
+        deadline = min(deadline, time.monotonic() + _SECONDS)
+    known = as_it_was(asked, lifted)
+    hint = np.zeros(len(formulation.upper), dtype=np.int64) if known is None else x.encode(known)
+    part = Budget(deadline, 1, budget.seed, None if budget.ticks is None else 1, _GAP)
+    answer = milp.solve(formulation, part, hint, lambda _: None)
+    if answer.values is not None:
+        answered, _ = disaggregate(asked.problem, x.decode(answer.values))
+        if answered.objective > worth and carry_out(ledger, asked, answered) and ledger.objective > before:
+            return True
+    ledger.rollback(mark)
+    return False
+
+
+def _draws(ledger: Ledger, seed: int) -> Iterator[list[int]]:
+    """
+    Neighbourhoods without end: in turn nodes from all over and nodes that stand side by side.
+
+    From all over those with free GPUs are drawn more often, each with a chance in proportion to its weight:
+    the largest of u^(1/weight), u uniform (Efraimidis and Spirakis, Information Processing Letters 97, 2006).
+    """
+    chance = np.random.default_rng(seed)
+    nodes = np.array(may_be_asked_about(ledger), dtype=np.int64)
+    if not len(nodes):
+        return
+    while True:
+        weight = MILLI // 10 + ledger.capacity.gpu_left[nodes]
+        drawn = chance.random(len(nodes)) ** (1 / weight)
+        yield sorted(nodes[np.argsort(-drawn, kind="stable")[:NODES]].tolist())
+        first = int(chance.integers(max(1, len(nodes) - NODES + 1)))
+        yield nodes[first : first + NODES].tolist()

@@ -1,0 +1,56 @@
+"""What a snapshot remembers about itself, and what may not be remembered."""
+
+from build import job, node, replica, snapshot
+
+from planner.models.base import fingerprint_of
+
+SORTED = snapshot(nodes=[node("n0"), node("n1")], jobs=[job("a"), job("b")])
+
+
+def test_a_sorted_snapshot_is_its_own_canonical_form():
+    assert SORTED.canonical() is SORTED
+
+
+def test_a_snapshot_in_another_order_has_an_equal_canonical_form():
+    cluster = SORTED.cluster.model_copy(update={"nodes": SORTED.cluster.nodes[::-1]})
+    turned = SORTED.model_copy(update={"cluster": cluster, "jobs": SORTED.jobs[::-1]})
+
+    assert turned.canonical() is not turned
+    assert turned.canonical() == SORTED
+
+
+def test_replicas_in_another_order_are_put_in_order():
+    places = [replica("n1", gpus=[0]), replica("n0", gpus=[0])]
+    turned = SORTED.model_copy(update={"jobs": (job("a", replicas=2, at=places),)})
+
+    ordered = turned.canonical()
+
+    assert [each.node for each in ordered.jobs[0].running.replicas] == ["n0", "n1"]
+    assert ordered.canonical() is ordered
+
+
+def test_equal_snapshots_are_equal_whatever_was_looked_up_in_them():
+    one, other = (snapshot(jobs=[job("a")]) for _ in range(2))
+    for each in (one, other):
+        each.canonical().fingerprint()
+
+    assert one == other
+
+
+def test_the_fingerprint_is_that_of_the_document():
+    assert SORTED.fingerprint() == fingerprint_of(SORTED.document())
+
+
+def test_a_changed_copy_forgets_document_and_fingerprint():
+    before = SORTED.fingerprint()
+
+    changed = SORTED.model_copy(update={"jobs": ()})
+
+    assert changed.fingerprint() != before
+    assert "jobs" not in changed.shared_document
+
+
+def test_a_document_handed_out_may_be_changed():
+    SORTED.document()["jobs"].clear()
+
+    assert len(SORTED.shared_document["jobs"]) == 2

@@ -1,0 +1,422 @@
+"""Nodes filled anew by column generation: never worse, never illegal, and the best where it ends in time."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections import Counter
+from functools import cache
+
+import build
+import instances
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from planned import realized
+
+from planner.models.horizon import HorizonPolicy
+from planner.models.policy import Policy, Prices
+from planner.models.problem_jobs import Shape
+from planner.models.queue import Queue, Quota
+from planner.posing import pose
+from planner.solvers.configurations import repack
+from planner.solvers.configurations.packing import pack
+from planner.solvers.configurations.patterns import patterns
+from planner.solvers.configurations.question import Item, lift
+from planner.solvers.configurations.quotas import held
+from planner.solvers.configurations.swaps import swaps_of
+from planner.solvers.greedy import greedy
+from planner.solvers.ledger import Ledger
+
+
+def planned(snapshot, policy=None, *, start=greedy, nodes=None, seconds=60.0, seed=0):
+    """(what repacking reports, the plan after it, verified)."""
+    policy = policy or Policy()
+    ledger = start(pose(snapshot, policy))
+    where = None if nodes is None else np.array(nodes, dtype=np.int64)
+    found = repack(ledger, nodes=where, deadline=time.monotonic() + seconds, seed=seed)
+    assert found.after == ledger.objective
+    assert found.after >= found.before
+    assert found.bound is None or found.bound >= found.after
+    return found, realized(snapshot, policy, ledger)
+
+
+def one_by_one(problem):
+    """A poor plan: what comes first is placed first."""
+    ledger = Ledger(problem)
+    for index, job_class in enumerate(problem.classes):
+        for option in job_class.options:
+            ledger.place(index, option, jobs=len(job_class.jobs))
+    return ledger
+
+
+def shares(*milli, **more):
+    return [build.job(f"j{index}", milli=each, **more) for index, each in enumerate(milli)]
+
+
+def test_shares_that_best_fit_spoils_are_packed():
+    """370 + 330 + 300 twice; largest first puts 370 and 370 together."""
+    jobs = shares(370, 370, 330, 330, 300, 300)
+    snapshot = build.snapshot(nodes=[build.node("n0", gpus=2)], jobs=jobs)
+
+    found, plan = planned(snapshot)
+
+    assert len(plan.places) == 6
+    assert found.bound == found.after
+
+
+def test_sizes_that_do_not_divide_are_packed():
+    """Nodes of eight: 5 + 3 twice, which three threes on one node would spoil."""
+    jobs = [build.job(f"j{index}", gpus=size) for index, size in enumerate((3, 3, 5, 5))]
+    snapshot = build.snapshot(nodes=build.cluster(2), jobs=jobs)
+
+    found, plan = planned(snapshot, start=Ledger)
+
+    assert len(plan.places) == 4
+    assert found.bound == found.after
+
+
+def test_scarce_cpu_decides_who_shares_a_node():
+    nodes = [build.node(f"n{index}", gpus=2, cpus=20) for index in range(2)]
+    jobs = [build.job(f"j{index}", gpus=1, cpus=cpus) for index, cpus in enumerate((16, 16, 4, 4))]
+    snapshot = build.snapshot(nodes=nodes, jobs=jobs)
+
+    _, plan = planned(snapshot, start=Ledger)
+
+    assert len(plan.places) == 4
+
+
+def test_gang_gets_places_on_several_nodes_of_one_model():
+    nodes = [
+        *(build.node(f"a{index}", gpus=2, model="A100-80GB") for index in range(2)),
+        *(build.node(f"h{index}", gpus=1) for index in range(3)),
+    ]
+    gang = build.job("g", gpus=1, replicas=4, gpu_models={"A100-80GB": 1, build.MODEL: 1})
+    snapshot = build.snapshot(nodes=nodes, jobs=[gang, *shares(600, 600, 600)])
+
+    _, plan = planned(snapshot, start=Ledger)
+
+    assert plan.nodes("g") == ["a0", "a0", "a1", "a1"]
+    assert len(plan.places) == 4
+
+
+def test_better_paid_job_takes_the_place_of_a_placed_one():
+    problem_jobs = [build.job("low", gpus=8), build.job("high", gpus=8, priority=5)]
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=problem_jobs)
+    policy = Policy()
+    ledger = Ledger(pose(snapshot, policy))
+    low = next(i for i, each in enumerate(ledger.problem.classes) if "low" in each.jobs)
+    ledger.place(low, ledger.problem.classes[low].options[0], jobs=1)
+
+    repack(ledger, nodes=None, deadline=time.monotonic() + 60, seed=0)
+
+    assert set(realized(snapshot, policy, ledger).places) == {"high"}
+
+
+def test_quota_of_a_parent_limits_what_children_get():
+    queues = (
+        Queue(name="root", quota=Quota(nominal=0)),
+        Queue(name="a", parent="root", quota=Quota(nominal=2, lending_limit=1)),
+        Queue(name="b", parent="root", quota=Quota(nominal=2)),
+    )
+    jobs = [build.job(f"a{index}", gpus=1, queue="a") for index in range(5)]
+    jobs += [build.job(f"b{index}", gpus=1, queue="b") for index in range(5)]
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs, queues=queues)
+
+    found, plan = planned(snapshot, start=Ledger)
+
+    by_queue = Counter(name[0] for name in plan.places)
+    assert by_queue.total() == 4
+    assert by_queue["b"] <= 3
+    assert found.bound == found.after
+
+
+def test_guarantee_is_met_before_others_are_placed():
+    queues = (Queue(name="q"), Queue(name="g", quota=Quota(nominal=100, guarantee=2)))
+    jobs = [build.job(f"q{index}", gpus=1, priority=9) for index in range(4)]
+    jobs += [build.job(f"g{index}", gpus=1, queue="g") for index in range(4)]
+    snapshot = build.snapshot(nodes=[build.node("n0", gpus=4)], jobs=jobs, queues=queues)
+
+    found, plan = planned(snapshot, start=Ledger)
+
+    assert Counter(name[0] for name in plan.places) == {"q": 2, "g": 2}
+    assert found.bound == found.after
+
+
+def test_free_gpus_of_no_use_have_their_price():
+    """Two jobs on each node of six leave blocks of four; best fit alone would fill one node."""
+    policy = Policy(prices=Prices(fragmentation=50, reference_gpus=4))
+    nodes = build.cluster(2, gpus=6)
+    jobs = [build.job(f"j{index}", gpus=1) for index in range(4)]
+
+    found, plan = planned(build.snapshot(nodes=nodes, jobs=jobs), policy, start=Ledger)
+
+    assert len(plan.places) == 4
+    assert plan.terms.get("fragmentation", 0) == 0
+    assert found.bound == found.after
+
+
+def test_only_the_given_nodes_change():
+    nodes = [build.node(f"n{index}", gpus=2) for index in range(3)]
+    jobs = shares(600, 600, 600, 600, 400, 400, 400, 400)
+    snapshot = build.snapshot(nodes=nodes, jobs=jobs)
+    policy = Policy()
+    ledger = one_by_one(pose(snapshot, policy))
+    before = {number: placed for number, placed in ledger.placed.items() if placed.sites[0].node == 0}
+    assert before
+
+    repack(ledger, nodes=np.array([1, 2]), deadline=time.monotonic() + 60, seed=0)
+
+    assert before.items() <= ledger.placed.items()
+
+
+def test_nodes_that_are_not_there_take_nobody():
+    """The pool could give another node, which costs more than the job brings."""
+    template = build.node("p", gpus=4, price_per_hour=1_000.0)
+    jobs = [build.job("a", gpus=2), build.job("b", gpus=4)]
+    snapshot = build.snapshot(nodes=[build.node("n0", gpus=2)], jobs=jobs)
+    update = {"pools": (build.pool("p", template=template),)}
+    snapshot = snapshot.model_copy(update={"cluster": snapshot.cluster.model_copy(update=update)})
+
+    found, plan = planned(snapshot, start=Ledger)
+
+    assert set(plan.places) == {"a"}
+    assert found.bound == found.after
+
+
+def test_later_slots_are_left_alone():
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=[build.job(gpus=1)])
+    ledger = Ledger(pose(snapshot, Policy(horizon=HorizonPolicy(slots=2))))
+
+    found = repack(ledger, nodes=None, deadline=time.monotonic() + 60, seed=0)
+
+    assert (found.after, found.bound, ledger.placed) == (0, None, {})
+
+
+def test_no_time_changes_nothing():
+    snapshot = build.snapshot(nodes=build.cluster(2), jobs=shares(600, 400))
+    ledger = Ledger(pose(snapshot, Policy()))
+
+    found = repack(ledger, nodes=None, deadline=time.monotonic() - 1, seed=0)
+
+    assert (found.before, found.after, found.rounds, ledger.placed) == (0, 0, 0, {})
+
+
+def test_nobody_to_pack_is_proven_at_once():
+    found, _ = planned(build.snapshot(nodes=build.cluster(2), jobs=()))
+
+    assert found.bound == found.after == 0
+
+
+def test_same_question_same_answer():
+    snapshot = instances.mixed(7)
+    plans = [planned(snapshot, instances.POLICY, start=one_by_one)[1].target for _ in range(2)]
+
+    assert plans[0] == plans[1]
+
+
+PRICED = ("data", "fragmentation", "guarantees", "overcommit", "sharing")
+
+# --- random instances --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_any_plan_stays_legal_and_gets_no_worse(chunk):
+    """`realized` asks the verifier, and compares its objective with the ledger's."""
+    better = 0
+    for seed in range(chunk * 20, chunk * 20 + 20):
+        made = [instances.everything(seed), instances.everything_mixed(seed)]
+        draw = random.Random(seed)
+        for each in made:
+            count = len(pose(each.snapshot, each.policy).nodes)
+            some = sorted(draw.sample(range(count), draw.randint(min(1, count), count)))
+            for nodes in (None, some):
+                found, _ = planned(each.snapshot, each.policy, nodes=nodes)
+                better += found.after > found.before
+        for start in (Ledger, greedy):
+            found, _ = planned(instances.mixed(seed), instances.POLICY, start=start)
+            better += found.after > found.before
+    assert better >= 10
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_nothing_that_is_packed_at_random_exceeds_the_bound(chunk):
+    """With prices of nodes and fragments, guarantees, quotas, and what runs beside."""
+    near = 0
+    for seed in range(chunk * 20, chunk * 20 + 20):
+        for make in (instances.everything, instances.everything_mixed):
+            each, draw = make(seed, features=PRICED, share=0.6), random.Random(seed)
+            problem = pose(each.snapshot, each.policy)
+            found = repack(greedy(problem), nodes=None, deadline=time.monotonic() + 60, seed=0)
+            for _ in range(4):
+                ledger = greedy(problem)
+                offers = list(lift(ledger, None).offers)
+                draw.shuffle(offers)
+                for offer in offers:
+                    options = problem.classes[offer.job_class].options
+                    ledger.place(offer.job_class, options[offer.options[0]], jobs=draw.randint(1, offer.most))
+                assert ledger.objective <= found.bound, (make, seed)
+                near += bool(offers) and ledger.objective == found.bound
+    assert near >= 10
+
+
+def test_what_queues_hold_is_what_the_ledger_counts():
+    seen = 0
+    for seed in range(40):
+        each = instances.everything(seed)
+        ledger = greedy(pose(each.snapshot, each.policy))
+        for budget, usage in zip(ledger.problem.budgets, ledger.quota._usage, strict=True):
+            own = [a + b for a, b in zip(budget.own, held(ledger, budget), strict=True)]
+            assert budget.up_the_tree(own) == usage, seed
+            seen += own != list(budget.own)
+    assert seen >= 10
+
+
+def small(seed):
+    """Two nodes and six jobs of one replica, with CPU that binds and a quota."""
+    draw = random.Random(seed)
+    nodes = [
+        build.node(f"n{index}", gpus=draw.choice((1, 2, 3)), cpus=draw.choice((8, 16, 24)))
+        for index in range(2)
+    ]
+    jobs = []
+    for index in range(6):
+        request = draw.choice(({"milli": 300}, {"milli": 470}, {"milli": 530}, {"gpus": 1}, {"gpus": 2}, {}))
+        jobs.append(
+            build.job(
+                f"j{index}",
+                **request,
+                cpus=draw.choice((1, 4, 7, 9)),
+                priority=draw.choice((0, 0, 1, 3)),
+                queue=draw.choice(("a", "b")),
+            )
+        )
+    quota = Quota(nominal=draw.choice((1, 2, 100)))
+    return build.snapshot(nodes=nodes, jobs=jobs, queues=(Queue(name="a", quota=quota), Queue(name="b")))
+
+
+def best_by_trying(snapshot):
+    """The best of all assignments of jobs to nodes, whatever order they are placed in."""
+    problem = pose(snapshot, Policy())
+    jobs = [index for index, each in enumerate(problem.classes) for _ in each.jobs]
+    return max(
+        value
+        for where in itertools.product((None, 0, 1), repeat=len(jobs))
+        if (value := worth(problem, jobs, where)) is not None
+    )
+
+
+def worth(problem, jobs, where):
+    """Points of an assignment; None if a node or a queue holds too much."""
+    points = 0
+    for node in range(len(problem.nodes)):
+        there = [problem.classes[index] for index, at in zip(jobs, where, strict=True) if at == node]
+        for resource, free in enumerate(problem.nodes[node].amounts):
+            if sum(each.shape.amounts[resource] for each in there) > free:
+                return None
+        whole = sum(each.shape.gpus for each in there)
+        milli = tuple(sorted(each.shape.gpu_milli for each in there if each.shape.gpu_milli))
+        if whole > len(problem.nodes[node].gpus):
+            return None
+        if not packs(milli, len(problem.nodes[node].gpus) - whole):
+            return None
+        points += sum(each.points(each.options[0], 1) for each in there)
+    for budget in problem.budgets:
+        own = [0] * len(problem.queues)
+        for index, at in zip(jobs, where, strict=True):
+            if at is not None:
+                own[problem.classes[index].queue] += problem.classes[index].shape.quota_milli
+        for used, limit in zip(budget.up_the_tree(own), budget.limit, strict=True):
+            if limit is not None and used > limit:
+                return None
+    return points
+
+
+@cache
+def packs(milli, gpus):
+    """True if shares fit so many GPUs, by trying everything."""
+    return any(
+        max(
+            (sum(m for m, at in zip(milli, where, strict=True) if at == gpu) for gpu in range(gpus)),
+            default=0,
+        )
+        <= 1000
+        for where in itertools.product(range(gpus), repeat=len(milli))
+    )
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_small_questions_are_answered_as_by_trying_everything(chunk):
+    reached, seeds = 0, range(chunk * 10, chunk * 10 + 10)
+    for seed in seeds:
+        snapshot = small(seed)
+        best = best_by_trying(snapshot)
+        for start in (Ledger, one_by_one):
+            found, _ = planned(snapshot, start=start)
+            assert found.after <= best <= found.bound, seed
+            reached += found.after == best
+    assert reached >= 2 * len(seeds) - 1
+
+
+# --- places that also do for others ------------------------------------------------------------------------
+
+
+def item(gpus=0, milli=0, cores=0, *, rank=0, groups=(0, 1), points=()):
+    return Item(0, Shape(gpus, milli, (cores,)), rank, frozenset(groups), points, most=1)
+
+
+@pytest.mark.parametrize(
+    ("giver", "taker", "swapped"),
+    [
+        (item(gpus=2), item(gpus=1), True),
+        (item(gpus=1), item(milli=700), True),
+        (item(milli=700), item(milli=300), True),
+        (item(milli=300), item(), True),
+        (item(milli=300), item(milli=700), False),
+        (item(milli=900), item(gpus=1), False),
+        (item(gpus=2), item(gpus=1, cores=1), False),
+        (item(gpus=2), item(gpus=1, groups=(0,)), False),
+        (item(gpus=2, groups=(0,)), item(gpus=1), True),
+        (item(gpus=2, rank=1), item(gpus=1), False),
+        (item(gpus=2), item(gpus=1, rank=1), True),
+        (item(gpus=2), item(gpus=1, points=((0, -5),)), False),
+    ],
+)
+def test_places_are_given_to_what_takes_no_more_and_may_be_there(giver, taker, swapped):
+    assert ((0, 1) in swaps_of([giver, taker], alike=False)) == swapped
+
+
+def test_swaps_that_follow_from_others_are_left_out():
+    assert swaps_of([item(gpus=1), item(gpus=4), item(gpus=2)], alike=False) == [(1, 2), (2, 0)]
+
+
+# --- shares on GPUs ----------------------------------------------------------------------------------------
+
+FEW_SHARES = st.lists(st.sampled_from((90, 210, 300, 340, 410, 500, 590, 810, 1000)), max_size=6)
+
+
+@given(FEW_SHARES, st.integers(1, 3))
+def test_packing_finds_one_exactly_if_there_is_one(milli, gpus):
+    found = pack(milli, [1000] * gpus)
+
+    assert (found is not None) == packs(tuple(sorted(milli)), gpus)
+    if found is not None:
+        held_by = Counter()
+        for share, gpu in zip(milli, found, strict=True):
+            held_by[gpu] += share
+        assert all(gpu < gpus and total <= 1000 for gpu, total in held_by.items())
+
+
+@given(FEW_SHARES.filter(bool), st.integers(1, 3))
+def test_shares_fit_patterns_exactly_if_they_can_be_packed(milli, gpus):
+    sizes = tuple(sorted(set(milli), reverse=True))
+    wanted = [sum(share >= size for share in milli) for size in sizes]
+
+    fits = any(
+        all(sum(places) >= want for places, want in zip(zip(*chosen, strict=True), wanted, strict=True))
+        for chosen in itertools.combinations_with_replacement(patterns(sizes, 1000), gpus)
+    )
+
+    assert fits == packs(tuple(sorted(milli)), gpus)

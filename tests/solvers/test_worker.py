@@ -1,0 +1,96 @@
+"""Work in a process of its own: it reports on the way and is killed with all it started, in time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from solver_doubles import __name__ as doubles
+
+from planner.solvers.worker import run_apart
+
+
+def heard(entry, *arguments, seconds=30.0):
+    told = []
+    outcome = run_apart(entry, arguments, seconds, told.append)
+    return outcome, [message for message in told if message is not None]
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def gone_within(pid, seconds):
+    end = time.monotonic() + seconds
+    while alive(pid) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not alive(pid)
+
+
+def test_reports_come_in_order_and_the_result_last():
+    outcome, told = heard(f"{doubles}:count_to", 5)
+
+    assert told == [1, 2, 3, 4, 5, "done"]
+    assert (outcome.last, outcome.killed, outcome.failure) == ("done", False, "")
+
+
+def test_a_large_report_does_not_block_anybody():
+    outcome, _ = heard(f"{doubles}:a_lot_of", 30_000_000)
+
+    assert len(outcome.last) == 30_000_000
+
+
+def test_whatever_a_killed_child_started_is_killed_with_it():
+    outcome, told = heard(f"{doubles}:start_another_and_hang", seconds=3.0)
+
+    assert outcome.killed
+    assert gone_within(told[0], 10)
+
+
+def test_a_listener_that_raises_ends_the_child():
+    pids = []
+
+    def listen(message):
+        if message is not None:
+            pids.append(message)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_apart(f"{doubles}:tell_pid_and_hang", (), 60.0, listen)
+
+    assert gone_within(pids[0], 10)
+
+
+def test_an_interruption_of_all_processes_leaves_the_child_at_work():
+    """Ctrl-C goes to the whole foreground group; it is the parent's to decide."""
+    outcome, _ = heard(f"{doubles}:interrupt_own_group")
+
+    assert outcome.last == "still here"
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="looks processes up in /proc")
+def test_a_child_does_not_outlive_a_parent_that_was_killed():
+    script = textwrap.dedent(f"""
+        from planner.solvers import worker
+        worker._LAST_RESORT = 0.5
+        worker.run_apart("{doubles}:tell_pid_and_hang", (), 2.0, lambda pid: pid and print(pid, flush=True))
+    """)
+    path = os.pathsep.join(folder for folder in sys.path if folder)
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": path}
+    ) as parent:
+        child = int(parent.stdout.readline())
+        parent.send_signal(signal.SIGKILL)
+
+    assert alive(child)
+    assert gone_within(child, 20)
