@@ -26,7 +26,7 @@ def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
         return False
     expected = last.snapshot.model_copy(update={"cluster": cluster_after(last.snapshot, last.target)})
     expected, live = expected.canonical(), live.canonical()
-    if (expected.cluster, expected.queues) != (live.cluster, live.queues):
+    if any(getattr(expected, part) != getattr(live, part) for part in ("cluster", "queues", "finished")):
         return False
     there = {placement.job: placement.replicas for placement in last.target.placements}
     found = {placement.job: placement.replicas for placement in live.running_placements}

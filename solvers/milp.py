@@ -140,7 +140,8 @@ class _Highs:
         highs = self._highs
         self._set_integrality(self._names.HighsVarType.kContinuous)
         highs.setOptionValue("presolve", "off")
-        highs.setOptionValue("time_limit", self._budget.seconds)
+        # HiGHS counts all its runs together.
+        highs.setOptionValue("time_limit", highs.getRunTime() + self._budget.seconds)
         highs.run()
         optimal = highs.getModelStatus() == self._names.HighsModelStatus.kOptimal
         vertex = highs.getSolution()
@@ -180,7 +181,7 @@ class _Highs:
             highs.startCallback(kind)
         # With ticks the clock is a safety stop alone.
         clock = 1.0 if self._budget.ticks is not None else share
-        highs.setOptionValue("time_limit", clock * self._budget.seconds)
+        highs.setOptionValue("time_limit", highs.getRunTime() + clock * self._budget.seconds)
         if self._budget.ticks is not None:
             highs.setOptionValue("mip_max_nodes", int(share * self._budget.ticks * _NODES_PER_TICK))
         highs.run()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +26,7 @@ from planner.solvers.greedy import greedy
 from planner.solvers.holding import hold, start_firm
 from planner.solvers.interface import MANY_LATER, Budget, Headroom
 from planner.solvers.ledger import Ledger
-from planner.solvers.search import LAST_PLAN, Limits, Search
+from planner.solvers.search import LAST_PLAN, NOBODY, Limits, Search
 from planner.solvers.worker import run_apart, solve_apart
 
 if TYPE_CHECKING:
@@ -37,8 +38,12 @@ if TYPE_CHECKING:
     from planner.solvers.search import Check, Watch
 
 GREEDY: Final = "greedy"
+REFINER: Final = "neighbourhoods"
 REFINING: Final = "planner.solvers.refining:refine"
 RELAXING: Final = "planner.solvers.milp:relax"
+
+_SHARE_OF_RELAXATION: Final = 0.4
+"""Of the time, at most."""
 
 _SHARE_OF_SOLVERS: Final = 0.65
 """Of the time, before what they found is placed and refined."""
@@ -77,14 +82,16 @@ def solve(
     if problem.slots > 1:
         with search.phase("hold"):
             search.problem = hold(problem)
-    if not settled:
-        _start(search)
     search.greedy_objective = search.best.objective
-    if not search.proven:
-        try:
+    try:
+        if not settled:
+            _start(search)
+        if not search.proven:
             _improve(search)
-        except KeyboardInterrupt:
-            search.ended = Ended.INTERRUPTED
+    except KeyboardInterrupt:
+        if search.best.solver == NOBODY:
+            raise
+        search.ended = Ended.INTERRUPTED
     return search.solution()
 
 
@@ -100,6 +107,7 @@ def _start(search: Search) -> None:
         kept = Ledger(search.problem)
         start_firm(kept)
         search.offer(GREEDY, kept.target(search.running))
+    search.greedy_objective = search.judged
 
 
 def _improve(search: Search) -> None:
@@ -135,7 +143,10 @@ class _Question:
     def relax(self, *, placing: bool) -> None:
         """Get a bound from the linear relaxation, and place a vertex of it, rounded."""
         search = self.search
-        answer = self._answer("relaxation", RELAXING, search.deadline, self.x.encode(search.idle))
+        now = time.monotonic()
+        shared = placing and search.limits.ticks is None
+        deadline = now + (_SHARE_OF_RELAXATION if shared else 1.0) * (search.deadline - now)
+        answer = self._answer("relaxation", RELAXING, deadline, self.x.encode(search.idle))
         guess = answer.values
         if answer.multipliers is None:
             search.bound_note = f"relaxation: {answer.detail}"
@@ -170,10 +181,11 @@ class _Question:
             return False
         if search.best.solver != solver:
             fail((solver, "its plan, once placed on nodes, scored less"))
-        if limits.ticks is not None:
-            search.ended = Ended.TICKS
-        elif time.monotonic() >= deadline:
+        # With ticks too: what the clock has ended need not come out the same again.
+        if time.monotonic() >= deadline:
             search.ended = Ended.TIME
+        elif limits.ticks is not None:
+            search.ended = Ended.TICKS
         return True
 
     def _answer(self, stage: str, entry: str, deadline: float, hint: Ints) -> Answer:
@@ -236,27 +248,37 @@ def _refine(search: Search) -> None:
     if search.problem.slots > 1 or left <= search.one_check:
         return
     budget = Budget(time.monotonic() + left, limits.workers, limits.seed, limits.ticks, limits.stop_gap)
-    solver, begun_at, newest = search.best.solver, search.best.objective, list[Target]()
+    begun_at, newest = search.best.objective, list[Target]()
+    asked = search.best.solver in limits.solvers
+    solver = search.best.solver if asked else REFINER
 
     def listen(message: object) -> None:
         if isinstance(message, Target):
             newest[:] = [message]
         elif isinstance(message, Headroom):
             search.believe("configurations", begun_at + message.points)
-        search.tell("neighbourhoods")
+        search.tell(REFINER)
         # In between only if there is time for another check at the end.
         spare = budget.deadline - time.monotonic() > 4 * search.one_check
         if newest and limits.ticks is None and spare:
-            search.offer(solver, newest.pop(), stage="neighbourhoods")
+            search.offer(solver, newest.pop(), stage=REFINER)
+        if limits.ticks is None and search.proven:
+            raise _EnoughError
 
-    with search.phase("refine"):
+    with search.phase("refine"), suppress(_EnoughError):
         arguments = (search.problem, search.running, search.best.target, budget)
         outcome = run_apart(REFINING, arguments, budget.seconds, listen)
+        late = outcome.killed or time.monotonic() >= budget.deadline
+        rested = Ended.EXHAUSTED if limits.ticks is None else Ended.TICKS
+        search.ended = Ended.TIME if late or search.ended is Ended.TIME else rested
+        if outcome.failure:
+            search.failures.append((REFINER, outcome.failure))
     if newest:
-        search.offer(solver, newest.pop(), stage="neighbourhoods")
-    if outcome.failure:
-        search.failures.append(("neighbourhoods", outcome.failure))
-    search.ended = Ended.TICKS if limits.ticks is not None else Ended.TIME
+        search.offer(solver, newest.pop(), stage=REFINER)
+
+
+class _EnoughError(Exception):
+    """The gap is as small as it has to be."""
 
 
 def _fault(answer: Answer, formulation: Formulation, search: Search) -> str | None:

@@ -9,6 +9,7 @@ Where nodes are of few kinds, plain jobs are first packed anew on all of them, b
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -73,18 +74,18 @@ def refine(
         _repack(ledger, budget, report)
         report(ledger.target(running))
     rounds = None if budget.ticks is None else budget.ticks * _PER_TICK
-    told = time.monotonic()
+    told, news = time.monotonic(), False
     in_vain, patience = 0, _PATIENCE * (1 + len(problem.nodes) // NODES)
     for number, nodes in enumerate(_draws(ledger, budget.seed)):
         if number == rounds or in_vain == patience or time.monotonic() >= budget.deadline:
             break
-        if not improve(ledger, nodes, budget):
+        if improve(ledger, nodes, budget):
+            in_vain, news = 0, True
+        else:
             in_vain += 1
-            continue
-        in_vain = 0
-        if rounds is None and time.monotonic() > told + _NEWS_SECONDS:
+        if news and rounds is None and time.monotonic() > told + _NEWS_SECONDS:
             report(ledger.target(running))
-            told = time.monotonic()
+            told, news = time.monotonic(), False
     report(ledger.target(running))
 
 
@@ -113,7 +114,10 @@ def improve(ledger: Ledger, nodes: Sequence[int], budget: Budget) -> bool:
     if budget.ticks is None:
         deadline = min(deadline, time.monotonic() + _SECONDS)
     known = as_it_was(asked, lifted)
-    hint = np.zeros(len(formulation.upper), dtype=np.int64) if known is None else x.encode(known)
+    hint = np.zeros(len(formulation.upper), dtype=np.int64)
+    if known is not None:
+        with suppress(KeyError):  # some column for it is missing
+            hint = x.encode(known)
     part = Budget(deadline, 1, budget.seed, None if budget.ticks is None else 1, _GAP)
     answer = milp.solve(formulation, part, hint, lambda _: None)
     if answer.values is not None:

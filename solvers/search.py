@@ -74,6 +74,8 @@ class Search:
         self.bound_note = ""
         self.ended = Ended.EXHAUSTED
         self.greedy_objective = 0
+        self.judged = 0
+        """Objective of the last plan that was offered."""
         self._check = check
         self._watch = watch
         self._rejected: list[Rejected] = []
@@ -128,11 +130,15 @@ class Search:
         if verification.violations:
             self._rejected.append(Rejected(solver, verification.violations))
             return False
-        if verification.objective > self.best.objective or self.best.solver == NOBODY:
+        least = self.best.objective + (self.best.solver != NOBODY)
+        self.judged = verification.objective
+        if verification.objective >= least:
             self.best = Candidate(solver, target, verification.objective, missed)
             for claimant, bound in tuple(self._bounds.items()):
                 if bound < verification.objective:
                     self._disbelieve(claimant, self._bounds.pop(claimant))
+            if not self._bounds:  # as of a last plan that is legal, though nobody would offer it
+                self._bounds["nobody"] = verification.objective + _BREACH
         elif exact and verification.objective == self.best.objective and self.best.solver != LAST_PLAN:
             self.best = replace(self.best, solver=solver)
         self.tell(stage or solver)

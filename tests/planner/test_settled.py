@@ -8,6 +8,7 @@ import build
 import pytest
 
 from planner.epoch import plan_epoch
+from planner.models.dependency import FinishedJob
 from planner.models.job import Running
 from planner.models.policy import Ageing, Policy, Weights
 from planner.models.solution import Ended
@@ -15,6 +16,7 @@ from planner.settled import first_target, is_settled
 
 GREEDY = Policy(solvers=())
 EXACT = Policy()
+NOW = build.snapshot().taken_at
 
 
 def planned(snapshot, policy, last=None):
@@ -56,6 +58,9 @@ def test_a_cluster_at_rest_stays_at_rest():
 @pytest.mark.parametrize(
     "change",
     [
+        lambda live: live.model_copy(
+            update={"finished": (FinishedJob(name="gone", queue="q", started_at=NOW, ended_at=NOW),)}
+        ),
         lambda live: live.model_copy(update={"jobs": (*live.jobs, build.job("more", gpus=1))}),
         lambda live: live.model_copy(update={"jobs": live.jobs[1:]}),
         lambda live: live.model_copy(
@@ -68,7 +73,7 @@ def test_a_cluster_at_rest_stays_at_rest():
             update={"jobs": tuple(job.model_copy(update={"priority": 9}) for job in live.jobs)}
         ),
     ],
-    ids=["a job more", "a job less", "a job stopped", "other nodes", "another priority"],
+    ids=["somebody finished", "a job more", "a job less", "a job stopped", "other nodes", "another priority"],
 )
 def test_whatever_changes_ends_the_rest(change):
     first = planned(contested(), GREEDY)
