@@ -165,15 +165,14 @@ def _exchange(child: subprocess.Popen[bytes], question: bytes, news: queue.Simpl
     """Ask, then pass on whatever is reported, so that the child never waits for its parent to read."""
     assert child.stdin is not None  # noqa: S101 - both are pipes
     assert child.stdout is not None  # noqa: S101
-    with suppress(OSError):
+    # A pipe may break while it is written to, and again as what is left is flushed.
+    with suppress(OSError), child.stdin:
         child.stdin.write(question)
-        child.stdin.close()
-    for message in messages(child.stdout):
-        news.put(message)
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError), child.stdout:
+        for message in messages(child.stdout):
+            news.put(message)
         while child.stdout.read(1 << 16):
             pass
-        child.stdout.close()
     news.put(_END)
 
 
