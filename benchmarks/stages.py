@@ -10,6 +10,7 @@ import resource
 import time
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +22,9 @@ from planner.models.formulation.columns import Columns
 from planner.models.formulation.objective import objective
 from planner.models.formulation.rows import Formulation
 from planner.models.solution import gap_between
+from planner.models.target import Target
 from planner.models.units import MILLI
-from planner.models.verifier import verify
+from planner.models.verifier import verify_target
 from planner.posing import pose
 from planner.solvers import portfolio
 from planner.solvers.greedy import greedy
@@ -32,12 +34,9 @@ if TYPE_CHECKING:
 
     from benchmarks.instances import Instance
     from planner.models.formulation.rows import Row
-    from planner.models.policy import Policy
     from planner.models.problem import Problem
     from planner.models.snapshot import Snapshot
     from planner.models.solution import Solution
-    from planner.models.target import Target
-    from planner.models.verifier import Verification
 
 _RELAXATION_LIMIT = 300.0
 _MIB = 1024
@@ -55,7 +54,7 @@ def measure_stages(instance: Instance) -> dict[str, Any]:
     with _timed(took, "target"):
         target = ledger.target(snapshot.running_placements)
     with _timed(took, "verify"):
-        verification = _verify(snapshot, policy, target)
+        verification = verify_target(snapshot, policy, target)
     if verification.violations:
         raise AssertionError(verification.violations[0])
     with _timed(took, "columns"):
@@ -87,7 +86,7 @@ def measure_stages(instance: Instance) -> dict[str, Any]:
         "fractional": relaxed.fractional,
         "greedy": verification.objective,
         "greedy_gap": None if relaxed.bound is None else gap_between(verification.objective, relaxed.bound),
-        "peak_mib": _peak(resource.RUSAGE_SELF),
+        "peak_mib": peak_mib(resource.RUSAGE_SELF),
     }
 
 
@@ -97,16 +96,13 @@ def measure_plan(instance: Instance) -> dict[str, Any]:
     began = time.monotonic()
     problem = pose(snapshot, policy)
     posed = time.monotonic() - began
-
-    def check(target: Target) -> Verification:
-        return _verify(snapshot, policy, target)
-
+    check = partial(verify_target, snapshot, policy)
     limits = limits_of(policy, instance.seed)
     solution = portfolio.solve(problem, snapshot.running_placements, limits, check)
     whole = time.monotonic() - began
     if solution.bound is None:
         raise AssertionError(solution)
-    nothing = _verify(snapshot, policy, None).objective
+    nothing = verify_target(snapshot, policy, Target(snapshot.running_placements)).objective
     best = problem.ceiling + nothing
     return {
         "seconds": whole,
@@ -132,8 +128,8 @@ def measure_plan(instance: Instance) -> dict[str, Any]:
             }
             for each in solution.milestones
         ],
-        "peak_mib": _peak(resource.RUSAGE_SELF),
-        "solver_peak_mib": _peak(resource.RUSAGE_CHILDREN),
+        "peak_mib": peak_mib(resource.RUSAGE_SELF),
+        "solver_peak_mib": peak_mib(resource.RUSAGE_CHILDREN),
     }
 
 
@@ -148,19 +144,6 @@ def _delay_gap(solution: Solution, best: int) -> float | None:
     if bound is None or bound >= best:
         return None
     return max(0, bound - solution.objective) / (best - bound)
-
-
-def _verify(snapshot: Snapshot, policy: Policy, target: Target | None) -> Verification:
-    if target is None:
-        return verify(snapshot, policy, snapshot.running_placements)
-    return verify(
-        snapshot,
-        policy,
-        target.placements,
-        added=target.added,
-        removed=target.removed,
-        planned=target.planned,
-    )
 
 
 def _sizes(
@@ -195,7 +178,8 @@ def _placed(snapshot: Snapshot, solution: Solution) -> dict[str, Any]:
     }
 
 
-def _peak(who: int) -> float:
+def peak_mib(who: int = resource.RUSAGE_SELF) -> float:
+    """Peak resident memory of this process, or of those it has started."""
     return resource.getrusage(who).ru_maxrss / _MIB
 
 

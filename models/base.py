@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+_encoded: Final = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+).encode
+"""Made once, as there are a hundred thousand documents."""
 
 
 class Noun(BaseModel):
@@ -38,14 +44,41 @@ class Noun(BaseModel):
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the canonical document."""
-        return fingerprint_of(self.document())
+        return hash_of(self.canonical_text)
+
+    @cached_property
+    def canonical_text(self) -> str:
+        """Canonical JSON of the document."""
+        return canonical_json(self.document())
+
+    @cached_property
+    def full_text(self) -> str:
+        """Canonical JSON of the value with all its fields, those at their defaults too."""
+        return canonical_json(self.model_dump(mode="json"))
 
 
 def canonical_json(document: Any) -> str:
     """One text per value: keys sorted, no spaces, no NaN."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _encoded(document)
+
+
+def canonical_list(texts: Iterable[str]) -> str:
+    """Canonical JSON of a list, from that of its entries."""
+    return "[" + ",".join(texts) + "]"
+
+
+def canonical_object(document: Mapping[str, Any], texts: Mapping[str, str]) -> str:
+    """Canonical JSON of a document some members of which, present or not, are given as canonical JSON."""
+    members = {key: canonical_json(value) for key, value in document.items() if key not in texts}
+    members.update(texts)
+    return "{" + ",".join(f"{canonical_json(key)}:{text}" for key, text in sorted(members.items())) + "}"
 
 
 def fingerprint_of(document: Any) -> str:
     """SHA-256 (hex) of the canonical JSON of a document of plain JSON types."""
-    return hashlib.sha256(canonical_json(document).encode()).hexdigest()
+    return hash_of(canonical_json(document))
+
+
+def hash_of(text: str) -> str:
+    """SHA-256 (hex) of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()

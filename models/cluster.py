@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
 
-from planner.models.base import Noun
+from planner.models.base import Noun, canonical_list, canonical_object
 from planner.models.calendar import Reservation, Tariff
 from planner.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
+
+_MOST_GPUS: Final = 128
+"""Of one node."""
 
 
 class Level(StrEnum):
@@ -49,7 +52,7 @@ class MigInstance(Noun):
 class Gpu(Noun):
     """State of one GPU that differs from the default: healthy, MIG mode off."""
 
-    index: Annotated[int, Field(ge=0, le=127)]
+    index: Annotated[int, Field(ge=0, le=_MOST_GPUS - 1)]
     healthy: bool = True
     mig: tuple[MigInstance, ...] | None = None
     """Instances present; an empty list is MIG mode on with nothing created; absent is MIG mode off."""
@@ -59,11 +62,15 @@ class Gpu(Noun):
     """GPUs of the node with the same number are joined by NVLink."""
 
 
+_PLAIN: Final = tuple(Gpu(index=index) for index in range(_MOST_GPUS))
+"""GPUs at their defaults; equal ones need not be made again for each node."""
+
+
 class NodeGpus(Noun):
     """The GPUs of one node, all of one model."""
 
     model: Name
-    count: Annotated[int, Field(strict=True, ge=1, le=128)]
+    count: Annotated[int, Field(strict=True, ge=1, le=_MOST_GPUS)]
     memory_mib: Mib = 0
     """Memory of one GPU; 0 is unknown, and then requests for GPU memory do not match."""
     details: tuple[Gpu, ...] = ()
@@ -77,7 +84,7 @@ class NodeGpus(Noun):
     def by_index(self) -> dict[int, Gpu]:
         """Every GPU, those without an entry at their defaults."""
         given = {gpu.index: gpu for gpu in self.details}
-        return {index: given.get(index, Gpu(index=index)) for index in range(self.count)}
+        return {index: given.get(index, _PLAIN[index]) for index in range(self.count)}
 
 
 class Node(Noun):
@@ -213,6 +220,13 @@ class Cluster(Noun):
     @classmethod
     def _nodes_alone_are_a_cluster(cls, data: Any) -> Any:
         return {"nodes": data} if isinstance(data, list) else data
+
+    @cached_property
+    def canonical_text(self) -> str:
+        """Canonical JSON of the document; each node knows its own."""
+        hollow = self.model_copy(update={"nodes": ()}).document()
+        nodes = canonical_list(node.canonical_text for node in self.nodes)
+        return canonical_object(hollow, {"nodes": nodes})
 
     @cached_property
     def node_by_name(self) -> dict[str, Node]:

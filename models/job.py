@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -63,7 +64,7 @@ class ResourceRequest(Noun):
             raise ValueError(f"expected one of gpus, gpu_milli and mig, found {' and '.join(ways)}")
         return self
 
-    @property
+    @cached_property
     def total_gpu_milli(self) -> int:
         """Thousandths of GPUs one replica counts for in weights and quotas."""
         return (
@@ -248,7 +249,7 @@ class Job(Noun):
             raise ValueError(f"expected a speed above 0 in gpu_models, found 0 for {', '.join(slow)}")
         return self
 
-    @property
+    @cached_property
     def placement(self) -> Placement | None:
         """The running placement, if any."""
         return Placement(job=self.name, replicas=self.running.replicas) if self.running else None
@@ -263,5 +264,8 @@ class Job(Noun):
         """Speed on a GPU model relative to the fastest one allowed, in thousandths (1000 = the fastest)."""
         if gpu_model is None or not self.gpu_models:
             return MILLI
-        slowest = min(self.gpu_models.values())  # of a job that runs where it may not start today
-        return self.gpu_models.get(gpu_model, slowest) * MILLI // max(self.gpu_models.values())
+        speeds = self.gpu_models.values()
+        speed = self.gpu_models.get(gpu_model)
+        if speed is None:  # it runs where it may not start today
+            speed = min(speeds)
+        return speed * MILLI // max(speeds)

@@ -54,11 +54,12 @@ class NodeFree:
 
     def take(self, replica: Replica, charge: tuple[int, int] | None = None) -> None:
         """Subtract what a replica holds; CPU and memory as charged, where that is less (overcommit)."""
+        gpu_milli = self.gpu_milli
         for held in replica.gpus:
             if not isinstance(held, GpuShare):
                 self.mig_used.update(self._slices(held))
-            elif held.index < len(self.gpu_milli):
-                self.gpu_milli[held.index] -= held.milli
+            elif held.index < len(gpu_milli):
+                gpu_milli[held.index] -= held.milli
         cpu_milli, memory_mib = charge or (replica.cpu_milli, replica.memory_mib)
         self.cpu_milli -= cpu_milli
         self.memory_mib -= memory_mib
@@ -107,7 +108,6 @@ def free_capacity(
     for placement in placements:
         job = snapshot.job_by_name.get(placement.job) if snapshot and snapshot.cluster.overcommit else None
         for replica in placement.replicas:
-            if replica.node in free:
-                charge = charged(replica, job.qos, snapshot.cluster) if snapshot and job else None
-                free[replica.node].take(replica, charge)
+            if (node := free.get(replica.node)) is not None:
+                node.take(replica, charged(replica, job.qos, snapshot.cluster) if snapshot and job else None)
     return free

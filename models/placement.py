@@ -38,11 +38,42 @@ class Replica(Noun):
     resources: dict[Name, Count] = Field(default_factory=dict)
 
     @cached_property
+    def mig_slices(self) -> tuple[MigSlice, ...]:
+        """The MIG instances it holds."""
+        return tuple(held for held in self.gpus if isinstance(held, MigSlice))
+
+    @cached_property
+    def shared_gpus(self) -> tuple[int, ...]:
+        """Indices of the GPUs it holds wholly or a share of, sorted."""
+        return tuple(sorted(held.index for held in self.gpus if isinstance(held, GpuShare)))
+
+    @cached_property
+    def gpu_mask(self) -> int:
+        """The GPUs it holds anything of, as bits by index."""
+        return sum({1 << held.index for held in self.gpus})
+
+    @cached_property
+    def amounts(self) -> tuple[tuple[int, tuple[int, ...], tuple[str, ...]], tuple[object, ...]]:
+        """What it holds wherever that is: (whole GPUs, shares, MIG profiles), then everything else."""
+        shares = [held.milli for held in self.gpus if isinstance(held, GpuShare)]
+        profiles = sorted(held.profile for held in self.mig_slices)
+        gpus = shares.count(MILLI), tuple(milli for milli in shares if milli < MILLI), tuple(profiles)
+        further = sorted((name, amount) for name, amount in self.resources.items() if amount)
+        return gpus, (self.cpu_milli, self.memory_mib, self.disk_mib, *further)
+
+    @cached_property
+    def milli_by_gpu(self) -> dict[int, int]:
+        """Thousandths it holds of each GPU, by index; a MIG slice by its compute slices."""
+        found: dict[int, int] = {}
+        for held in self.gpus:
+            milli = held.milli if isinstance(held, GpuShare) else profile_milli(held.profile)
+            found[held.index] = found.get(held.index, 0) + milli
+        return found
+
+    @cached_property
     def quota_milli(self) -> int:
-        """Thousandths of GPUs that count against quotas; a MIG slice by its compute slices."""
-        return sum(
-            held.milli if isinstance(held, GpuShare) else profile_milli(held.profile) for held in self.gpus
-        )
+        """Thousandths of GPUs that count against quotas."""
+        return sum(self.milli_by_gpu.values())
 
 
 class Placement(Noun):
@@ -51,3 +82,8 @@ class Placement(Noun):
     job: Name
     slot: Count = 0
     replicas: tuple[Replica, ...] = Field(min_length=1)
+
+    @cached_property
+    def quota_milli(self) -> int:
+        """Thousandths of GPUs that count against quotas."""
+        return sum(replica.quota_milli for replica in self.replicas)

@@ -30,7 +30,7 @@ class Shape:
     @property
     def quota_milli(self) -> int:
         """Thousandths of GPUs that count against quotas."""
-        return self.gpus * MILLI + self.gpu_milli + self.mig_milli
+        return self.gpus * MILLI + self.gpu_milli + (self.mig_milli if self.mig else 0)
 
     @property
     def mig_milli(self) -> int:

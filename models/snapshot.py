@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from planner.models.base import Noun, fingerprint_of
+from planner.models.base import Noun, canonical_list, canonical_object
 from planner.models.cluster import Cluster
 from planner.models.dependency import FinishedJob
 from planner.models.job import Job
@@ -33,6 +33,11 @@ class Snapshot(Noun):
 
         Itself if it is sorted: what was looked up in it once need not be looked up again.
         """
+        return self._sorted or self
+
+    @cached_property
+    def _sorted(self) -> Snapshot | None:
+        """The canonical snapshot; None if this one is."""
         cluster = self.cluster
         sections = {
             "nodes": tuple(sorted(cluster.nodes, key=lambda node: node.name)),
@@ -50,7 +55,7 @@ class Snapshot(Noun):
             "finished": tuple(sorted(self.finished, key=lambda job: (job.name, job.ended_at))),
         }
         if _are_members(cluster, sections) and _are_members(self, lists):
-            return self
+            return None
         return self.model_copy(update={"cluster": cluster.model_copy(update=sections), **lists})
 
     @cached_property
@@ -64,7 +69,17 @@ class Snapshot(Noun):
 
     @cached_property
     def _fingerprint(self) -> str:
-        return fingerprint_of(self.shared_document)
+        return super().fingerprint()
+
+    @cached_property
+    def canonical_text(self) -> str:
+        """Canonical JSON of the document; the cluster and each job know their own."""
+        without_nodes = self.cluster.model_copy(update={"nodes": ()})
+        hollow = self.model_copy(update={"jobs": (), "cluster": without_nodes})
+        texts = {"cluster": self.cluster.canonical_text}
+        if self.jobs:
+            texts["jobs"] = canonical_list(job.canonical_text for job in self.jobs)
+        return canonical_object(hollow.document(), texts)
 
     @cached_property
     def job_by_name(self) -> dict[str, Job]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from planner.models.placement import Placement
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
-    from planner.models.target import Planned
+    from planner.models.target import Planned, Target
 
 RULES: Final[dict[Rule, Callable[[Case], Iterator[Violation]]]] = {
     Rule.ASSIGNMENT: assignment,
@@ -82,3 +82,15 @@ def verify(
     points = {name: term(case) for name, term in TERMS.items()}
     terms = {name: earned for name, earned in points.items() if earned or name == "completion"}
     return Verification(violations=tuple(sorted(found)), objective=sum(terms.values()), terms=terms)
+
+
+def verify_target(snapshot: Snapshot, policy: Policy, target: Target) -> Verification:
+    """Judge the cluster as a target leaves it."""
+    return verify(
+        snapshot,
+        policy,
+        target.placements,
+        added=target.added,
+        removed=target.removed,
+        planned=target.planned,
+    )

@@ -97,7 +97,7 @@ def _held_by_node(
 ) -> dict[str, dict[str, int]]:
     """What replicas count for beside GPUs on some nodes, by node and unit."""
     held: dict[str, dict[str, int]] = {}
-    for placement in placements:
+    for placement in placements if names else ():
         job = case.jobs.get(placement.job)
         for replica in placement.replicas:
             if replica.node in names:

@@ -104,6 +104,11 @@ class Case:
         return {**{node.name: node for node in reversed(self.added)}, **known} if self.added else known
 
     @cached_property
+    def gpu_model_by_node(self) -> dict[str, str]:
+        """GPU models of the nodes that have GPUs, by node name."""
+        return {name: node.gpus.model for name, node in self.nodes.items() if node.gpus}
+
+    @cached_property
     def gone(self) -> frozenset[str]:
         """Names of the nodes to be removed."""
         return frozenset(self.removed)
@@ -211,7 +216,7 @@ class Case:
             if (node := self.nodes.get(replica.node)) and held.index < node.gpu_count
         }
         holders: dict[tuple[str, int], list[Holder]] = {key: [] for key in sorted(new)}
-        for occupant in self.occupants:
+        for occupant in self.occupants if new else ():
             name = occupant.placement.job
             for number, replica in enumerate(occupant.placement.replicas):
                 if replica.node in self.taken_nodes:

@@ -32,7 +32,7 @@ def eviction(case: Case) -> Iterator[Violation]:
         for reason in _against_leaving(case, stopped, "preempt", allowed=rules.preempt):
             yield Violation(Rule.EVICTION, f"job {stopped.name}", "stopped", f"runs on, since {reason}")
     for occupant in case.occupants:
-        if (job := occupant.job) is None or job.running is None:
+        if (job := occupant.job) is None or job.running is None or occupant.change is Change.KEPT:
             continue
         before, after = job.running.replicas, occupant.placement.replicas
         found, allowed = counted(len(after), "replica"), counted(len(before), "replica")

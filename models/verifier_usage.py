@@ -30,18 +30,19 @@ def quota_milli(held: GpuShare | MigSlice) -> int:
 
 def gpu_milli(replica: Replica) -> int:
     """Thousandths of GPUs that a replica holds."""
-    return sum(map(quota_milli, replica.gpus))
+    return sum(map(quota_milli, replica.gpus)) if replica.mig_slices else replica.quota_milli
 
 
 def usage_by_queue_and_model(case: Case, placements: Iterable[Placement]) -> dict[tuple[str, str], int]:
     """Thousandths of GPUs that the jobs directly in each queue hold on each GPU model."""
     usage: dict[tuple[str, str], int] = defaultdict(int)
+    jobs, models = case.jobs, case.gpu_model_by_node
     for placement in placements:
-        if (job := case.jobs.get(placement.job)) is None:
+        if (job := jobs.get(placement.job)) is None:
             continue
         for replica in placement.replicas:
-            if (node := case.nodes.get(replica.node)) and node.gpu_model:
-                usage[job.queue, node.gpu_model] += gpu_milli(replica)
+            if (model := models.get(replica.node)) is not None:
+                usage[job.queue, model] += gpu_milli(replica)
     return usage
 
 

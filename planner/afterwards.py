@@ -10,7 +10,6 @@ from planner.effects import with_layout
 from planner.models.cluster import MigInstance
 from planner.models.layout import layout_after
 from planner.models.mig import mig_geometry
-from planner.models.placement import MigSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,9 +57,8 @@ def _instances(placements: Iterable[Placement]) -> dict[str, dict[int, set[MigIn
     used: dict[str, dict[int, set[MigInstance]]] = defaultdict(lambda: defaultdict(set))
     for placement in placements:
         for replica in placement.replicas:
-            for held in replica.gpus:
-                if isinstance(held, MigSlice):
-                    used[replica.node][held.index].add(MigInstance(profile=held.profile, start=held.start))
+            for held in replica.mig_slices:
+                used[replica.node][held.index].add(MigInstance(profile=held.profile, start=held.start))
     return used
 
 

@@ -7,13 +7,15 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from planner.afterwards import LayoutChange, layout_changes
+from planner.afterwards import LayoutChange, cluster_after, layout_changes
+from planner.models.occupancy import free_capacity
 from planner.models.target import Target
 from planner.models.verifier_case import unmatched
 
 if TYPE_CHECKING:
-    from planner.models.cluster import Node
+    from planner.models.cluster import Cluster, Node
     from planner.models.job import Job
+    from planner.models.occupancy import NodeFree
     from planner.models.placement import Placement, Replica
     from planner.models.snapshot import Snapshot
 
@@ -65,8 +67,10 @@ class Changes:
     def jobs(self) -> tuple[JobChange, ...]:
         """Jobs that start, stop, move or change in size, by name."""
         placed = {placement.job: placement for placement in self.target.placements}
-        found = (job_change(job, placed.get(job.name)) for job in self.snapshot.jobs)
-        changes = (change for change in found if change and change.deed not in _AT_REST)
+        # Of most jobs nothing changes, not even the object.
+        moved = (job for job in self.snapshot.jobs if job.placement is not placed.get(job.name))
+        found = (job_change(job, placed.get(job.name)) for job in moved)
+        changes = (change for change in found if change.deed not in _AT_REST)
         return tuple(sorted(changes, key=lambda change: change.job.name))
 
     @cached_property
@@ -84,6 +88,16 @@ class Changes:
             removed=self.removed,
             planned=tuple(sorted(self.target.planned, key=lambda each: each.job)),
         )
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The cluster as the target leaves it."""
+        return cluster_after(self.snapshot, self.target)
+
+    @cached_property
+    def free(self) -> dict[str, NodeFree]:
+        """What is then free on each of its nodes, by name."""
+        return free_capacity(self.cluster.nodes, self.target.placements, snapshot=self.snapshot)
 
     @cached_property
     def nodes(self) -> dict[str, Node]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+from collections import deque
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from planner.drafting import draft
 from planner.models.errors import PlannerError
 from planner.models.policy import BudgetMode
-from planner.models.verifier import verify
+from planner.models.verifier import verify_target
 from planner.posing import pose
-from planner.settled import first_target, is_settled
+from planner.settled import first_target, is_settled, newcomers, recognized
 from planner.solvers import portfolio
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
     from planner.models.plan import Plan
@@ -27,6 +31,33 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 
 
+class _Check:
+    """The verifier on one snapshot and policy; it does not judge again what it has judged just now."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self._snapshot, self._policy = snapshot, policy
+        self._known: deque[tuple[Target, Verification]] = deque(maxlen=8)
+
+    def __call__(self, target: Target) -> Verification:
+        for known, verification in self._known:
+            if known == target:
+                return verification
+        verification = verify_target(self._snapshot, self._policy, target)
+        self._known.append((target, verification))
+        return verification
+
+
+@contextmanager
+def _sparing_what_is_there() -> Iterator[None]:
+    """Keep the garbage collector from what was there before: large snapshots are millions of objects."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@_sparing_what_is_there()
 def plan_epoch(
     snapshot: Snapshot,
     policy: Policy,
@@ -48,27 +79,21 @@ def plan_epoch(
     PlannerError
         No answer passed the verifier, not even greedy's: a defect, with the first violations.
     """
-    snapshot = snapshot.canonical()
+    snapshot = (recognized(snapshot, last.snapshot) if last else snapshot).canonical()
     # 1. Freeze the question. Everything after this line is a pure function of it, the clock apart.
     problem = pose(snapshot, policy)
 
-    def check(target: Target) -> Verification:
-        return verify(
-            snapshot,
-            policy,
-            target.placements,
-            added=target.added,
-            removed=target.removed,
-            planned=target.planned,
-        )
-
     # 2. Answer it: greedy always answers; an exact solver improves on it within the budget.
     #    A candidate that breaks a rule is rejected and recorded, so that greedy's still stands.
+    check = _Check(snapshot, policy)
     limits = limits_of(policy, seed)
     settled = last is not None and is_settled(snapshot, policy, last)
     warm = None if last is None else first_target(snapshot, policy, last)
+    fresh = newcomers(snapshot, last.snapshot) if last else frozenset[str]()
     running = snapshot.running_placements
-    solution = portfolio.solve(problem, running, limits, check, watch, warm=warm, settled=settled)
+    solution = portfolio.solve(
+        problem, running, limits, check, watch, warm=warm, newcomers=fresh, settled=settled
+    )
     for phase, seconds in solution.phases.items():
         _LOG.info("phase=%s seconds=%.3f", phase, seconds)
     if watch is not None and solution.milestones:
@@ -82,7 +107,7 @@ def plan_epoch(
             "This is a defect of gpuplan. Please report it with the snapshot, the policy and the seed."
         )
     # 4. Say what must change, in which order, and why.
-    return draft(snapshot, policy, solution, verification.terms, seed=seed, created_at=created_at)
+    return draft(snapshot, policy, solution, verification.terms, seed=seed, created_at=created_at, last=last)
 
 
 def limits_of(policy: Policy, seed: int) -> portfolio.Limits:

@@ -6,32 +6,31 @@ from collections import Counter, defaultdict
 from math import fsum
 from typing import TYPE_CHECKING, Final
 
-from planner.models.mig import profile_milli
 from planner.models.occupancy import NodeFree, free_capacity
-from planner.models.placement import GpuShare
 from planner.models.plan import JobCounts, Metrics
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
+    from planner.changes import Changes
     from planner.models.cluster import Cluster
-    from planner.models.placement import Placement
+    from planner.models.placement import Placement, Replica
     from planner.models.snapshot import Snapshot
-    from planner.models.target import Target
 
 REFERENCE_GPUS: Final = 8
 """Whole GPUs on one node that the reference request of the fragmentation ratio asks for."""
 
 
-def measure(snapshot: Snapshot, target: Target, cluster: Cluster) -> Metrics:
-    """All figures once a target is done; `cluster` is the cluster as it then is."""
+def measure(changes: Changes) -> Metrics:
+    """All figures once a target is done."""
+    snapshot, target, cluster = changes.snapshot, changes.target, changes.cluster
     placements = target.placements
     placed = {placement.job for placement in placements}
     return Metrics(
         gpu_allocation_ratio=allocation_ratio(cluster, placements),
         gpu_allocation_ratio_before=allocation_ratio(snapshot.cluster, snapshot.running_placements),
-        fragmentation_ratio=fragmentation_ratio(cluster, placements),
+        fragmentation_ratio=_fragmentation(cluster, changes.free, REFERENCE_GPUS),
         jain_index=jain_index(snapshot, placements),
         hourly_cost=hourly_cost(cluster),
         hourly_cost_before=hourly_cost(snapshot.cluster),
@@ -60,13 +59,10 @@ def allocation_ratio(cluster: Cluster, placements: Iterable[Placement]) -> float
 
 def gpus_in_use(cluster: Cluster, placements: Iterable[Placement]) -> tuple[Counter[str], Counter[str]]:
     """Thousandths of GPUs by model, on healthy GPUs of ready nodes: those allocated, and all."""
-    held: dict[str, dict[int, int]] = defaultdict(dict)
+    there: dict[str, list[Replica]] = defaultdict(list)
     for placement in placements:
         for replica in placement.replicas:
-            on_node = held[replica.node]
-            for part in replica.gpus:
-                milli = part.milli if isinstance(part, GpuShare) else profile_milli(part.profile)
-                on_node[part.index] = on_node.get(part.index, 0) + milli
+            there[replica.node].append(replica)
     used, usable = Counter[str](), Counter[str]()
     for node in cluster.nodes:
         if (gpus := node.gpus) is None or not node.ready:
@@ -74,33 +70,52 @@ def gpus_in_use(cluster: Cluster, placements: Iterable[Placement]) -> tuple[Coun
         # Details are of few GPUs: all others are healthy.
         faulty = {gpu.index for gpu in gpus.details if not gpu.healthy and gpu.index < gpus.count}
         usable[gpus.model] += MILLI * (gpus.count - len(faulty))
-        used[gpus.model] += sum(
-            min(MILLI, milli)
-            for index, milli in held.get(node.name, {}).items()
-            if index < gpus.count and index not in faulty
-        )
+        used[gpus.model] += _allocated(there.get(node.name, ()), gpus.count, faulty)
     return used, usable
 
 
-def fragmentation_ratio(cluster: Cluster, placements: Iterable[Placement]) -> float:
-    """
-    Part of the free GPUs that no replica of 8 whole GPUs could use.
+def _allocated(replicas: Iterable[Replica], count: int, faulty: Collection[int]) -> int:
+    """Thousandths that replicas hold of a node's healthy GPUs, of each no more than there is."""
+    taken = 0
+    for replica in replicas:
+        if taken & replica.gpu_mask:
+            break
+        taken |= replica.gpu_mask
+    else:
+        if not faulty and taken < 1 << count:
+            return sum(replica.quota_milli for replica in replicas)
+    held = Counter[int]()
+    for replica in replicas:
+        for index, milli in replica.milli_by_gpu.items():
+            held[index] += milli
+    return sum(min(MILLI, milli) for index, milli in held.items() if index < count and index not in faulty)
 
-        1 − Σ_n b_n · ⌊whole_n / b_n⌋ / Σ_n free_n        with b_n = min(8, GPUs of n)
+
+def fragmentation_ratio(
+    cluster: Cluster, placements: Iterable[Placement], *, gpus: int = REFERENCE_GPUS
+) -> float:
+    """
+    Part of the free GPUs that no replica of so many whole GPUs could use.
+
+        1 − Σ_n b_n · ⌊whole_n / b_n⌋ / Σ_n free_n        with b_n = min(gpus, GPUs of n)
 
     over nodes on which jobs may start; `whole_n` counts its wholly free GPUs and `free_n` all that is free
     of its GPUs. GPUs that are unhealthy or in MIG mode are left out. With nothing free the ratio is 0.
     """
+    return _fragmentation(cluster, free_capacity(cluster.nodes, placements), gpus)
+
+
+def _fragmentation(cluster: Cluster, free: Mapping[str, NodeFree], gpus: int) -> float:
     free_milli = usable_milli = 0
-    nodes = [node for node in cluster.nodes if node.schedulable and node.gpus]
-    free = free_capacity(nodes, placements)
-    for node in nodes:
-        gpus = free[node.name].gpu_milli
+    for node in cluster.nodes:
+        if not node.schedulable or not node.gpus:
+            continue
+        room = free[node.name].gpu_milli
         offered = NodeFree.of(node).gpu_milli.count(MILLI)
-        block = min(REFERENCE_GPUS, offered)
-        free_milli += sum(max(0, milli) for milli in gpus)
+        block = min(gpus, offered)
+        free_milli += sum(max(0, milli) for milli in room)
         if block:
-            usable_milli += gpus.count(MILLI) // block * block * MILLI
+            usable_milli += room.count(MILLI) // block * block * MILLI
     return _ratio(free_milli - usable_milli, free_milli)
 
 
@@ -115,14 +130,11 @@ def jain_index(snapshot: Snapshot, placements: Iterable[Placement]) -> float:
     anything it is 1.
     """
     allocated, demand = Counter[str](), Counter[str]()
-    held = {
-        placement.job: sum(replica.quota_milli for replica in placement.replicas) for placement in placements
-    }
+    held = {placement.job: placement.quota_milli for placement in placements}
     for job in snapshot.jobs:
         allocated[job.queue] += held.get(job.name, 0)
-        if job.running is not None:
-            before = sum(replica.quota_milli for replica in job.running.replicas)
-            demand[job.queue] += max(before, held.get(job.name, 0))
+        if (before := job.placement) is not None:
+            demand[job.queue] += max(before.quota_milli, held.get(job.name, 0))
         elif not job.held:
             demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
     met = [allocated[queue] / wanted for queue, wanted in sorted(demand.items()) if wanted]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from pydantic import ValidationError
 
 from planner.coherence import contradictions
-from planner.models.base import fingerprint_of
+from planner.models.base import canonical_list, canonical_object, fingerprint_of, hash_of
 from planner.models.errors import BadInputError, InputProblem, TamperedError
 from planner.models.plan import PLAN_FORMAT, Plan, plan_content
 from planner.writing import write_atomically
@@ -34,7 +34,16 @@ _MAKE_A_PLAN: Final = "Make one with `gpuplan plan SOURCE -o plan.json`."
 
 def with_id(plan: Plan) -> Plan:
     """The plan under the id that its content gives it; what stood there before does not matter."""
-    return plan.model_copy(update={"plan_id": plan_id_of(_decisions(plan))})
+    lists = {
+        "actions": plan.actions,
+        "placements": plan.placements,
+        "nodes": plan.nodes,
+        "waiting": plan.waiting,
+    }
+    hollow = plan.model_copy(update=dict.fromkeys(lists, ()))
+    texts = {name: canonical_list(part.full_text for part in parts) for name, parts in lists.items()}
+    content = canonical_object(plan_content(_decisions(hollow)), texts)
+    return plan.model_copy(update={"plan_id": hash_of(content)[:_ID_LENGTH]})
 
 
 def plan_id_of(document: dict[str, Any]) -> str:

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from planner.afterwards import cluster_after
+from planner.models.target import Target
 from planner.models.verifier_case import same_holdings
 
 if TYPE_CHECKING:
+    from planner.models.base import Noun
     from planner.models.job import Job
+    from planner.models.placement import Placement
     from planner.models.plan import Plan
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
-    from planner.models.target import Target
+
+_Noun = TypeVar("_Noun", bound="Noun")
+
+
+def recognized(live: Snapshot, last: Snapshot) -> Snapshot:
+    """
+    The live snapshot with the nodes and jobs of an earlier one wherever they are equal.
+
+    What has been found out about these, texts and placements, is then known of the live ones too.
+    """
+    nodes = tuple(_equal_or(node, last.cluster.node_by_name.get(node.name)) for node in live.cluster.nodes)
+    cluster = _equal_or(live.cluster.model_copy(update={"nodes": nodes}), last.cluster)
+    jobs = tuple(_equal_or(job, last.job_by_name.get(job.name)) for job in live.jobs)
+    return live.model_copy(update={"cluster": cluster, "jobs": jobs})
 
 
 def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
@@ -28,19 +44,65 @@ def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
     expected, live = expected.canonical(), live.canonical()
     if any(getattr(expected, part) != getattr(live, part) for part in ("cluster", "queues", "finished")):
         return False
-    there = {placement.job: placement.replicas for placement in last.target.placements}
-    found = {placement.job: placement.replicas for placement in live.running_placements}
+    there = {placement.job: placement for placement in last.target.placements}
+    found = {placement.job: placement for placement in live.running_placements}
     return (
-        {job.name: _asked(job) for job in expected.jobs} == {job.name: _asked(job) for job in live.jobs}
-        and there.keys() == found.keys()
-        and all(same_holdings(replicas, there[job]) for job, replicas in found.items())
+        there.keys() == found.keys()
+        and expected.job_by_name.keys() == live.job_by_name.keys()
+        and all(_same_question(job, expected.job_by_name[job.name]) for job in live.jobs)
+        and all(_same_places(placement, there[job]) for job, placement in found.items())
     )
 
 
 def first_target(live: Snapshot, policy: Policy, last: Plan) -> Target | None:
-    """The last plan's target if it answers the very same question; None otherwise."""
-    same = live.fingerprint() == last.base.snapshot and _same_rules(policy, last.policy)
-    return last.target if same and policy.horizon.slots == 1 else None
+    """
+    What the last plan wanted, as far as its jobs and nodes are still there; None under other rules.
+
+    Who it stops is stopped, if that has not been done yet; who has begun to run without its doing runs on.
+    With more than one slot the last plan's slots are not those of this one.
+    """
+    if policy.horizon.slots > 1 or not _same_rules(policy, last.policy):
+        return None
+    target, before = last.target, last.snapshot.job_by_name
+    planned = {placement.job: placement for placement in target.placements}
+    nodes = live.cluster.node_by_name
+    added = tuple(node for node in target.added if node.name not in nodes)
+    there = nodes.keys() | {node.name for node in added}
+    placements = []
+    for job in sorted(live.jobs, key=lambda job: job.name):
+        meant, running = planned.get(job.name), job.placement
+        if meant is None:
+            ran = job.name in before and before[job.name].running is not None
+            placements += [running] if running and not ran else []
+        elif running and _same_places(running, meant):
+            placements.append(running)
+        elif there >= {replica.node for replica in meant.replicas}:
+            placements.append(meant)
+    removed = tuple(name for name in target.removed if name in nodes)
+    return Target(tuple(placements), added, removed)
+
+
+def newcomers(live: Snapshot, last: Snapshot) -> frozenset[str]:
+    """Names of the waiting jobs that were not asked for in the same words when the last plan was made."""
+    before = last.job_by_name
+    return frozenset(
+        job.name
+        for job in live.jobs
+        if job.running is None and not (job.name in before and _same_question(job, before[job.name]))
+    )
+
+
+def _equal_or(noun: _Noun, other: _Noun | None) -> _Noun:
+    return other if other is not None and (other is noun or other == noun) else noun
+
+
+def _same_question(one: Job, other: Job) -> bool:
+    """True if two jobs differ at most in where they run and what they were promised."""
+    return one is other or _asked(one) == _asked(other)
+
+
+def _same_places(one: Placement, other: Placement) -> bool:
+    return one is other or same_holdings(one.replicas, other.replicas)
 
 
 def _asked(job: Job) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from operator import truediv
 from typing import TYPE_CHECKING, TypeAlias
@@ -26,6 +27,7 @@ from planner.solvers.ledger import Ledger
 from planner.solvers.rebooking import book_all
 from planner.solvers.scaling import close_idle, shut_unused
 from planner.solvers.site import Site
+from planner.solvers.starting import take_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,14 +50,14 @@ def disaggregate(
 
     First fit decreasing, of equal sizes those first that take most of what else is scarce: on sizes that
     divide each other, with no other resource scarce, every job finds its place where it belongs. If one goes
-    astray elsewhere, and there is time before the deadline (an instant of `time.monotonic`), a second pass
-    takes only replicas of several GPUs by size and all others by density, the best paid looking elsewhere at
-    once, which loses less of value. The better one counts. If none can put everybody back who left to be
-    moved, greedy's plan is the answer.
+    astray elsewhere, and there is time as for the first before the deadline (an instant of `time.monotonic`),
+    a second pass takes only replicas of several GPUs by size and all others by density, the best paid looking
+    elsewhere at once, which loses less of value. The better one counts. If none can put everybody back who
+    left to be moved, greedy's plan is the answer.
     """
-    done = []
+    done, began = [], time.monotonic()
     for patient in (True, False):
-        if not patient and is_late(deadline):
+        if not patient and deadline is not None and 2 * time.monotonic() - began >= deadline:
             break
         attempt = _Realization(problem, aggregate, patient=patient, deadline=deadline)
         if attempt.run():
@@ -312,13 +314,7 @@ class _Realization:
             return True
         for site in sites:
             ledger.give(taker, site)
-        for number, site in enumerate(sites):
-            if not ledger.may_take(index, site):
-                for taken in sites[:number]:
-                    ledger.give(index, taken)
-                return False
-            ledger.take_site(index, site)
-        return True
+        return take_all(ledger, index, sites)
 
     def _option(self, batch: Batch, index: int, sites: list[Site]) -> Option | None:
         """The option of a class that its sites belong to."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from planner.solvers.company import NOBODY_MINDS, Manners
@@ -59,6 +60,15 @@ class Fates:
 
     def __getitem__(self, incumbent: int) -> Fate | None:
         return self._fates.get(incumbent)
+
+    @cached_property
+    def on_node(self) -> dict[int, list[int]]:
+        """Incumbents with places on each node, whatever becomes of them."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for index, incumbent in enumerate(self._incumbents):
+            for node in {hold.node for hold in incumbent.holds if hold.node is not None}:
+                found[node].append(index)
+        return dict(found)
 
     def having(self, *leaves: Leave) -> list[int]:
         """Incumbents that leave in one of these ways."""

@@ -16,12 +16,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from planner.models.formulation.rows import Formulation, Ints
+    from planner.models.formulation.rows import Cut, Formulation, Ints
 
     Floats: TypeAlias = NDArray[np.float64]
 
 MANY_LATER: Final = 1_000
 """More columns of later starts than this need a choice among them."""
+
+MANY_COLUMNS: Final = 20_000
+"""More columns than this need one too."""
+
+
+RELAXES_FIRST: Final = "planner.solvers.milp:solve"
+"""Solves the linear relaxation first where there are so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +60,12 @@ class Answer:
     """No assignment scores more."""
     multipliers: Floats | None = None
     """One a row, from which a bound follows that need not be believed: see `certificate`."""
+    cuts: tuple[Cut, ...] = ()
+    """Rows that follow from those of the formulation and were added to them, also for the multipliers."""
     detail: str = ""
     """The solver's own words about how it ended."""
+    is_vertex: bool = False
+    """True if `values` are the vertex at which the linear relaxation has ended, rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +75,32 @@ class Headroom:
     points: int
 
 
+def begins_with_relaxation(solver: str, formulation: Formulation) -> bool:
+    """True if a solver, named as an entry point, solves the linear relaxation itself and reports it."""
+    large = len(formulation.later) > MANY_LATER or len(formulation.upper) > MANY_COLUMNS
+    return large and solver == RELAXES_FIRST
+
+
 def well_formed(message: object) -> Answer | None:
     """The message if it is an answer whose parts are of the right types; what they say may still be wrong."""
     if not isinstance(message, Answer) or not isinstance(message.status, SolveStatus):
         return None
-    if not (message.bound is None or type(message.bound) is int):
+    if not (message.bound is None or type(message.bound) is int) or not isinstance(message.detail, str):
         return None
     for part, kind in ((message.values, "i"), (message.multipliers, "f")):
         if part is not None and not (isinstance(part, np.ndarray) and part.dtype.kind == kind):
             return None
-    return message
+    return message if _are_cuts(message.cuts) else None
+
+
+def _are_cuts(cuts: object) -> bool:
+    return isinstance(cuts, tuple) and all(
+        isinstance(cut, tuple)
+        and len(cut) == 2
+        and isinstance(cut[1], tuple)
+        and all(type(position) is int for position in (cut[0], *cut[1]))
+        for cut in cuts
+    )
 
 
 Report: TypeAlias = "Callable[[Answer], None]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,14 +12,14 @@ import numpy as np
 import pulp
 
 from planner.models.solution import SolveStatus
-from planner.solvers.interface import MANY_LATER, Answer, integer_bound
+from planner.solvers.interface import MANY_COLUMNS, MANY_LATER, Answer, integer_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from planner.models.formulation.rows import Formulation, Ints
+    from planner.models.formulation.rows import Cut, Formulation, Ints, Row
     from planner.solvers.interface import Budget, Report
 
     Floats = NDArray[np.float64]
@@ -27,6 +28,15 @@ _NODES_PER_TICK: Final = 100
 
 _NOTHING: Final = 1e-6
 """By so much a column of the linear relaxation may differ from what it is taken for."""
+
+_PARTS_NEAR: Final = (0.35, 0.6)
+"""Of the columns, that may differ from the linear relaxation; more where there is no answer with fewer."""
+
+_CLOSE: Final = 0.0002
+"""A gap that is not worth more time: placing loses more."""
+
+_SHARE_OF_ROWS: Final = 0.6
+"""Of the time, after which no more rows are added to the linear relaxation."""
 
 _SHARE_OF_DIVE: Final = 0.4
 _SHARE_OF_CORE: Final = 0.75
@@ -49,15 +59,34 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     """
     Maximize with HiGHS.
 
-    Where there are many columns of later starts, the linear relaxation tells which of them matter: a vertex
-    of it has few fractions. First what is integral there is kept as it is, which leaves a tiny question,
-    though one without an answer at times. Then only those columns of later starts are kept at 0 that the
-    relaxation does not use; at last all are looked at. The value of the relaxation is a bound on the whole.
+    Where there are many columns, the linear relaxation tells which of them matter; at first the others are
+    kept as they are there. At last all are looked at, if what was found is not close to the bound. The value
+    of the relaxation is a bound on the whole.
     """
     run = _Highs(formulation, budget, report)
-    relaxed = run.relax() if len(formulation.later) > MANY_LATER else None
+    ahead = len(formulation.later) > MANY_LATER
+    relaxed = run.relax() if ahead or len(formulation.upper) > MANY_COLUMNS else None
     if relaxed is None:
         return run.maximize(hint, 1.0)
+    look = _look_ahead if ahead else _look_near
+    known = look(run, formulation, hint, relaxed)
+    if run.is_close(points := formulation.points(known)):
+        status = SolveStatus.OPTIMAL if points == run.bound else SolveStatus.FEASIBLE
+        return Answer(status, known, run.bound, detail="close to the bound")
+    last = run.maximize(known, 1.0)
+    if last.values is not None and formulation.points(last.values) >= formulation.points(known):
+        return last
+    return replace(last, status=SolveStatus.FEASIBLE, values=known)
+
+
+def _look_ahead(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floats) -> Ints:
+    """
+    The best found where later starts are kept at what the relaxation says.
+
+    A vertex of it has few fractions. First what is integral there is kept as it is, which leaves a tiny
+    question, though one without an answer at times. Then only those columns of later starts are kept at 0
+    that the relaxation does not use.
+    """
     starts = np.array(formulation.now + formulation.later)
     integral = starts[np.abs(relaxed[starts] - np.rint(relaxed[starts])) < _NOTHING]
     dive = run.maximize(None, _SHARE_OF_DIVE, fixed=(integral, np.rint(relaxed[integral])))
@@ -65,18 +94,31 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
     later = np.array(formulation.later)
     unused = later[(relaxed[later] < _NOTHING) & (known[later] == 0)]
     core = run.maximize(known, _SHARE_OF_CORE, fixed=(unused, np.zeros(len(unused))))
-    known = known if core.values is None else _better(formulation, core.values, known)
-    last = run.maximize(known, 1.0)
-    if last.values is not None and formulation.points(last.values) >= formulation.points(known):
-        return last
-    return replace(last, status=SolveStatus.FEASIBLE, values=known)
+    return known if core.values is None else _better(formulation, core.values, known)
+
+
+def _look_near(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floats) -> Ints:
+    """The best found where only columns that cost little to change may differ from the relaxation."""
+    integral = np.abs(relaxed - np.rint(relaxed)) < _NOTHING
+    for part in _PARTS_NEAR:
+        settled = np.argsort(-np.abs(run.reduced_costs), kind="stable")[: -int(part * len(relaxed))]
+        settled = settled[integral[settled]]
+        near = run.maximize(None, _SHARE_OF_CORE, fixed=(settled, np.rint(relaxed[settled])))
+        if near.values is not None:
+            return _better(formulation, near.values, hint)
+    return hint
 
 
 def relax(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:  # noqa: ARG001
     """Solve the linear relaxation alone: a bound, and a guess."""
     told: list[Answer] = []
-    _Highs(formulation, budget, told.append).relax()
-    return told[0]
+
+    def tell(answer: Answer) -> None:
+        told.append(answer)
+        report(answer)
+
+    _Highs(formulation, budget, tell).relax()
+    return told[-1]
 
 
 def _better(formulation: Formulation, one: Ints, other: Ints) -> Ints:
@@ -92,7 +134,12 @@ class _Highs:
 
         self._names = highspy
         self._formulation, self._budget, self._report = formulation, budget, report
-        self._bound: int | None = None
+        self.bound: int | None = None
+        """No assignment scores more."""
+        self.reduced_costs: Floats = np.zeros(len(formulation.upper))
+        """What one unit of each column costs at the vertex found, with either sign."""
+        self._cuts: list[Cut] = []
+        """Rows added to the model."""
         self._highs = highspy.Highs()
         for name, value in {
             "output_flag": False,
@@ -109,55 +156,76 @@ class _Highs:
     def _lowered(self) -> Any:
         """The formulation in the arrays of HiGHS; PuLP would need a hundred times as long for large ones."""
         formulation, names = self._formulation, self._names
-        rows, infinite = formulation.rows, names.kHighsInf
+        rows = formulation.rows
         model = names.HighsLp()
         model.num_col_, model.num_row_ = len(formulation.upper), len(rows)
         model.col_cost_ = -formulation.objective.astype(np.float64)
         model.col_lower_ = np.zeros(len(formulation.upper))
         model.col_upper_ = formulation.upper.astype(np.float64)
-        model.row_lower_ = np.array(
-            [-infinite if row.lower is None else row.lower for row in rows], dtype=float
-        )
-        model.row_upper_ = np.array(
-            [infinite if row.upper is None else row.upper for row in rows], dtype=float
-        )
+        model.row_lower_, model.row_upper_ = _limits(rows, names.kHighsInf)
         model.integrality_ = [names.HighsVarType.kInteger] * len(formulation.upper)
         matrix = model.a_matrix_
         matrix.format_ = names.MatrixFormat.kRowwise
-        nothing = np.zeros(0, dtype=np.int64)
-        matrix.start_ = np.cumsum([0, *(len(row.columns) for row in rows)]).astype(np.int32)
-        matrix.index_ = np.concatenate([nothing, *(row.columns for row in rows)]).astype(np.int32)
-        matrix.value_ = np.concatenate([nothing, *(row.coefficients for row in rows)]).astype(np.float64)
+        matrix.index_, matrix.value_, matrix.start_ = _flat(rows)
         return model
 
     def relax(self) -> Floats | None:
         """
         Values of all columns at the best vertex of the linear relaxation; None if it took too long.
 
-        Without presolve: that costs more than it saves here, and what the dual simplex has when it is
-        stopped are multipliers of the model itself, from which a bound follows.
+        Rows that it breaks and that follow from the others are added to them, for all that is asked later
+        too, until there are none or the time is up. Without presolve: that costs more than it saves here, and
+        what the dual simplex has when it is stopped are multipliers of the model itself, from which a bound
+        follows.
         """
-        highs = self._highs
+        highs, formulation = self._highs, self._formulation
         self._set_integrality(self._names.HighsVarType.kContinuous)
         highs.setOptionValue("presolve", "off")
+        values: Floats | None = None
+        enough = time.monotonic() + _SHARE_OF_ROWS * self._budget.seconds
+        if self._budget.ticks is not None:
+            enough = self._budget.deadline
+        while self._run_relaxation():
+            values = np.array(highs.getSolution().col_value)
+            self.reduced_costs = np.array(highs.getSolution().col_dual)
+            if time.monotonic() >= enough or not (cuts := formulation.broken(values)):
+                break
+            if not self._cuts:
+                self._report(self._relaxed(None))
+            self._cuts += cuts
+            self._add_rows(formulation.strengthened(cuts).rows[len(formulation.rows) :])
+        self._set_integrality(self._names.HighsVarType.kInteger)
+        highs.setOptionValue("presolve", "choose")
+        self._report(self._relaxed(values))
+        return values
+
+    def is_close(self, points: int) -> bool:
+        """True if no assignment scores so much more that it would be worth the time."""
+        return self.bound is not None and self.bound - points <= _CLOSE * abs(points)
+
+    def _run_relaxation(self) -> bool:
+        highs = self._highs
         # HiGHS counts all its runs together.
         highs.setOptionValue("time_limit", highs.getRunTime() + self._budget.seconds)
         highs.run()
-        optimal = highs.getModelStatus() == self._names.HighsModelStatus.kOptimal
-        vertex = highs.getSolution()
-        # HiGHS minimizes.
-        multipliers = -np.array(vertex.row_dual)
-        values: Floats = np.array(vertex.col_value)
-        if optimal:
+        solved = bool(highs.getModelStatus() == self._names.HighsModelStatus.kOptimal)
+        if solved:
             value = -highs.getInfo().objective_function_value
-            self._bound = integer_bound(value, relative_error=_RELATIVE_ERROR)
-        self._set_integrality(self._names.HighsVarType.kInteger)
-        highs.setOptionValue("presolve", "choose")
-        guess = np.rint(values).astype(np.int64) if optimal else None
-        self._report(
-            Answer(SolveStatus.NO_ANSWER, guess, self._bound, multipliers, "stopped while searching")
-        )
-        return values if optimal else None
+            self.bound = integer_bound(value, relative_error=_RELATIVE_ERROR)
+        return solved
+
+    def _relaxed(self, values: Floats | None) -> Answer:
+        """What is known of the relaxation; HiGHS minimizes, so that its multipliers are negated."""
+        guess = None if values is None else np.rint(values).astype(np.int64)
+        multipliers = -np.array(self._highs.getSolution().row_dual)
+        detail = "stopped while searching"
+        status, cuts = SolveStatus.NO_ANSWER, tuple(self._cuts)
+        return Answer(status, guess, self.bound, multipliers, cuts, detail, is_vertex=guess is not None)
+
+    def _add_rows(self, rows: Sequence[Row]) -> None:
+        columns, coefficients, starts = _flat(rows)
+        lower, upper = _limits(rows, self._names.kHighsInf)
+        self._highs.addRows(len(rows), lower, upper, len(columns), starts[:-1], columns, coefficients)
 
     def maximize(
         self, hint: Ints | None, share: float, *, fixed: tuple[Ints, Floats] | None = None
@@ -175,7 +243,7 @@ class _Highs:
             start = names.HighsSolution()
             start.col_value = hint.astype(np.float64).tolist()
             highs.setSolution(start)
-        watch = _Watch(names.cb.HighsCallbackType, self._report, self._bound, whole=fixed is None)
+        watch = _Watch(names.cb.HighsCallbackType, self._report, self.bound, whole=fixed is None)
         highs.setCallback(watch, None)
         for kind in watch.kinds:
             highs.startCallback(kind)
@@ -188,7 +256,7 @@ class _Highs:
         info = highs.getInfo()
         if fixed is None and np.isfinite(info.mip_dual_bound):
             bound = integer_bound(-info.mip_dual_bound, relative_error=_RELATIVE_ERROR)
-            self._bound = bound if self._bound is None else min(bound, self._bound)
+            self.bound = bound if self.bound is None else min(bound, self.bound)
         answer = self._answer(info, whole=fixed is None)
         if fixed is not None:  # HiGHS forgets how it ended as soon as the model changes
             columns = fixed[0]
@@ -212,9 +280,9 @@ class _Highs:
         }.get(highs.getModelStatus(), SolveStatus.FAILED)
         detail = highs.modelStatusToString(highs.getModelStatus())
         if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
-            return Answer(status, bound=self._bound, detail=detail)
+            return Answer(status, bound=self.bound, detail=detail)
         values = np.rint(np.array(highs.getSolution().col_value)).astype(np.int64)
-        return Answer(status, values, self._bound, detail=detail)
+        return Answer(status, values, self.bound, detail=detail)
 
     def _set_integrality(self, kind: Any) -> None:
         count = len(self._formulation.upper)
@@ -223,6 +291,23 @@ class _Highs:
 
     def _set_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
         self._highs.changeColsBounds(len(columns), columns.astype(np.int32), lower, upper)
+
+
+def _flat(rows: Sequence[Row]) -> tuple[NDArray[np.int32], Floats, NDArray[np.int32]]:
+    """Columns and coefficients of the nonzeros, row by row, and where each row starts."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return (
+        np.concatenate([nothing, *(row.columns for row in rows)]).astype(np.int32),
+        np.concatenate([nothing, *(row.coefficients for row in rows)]).astype(np.float64),
+        np.cumsum([0, *(len(row.columns) for row in rows)]).astype(np.int32),
+    )
+
+
+def _limits(rows: Sequence[Row], infinite: float) -> tuple[Floats, Floats]:
+    return (
+        np.array([-infinite if row.lower is None else row.lower for row in rows], dtype=float),
+        np.array([infinite if row.upper is None else row.upper for row in rows], dtype=float),
+    )
 
 
 class _Watch:

@@ -86,6 +86,15 @@ class QuotaLedger:
                 self._missing[index] -= milli
                 self.points += self._price * (before - _gpus(self._missing[index]))
 
+    def held(self, index: int) -> list[int]:
+        """Thousandths of GPUs held directly in each queue in a budget: all that counts but what was lent."""
+        budget, usage = self._budgets[index], self._usage[index]
+        own = list(usage)
+        for queue, parent in enumerate(budget.parent):
+            if parent is not None:
+                own[parent] -= max(0, usage[queue] - budget.kept[queue])
+        return own
+
     @property
     def missing(self) -> tuple[int, ...]:
         """Thousandths of GPUs missing from each guarantee; negative where more is held than owed."""

@@ -3,27 +3,27 @@ Refining: a plan is improved neighbourhood by neighbourhood, each asked about an
 
 What the block model counts and placing misses is won back here: a few nodes at a time are small enough to be
 their own groups. Nodes from all over, those with free GPUs more often, take turns with nodes side by side.
-Where nodes are of few kinds, plain jobs are first packed anew on all of them, by configurations.
+Where nodes are of few kinds, plain jobs are first packed anew on all of them, by configurations. A large
+cluster is before all that improved part by part, each about as large as what is asked about as a whole.
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
 from planner.models.units import MILLI
-from planner.solvers import milp
+from planner.solvers.answering import lift_and_ask
 from planner.solvers.configurations import repack
 from planner.solvers.configurations.question import is_whole
-from planner.solvers.disaggregate import disaggregate
 from planner.solvers.filling import fill
 from planner.solvers.interface import Budget, Headroom
-from planner.solvers.neighbourhood import as_it_was, carry_out, lift, may_be_asked_about, neighbourhood
+from planner.solvers.neighbourhood import carry_out, may_be_asked_about
+from planner.solvers.partition import parts_of
+from planner.solvers.partitioning import improve_in_parts
 from planner.solvers.replaying import replay
 
 if TYPE_CHECKING:
@@ -53,7 +53,10 @@ _PATIENCE: Final = 4
 """Neighbourhoods in a row without a better answer, as often as one cluster has of them, that are enough."""
 
 _NEWS_SECONDS: Final = 1.0
-"""Between two reports of better plans."""
+"""Between two reports of better plans …"""
+
+_TELLING: Final = 4
+"""… and so many times what it takes to tell of one."""
 
 _PER_TICK: Final = 2
 """Neighbourhoods for a unit of deterministic work."""
@@ -67,12 +70,22 @@ def refine(
     report: Callable[[object], None],
 ) -> None:
     """Improve a plan until the time is up or the work is done; report each better one."""
+    began = time.monotonic()
     ledger = replay(problem, target)
     if ledger is None:
         return
-    if budget.ticks is None:
-        _repack(ledger, budget, report)
+    # To tell of a plan takes about as long as to be told of it.
+    telling = time.monotonic() - began
+    budget = replace(budget, deadline=budget.deadline - telling)
+
+    def tell() -> None:
         report(ledger.target(running))
+
+    if (parts := parts_of(problem)) > 1:
+        improve_in_parts(ledger, parts, budget, tell)
+    elif budget.ticks is None:
+        _repack(ledger, budget, report)
+        tell()
     rounds = None if budget.ticks is None else budget.ticks * _PER_TICK
     told, news = time.monotonic(), False
     in_vain, patience = 0, _PATIENCE * (1 + len(problem.nodes) // NODES)
@@ -83,10 +96,10 @@ def refine(
             in_vain, news = 0, True
         else:
             in_vain += 1
-        if news and rounds is None and time.monotonic() > told + _NEWS_SECONDS:
-            report(ledger.target(running))
+        if news and rounds is None and time.monotonic() > told + _NEWS_SECONDS + _TELLING * telling:
+            tell()
             told, news = time.monotonic(), False
-    report(ledger.target(running))
+    tell()
 
 
 def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) -> None:
@@ -105,25 +118,13 @@ def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) ->
 def improve(ledger: Ledger, nodes: Sequence[int], budget: Budget) -> bool:
     """Ask about some nodes anew; False, and nothing is changed, if there is no better answer."""
     mark, before = ledger.mark(), ledger.objective
-    lifted = lift(ledger, nodes)
-    asked = neighbourhood(ledger, nodes)
-    worth = before - ledger.objective
-    x = Columns(asked.problem)
-    formulation = formulate(asked.problem, x)
     deadline = budget.deadline
     if budget.ticks is None:
         deadline = min(deadline, time.monotonic() + _SECONDS)
-    known = as_it_was(asked, lifted)
-    hint = np.zeros(len(formulation.upper), dtype=np.int64)
-    if known is not None:
-        with suppress(KeyError):  # some column for it is missing
-            hint = x.encode(known)
     part = Budget(deadline, 1, budget.seed, None if budget.ticks is None else 1, _GAP)
-    answer = milp.solve(formulation, part, hint, lambda _: None)
-    if answer.values is not None:
-        answered, _ = disaggregate(asked.problem, x.decode(answer.values))
-        if answered.objective > worth and carry_out(ledger, asked, answered) and ledger.objective > before:
-            return True
+    answer = lift_and_ask(ledger, nodes, part)
+    if answer is not None and carry_out(ledger, answer) and ledger.objective > before:
+        return True
     ledger.rollback(mark)
     return False
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
-from planner.models.placement import GpuShare
 from planner.models.problem_jobs import Role
+from planner.models.replica_changes import changed, held_by
 from planner.solvers import leaving
 from planner.solvers.ledger import Ledger
 from planner.solvers.site import Site
+from planner.solvers.starting import start_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from planner.models.target import Target
 
 
-def replay(problem: Problem, target: Target) -> Ledger | None:
+def replay(problem: Problem, target: Target, *, staying: frozenset[str] = frozenset()) -> Ledger | None:
     """
     The ledger of a plan of one slot; None if the problem has no moves that lead to it.
 
-    So it is of a plan for another problem that this one no longer allows, as when a node is gone.
+    So it is of a plan for another problem that this one no longer allows, as when a node is gone. Who of the
+    running jobs is known to be `staying` as it is need not be looked at.
     """
     try:
-        return _Replay(problem, target).run()
+        return _Replay(problem, target, staying).run()
     except _LostError:
         return None
 
@@ -36,8 +37,8 @@ class _LostError(Exception):
 
 
 class _Replay:
-    def __init__(self, problem: Problem, target: Target) -> None:
-        self.problem, self.target = problem, target
+    def __init__(self, problem: Problem, target: Target, staying: frozenset[str]) -> None:
+        self.problem, self.target, self.staying = problem, target, staying
         self.ledger = Ledger(problem)
         self.node_of = {node.name: index for index, node in enumerate(problem.nodes)}
         self.class_of = {
@@ -70,10 +71,12 @@ class _Replay:
         ledger = self.ledger
         fresh: list[tuple[int, list[Replica]]] = []
         for v, incumbent in enumerate(self.problem.incumbents):
+            if incumbent.job in self.staying:
+                continue
             if (after := by_job.get(incumbent.job)) is None:
                 _must(leaving.stop(ledger, v))
                 continue
-            gone, come = self._changed(v, after)
+            gone, come = changed(self.problem, incumbent, after, self.node_of)
             if gone and come:
                 _must(leaving.leave_to_move(ledger, v))
                 fresh.append((_known(incumbent.move), list(after.replicas)))
@@ -83,36 +86,6 @@ class _Replay:
                 fresh.append((_known(incumbent.grow), come))
         return fresh
 
-    def _changed(self, v: int, after: Placement) -> tuple[list[int], list[Replica]]:
-        """Positions of the holds that are given up, and replicas that are new."""
-        there = Counter(self._held(replica) for replica in after.replicas)
-        gone = []
-        for position, hold in enumerate(self.problem.incumbents[v].holds):
-            site = Site.of(hold)
-            held = (None, (), ()) if site is None else (site.node, *_parts(site))
-            if there[held]:
-                there[held] -= 1
-            else:
-                gone.append(position)
-        come = []
-        for replica in after.replicas:
-            if there[self._held(replica)] > 0:
-                there[self._held(replica)] -= 1
-                come.append(replica)
-        return gone, come
-
-    def _held(self, replica: Replica) -> tuple[object, ...]:
-        node = self.node_of.get(replica.node)
-        return (None, (), ()) if node is None else (node, *_parts(self._site(node, replica)))
-
-    def _site(self, node: int, replica: Replica) -> Site:
-        sound = [held for held in replica.gpus if held.index not in self.problem.nodes[node].unhealthy]
-        return Site(
-            node,
-            tuple(held.index for held in sound if isinstance(held, GpuShare)),
-            tuple((held.index, held.profile, held.start) for held in sound if not isinstance(held, GpuShare)),
-        )
-
     def _starts(self) -> list[tuple[int, list[Replica]]]:
         return [
             (index, list(placement.replicas))
@@ -121,22 +94,13 @@ class _Replay:
         ]
 
     def _place(self, index: int, replicas: Iterable[Replica]) -> None:
-        ledger, sites = self.ledger, []
+        sites = []
         for replica in replicas:
-            node = self.node_of.get(replica.node)
+            node, gpus, slices = held_by(self.problem, replica, self.node_of)
             if node is None:
                 raise _LostError
-            site = self._site(node, replica)
-            _must(ledger.may_take(index, site))
-            ledger.take_site(index, site)
-            sites.append(site)
-        group = ledger.group_of[sites[0].node]
-        options = [each for each in self.problem.classes[index].options if group in each.groups]
-        _must(bool(options) and len(ledger.settle(index, options[0], sites, jobs=1)) == 1)
-
-
-def _parts(site: Site) -> tuple[object, ...]:
-    return tuple(sorted(site.gpus)), tuple(sorted(site.slices))
+            sites.append(Site(node, gpus, slices))
+        _must(start_at(self.ledger, index, sites))
 
 
 def _known(job_class: int | None) -> int:

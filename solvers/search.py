@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.models.solution import Ended, Fallback, Milestone, Rejected, Solution, SolveStatus, gap_between
 from planner.models.target import Target
+from planner.solvers.interface import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +41,15 @@ class Limits:
     ticks: int | None = None
     """Deterministic work; with it the clock is a safety stop alone."""
     stop_gap: float = 0.0
+
+    @property
+    def deterministic(self) -> bool:
+        """True if the clock decides nothing."""
+        return self.ticks is not None
+
+    def budget(self, deadline: float) -> Budget:
+        """What a process of its own may spend until then."""
+        return Budget(deadline, self.workers, self.seed, self.ticks, self.stop_gap)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ that was killed: the kernel's own timer ends it.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import pkgutil
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -43,6 +44,13 @@ _WORDS: Final = 200
 
 _LAST_RESORT: Final = 5.0
 """Seconds after which a child that nobody has killed is ended by its own timer."""
+
+
+_FRUGAL: Final = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
+"""
+Has the C library give large blocks back as soon as they are free: HiGHS, asked again and again with more
+rows, takes half as much memory then.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,54 +99,83 @@ def run_apart(
     """
     Call `entry(*arguments, report)` in a child process; what it reports and what it returns goes to `listen`.
 
-    `listen` is called in this thread, with None ten times a second if there is no news. The child is killed
-    once its time and a moment of grace are over, and also if `listen` raises.
+    See `Child.follow`.
     """
+    with begun(entry, arguments, seconds) as child:
+        return child.follow(listen)
+
+
+@contextmanager
+def begun(entry: str, arguments: tuple[Any, ...], seconds: float) -> Iterator[Child]:
+    """A child process that is at work and is gone at the end; somebody may listen to it meanwhile."""
     began = time.monotonic()
     # -P and the path without "": what lies in the user's folder is not ours to import.
     command = [sys.executable, "-P", "-m", "planner.solvers.worker"]
     path = os.pathsep.join(folder for folder in sys.path if folder)
     with tempfile.TemporaryFile() as errors:
-        child = subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | _FRUGAL | {"PYTHONPATH": path},
             # A group of its own, so that whatever the child starts can be killed with it.
             start_new_session=True,
         )
-        news: queue.SimpleQueue[object] = queue.SimpleQueue()
+        child = Child(process, began + seconds + GRACE_SECONDS, errors)
         question = pickle.dumps((entry, arguments, seconds + GRACE_SECONDS + _LAST_RESORT))
-        exchange = threading.Thread(target=partial(_exchange, child, question, news), daemon=True)
+        exchange = threading.Thread(target=partial(_exchange, process, question, child.news), daemon=True)
+        del question
         exchange.start()
-        last: object = None
-        killed, ended = False, False
         try:
-            while (message := _next(news)) is not _END:
-                last = last if message is None else message
-                listen(message)
-                if time.monotonic() > began + seconds + GRACE_SECONDS:
-                    killed = True
-                    break
-            ended = not killed
+            yield child
         finally:
-            # What it had to say is said; at most it is about to exit.
-            left = began + seconds + GRACE_SECONDS - time.monotonic()
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(max(0.0, left) if ended else 0)
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+            child.end()
             exchange.join(GRACE_SECONDS)
-        last = _rest(news, last)
+
+
+class Child:
+    """A child process at work, which reports."""
+
+    def __init__(self, process: subprocess.Popen[bytes], deadline: float, errors: IO[bytes]) -> None:
+        """It is killed at the deadline, an instant of `time.monotonic`; `errors` takes its last words."""
+        self._process, self._deadline, self._errors = process, deadline, errors
+        self.news: queue.SimpleQueue[object] = queue.SimpleQueue()
+        """Reports that nobody has listened to yet."""
+
+    def follow(self, listen: Callable[[object], None]) -> Outcome:
+        """
+        Listen until the child ends, or its time and a moment of grace are over: then it is killed.
+
+        `listen` is called in this thread with each report, and with None ten times a second if there is no
+        news. If it raises, the child is killed too.
+        """
+        last: object = None
+        killed = False
+        while (message := _next(self.news)) is not _END:
+            last = last if message is None else message
+            listen(message)
+            if time.monotonic() > self._deadline:
+                killed = True
+                break
+        self.end(wait=not killed)
+        last = _rest(self.news, last)
         if killed:
             return Outcome(last, killed=True)
-        if child.returncode == 0:
+        if self._process.returncode == 0:
             return Outcome(last)
-        errors.seek(0)
-        words = errors.read().decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        return Outcome(last, failure=f"ended with code {child.returncode}: {words[0][:_WORDS]}")
+        self._errors.seek(0)
+        words = self._errors.read().decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+        return Outcome(last, failure=f"ended with code {self._process.returncode}: {words[0][:_WORDS]}")
+
+    def end(self, *, wait: bool = False) -> None:
+        """Kill the child and all that it has started; one that has said what it had to say is waited for."""
+        left = self._deadline - time.monotonic()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, left) if wait else 0)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 _END: Final = object()
@@ -200,6 +237,8 @@ def main() -> None:
 
     entry, arguments, seconds = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent
     signal.setitimer(signal.ITIMER_REAL, seconds)
+    # The question stays to the end: no need to look through it for garbage again and again.
+    gc.freeze()
     report(pkgutil.resolve_name(entry)(*arguments, report))
     # Nothing is left to be tidied up that the end of a process does not: libraries take their time for that.
     reports.close()

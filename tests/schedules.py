@@ -9,7 +9,7 @@ from planner.models.durations import Durations
 from planner.models.placement import GpuShare, Placement, Replica
 from planner.models.slots import Slots
 from planner.models.target import Planned, Target
-from planner.models.verifier import verify
+from planner.models.verifier import verify_target
 
 MOST_JUDGED = 6_000
 
@@ -20,14 +20,7 @@ class TooLargeError(Exception):
 
 def judged(snapshot, policy, target):
     """The verifier's answer to a target."""
-    return verify(
-        snapshot,
-        policy,
-        target.placements,
-        added=target.added,
-        removed=target.removed,
-        planned=target.planned,
-    )
+    return verify_target(snapshot, policy, target)
 
 
 def best_schedule(snapshot, policy, *, stopping=()):

@@ -242,15 +242,11 @@ def _here(pid=None):
         path.with_suffix(".tmp").rename(path)
 
 
-def in_this_process(solver, formulation, budget, hint, hear=None):
-    """What `worker.solve_apart` does, without a process of its own: faster, and good enough for a solver."""
-    return pkgutil.resolve_name(solver)(formulation, budget, hint, lambda _: None)
-
-
 def apart_in_this_process(entry, arguments, seconds, listen):
-    """What `worker.run_apart` does, without a process of its own."""
-    listen(pkgutil.resolve_name(entry)(*arguments, listen))
-    return Outcome()
+    """What `worker.run_apart` does, without a process of its own: faster, and good enough for a solver."""
+    last = pkgutil.resolve_name(entry)(*arguments, listen)
+    listen(last)
+    return Outcome(last)
 
 
 def count_to(number, report):

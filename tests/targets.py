@@ -15,12 +15,12 @@ from planner.models.placement import GpuShare, MigSlice, Placement, Replica
 from planner.models.problem_jobs import Role
 from planner.models.target import Target
 from planner.models.units import MILLI, print_milli
-from planner.models.verifier import verify
+from planner.models.verifier import verify_target
 
 
 def judged(snapshot, policy, target):
     """The verifier's answer to a target."""
-    return verify(snapshot, policy, target.placements, added=target.added, removed=target.removed)
+    return verify_target(snapshot, policy, target)
 
 
 def nothing_changed(snapshot):

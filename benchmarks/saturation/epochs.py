@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.saturation.trace import MILLI
@@ -20,7 +21,7 @@ from planner.models.job import Job, ResourceRequest, Running
 from planner.models.policy import Policy
 from planner.models.queue import Queue
 from planner.models.snapshot import Snapshot
-from planner.models.verifier import verify
+from planner.models.verifier import verify_target
 from planner.posing import pose
 from planner.solvers import portfolio
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from benchmarks.saturation.trace import Arrivals, Machine, Shape, Trace
     from planner.models.placement import Placement
     from planner.models.solution import Solution
-    from planner.models.target import Target
-    from planner.models.verifier import Verification
 
 NOW: Final = datetime(2023, 1, 1, tzinfo=UTC)
 """All happens at one instant: nobody ages and nobody ends."""
@@ -106,17 +105,7 @@ def job_of(name: str, shape: Shape) -> Job:
 
 def solve(snapshot: Snapshot, policy: Policy, *, seed: int = 0) -> Solution:
     """Answer one epoch's question; every plan the portfolio keeps is verified."""
-
-    def check(target: Target) -> Verification:
-        return verify(
-            snapshot,
-            policy,
-            target.placements,
-            added=target.added,
-            removed=target.removed,
-            planned=target.planned,
-        )
-
+    check = partial(verify_target, snapshot, policy)
     problem = pose(snapshot, policy)
     return portfolio.solve(problem, snapshot.running_placements, limits_of(policy, seed), check)
 

@@ -11,6 +11,7 @@ from planner.models.formulation.compute import compute
 from planner.models.formulation.eviction import eviction
 from planner.models.formulation.fragmentation import fragmentation
 from planner.models.formulation.gang import gang
+from planner.models.formulation.gathering import gatherings
 from planner.models.formulation.guarantees import guarantees
 from planner.models.formulation.horizon import horizon
 from planner.models.formulation.locality import locality
@@ -56,4 +57,5 @@ def formulate(problem: Problem, x: Columns) -> Formulation:
         rows=tuple(row for family in FAMILIES for row in family(problem, x)),
         now=tuple(x.jobs.values()),
         later=tuple(x.later.starts.values()),
+        gatherings=tuple(gatherings(problem, x)),
     )

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from planner.models.problem import Problem
     from planner.models.problem_jobs import Shape
 
-    Swap: TypeAlias = tuple[int, int, int]
-    """(column, state it brings, state it takes away)."""
+    Swap: TypeAlias = tuple[int, int, int, int]
+    """(column, state it brings, state it takes away, node); the node is −1 where it may be one of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,8 @@ class Cell:
     """Columns that bring one state and take another away."""
     brought: Ints
     taken: Ints
+    changed: Ints
+    """Position in `nodes` of the node whose state changes; −1 where that may be one of several."""
     reachable: Ints
     """(position in `nodes`, state) of all states a node may be in here, shape (pairs, 2)."""
 
@@ -127,7 +129,7 @@ class Cells:
             else:
                 column = self._new(len(members))
                 self.openings.append(Opening(pool, column, tuple(members)))
-                swaps = [(column, base[members[0]], self.states[group].nothing)]
+                swaps = [(column, base[members[0]], self.states[group].nothing, -1)]
                 reachable = [(node, base[node]) for node in members]
                 self._add(group, 0, members, [], swaps, reachable)
 
@@ -153,7 +155,7 @@ class Cells:
             if node in departures.crowded:
                 everybody = of_departure[departures.everybody(node)]
                 reachable[0].append((node, everybody))
-                swaps[0] += [(column, state, nothing) for column, state in gains[node]]
+                swaps[0] += [(column, state, nothing, node) for column, state in gains[node]]
                 if node in self._fates.emptied:
                     empty[node] = everybody
                     emptied_by[node] = self._fates.emptied[node]
@@ -164,10 +166,10 @@ class Cells:
                 if departures.empties(departure):
                     empty[node], emptied_by[node] = state, column
                 if rank:
-                    swaps[rank].append((column, state, nothing))
+                    swaps[rank].append((column, state, nothing, node))
                     if node not in members[rank]:
                         members[rank].append(node)
-                swaps[0].append((column, nothing if rank else state, base[node]))
+                swaps[0].append((column, nothing if rank else state, base[node], node))
         swaps[0] += self._closings(group, empty, emptied_by)
         members[0] = nodes
         for rank in sorted(members):
@@ -188,7 +190,7 @@ class Cells:
             idle = tuple(node for node in nodes if node not in emptied_by)
             emptied = tuple((node, emptied_by[node]) for node in nodes if node in emptied_by)
             self.closings.append(Closing(pool, column, points, idle, emptied))
-            swaps.append((column, states.nothing, empty[nodes[0]]))
+            swaps.append((column, states.nothing, empty[nodes[0]], -1))
         return swaps
 
     def _add(
@@ -201,11 +203,13 @@ class Cells:
         reachable: list[tuple[int, int]],
     ) -> None:
         position = len(self.all)
-        table = np.array(swaps, dtype=np.int64).reshape(len(swaps), 3)
-        states = np.array(constant, dtype=np.int64)
         at = {node: number for number, node in enumerate(nodes)}
+        located = [(*swap, at.get(node, -1)) for *swap, node in swaps]
+        table = np.array(located, dtype=np.int64).reshape(len(swaps), 4)
+        states = np.array(constant, dtype=np.int64)
         pairs = np.array([(at[node], state) for node, state in reachable], dtype=np.int64).reshape(-1, 2)
-        self.all.append(Cell(group, rank, tuple(nodes), states, table[:, 0], table[:, 1], table[:, 2], pairs))
+        columns, brought, taken, changed = table.T
+        self.all.append(Cell(group, rank, tuple(nodes), states, columns, brought, taken, changed, pairs))
         self.strata[group, rank] = (*self.strata.get((group, rank), ()), position)
         self.of |= {(node, rank): position for node in nodes}
 

@@ -14,7 +14,7 @@ Columns of the block model: its decision variables, by name.
     emptied[n]       all incumbents of crowded node n are moved
     open[p], close[p]  nodes of pools, see `cells.Opening` and `cells.Closing`
     instance[m,π,a]  MIG instances of profile π at slice a in new use on the GPUs of state m
-    whole[i,k,d]     gangs of kind i that are wholly in domain d
+    whole[i,k,d]     gangs of kind i that are wholly in domain d, which has room for one at least
     touched[i,d]     gangs of kind i that have replicas in domain d
     spill[r,q]       what queue q uses of resource r beyond what it keeps from lending
     fresh[r,q]       somebody new counts at queue q, which held too much
@@ -49,9 +49,10 @@ from planner.models.units import MILLI
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from planner.models.cluster import Level
     from planner.models.formulation.aggregate import Aggregate
     from planner.models.formulation.kinds import Kind
-    from planner.models.formulation.rows import Ints
+    from planner.models.formulation.rows import Ints, Term
     from planner.models.problem import Problem
     from planner.models.problem_jobs import Shape
     from planner.models.target import Target
@@ -136,6 +137,7 @@ class Columns:
         """By power cap, where running jobs draw more than it allows."""
         self.missing: dict[int, int] = {}
         self._add_queues()
+        self._usage: dict[str, list[list[Term]]] = {}
         self.later = Later(self, self._new)
         self.phantom: dict[int, int] = {}
         self.waste: dict[int, int] = {}
@@ -161,6 +163,13 @@ class Columns:
                 for cell in self.cells.strata[stratum]
             }
             fit = sum(room.values()) // kind.minimum
+            gangs: dict[int, int] = {}
+            if (required := kind.together.required) is not None:
+                gangs = self._gangs_by_domain(kind, required, room)
+                room = {
+                    cell: most for cell, most in room.items() if self.cells.domain(cell, required) in gangs
+                }
+                fit = sum(gangs.values())
             if fit == 0:
                 continue
             for group, rank in strata:
@@ -171,18 +180,26 @@ class Columns:
                         self._members[group, rank].append((kind.shape, column))
                     continue
                 for cell in cells:
-                    if most := min(room[cell], jobs * kind.maximum):
+                    if most := min(room.get(cell, 0), jobs * kind.maximum):
                         column = self.located[index, cell] = self._new(most)
                         self._located[cell].append((kind.shape, column))
             for member in kind.classes:
                 self.jobs[member, tier] = self._new(min(fit, len(self.problem.classes[member].jobs)))
-            self._add_domains(index, kind, tier, jobs)
+            for domain, most in gangs.items():
+                self.whole[index, tier, domain] = self._new(min(jobs, most))
+            self._add_touched(index, kind, tier, jobs)
 
-    def _add_domains(self, index: int, kind: Kind, tier: int, jobs: int) -> None:
+    def _gangs_by_domain(self, kind: Kind, level: Level, room: dict[int, int]) -> dict[int, int]:
+        """Gangs for which each domain has room, were it all for them; a part of a gang has none."""
+        replicas: dict[int, int] = defaultdict(int)
+        for cell, most in room.items():
+            replicas[self.cells.domain(cell, level)] += most
+        return {
+            domain: most // kind.minimum for domain, most in sorted(replicas.items()) if most >= kind.minimum
+        }
+
+    def _add_touched(self, index: int, kind: Kind, tier: int, jobs: int) -> None:
         cells = [cell for cell, _ in self.located_of(index, tier)]
-        if (required := kind.together.required) is not None:
-            for domain in sorted({self.cells.domain(cell, required) for cell in cells}):
-                self.whole[index, tier, domain] = self._new(jobs)
         if (preferred := kind.together.preferred) is not None:
             for domain in sorted({self.cells.domain(cell, preferred) for cell in cells}):
                 if (index, domain) not in self.touched:
@@ -311,13 +328,21 @@ class Columns:
                 found |= {column for _, column in self.replicas_of(index, tier)}
         return frozenset(found)
 
-    def usage(self, resource: str) -> Iterator[tuple[int, int, int]]:
+    def usage(self, resource: str) -> list[list[Term]]:
         """
-        (queue, column, thousandths of GPUs) of everything that counts against a quota, or gives back.
+        By queue, (column, thousandths of GPUs) of everything that counts against a quota, or gives back.
 
         A tier of several GPU models counts only against the quota of all: `kinds` sees to it that no quota of
         one model binds such a class.
         """
+        if resource not in self._usage:
+            by_queue: list[list[Term]] = [[] for _ in self.problem.queues]
+            for queue, column, milli in (*self._placed_usage(resource), *self._left_usage(resource)):
+                by_queue[queue].append((column, milli))
+            self._usage[resource] = by_queue
+        return self._usage[resource]
+
+    def _placed_usage(self, resource: str) -> Iterator[tuple[int, int, int]]:
         for index, kind, tier in self.tiers():
             milli = kind.shape.quota_milli
             options = [self.problem.classes[kind.classes[0]].options[option] for option in kind.tiers[tier]]
@@ -332,12 +357,13 @@ class Columns:
                 queue = self.problem.classes[kind.classes[0]].queue
                 for _, column in self.replicas_of(index, tier):
                     yield queue, column, milli
+
+    def _left_usage(self, resource: str) -> Iterator[tuple[int, int, int]]:
         for v, incumbent in enumerate(self.problem.incumbents):
             milli = incumbent.shape.quota_milli
             if milli and (not resource or incumbent.gpu_model == resource):
-                for leaves in (self.stop, self.move):
-                    if v in leaves:
-                        yield incumbent.queue, leaves[v], -milli * len(incumbent.holds)
+                for column in self.fates.leaves(v):
+                    yield incumbent.queue, column, -milli * len(incumbent.holds)
                 if v in self.shrink:
                     yield incumbent.queue, self.shrink[v], -milli
 

@@ -32,7 +32,7 @@ class _Decoder:
 
     def aggregate(self) -> Aggregate:
         return Aggregate(
-            stopped=tuple(v for v, column in self.x.stop.items() if self.value[column]),
+            stopped=tuple(self._stopped()),
             moved=tuple(v for v, column in self.x.move.items() if self.value[column]),
             shrunk=tuple(self._shrunk()),
             opened=self._by_pool((each.pool, each.column) for each in self.x.cells.openings),
@@ -50,6 +50,12 @@ class _Decoder:
             ),
             instances=self._instances(),
         )
+
+    def _stopped(self) -> list[int]:
+        alone = self.x.fates.stopped_with
+        found = [v for v, column in self.x.stop.items() if self.value[column]]
+        found += [v for each in self.chosen.values() for v in each.stopped if v in alone]
+        return sorted(found)
 
     def _shrunk(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         holds = self.x.departures.holds

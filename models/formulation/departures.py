@@ -27,7 +27,10 @@ MOST_PER_NODE: Final = 256
 """Departures of one node; a node with more is crowded."""
 
 MOST_IN_ALL: Final = 6_000
-"""Departures of all nodes; the nodes with most of them are crowded until there are no more than that."""
+"""Departures of all nodes; the nodes with most of them are crowded until there are no more than that …"""
+
+MOST_ON_AVERAGE: Final = 8
+"""… or than so many a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ class Departures:
         }
         left = sum(count for node, count in counts.items() if node not in crowded)
         for node in sorted(counts, key=lambda node: (-counts[node], node)):
-            if left <= MOST_IN_ALL:
+            if left <= max(MOST_IN_ALL, MOST_ON_AVERAGE * len(self.problem.nodes)):
                 break
             if node not in crowded:
                 crowded.add(node)

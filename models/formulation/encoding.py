@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.models.formulation.departures import Departure
 from planner.models.placement import GpuShare
 from planner.models.problem_jobs import Role
+from planner.models.replica_changes import changed
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from planner.models.problem import QueueBudget
     from planner.models.problem_jobs import Hold, Incumbent
     from planner.models.target import Target
-
-_Held: TypeAlias = tuple[int | None, tuple[int, ...], tuple[tuple[int, str, int], ...]]
-"""Node, GPU indices, (GPU index, profile, start) of MIG instances."""
 
 
 def encode(x: Columns, target: Target) -> Ints:
@@ -95,7 +93,8 @@ class _Encoder:
                 fate[v] = "stop"
                 self._give_up(incumbent, incumbent.holds)
                 continue
-            gone, come = self._changed(incumbent, after)
+            positions, come = changed(self.problem, incumbent, after, self.node_of)
+            gone = [incumbent.holds[position] for position in positions]
             fresh[v] = come
             if gone and come:
                 fate[v] = "move"
@@ -111,7 +110,7 @@ class _Encoder:
         stands_for = {v: x.departures.canonical(v, fate) for v in fate}
         known = {stands_for[v]: what for v, what in fate.items()}
         for v, what in known.items():
-            if what in ("stop", "move"):
+            if what in ("stop", "move") and v not in x.fates.stopped_with:
                 self.value[(x.stop if what == "stop" else x.move)[v]] = 1
         for v, what in fate.items():
             incumbent = self.problem.incumbents[stands_for[v]]
@@ -150,33 +149,6 @@ class _Encoder:
                 self.value[column] = 1
         if node in fates.emptied and len(departure.moved) == len(self.x.departures.holds[node]):
             self.value[fates.emptied[node]] = 1
-
-    def _changed(self, incumbent: Incumbent, after: Placement) -> tuple[list[Hold], list[Replica]]:
-        """Holds that are given up, and replicas that are new."""
-        there = Counter(map(self._held, after.replicas))
-        gone = []
-        for hold in incumbent.holds:
-            slices = tuple(sorted((gpu, each.profile, each.start) for gpu, each in hold.slices))
-            key = (hold.node, tuple(sorted(hold.gpus)), slices)
-            if there[key]:
-                there[key] -= 1
-            else:
-                gone.append(hold)
-        come = []
-        for replica in after.replicas:
-            if there[self._held(replica)] > 0:
-                there[self._held(replica)] -= 1
-                come.append(replica)
-        return gone, come
-
-    def _held(self, replica: Replica) -> _Held:
-        node = self.node_of.get(replica.node)
-        if node is None:
-            return None, (), ()
-        sound = [held for held in replica.gpus if held.index not in self.problem.nodes[node].unhealthy]
-        shares = [held.index for held in sound if isinstance(held, GpuShare)]
-        slices = [(held.index, held.profile, held.start) for held in sound if not isinstance(held, GpuShare)]
-        return node, tuple(sorted(shares)), tuple(sorted(slices))
 
     def _place(self, member: int, replicas: Iterable[Replica]) -> None:
         """Count one job and its replicas."""
@@ -268,8 +240,8 @@ class _Encoder:
     def _encode_spill(self) -> None:
         for budget in self.problem.budgets:
             usage = list(budget.own)
-            for queue, column, milli in self.x.usage(budget.resource):
-                usage[queue] += milli * int(self.value[column])
+            for queue, counted in enumerate(self.x.usage(budget.resource)):
+                usage[queue] += sum(milli * int(self.value[column]) for column, milli in counted)
             for queue in budget.leaves_first:
                 spilled = max(0, usage[queue] - budget.kept[queue])
                 if (parent := budget.parent[queue]) is not None:
@@ -295,10 +267,9 @@ class _Encoder:
     def _encode_missing(self) -> None:
         for index, column in self.x.missing.items():
             guarantee = self.problem.guarantees[index]
+            usage = self.x.usage(guarantee.resource)
             used = guarantee.own + sum(
-                milli * int(self.value[each])
-                for queue, each, milli in self.x.usage(guarantee.resource)
-                if queue in guarantee.queues
+                milli * int(self.value[each]) for queue in guarantee.queues for each, milli in usage[queue]
             )
             self.value[column] = max(0, -(-(guarantee.owed - used) // MILLI))
 

@@ -30,13 +30,14 @@ def eviction(problem: Problem, x: Columns) -> Iterator[Row]:
         stop[v] + move[v] + resized[v] + Σ_k grown[v,k]  ≤  1    ∀ v
 
     The second is for nodes that are not crowded; on the others stop[v] and move[v] bring what v holds there
-    by themselves, rounded up. given_ov are the replicas that v gives up in departure o, elsewhere_v those it
-    has where nothing new may start, spare_v those above its minimum; grown are the jobs columns of its class
-    that adds replicas.
+    by themselves, rounded up. Of an incumbent on one node that may only be stopped, stop[v] is the sum.
+    given_ov are the replicas that v gives up in departure o, elsewhere_v those it has where nothing new may
+    start, spare_v those above its minimum; grown are the jobs columns of its class that adds replicas.
     """
     leavers = _Leavers(x)
     for node, departures in x.departures.by_node.items():
-        yield row("eviction", ("node", node), [(x.out[each], 1) for each in departures], upper=1)
+        if len(departures) > 1:
+            yield row("eviction", ("node", node), [(x.out[each], 1) for each in departures], upper=1)
     yield from _crowded(x)
     for v, incumbent in enumerate(problem.incumbents):
         nodes = {hold.node for hold in incumbent.holds if hold.node is not None} - x.departures.crowded
@@ -87,7 +88,7 @@ def _crowded(x: Columns) -> Iterator[Row]:
     """A GPU is freed, and a node emptied, only once all have left."""
     for (node, gpu), sharers in x.fates.sharers.items():
         for v in sharers:
-            left = x.fates.leaves(v)
+            left = [*x.fates.leaves(v)]
             if (v, node) in x.fates.given:
                 left.append(x.fates.given[v, node])
             terms = [(x.fates.freed[node, gpu], 1), *((column, -1) for column in left)]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from planner.models.formulation.departures import Departure, Departures
     from planner.models.problem import Problem
+    from planner.models.problem_jobs import Incumbent
 
 
 class Fates:
@@ -25,7 +27,16 @@ class Fates:
         self.out: dict[Departure, int] = {
             departure: new(1) for leaving in departures.by_node.values() for departure in leaving
         }
-        self.stop = {v: new(1) for v, each in enumerate(incumbents) if each.stop_points is not None}
+        self.stopped_with = self._stopped_with()
+        """
+        Columns of the departures in which it is stopped, of each incumbent of which these say all there is to
+        say: one that may only be stopped, on a single node.
+        """
+        self.stop = {
+            v: new(1)
+            for v, each in enumerate(incumbents)
+            if each.stop_points is not None and v not in self.stopped_with
+        }
         self.move = {v: new(1) for v, each in enumerate(incumbents) if each.move is not None}
         shrinkable = {v: each for v, each in enumerate(incumbents) if each.shrinkable}
         self.shrink = {v: new(len(each.holds) - each.fewest) for v, each in shrinkable.items()}
@@ -76,9 +87,25 @@ class Fates:
             if at == node:
                 yield column, ([MILLI if each == gpu else 0 for each in range(width)], [0] * self._resources)
 
-    def leaves(self, v: int) -> list[int]:
-        """Columns of an incumbent that leaves all its places."""
+    def _stopped_with(self) -> dict[int, list[int]]:
+        alone = [_stands_alone(incumbent) for incumbent in self._problem.incumbents]
+        found: dict[int, list[int]] = defaultdict(list)
+        for departure, column in self.out.items():
+            for v in departure.stopped:
+                if alone[v]:
+                    found[v].append(column)
+        return dict(found)
+
+    def leaves(self, v: int) -> Sequence[int]:
+        """Columns, of which at most one is 1, that each say that an incumbent leaves all its places."""
+        if v in self.stopped_with:
+            return self.stopped_with[v]
         return [columns[v] for columns in (self.stop, self.move) if v in columns]
+
+
+def _stands_alone(incumbent: Incumbent) -> bool:
+    only_stopped = incumbent.move is None and incumbent.grow is None and not incumbent.shrinkable
+    return only_stopped and len({hold.node for hold in incumbent.holds}) == 1
 
 
 def _sharers(

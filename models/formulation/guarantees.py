@@ -25,8 +25,7 @@ def guarantees(problem: Problem, x: Columns) -> Iterator[Row]:
     """
     for index, column in x.missing.items():
         guarantee = problem.guarantees[index]
-        terms = [
-            (used, milli) for queue, used, milli in x.usage(guarantee.resource) if queue in guarantee.queues
-        ]
+        usage = x.usage(guarantee.resource)
+        terms = [term for queue in guarantee.queues for term in usage[queue]]
         owed = guarantee.owed - guarantee.own
         yield row("guarantees", (index,), [*terms, (column, MILLI)], lower=owed)

@@ -144,7 +144,7 @@ class Later:
             milli = incumbent.shape.quota_milli
             counts = milli and (not budget.resource or incumbent.gpu_model == budget.resource)
             if incumbent.until > slot and counts:
-                left = [(leaves[v], len(incumbent.holds)) for leaves in (x.stop, x.move) if v in leaves]
+                left = [(column, len(incumbent.holds)) for column in x.fates.leaves(v)]
                 left += [(x.shrink[v], 1)] if v in x.shrink else []
                 terms[incumbent.queue] += [(column, -milli * replicas) for column, replicas in left]
         return terms, fixed

@@ -180,20 +180,20 @@ def _slices(
     out: dict[Departure, int],
 ) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
     """How many of the GPUs have each slice free, as the departures decide."""
-    free = {departure: _free(layout, positions) for departure, positions in used.items()}
-    rows = []
-    for each in range(layout.size):
-        base = int(free[None][each]) if rank == 0 else 0
-        terms = []
-        for departure, open_slices in free.items():
-            if departure is None:
-                continue
-            there = departure.rank(problem)
-            gained = (int(open_slices[each]) if there == rank else 0) - base
-            if gained:
-                terms.append((out[departure], gained))
-        rows.append((count * base, tuple(terms)))
-    return tuple(rows)
+    nobody = [False] * layout.size
+    base = _free(layout, used[None]) if rank == 0 else nobody
+    after = {
+        out[departure]: _free(layout, positions) if departure.rank(problem) == rank else nobody
+        for departure, positions in used.items()
+        if departure is not None
+    }
+    return tuple(
+        (
+            count * before,
+            tuple((column, free[each] - before) for column, free in after.items() if free[each] != before),
+        )
+        for each, before in enumerate(base)
+    )
 
 
 def _crowded_slices(
@@ -203,7 +203,7 @@ def _crowded_slices(
     base = _free(layout, {(each.profile, each.start) for each in gpu.used})
     terms: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for v, positions in fates.departures.holds[node].items():
-        columns = fates.leaves(v)
+        columns = [*fates.leaves(v)]
         if (v, node) in fates.given:
             columns.append(fates.given[v, node])
         for position in positions:

@@ -55,6 +55,9 @@ def disruption(problem: Problem, x: Columns, points: Ints) -> None:
     A moved incumbent regains its value as a job of the class that places it anew. Leaving a node that is to
     be drained brings points.
     """
+    for v, columns in x.fates.stopped_with.items():
+        incumbent = problem.incumbents[v]
+        points[columns] += (incumbent.stop_points or 0) + incumbent.on_leaving
     for v, incumbent in enumerate(problem.incumbents):
         if v in x.stop:
             points[x.stop[v]] = (incumbent.stop_points or 0) + incumbent.on_leaving

@@ -34,9 +34,7 @@ def queues(problem: Problem, x: Columns) -> Iterator[Row]:
     Limits and kept quota are those of `models.queue.QueueLimits`.
     """
     for budget in problem.budgets:
-        terms: list[list[Term]] = [[] for _ in problem.queues]
-        for queue, column, milli in x.usage(budget.resource):
-            terms[queue].append((column, milli))
+        terms = [[*counted] for counted in x.usage(budget.resource)]
         fixed = list(budget.own)
         for queue in budget.leaves_first:
             key = (budget.resource, problem.queues[queue])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -12,9 +12,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from planner.models.formulation.gathering import Gathering
+
 Ints: TypeAlias = "NDArray[np.int64]"
+Floats: TypeAlias = "NDArray[np.float64]"
 Term: TypeAlias = tuple[int, int]
 """(column, coefficient)."""
+Cut: TypeAlias = tuple[int, tuple[int, ...]]
+"""(position in `Formulation.gatherings`, positions of its nodes): a row that follows from the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,27 @@ class Formulation:
     """Columns of starts in slot 0, with `later` ones: what all others follow from."""
     later: tuple[int, ...] = ()
     """Columns of starts in later slots: many, and nearly all of them 0."""
+    gatherings: tuple[Gathering, ...] = ()
+    """What further rows follow from that need not be stated, but make a linear relaxation tighter."""
+
+    def strengthened(self, cuts: Iterable[Cut]) -> Formulation:
+        """The same with further rows that follow from it."""
+        more = (self.gatherings[number].row(("cut", number, *chosen), chosen) for number, chosen in cuts)
+        return replace(self, rows=(*self.rows, *more))
+
+    def has(self, cuts: Iterable[Cut]) -> bool:
+        """True if there are such rows."""
+        return all(
+            0 <= number < len(self.gatherings)
+            and all(0 <= position < len(self.gatherings[number].fixed) for position in chosen)
+            for number, chosen in cuts
+        )
+
+    def broken(self, values: Floats) -> list[Cut]:
+        """Further rows that values of all columns break, which may be fractions."""
+        return [
+            (number, chosen) for number, each in enumerate(self.gatherings) for chosen in each.broken(values)
+        ]
 
     def points(self, values: Ints) -> int:
         """Objective of an assignment."""

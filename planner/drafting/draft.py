@@ -9,42 +9,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from planner.afterwards import cluster_after
 from planner.changes import Changes
 from planner.drafting.actions import action
 from planner.drafting.deadlines import deadline_outlooks
+from planner.drafting.kept import Kept
 from planner.drafting.ordering import order
 from planner.drafting.promises import Promises
 from planner.drafting.purpose import Purpose
-from planner.drafting.reasons import UNCHANGED, Reasons
+from planner.drafting.reasons import Reasons
 from planner.drafting.worth import Worth
 from planner.future import Future
 from planner.metrics import measure
-from planner.models.base import fingerprint_of
-from planner.models.occupancy import free_capacity
 from planner.models.plan import (
     Base,
     FallbackSummary,
-    Keep,
     NodeChange,
     NodeState,
     Plan,
     SolutionSummary,
-    Wait,
 )
 from planner.models.solution import SolveStatus
-from planner.models.units import print_milli
 from planner.planfile import with_id
 from planner.waiting import waiting_reasons
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.cluster import Cluster
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
     from planner.models.solution import Solution
-    from planner.models.target import Target
 
 
 def draft(
@@ -55,12 +48,14 @@ def draft(
     *,
     seed: int,
     created_at: datetime,
+    last: Plan | None = None,
 ) -> Plan:
     """
     Turn a verified solution into the plan that people review and `apply` carries out.
 
     `verification_terms` are the parts of the objective as the verifier counted them. The plan does not
-    depend on the order of anything in the snapshot or in the target.
+    depend on the order of anything in the snapshot or in the target, nor on the `last` plan: only what that
+    says in the same words is taken from there.
 
     Raises
     ------
@@ -76,11 +71,11 @@ def draft(
     steps = order(changes, {change.job.name: worth.points(change) for change in changes.jobs})
     purpose = Purpose(steps)
     why = Reasons(changes, purpose, worth, promises)
-    # A job's document is the same inside the snapshot's: thousands of them are not made again.
-    documents = dict(zip(snapshot.job_by_name, snapshot.shared_document.get("jobs", ()), strict=True))
     proven = solution.status is SolveStatus.OPTIMAL
-    reasons = waiting_reasons(snapshot, policy, target, preempted=purpose.preempted(), proven=proven)
-    cluster = cluster_after(snapshot, target)
+    reasons = waiting_reasons(
+        snapshot, policy, target, preempted=purpose.preempted(), proven=proven, changes=changes
+    )
+    kept = Kept(last)
     changed = {change.job.name for change in changes.jobs}
     plan = Plan(
         plan_id="",
@@ -94,35 +89,27 @@ def draft(
                     step,
                     why.reason(step),
                     changes,
-                    lambda name: fingerprint_of(documents[name]),
+                    lambda name: snapshot.job_by_name[name].fingerprint(),
                     kill_at=promises.kill_at,
                 )
                 for step in steps
             ),
             *(
-                Keep(
-                    id=f"keep/{placement.job}",
-                    job=placement.job,
-                    before=placement,
-                    after=placement,
-                    reason=UNCHANGED,
-                )
+                kept.keep(placement)
                 for placement in snapshot.running_placements
                 if placement.job not in changed
             ),
-            *(
-                Wait(id=f"wait/{name}", job=name, reason=reason)
-                for name, reason in sorted(reasons.items())
-                if name not in changed
-            ),
+            *(kept.wait(name, reason) for name, reason in sorted(reasons.items()) if name not in changed),
         ),
         placements=target.placements,
-        nodes=_node_states(snapshot, target, cluster),
-        waiting=tuple(promises.waiting(name, reason) for name, reason in sorted(reasons.items())),
+        nodes=_node_states(changes, kept),
+        waiting=tuple(
+            kept.waiting(promises.waiting(name, reason)) for name, reason in sorted(reasons.items())
+        ),
         planned=promises.planned(),
         # Who looks at this instant alone does not know when those that wait would complete.
         deadlines=tuple(deadline_outlooks(future)) if future.slots.count > 1 else (),
-        metrics=measure(snapshot, target, cluster),
+        metrics=measure(changes),
         seed=seed,
         snapshot=snapshot,
         policy=policy,
@@ -162,27 +149,13 @@ def _proven_or_found(status: SolveStatus) -> Literal["OPTIMAL", "FEASIBLE"]:
             raise ValueError(f"expected an answer to draft a plan from, found status {status}")
 
 
-def _node_states(snapshot: Snapshot, target: Target, cluster: Cluster) -> tuple[NodeState, ...]:
+def _node_states(changes: Changes, kept: Kept) -> tuple[NodeState, ...]:
     """Every node of the snapshot and every new one; one that is removed has nothing free any more."""
-    free = free_capacity(cluster.nodes, target.placements, snapshot=snapshot)
-    added = {node.name for node in target.added}
+    before = changes.snapshot.cluster.node_by_name
     states = [
-        NodeState(name=name, change=NodeChange.REMOVED, pool=snapshot.cluster.node_by_name[name].pool)
-        for name in target.removed
+        NodeState(name=name, change=NodeChange.REMOVED, pool=before[name].pool) for name in changes.removed
     ]
-    for node in cluster.nodes:
-        left = free[node.name]
-        states.append(
-            NodeState(
-                name=node.name,
-                change=NodeChange.ADDED if node.name in added else NodeChange.KEPT,
-                pool=node.pool,
-                free_gpus=tuple(max(0, milli) for milli in left.gpu_milli),
-                free_cpu_milli=print_milli(max(0, left.cpu_milli)),
-                free_memory_mib=max(0, left.memory_mib),
-                mig=tuple(gpu for gpu in node.gpus.by_index.values() if gpu.mig is not None)
-                if node.gpus and node.gpus.details
-                else (),
-            )
-        )
+    for node in changes.cluster.nodes:
+        change = NodeChange.ADDED if node.name in changes.added else NodeChange.KEPT
+        states.append(kept.node(node, changes.free[node.name], change))
     return tuple(sorted(states, key=lambda state: state.name))

@@ -44,7 +44,7 @@ _AMOUNT: Final[dict[str, Callable[[Node], int]]] = {
 
 
 class Yard:
-    """Nodes, GPUs and MIG instances at one moment of carrying a plan out."""
+    """Nodes that anything happens to, their GPUs and MIG instances at one moment of carrying a plan out."""
 
     def __init__(self, changes: Changes) -> None:
         self._cluster = changes.snapshot.cluster
@@ -53,10 +53,12 @@ class Yard:
         self._layouts: dict[_Gpu, tuple[MigInstance, ...] | None] = {}
         self._replicas: Counter[str] = Counter()
         used: Counter[_Part] = Counter()
-        for job in changes.snapshot.jobs:
+        concerned = _concerned(changes)
+        for job in changes.snapshot.jobs if concerned else ():
             if job.running:
-                self._count(used, job, job.running.replicas)
-                self._replicas.update(replica.node for replica in job.running.replicas)
+                there = [replica for replica in job.running.replicas if replica.node in concerned]
+                self._count(used, job, there)
+                self._replicas.update(replica.node for replica in there)
         # Where running jobs hold more than there is nothing is free; what they leave is.
         self._free = {part: max(0, self._offered(part) - amount) for part, amount in used.items()}
         self._spare = dict(self._free)
@@ -228,6 +230,12 @@ class Yard:
             return 0
         amount = _AMOUNT.get(kind)
         return amount(node) if amount else node.resources.get(kind, 0)
+
+
+def _concerned(changes: Changes) -> set[str]:
+    """Names of the nodes on which anybody comes or goes, or that change themselves."""
+    jobs = {name for change in changes.jobs for name in (*change.nodes_left, *change.nodes_taken)}
+    return jobs.union((layout.node for layout in changes.layouts), changes.removed, changes.emptied)
 
 
 def _part(gpu: _Gpu, kind: str) -> _Part:

@@ -91,6 +91,7 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
     }
     standing = meetings.standing(snapshot, sites, classes, leaving)
     returns = Returns(snapshot, timing, incumbents.found)
+    held = held_milli(snapshot)
     closable = _closable(snapshot, spare, incumbents.found)
     return Problem(
         resources=shapes.resources,
@@ -98,6 +99,7 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
             snapshot,
             sites,
             shapes,
+            held=held,
             closing=_closing(scaled, closable),
             returns=returns.by_node(sites, shapes),
         ),
@@ -109,9 +111,7 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
         guarantees=guarantees(snapshot, usage, waiting),
         pools=pool_options(scaled, sites.index, closable),
         domains=sites.domains(_levels(classes, standing)),
-        power_caps=power_caps(
-            snapshot, sites.nodes, held_milli(snapshot), incumbents.found, returns.by_rack()
-        ),
+        power_caps=power_caps(snapshot, sites.nodes, held, incumbents.found, returns.by_rack()),
         standing=standing,
         charges=_charges(policy, meetings.interference),
         edges=timing.slots.edges if timing.ahead else _THIS_INSTANT,

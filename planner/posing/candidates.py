@@ -6,10 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.placement import GpuShare
 from planner.models.problem_jobs import Role
 from planner.models.selection import filters
-from planner.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -77,7 +75,11 @@ def runners(
 
     Those for whose end others wait (`needed`) go on undisturbed, unless they have to leave.
     """
-    found = (_runner(snapshot, policy, job, borrowers, windows) for job in snapshot.jobs)
+    nodes = snapshot.cluster.node_by_name
+    draining = {node.name for node in nodes.values() if node.drain}
+    found = (
+        _runner(snapshot, policy, job, borrowers, windows, draining) for job in snapshot.jobs if job.running
+    )
     return [
         runner
         for runner in found
@@ -87,16 +89,21 @@ def runners(
 
 
 def _runner(
-    snapshot: Snapshot, policy: Policy, job: Job, borrowers: frozenset[str], windows: Windows
+    snapshot: Snapshot,
+    policy: Policy,
+    job: Job,
+    borrowers: frozenset[str],
+    windows: Windows,
+    draining: set[str],
 ) -> Runner | None:
     running, rules = job.running, policy.disruption
     if running is None:
         return None
     count, nodes = len(running.replicas), snapshot.cluster.node_by_name
-    if any(replica.node not in nodes for replica in running.replicas):
+    names = {replica.node for replica in running.replicas}
+    if not names <= nodes.keys():
         return None
-    drains = any(nodes[replica.node].drain for replica in running.replicas)
-    drains = drains or windows.expels(job) is not None
+    drains = not draining.isdisjoint(names) or windows.expels(job) is not None
     ran = (snapshot.taken_at - running.started_at).total_seconds()
     ripe = job.preemptible and ran >= rules.minimum_runtime
     leaves = job.preemptible and drains
@@ -141,15 +148,7 @@ def _in_order(job: Job, running: Running, nodes: dict[str, Node]) -> bool:
 
 def _alike(replicas: tuple[Replica, ...]) -> bool:
     """True if all replicas hold the same, and each whole GPUs, or one share, or MIG instances."""
-    first, *others = (_held(replica) for replica in replicas)
+    first = replicas[0].amounts
     whole, shares, slices = first[0]
     pure = (whole > 0) + (len(shares) > 0) + (len(slices) > 0) <= 1 and len(shares) <= 1
-    return pure and all(other == first for other in others)
-
-
-def _held(replica: Replica) -> tuple[tuple[int, tuple[int, ...], tuple[str, ...]], tuple[object, ...]]:
-    shares = [held.milli for held in replica.gpus if isinstance(held, GpuShare)]
-    slices = sorted(held.profile for held in replica.gpus if not isinstance(held, GpuShare))
-    gpus = shares.count(MILLI), tuple(milli for milli in shares if milli < MILLI), tuple(slices)
-    further = sorted((name, amount) for name, amount in replica.resources.items() if amount)
-    return gpus, (replica.cpu_milli, replica.memory_mib, replica.disk_mib, *further)
+    return pure and all(other.amounts == first for other in replicas[1:])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from planner.models.cluster import MigInstance
 from planner.models.occupancy import free_capacity
-from planner.models.placement import MigSlice
 from planner.models.problem_nodes import FreeNode, MigGpu
 
 if TYPE_CHECKING:
@@ -25,33 +24,48 @@ def free_nodes(
     sites: Sites,
     shapes: Shapes,
     *,
+    held: Mapping[str, int],
     closing: Mapping[str, int],
     returns: Mapping[str, tuple[Return, ...]],
 ) -> tuple[FreeNode, ...]:
     """
     The nodes in the order of the sites.
 
-    `closing` has what giving back a node brings, `returns` what running jobs give back to it, both by name.
+    By name, `held` has thousandths of GPUs that are held on a node, `closing` what giving it back brings,
+    `returns` what running jobs give back to it.
     """
     placements = snapshot.running_placements
     free = free_capacity(sites.nodes, placements, snapshot=snapshot)
-    drawn, slices = held_milli(snapshot), _slices(snapshot)
-    amounts = {node.name: shapes.left(node, free[node.name], drawn.get(node.name, 0)) for node in sites.nodes}
+    slices = _slices(snapshot)
+    amounts = {node.name: shapes.left(node, free[node.name], held.get(node.name, 0)) for node in sites.nodes}
     return tuple(
         FreeNode(
             name=node.name,
-            gpus=tuple(max(0, milli) for milli in free[node.name].gpu_milli),
-            amounts=tuple(max(0, amount) for amount in amounts[node.name]),
+            gpus=_not_negative(tuple(free[node.name].gpu_milli)),
+            amounts=_not_negative(amounts[node.name]),
             overdrawn=_overdrawn(amounts[node.name]),
-            mig=tuple(_mig(node.gpus, slices.get(node.name, {}))) if node.gpus else (),
             closing_points=closing.get(node.name),
-            unhealthy=tuple(gpu.index for gpu in node.gpus.details if not gpu.healthy) if node.gpus else (),
-            gpu_groups=_gpu_groups(node.gpus) if node.gpus else (),
             returns=returns.get(node.name, ()),
             opens=sites.opens[sites.group_of[index]],
+            **_details(node.gpus, slices.get(node.name, {})),
         )
         for index, node in enumerate(sites.nodes)
     )
+
+
+def _details(gpus: NodeGpus | None, used: Mapping[int, list[MigInstance]]) -> dict[str, Any]:
+    """What is said of single GPUs of a node, if anything is."""
+    if gpus is None or not gpus.details:
+        return {}
+    return {
+        "mig": tuple(_mig(gpus, used)),
+        "unhealthy": tuple(gpu.index for gpu in gpus.details if not gpu.healthy),
+        "gpu_groups": _gpu_groups(gpus),
+    }
+
+
+def _not_negative(amounts: tuple[int, ...]) -> tuple[int, ...]:
+    return amounts if min(amounts, default=0) >= 0 else tuple(max(0, amount) for amount in amounts)
 
 
 def _overdrawn(amounts: tuple[int, ...]) -> tuple[int, ...]:
@@ -84,10 +98,8 @@ def _slices(snapshot: Snapshot) -> dict[str, dict[int, list[MigInstance]]]:
     used: dict[str, dict[int, list[MigInstance]]] = defaultdict(lambda: defaultdict(list))
     for placement in snapshot.running_placements:
         for replica in placement.replicas:
-            for held in replica.gpus:
-                if isinstance(held, MigSlice):
-                    instance = MigInstance(profile=held.profile, start=held.start)
-                    used[replica.node][held.index].append(instance)
+            for held in replica.mig_slices:
+                used[replica.node][held.index].append(MigInstance(profile=held.profile, start=held.start))
     return used
 
 

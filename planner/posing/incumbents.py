@@ -67,11 +67,12 @@ def outlooks(
         if candidate.job.queue in trees and candidate.job.request.needs_gpu:
             root = trees[candidate.job.queue]
             in_tree[root] = max(in_tree.get(root, 0), candidate.job.priority)
+    open_group = {
+        name: group for name, index in sites.index.items() if not sites.opens[group := sites.group_of[index]]
+    }
     found = []
     for runner in runners:
-        places = {replica.node for replica in runner.running.replicas}
-        groups = {sites.group_of[sites.index[name]] for name in places if name in sites.index}
-        groups = {group for group in groups if not sites.opens[group]}
+        groups = {open_group[each.node] for each in runner.running.replicas if each.node in open_group}
         highest = max((pressure[group] for group in groups if group in pressure), default=-1)
         for_quota = in_tree.get(trees.get(runner.job.queue, ""), -1)
         least = runner.job.priority + policy.disruption.priority_gap
@@ -146,7 +147,9 @@ class Incumbents:
     def _incumbent(self, outlook: Outlook, *, rank: int, move: int | None, grow: int | None) -> Incumbent:
         runner, policy, now = outlook.runner, self._policy, self._snapshot.taken_at
         job, count = runner.job, len(runner.running.replicas)
-        earnings, left = self._timing.earnings, self._timing.remaining(job)
+        earnings = self._timing.earnings
+        # Without later slots it makes no difference.
+        left = self._timing.remaining(job) if self._timing.ahead else 0
         leaving = -earnings.completion(job, runner.gpu_model, count, seconds=left)
         leaving -= disruption_points(policy, job, now)
         # Whoever moves is not late for that, as far as points go.
@@ -174,6 +177,8 @@ class Incumbents:
         if index is None:
             return Hold(None)
         gpus = self._sites.nodes[index].gpus
+        if gpus and not gpus.details:
+            return Hold(node=index, gpus=replica.shared_gpus)
         # An unhealthy GPU is of no use to anybody else.
         sound = [held for held in replica.gpus if gpus and gpus.by_index[held.index].healthy]
         return Hold(

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from planner.models.overcommit import charged
-from planner.models.placement import GpuShare
 from planner.models.problem_jobs import Shape
 from planner.models.units import MILLI
 
@@ -31,6 +30,7 @@ class Shapes:
     def __init__(self, cluster: Cluster, nodes: Iterable[Node], jobs: Iterable[Job]) -> None:
         self._cluster = cluster
         self._further = sorted({name for job in jobs for name in job.request.resources})
+        self._freed: dict[object, Shape] = {}
         self._power = any(power_cap_milli(node) < node.gpu_count * MILLI for node in nodes)
 
     @property
@@ -58,15 +58,17 @@ class Shapes:
 
     def freed(self, runner: Runner) -> Shape:
         """What each replica of a running job holds; all of them hold the same."""
-        replica = runner.running.replicas[0]
-        shares = [held.milli for held in replica.gpus if isinstance(held, GpuShare)]
-        slices = Counter(held.profile for held in replica.gpus if not isinstance(held, GpuShare))
-        return Shape(
-            gpus=shares.count(MILLI),
-            gpu_milli=sum(milli for milli in shares if milli < MILLI),
-            amounts=self.held(replica, runner.job),
-            mig=tuple(sorted(slices.items())),
-        )
+        replica, job = runner.running.replicas[0], runner.job
+        key = replica.amounts, job.qos
+        if key not in self._freed:
+            whole, shares, slices = replica.amounts[0]
+            self._freed[key] = Shape(
+                gpus=whole,
+                gpu_milli=sum(shares),
+                amounts=self.held(replica, job),
+                mig=tuple(sorted(Counter(slices).items())),
+            )
+        return self._freed[key]
 
     def held(self, replica: Replica, job: Job) -> tuple[int, ...]:
         """What one replica of a running job counts for of each resource."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.changes import Changes, Deed
+from planner.changes import Deed
 from planner.models.units import MILLI
 from planner.posing.queues import borrowers
 from planner.quota_room import own_usage
@@ -13,20 +13,20 @@ from planner.quota_room import own_usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from planner.changes import Changes
     from planner.models.cluster import Cluster, Level, Node
     from planner.models.job import Job
     from planner.models.placement import Placement
     from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.models.target import Target
 
 
 class Barriers:
-    """Answers for one target; `cluster` is the cluster as the target leaves it."""
+    """Answers for one target."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, target: Target, cluster: Cluster) -> None:
-        self._least_priority = _least_priorities(snapshot, policy, target)
-        jobs, nodes = snapshot.job_by_name, cluster.node_by_name
+    def __init__(self, changes: Changes, policy: Policy) -> None:
+        snapshot, target = changes.snapshot, changes.target
+        self._least_priority = _least_priorities(changes, policy)
+        jobs, nodes = snapshot.job_by_name, changes.cluster.node_by_name
         self._avoiding = any(job.anti_affinity for job in snapshot.jobs)
         self._standing = [
             (
@@ -69,11 +69,12 @@ class Barriers:
                         yield term.level, places
 
 
-def _least_priorities(snapshot: Snapshot, policy: Policy, target: Target) -> dict[str, int]:
+def _least_priorities(changes: Changes, policy: Policy) -> dict[str, int]:
     """The least priority of a job that may follow onto a node from which others are stopped."""
-    cut = [change for change in Changes(snapshot, target).jobs if change.deed in (Deed.PREEMPT, Deed.SHRINK)]
+    cut = [change for change in changes.jobs if change.deed in (Deed.PREEMPT, Deed.SHRINK)]
     if not cut:
         return {}
+    snapshot = changes.snapshot
     lending = borrowers(snapshot, own_usage(snapshot, snapshot.running_placements))
     least: dict[str, int] = {}
     for change in cut:

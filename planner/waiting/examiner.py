@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from planner.afterwards import cluster_after
-from planner.models.occupancy import NodeFree, free_capacity
+from planner.changes import Changes
+from planner.models.occupancy import NodeFree
 from planner.models.plan import ReasonCode
 from planner.models.policy import completion_points, job_points
 from planner.models.pricing import currency_points, node_points
@@ -45,15 +45,17 @@ def waiting_reasons(
     *,
     preempted: Mapping[str, Sequence[str]] | None = None,
     proven: bool = False,
+    changes: Changes | None = None,
 ) -> dict[str, Reason]:
     """
     The reason of every job without a placement, by job name, given the placements of all others.
 
-    `preempted` names for each job that is stopped who follows it; `proven` is whether no plan can be better.
+    `preempted` names for each job that is stopped who follows it; `proven` is whether no plan can be better;
+    `changes` are those of the target, if they are known already.
     """
     placed = {placement.job for placement in target.placements}
     waiting = [job for job in snapshot.jobs if job.name not in placed]
-    examiner = _Examiner(snapshot, policy, target, waiting, proven=proven)
+    examiner = _Examiner(changes or Changes(snapshot, target), policy, waiting, proven=proven)
     reason_by_kind: dict[Any, Reason] = {}
     reasons: dict[str, Reason] = {}
     for job in waiting:
@@ -81,14 +83,12 @@ class _Growing:
 class _Examiner:
     """Looks for the reason of one job after the other; what they have in common is computed once."""
 
-    def __init__(
-        self, snapshot: Snapshot, policy: Policy, target: Target, waiting: Iterable[Job], *, proven: bool
-    ) -> None:
+    def __init__(self, changes: Changes, policy: Policy, waiting: Iterable[Job], *, proven: bool) -> None:
+        snapshot, target, free = changes.snapshot, changes.target, changes.free
         self._snapshot, self._policy, self._proven = snapshot, policy, proven
-        self._cluster = cluster = cluster_after(snapshot, target)
-        free = free_capacity(cluster.nodes, target.placements, snapshot=snapshot)
+        self._cluster = cluster = changes.cluster
         power = power_left(cluster, target.placements)
-        in_use = MigRoom(cluster.nodes, target.placements, policy.mig)
+        in_use = MigRoom(target.placements, policy.mig)
         self._places = [Place(node, free[node.name], in_use, power.get(node.name)) for node in cluster.nodes]
         self._growing = self._pools() if policy.pools.scale_up else []
         self._capped = bool(power)
@@ -97,10 +97,11 @@ class _Examiner:
         added = {node.name for node in target.added}
         new = [index for index, node in enumerate(nodes) if index >= len(cluster.nodes) or node.name in added]
         self._matcher = Matcher(nodes, waiting, new)
-        empty = MigRoom(nodes, (), policy.mig)
-        self._empty = [Place(node, NodeFree.of(node), empty) for node in nodes]
+        empty = MigRoom((), policy.mig)
+        self._free = FreePool(self._places)
+        self._empty = FreePool([Place(node, NodeFree.of(node), empty) for node in nodes])
         self._room = QuotaRoom(snapshot, target.placements, added=target.added)
-        self._barriers = Barriers(snapshot, policy, target, cluster)
+        self._barriers = Barriers(changes, policy)
         self._ways_out = WaysOut(snapshot, policy, target, cluster)
         self._outlook = Outlook(snapshot, policy, target)
         self._empty_pools: dict[tuple[int, ...], FreePool] = {}
@@ -247,9 +248,13 @@ class _Examiner:
         key = (matching, sets)
         pools = self._free_pools.get(key)
         if pools is None:
-            there = [self._places[index] for index in matching if index < len(self._places)]
+            there = [index for index in matching if index < len(self._places)]
             pools = self._free_pools[key] = [
-                FreePool([place for place in there if models is None or place.node.gpu_model in models])
+                self._free.part(
+                    there
+                    if models is None
+                    else [index for index in there if self._places[index].node.gpu_model in models]
+                )
                 for models in sets
             ]
         return pools
@@ -277,7 +282,7 @@ class _Examiner:
         for pool in self._cluster.pools:
             there = sum(node.pool == pool.name for node in self._cluster.nodes)
             if (addable := pool.maximum - there) > 0:
-                room = MigRoom((pool.template,), (), self._policy.mig)
+                room = MigRoom((), self._policy.mig)
                 place = Place(pool.template, NodeFree.of(pool.template), room)
                 found.append(_Growing(pool, place, addable))
         return found
@@ -285,7 +290,7 @@ class _Examiner:
     def _empty_pool(self, matching: tuple[int, ...]) -> FreePool:
         pool = self._empty_pools.get(matching)
         if pool is None:
-            pool = self._empty_pools[matching] = FreePool([self._empty[index] for index in matching])
+            pool = self._empty_pools[matching] = self._empty.part(matching)
         return pool
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from planner.models.overcommit import charged
 from planner.models.units import MILLI
 from planner.waiting.mig_room import MigRoom, Profiles, profiles_of
@@ -33,9 +35,13 @@ DISK: Final = "disk mib"
 
 _UNCAPPED: Final = 10**12
 
+_ALL_GPUS: Final = "gpu milli"
+"""Thousandths of all GPUs of a node, parts of GPUs included."""
+
 _AMOUNT: Final[dict[str, Callable[[NodeFree], int]]] = {
     GPUS: lambda node: node.gpu_milli.count(MILLI),
     SHARE: lambda node: max(node.gpu_milli, default=0),
+    _ALL_GPUS: lambda node: sum([milli for milli in node.gpu_milli if milli > 0]),
     CPU: lambda node: node.cpu_milli,
     MEMORY: lambda node: node.memory_mib,
     DISK: lambda node: node.disk_mib,
@@ -102,19 +108,26 @@ class FreePool:
     and a request only looks at the nodes that have enough of its scarcest one.
     """
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(
+        self, places: Sequence[Place], whole: FreePool | None = None, indices: Sequence[int] = ()
+    ) -> None:
+        """`whole` has more places, these among them at the given positions, whose amounts it knows."""
         self.places = places
-        self._gpu_milli = sum(max(0, milli) for place in places for milli in place.free.gpu_milli)
+        self._whole, self._indices = whole, indices
         self._totals: dict[str, int] = {}
         self._columns: dict[str, list[int]] = {}
         self._ranks: dict[str, tuple[list[int], list[int]]] = {}
+
+    def part(self, indices: Sequence[int]) -> FreePool:
+        """The pool of the places at some positions."""
+        return FreePool([self.places[index] for index in indices], self, indices)
 
     def __len__(self) -> int:
         return len(self.places)
 
     def largest(self, dimension: str) -> int:
         """Most that one node (for a share: one GPU) has free."""
-        return max(self._column(dimension), default=0)
+        return max(self.column(dimension), default=0)
 
     def having(self, dimension: str, need: int) -> int:
         """Nodes with at least so much."""
@@ -122,11 +135,10 @@ class FreePool:
 
     def total(self, dimension: str) -> int:
         """Free in all; for GPUs and shares in thousandths, parts of GPUs included."""
-        if dimension in (GPUS, SHARE):
-            return self._gpu_milli
-        if dimension not in self._totals:
-            self._totals[dimension] = sum(self._column(dimension))
-        return self._totals[dimension]
+        counted = _ALL_GPUS if dimension in (GPUS, SHARE) else dimension
+        if counted not in self._totals:
+            self._totals[counted] = sum(self.column(counted))
+        return self._totals[counted]
 
     def fitting(self, needs: Mapping[str, int], enough: int) -> int:
         """Replicas with such needs that find room at the same time, counted until there are enough."""
@@ -164,19 +176,24 @@ class FreePool:
         """Nodes by free amount, ascending, and these amounts."""
         rank = self._ranks.get(dimension)
         if rank is None:
-            column = self._column(dimension)
-            order = sorted(range(len(column)), key=column.__getitem__)
-            rank = self._ranks[dimension] = order, [column[index] for index in order]
+            column = np.array(self.column(dimension), dtype=np.int64)
+            order = np.argsort(column, kind="stable")
+            rank = self._ranks[dimension] = order.tolist(), column[order].tolist()
         return rank
 
     def _times(self, index: int, dimension: str, need: int) -> int:
         if dimension == SHARE:
             return sum(milli // need for milli in self.places[index].free.gpu_milli if milli > 0)
-        return self._column(dimension)[index] // need
+        return self.column(dimension)[index] // need
 
-    def _column(self, dimension: str) -> list[int]:
+    def column(self, dimension: str) -> list[int]:
         """Free amount by node, never negative."""
         column = self._columns.get(dimension)
         if column is None:
-            column = self._columns[dimension] = column_of(self.places, dimension)
+            if self._whole is None:
+                column = column_of(self.places, dimension)
+            else:
+                known = self._whole.column(dimension)
+                column = [known[index] for index in self._indices]
+            self._columns[dimension] = column
         return column

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from planner.models.cluster import MigInstance
 from planner.models.layout import memory_slices
 from planner.models.mig import MEDIA_EXTENSIONS, mig_geometry
-from planner.models.placement import MigSlice
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -32,17 +31,15 @@ _State: TypeAlias = tuple[bool, frozenset[MigInstance], frozenset[MigInstance]]
 class MigRoom:
     """The GPUs of all nodes that MIG instances may be had of."""
 
-    def __init__(self, nodes: Iterable[Node], placements: Iterable[Placement], policy: MigPolicy) -> None:
+    def __init__(self, placements: Iterable[Placement], policy: MigPolicy) -> None:
         used: dict[str, dict[int, set[MigInstance]]] = {}
         for placement in placements:
             for replica in placement.replicas:
-                for held in replica.gpus:
-                    if isinstance(held, MigSlice):
-                        instance = MigInstance(profile=held.profile, start=held.start)
-                        used.setdefault(replica.node, {}).setdefault(held.index, set()).add(instance)
+                for held in replica.mig_slices:
+                    instance = MigInstance(profile=held.profile, start=held.start)
+                    used.setdefault(replica.node, {}).setdefault(held.index, set()).add(instance)
         self._used = used
         self._policy = policy
-        self._geometry = {node.name: mig_geometry(node.gpus.model) for node in nodes if node.gpus}
         self._counts: dict[tuple[str | None, frozenset[tuple[_State, int]], Profiles], int] = {}
         self._best_starts: dict[str | None, _BestStarts] = {}
 
@@ -55,14 +52,14 @@ class MigRoom:
         if key not in self._counts:
             best = self._best_starts.get(node.gpu_model)
             if best is None:
-                best = self._best_starts[node.gpu_model] = _BestStarts(self._geometry.get(node.name))
+                best = self._best_starts[node.gpu_model] = _BestStarts(_geometry_of(node))
             board = _Board(best, states)
             self._counts[key] = board.replicas(profiles)
         return self._counts[key]
 
     def free_slices(self, node: Node, free: NodeFree) -> int:
         """Memory slices that no instance in use covers, on GPUs that are or may be in MIG mode."""
-        geometry = self._geometry.get(node.name)
+        geometry = _geometry_of(node)
         if geometry is None:
             return 0
         return sum(
@@ -72,7 +69,7 @@ class MigRoom:
 
     def slices(self, node: Node, profiles: Profiles) -> int:
         """Memory slices of the instances of one replica on the node's GPU model."""
-        geometry = self._geometry.get(node.name)
+        geometry = _geometry_of(node)
         return sum(
             count * len(memory_slices(MigInstance(profile=profile, start=0), geometry))
             for profile, count in profiles
@@ -84,7 +81,7 @@ class MigRoom:
 
     def largest(self, node: Node, free: NodeFree) -> tuple[int, str]:
         """The largest profile of which one more instance fits: memory slices and name."""
-        geometry = self._geometry.get(node.name)
+        geometry = _geometry_of(node)
         profiles = geometry.profiles.values() if geometry else ()
         found = (
             (profile.memory_slices, profile.name)
@@ -96,7 +93,7 @@ class MigRoom:
     def _states(self, node: Node, free: NodeFree) -> Counter[_State]:
         """GPUs by what can be had of them."""
         states: Counter[_State] = Counter()
-        if node.gpus is None or not (self._geometry.get(node.name) or node.gpus.details):
+        if node.gpus is None or not (_geometry_of(node) or node.gpus.details):
             return states
         used = self._used.get(node.name, {})
         for index, gpu in node.gpus.by_index.items():
@@ -105,13 +102,15 @@ class MigRoom:
         return states
 
     def _may_be_switched(self, node: Node, free: NodeFree, index: int) -> bool:
-        return bool(
-            self._policy.switch_mode and self._geometry.get(node.name) and free.gpu_milli[index] == MILLI
-        )
+        return bool(self._policy.switch_mode and _geometry_of(node) and free.gpu_milli[index] == MILLI)
 
     def _state(self, gpu: Gpu, used: frozenset[MigInstance]) -> _State:
         may_be_cut = gpu.mig is None or self._policy.repartition
         return may_be_cut, used, frozenset(gpu.mig or ()) - used
+
+
+def _geometry_of(node: Node) -> MigGeometry | None:
+    return mig_geometry(node.gpus.model) if node.gpus else None
 
 
 class _Board:

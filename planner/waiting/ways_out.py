@@ -29,7 +29,7 @@ class WaysOut:
         self._policy, self._cluster = policy, cluster
         self._priorities = {} if policy.disruption.preempt else _priorities(snapshot, policy, target)
         self._recutting = policy.mig.model_copy(update={"repartition": True})
-        self._recut = MigRoom(cluster.nodes, target.placements, self._recutting)
+        self._recut = MigRoom(target.placements, self._recutting)
         self._recut_pools: dict[FreePool, FreePool] = {}
         self._least_priority: dict[tuple[FreePool, bool], float] = {}
 
@@ -81,7 +81,7 @@ class WaysOut:
         """True if one replica would fit such a node, were it empty and its MIG layouts made anew."""
         if self._policy.mig.repartition or not job.request.mig:
             return False
-        room = MigRoom([place.node for place in empty], (), self._recutting)
+        room = MigRoom((), self._recutting)
         return FreePool([Place(place.node, place.free, room) for place in empty]).fitting(needs, 1) > 0
 
     def _least_on(self, pool: FreePool, *, with_gpus: bool) -> float:
@@ -97,7 +97,7 @@ class WaysOut:
         node = pool.template
         if refusal(job, node) is not None or (node.gpus and not job.request.needs_gpu):
             return False
-        empty = Place(node, NodeFree.of(node), MigRoom((node,), (), self._policy.mig))
+        empty = Place(node, NodeFree.of(node), MigRoom((), self._policy.mig))
         return FreePool([empty]).fitting(needs, 1) > 0
 
     def _there(self, pool: NodePool) -> int:

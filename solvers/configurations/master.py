@@ -26,7 +26,6 @@ import numpy as np
 
 from planner.models.units import MILLI
 from planner.solvers.configurations.pricing import SCALE
-from planner.solvers.configurations.quotas import held
 from planner.solvers.configurations.swaps import swaps_of
 
 if TYPE_CHECKING:
@@ -147,14 +146,12 @@ class Master:
     def _keep_quotas(self, ledger: Ledger) -> None:
         """No queue holds more than it may, or than it holds already without these jobs."""
         problem = ledger.problem
-        for budget in problem.budgets:
+        for index, budget in enumerate(problem.budgets):
             if not any(limit is not None for limit in budget.firm):
                 continue
-            change = held(ledger, budget)
-            own = [before + more for before, more in zip(budget.own, change, strict=True)]
-            usage = budget.up_the_tree(own)
+            fixed = ledger.quota.held(index)
+            usage = budget.up_the_tree(fixed)
             terms = self._usage(ledger, budget)
-            fixed = list(own)
             for queue in budget.leaves_first:
                 firm, parent = budget.firm[queue], budget.parent[queue]
                 if firm is not None and terms[queue]:
@@ -182,9 +179,7 @@ class Master:
 
     def _meet_guarantees(self, ledger: Ledger) -> None:
         problem = ledger.problem
-        for guarantee in problem.guarantees:
-            change = held(ledger, guarantee)
-            missing = guarantee.owed - guarantee.own - sum(change[queue] for queue in guarantee.queues)
+        for guarantee, missing in zip(problem.guarantees, ledger.quota.missing, strict=True):
             whole = -(-missing // MILLI)
             if whole <= 0:
                 continue

@@ -2,25 +2,15 @@ from __future__ import annotations
 
 import build
 from block_model import solved
+from gangs import gang, racks
+from relaxing import duals
 
 from planner.models.cluster import Level
+from planner.models.formulation import formulate
+from planner.models.formulation.columns import Columns
 from planner.models.job import LocalityPreference, Spread
 from planner.models.policy import Policy, Prices
-
-
-def racks(*sizes):
-    """Racks r0, r1, … with so many nodes each."""
-    return [
-        build.node(f"r{rack}n{number}", rack=f"r{rack}", zone="z", region="e")
-        for rack, size in enumerate(sizes)
-        for number in range(size)
-    ]
-
-
-def gang(name, replicas, *, required=None, preferred=None, **more):
-    """A gang of whole nodes."""
-    locality = LocalityPreference(required=required, preferred=preferred)
-    return build.job(name, gpus=8, replicas=replicas, locality=locality, **more)
+from planner.posing import pose
 
 
 def test_gang_fits_the_one_rack_that_is_large_enough():
@@ -104,3 +94,16 @@ def test_replicas_of_equal_gangs_share_the_limit_of_a_domain():
 
     assert answer.placed == {"s0": 4}
     assert [count for _, count in answer.nodes_of("s0")] == [4, 4]
+
+
+def relaxed(*sizes):
+    """Points that the linear relaxation promises a gang of four that needs one of racks of such sizes."""
+    snapshot = build.snapshot(nodes=racks(*sizes), jobs=[gang("g", 4, required=Level.RACK)])
+    problem = pose(snapshot, Policy())
+    value, _ = duals(formulate(problem, Columns(problem)))
+    return round(value)
+
+
+def test_a_rack_too_small_for_a_gang_promises_no_part_of_it():
+    assert relaxed(3, 3, 3) == 0
+    assert relaxed(3, 3, 4) == relaxed(4) > 0

@@ -12,14 +12,14 @@ import pytest
 from brute import TooLargeError, best_of_all, offered
 from overfull import overfull
 from realizing import realized
-from solver_doubles import in_this_process
+from solver_doubles import apart_in_this_process
 from targets import judged, nothing_changed
 
 from planner.models.formulation.reference import ReferenceColumns, reference
 from planner.models.solution import SolveStatus
 from planner.models.violation import Rule
 from planner.posing import pose
-from planner.solvers import cpsat, portfolio
+from planner.solvers import cpsat, inquiring, portfolio
 from planner.solvers.interface import Budget
 from planner.solvers.portfolio import Limits
 
@@ -42,7 +42,7 @@ def plain_optimum(snapshot, policy, problem):
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_models_and_portfolio_reach_the_best_of_all_plans(monkeypatch, chunk):
-    monkeypatch.setattr(portfolio, "solve_apart", in_this_process)
+    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
     monkeypatch.setattr(portfolio, "_refine", lambda _: None)
     tally = Counter()
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):

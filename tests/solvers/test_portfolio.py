@@ -8,13 +8,14 @@ from functools import partial
 import build
 import pytest
 from solver_doubles import __name__ as doubles
+from solver_doubles import apart_in_this_process
 
 from planner.models.policy import Policy
 from planner.models.solution import SolveStatus
 from planner.models.target import Target
-from planner.models.verifier import verify
+from planner.models.verifier import verify_target
 from planner.posing import pose
-from planner.solvers import SOLVERS, portfolio
+from planner.solvers import SOLVERS, consulting, inquiring, portfolio
 from planner.solvers.portfolio import Limits, solve
 from planner.solvers.worker import messages
 
@@ -29,7 +30,7 @@ def contested():
 
 
 def judged(snapshot, target):
-    return verify(snapshot, POLICY, target.placements, added=target.added, removed=target.removed)
+    return verify_target(snapshot, POLICY, target)
 
 
 def run(snapshot, *, solvers=("milp",), seconds=10.0, check=None):
@@ -185,13 +186,34 @@ def test_greedys_plan_that_breaks_a_rule_leaves_all_as_it_is():
 
 
 def test_plan_the_model_has_no_column_for_is_no_hint_and_no_end(monkeypatch):
-    encode = portfolio.Columns.encode
+    encode = consulting.Columns.encode
 
     def only_doing_nothing(x, target):
         if target.placements:
             raise KeyError("no such column")
         return encode(x, target)
 
-    monkeypatch.setattr(portfolio.Columns, "encode", only_doing_nothing)
+    monkeypatch.setattr(consulting.Columns, "encode", only_doing_nothing)
+    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
 
     assert run(contested()).solver == "milp"
+
+
+def test_solver_that_begins_while_greedy_plans_reaches_the_optimum(monkeypatch):
+    monkeypatch.setattr(portfolio, "_MANY_NODES", 0)
+
+    solution = run(contested(), seconds=30.0)
+
+    assert (solution.greedy_objective, solution.objective, solution.bound) == (300, 400, 400)
+
+
+@pytest.mark.parametrize("many", [0, 10**9])
+@pytest.mark.parametrize("seconds", [0.05, 0.3, 2.0])
+def test_never_worse_than_greedy_however_short_the_time(monkeypatch, seconds, many):
+    monkeypatch.setattr(portfolio, "_MANY_NODES", many)
+
+    solution = run(contested(), seconds=seconds)
+
+    assert judged(contested(), solution.target).violations == ()
+    assert solution.greedy_objective == 300
+    assert 300 <= solution.objective <= solution.bound

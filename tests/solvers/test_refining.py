@@ -15,9 +15,10 @@ from planner.models.formulation.columns import Columns
 from planner.models.target import Target
 from planner.posing import pose
 from planner.solvers import milp
+from planner.solvers.asking import ask_about
 from planner.solvers.greedy import greedy
 from planner.solvers.interface import Budget
-from planner.solvers.neighbourhood import as_it_was, carry_out, lift, may_be_asked_about, neighbourhood
+from planner.solvers.neighbourhood import answered, as_it_was, carry_out, lift, may_be_asked_about
 from planner.solvers.refining import improve, refine
 from planner.solvers.replaying import replay
 
@@ -105,7 +106,7 @@ def test_what_was_lifted_is_an_answer_to_the_question(make, seed):
     before = ledger.objective
     nodes = may_be_asked_about(ledger)
     lifted = lift(ledger, nodes)
-    asked = neighbourhood(ledger, nodes)
+    asked = ask_about(ledger, nodes)
     left = ledger.objective
 
     known = as_it_was(asked, lifted)
@@ -118,7 +119,7 @@ def test_what_was_lifted_is_an_answer_to_the_question(make, seed):
     answer = replay(asked.problem, known)
     assert answer is not None
     assert answer.objective == before - left
-    assert carry_out(ledger, asked, answer)
+    assert carry_out(ledger, answered(asked, answer))
     assert ledger.objective == before
 
 

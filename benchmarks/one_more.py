@@ -1,0 +1,126 @@
+"""
+`python -m benchmarks one-more`: a cluster at rest gets one more job, and the next epoch of the same process.
+
+The cluster is planned in full, the plan is carried out, and an epoch in which nothing has changed follows.
+Then one job more waits, a minute has passed, and the snapshot is read anew. What is measured is that epoch
+from the snapshot to the drafted plan, the reading left out.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.fresh import fresh
+from benchmarks.instances import Instance
+from benchmarks.markdown import mebibytes, seconds, table
+from benchmarks.records import append
+from benchmarks.stages import peak_mib
+from planner.afterwards import cluster_after
+from planner.epoch import plan_epoch
+from planner.models.job import Running
+from planner.models.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from planner.models.job import Job
+    from planner.models.plan import Plan
+    from planner.models.policy import Policy
+
+ONE_MORE_INSTANCES: Final = (Instance("M", 0.01), Instance("L", 0.1), Instance("XL", 1))
+"""With the time limit of the measured epoch: too little to look for anything else."""
+
+_FIRST_LIMIT_MS: Final = 60_000
+_LATER: Final = timedelta(minutes=1)
+_GPUS: Final = 2
+_PRIORITY: Final = 5
+
+
+def lines(instances: Iterable[Instance], log: Path | None) -> str:
+    """The table; each instance in a process of its own."""
+    head = ("case", "limit", "epoch", "CPU", "verify", "carry on", "started / stopped", "peak")
+    found = []
+    for instance in instances:
+        measured = {"case": instance.title, "seed": instance.seed} | fresh(measure, instance)
+        append(log, "one more", measured)
+        found.append((instance, measured))
+    return table(head, (_cells(instance, measured) for instance, measured in found))
+
+
+def _cells(instance: Instance, measured: dict[str, Any]) -> list[str]:
+    phases = measured["phases"]
+    return [
+        instance.title,
+        f"{instance.seconds:g} s",
+        seconds(measured["seconds"]),
+        seconds(measured["cpu_seconds"]),
+        seconds(phases.get("verify", 0.0)),
+        seconds(phases.get("carry on", 0.0)),
+        f"{measured['started']:,} / {measured['stopped']:,}",
+        mebibytes(measured["peak_mib"]),
+    ]
+
+
+def measure(instance: Instance) -> dict[str, Any]:
+    """One epoch with one job more: seconds, what the plan changes, peak memory of all epochs."""
+    snapshot, policy = instance.snapshot().canonical(), instance.policy()
+    policy = policy.model_copy(update={"solvers": ()})
+    first = _planned(snapshot, _within(policy, _FIRST_LIMIT_MS))
+    at_rest = _planned(_carried_out(first), policy, first)
+    live = at_rest.snapshot
+    jobs = (*live.jobs, _one_more(live))
+    document = live.model_copy(update={"jobs": jobs, "taken_at": live.taken_at + _LATER}).document()
+    read = Snapshot.model_validate(document)
+    began, cpu_began = time.monotonic(), time.process_time()
+    plan = _planned(read, policy, at_rest)
+    return {
+        "seconds": time.monotonic() - began,
+        "cpu_seconds": time.process_time() - cpu_began,
+        "phases": plan.solution.phases,
+        "started": plan.metrics.jobs.started,
+        "stopped": plan.metrics.jobs.preempted,
+        "objective": plan.solution.objective,
+        "bound": plan.solution.bound,
+        "peak_mib": peak_mib(),
+    }
+
+
+def _planned(snapshot: Snapshot, policy: Policy, last: Plan | None = None) -> Plan:
+    return plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at, last=last)
+
+
+def _within(policy: Policy, milliseconds: int) -> Policy:
+    budget = policy.budget.model_copy(update={"time_limit_ms": milliseconds})
+    return policy.model_copy(update={"budget": budget})
+
+
+def _carried_out(plan: Plan) -> Snapshot:
+    """The cluster once everything of a plan is done."""
+    snapshot = plan.snapshot
+    there = {placement.job: placement.replicas for placement in plan.placements}
+
+    def after(job: Job) -> Job:
+        if job.running and job.running.replicas == there.get(job.name):
+            return job
+        replicas = there.get(job.name)
+        running = Running(started_at=snapshot.taken_at, replicas=replicas) if replicas else None
+        return job.model_copy(update={"running": running})
+
+    cluster = cluster_after(snapshot, plan.target)
+    return snapshot.model_copy(update={"jobs": tuple(map(after, snapshot.jobs)), "cluster": cluster})
+
+
+def _one_more(snapshot: Snapshot) -> Job:
+    """A job like the first that runs on so many GPUs, of high priority and just submitted."""
+    like = next(job for job in snapshot.jobs if job.running and job.request.gpus == _GPUS)
+    return like.model_copy(
+        update={
+            "name": "one-more",
+            "priority": _PRIORITY,
+            "running": None,
+            "submitted_at": snapshot.taken_at + _LATER,
+        }
+    )

@@ -1,0 +1,47 @@
+"""Answering: what a plan has on some nodes is lifted, and what had better be there is asked of HiGHS."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.models.formulation import formulate
+from planner.models.formulation.columns import Columns
+from planner.solvers import milp
+from planner.solvers.asking import ask_about
+from planner.solvers.disaggregate import disaggregate
+from planner.solvers.neighbourhood import answered, as_it_was, lift
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from planner.solvers.asking import Share
+    from planner.solvers.interface import Budget
+    from planner.solvers.ledger import Ledger
+    from planner.solvers.neighbourhood import Answered
+
+
+def lift_and_ask(
+    ledger: Ledger, nodes: Sequence[int], budget: Budget, share: Share | None = None
+) -> Answered | None:
+    """
+    Lift what is on some nodes and ask about them anew; None if there is no better answer than what was there.
+
+    With a share they are a part of the cluster. The ledger is left as it is then, to be rolled back.
+    """
+    before = ledger.objective
+    lifted = lift(ledger, nodes)
+    asked = ask_about(ledger, nodes, share)
+    x = Columns(asked.problem)
+    formulation = formulate(asked.problem, x)
+    hint = np.zeros(len(formulation.upper), dtype=np.int64)
+    if (known := as_it_was(asked, lifted)) is not None:
+        with suppress(KeyError):  # some column for it is missing
+            hint = x.encode(known)
+    answer = milp.solve(formulation, budget, hint, lambda _: None)
+    if answer.values is None:
+        return None
+    found, _ = disaggregate(asked.problem, x.decode(answer.values))
+    return answered(asked, found) if found.objective > before - ledger.objective else None
