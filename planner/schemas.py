@@ -13,6 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from planner.models.plan import Plan
 from planner.models.policy import Policy
+from planner.models.scenario import Scenario
 from planner.models.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 
     from planner.models.base import Noun
 
-_NOUNS: Final[dict[str, type[Noun]]] = {"plan": Plan, "policy": Policy, "snapshot": Snapshot}
+_NOUNS: Final[dict[str, type[Noun]]] = {
+    "plan": Plan,
+    "policy": Policy,
+    "scenario": Scenario,
+    "snapshot": Snapshot,
+}
 
 KINDS: Final = tuple(sorted(_NOUNS))
 """Documents that have a schema."""
@@ -54,10 +60,12 @@ def schema(kind: str) -> dict[str, Any]:
     made = _NOUNS[kind].model_json_schema(schema_generator=_DocumentSchema)
     definitions = made["$defs"]
     _bound_from_below(definitions)
+    if "Job" in definitions:
+        _accept_short_forms_of_jobs(definitions)
     if kind == "snapshot":
-        _accept_short_forms(definitions, made)
+        _accept_nodes_alone(definitions, made)
     if kind == "plan":
-        _accept_short_forms(definitions, definitions["Snapshot"])
+        _accept_nodes_alone(definitions, definitions["Snapshot"])
         made["properties"]["checksum"] = {
             "type": "string",
             "description": "SHA-256 (hex) of the canonical JSON of everything else in the file.",
@@ -77,11 +85,15 @@ def _bound_from_below(definitions: dict[str, Any]) -> None:
             field["anyOf"] = [number | {"minimum": 1}, text]
 
 
-def _accept_short_forms(definitions: dict[str, Any], snapshot: dict[str, Any]) -> None:
-    """A list of nodes is a cluster, a number of replicas a gang, a list of GPU models one of equal speeds."""
+def _accept_short_forms_of_jobs(definitions: dict[str, Any]) -> None:
+    """A number of replicas is a gang, a list of GPU models one of equal speeds."""
     job = definitions["Job"]["properties"]
     _accept(job, "replicas", definitions["Gang"]["properties"]["min"])
     _accept(job, "gpu_models", {"type": "array", "items": _bare(job["name"])})
+
+
+def _accept_nodes_alone(definitions: dict[str, Any], snapshot: dict[str, Any]) -> None:
+    """A list of nodes is a cluster."""
     _accept(snapshot["properties"], "cluster", definitions["Cluster"]["properties"]["nodes"])
 
 

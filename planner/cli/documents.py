@@ -8,7 +8,7 @@ import click
 
 from planner.cli.options import working
 
-DOCUMENTS = ("snapshot", "policy", "plan")
+DOCUMENTS = ("snapshot", "policy", "plan", "scenario")
 STATE = ".gpuplan/simulated.db"
 
 

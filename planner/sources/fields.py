@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import PlainSerializer
 
@@ -70,12 +70,19 @@ def _step(annotation: Any, key: str | int) -> Any:
     """The type of one entry; pydantic adds the name of a union's arm to its locations."""
     annotation = _only_arm(annotation)
     if get_origin(annotation) in (Union, UnionType):
-        return next((arm for arm in get_args(annotation) if getattr(arm, "__name__", "") == key), None)
+        return next((arm for arm in get_args(annotation) if key in _names_of(arm)), None)
     if _is_noun(annotation):
         field = field_names(annotation).get(str(key))
         return field.annotation if field else None
     arguments = get_args(annotation)
     return {tuple: arguments[:1], dict: arguments[1:]}.get(get_origin(annotation), (None,))[0]
+
+
+def _names_of(arm: Any) -> tuple[Any, ...]:
+    """What pydantic may call an arm of a union: by its name, or by the only value of a field of its."""
+    fields = arm.model_fields.values() if _is_noun(arm) else ()
+    tags = [get_args(field.annotation) for field in fields if get_origin(field.annotation) is Literal]
+    return (getattr(arm, "__name__", ""), *(tag[0] for tag in tags if len(tag) == 1))
 
 
 def _only_arm(annotation: Any) -> Any:

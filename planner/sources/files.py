@@ -74,6 +74,18 @@ def load_noun(path: str, noun: type[AnyNoun]) -> AnyNoun:
     BadInputError
         With every problem of the file.
     """
+    return read_noun(path, noun)[0]
+
+
+def read_noun(path: str, noun: type[AnyNoun]) -> tuple[AnyNoun, Spot]:
+    """
+    Read a file that holds the document of one noun, and say where it stands, for what is found out later.
+
+    Raises
+    ------
+    BadInputError
+        With every problem of the file.
+    """
     file, name = read_file(path), words_of(noun)
     given = [number for number, document in enumerate(file.documents) if document is not None]
     if len(given) != 1:
@@ -84,7 +96,7 @@ def load_noun(path: str, noun: type[AnyNoun]) -> AnyNoun:
     made, problems = judge_noun(document, noun, spot.inside, subject=f"the {name}", near=NearMisses())
     if made is None:
         raise BadInputError(located(problems, [file], path))
-    return made
+    return made, spot
 
 
 def default_policy_path(source: str) -> str | None:

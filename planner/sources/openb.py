@@ -36,7 +36,7 @@ GPU_MEMORY_MIB: Final = {"A10": 24576, "P100": 16384, "T4": 15360, "V100M16": 16
 """Memory of one GPU by model; that of the undisclosed models G1, G2 and G3 is unknown."""
 
 _NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
-_POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 _CREATED: Final = "creation_time"
 _QOS: Final = "qos"
 _MOST_GPUS: Final = 128
@@ -103,6 +103,22 @@ def read_openb(nodes: Path, pods: Path, *, at: int | None = None) -> Snapshot:
     ).canonical()
 
 
+def read_openb_pods(pods: Path) -> tuple[Job, ...]:
+    """
+    Read a pod list of the trace alone, in the order of the file, each pod submitted when it was created.
+
+    Raises
+    ------
+    BadInputError
+        With all problems of the file.
+    """
+    file = CsvFile(pods, what="a pod list of the trace, such as openb_pod_list_default.csv")
+    found = tuple(job for _, _, job in _pods(file, _CREATED))
+    if problems := file.all_problems():
+        raise BadInputError(problems)
+    return found
+
+
 def _queue_names(pods: CsvFile) -> list[str]:
     """Names of the queues: one for each quality of service."""
     return [qos.lower() for qos in QosClass] if _QOS in pods.columns else [UNSPECIFIED]
@@ -133,7 +149,7 @@ def _nodes(file: CsvFile) -> Iterator[Node]:
 def _pods(file: CsvFile, *further_columns: str) -> Iterator[tuple[int, int | None, Job]]:
     """Pods with the seconds at which they were created and deleted."""
     line_of: dict[str, int] = {}
-    for row in file.rows(*_POD_COLUMNS, *further_columns):
+    for row in file.rows(*POD_COLUMNS, *further_columns):
         name = _unique_name(row, "name", "pod", line_of)
         qos = _qos(row)
         created = row.whole(_CREATED, most=LATEST_SECOND) if _CREATED in file.columns else 0

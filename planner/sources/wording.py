@@ -157,6 +157,8 @@ class _Writer:
             return f"{self.subject} has unknown field {shown(location[-1])}{around}.{self._known(location)}"
         if kind == "missing" and isinstance(location[-1], str):
             return f"{self.subject} lacks field '{location[-1]}'{_within(path)}."
+        if kind in ("union_tag_invalid", "union_tag_not_found"):
+            return self._untold(error, path)
         value = self._value_at(error.present)
         expected = self._expected(error.details)
         if location[-1:] == ("[key]",):
@@ -181,6 +183,16 @@ class _Writer:
             return f"{_WHOLE}, or {_MAPPING} with min and max"
         bounds = {name: in_document_units(self.noun, location, bound) for name, bound in context.items()}
         return _EXPECTED[kind].format(**bounds)
+
+    def _untold(self, error: _Error, path: str) -> str:
+        """That an entry does not say which of several nouns it is."""
+        field = error.details["ctx"]["discriminator"].strip("'")
+        if error.details["type"] == "union_tag_not_found":
+            return f"{self.subject} lacks field '{field}'{_within(path)}."
+        tag = str(error.details["ctx"]["tag"])
+        known = [each.strip(" '") for each in error.details["ctx"]["expected_tags"].split(",")]
+        hint = self.near.hint(tag, known)
+        return f"{self.subject} has {path}.{field} = {shown(tag)}.\n  Known: {', '.join(known)}.{hint}"
 
     def _known(self, location: Location) -> str:
         """Next steps where a field is unknown: the known ones, and the one that was meant."""

@@ -1,0 +1,22 @@
+"""Scenario: a named what-if - changes to a snapshot and its policy, and what is expected of the plan then."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from planner.models.base import Noun
+from planner.models.scenario_changes import Change
+from planner.models.scenario_expectations import Expectation
+from planner.models.units import Name
+
+
+class Scenario(Noun):
+    """Changes in the order in which they are made; none of them is the base itself."""
+
+    format_version: Literal["1.0"] = "1.0"
+    name: Name
+    description: Annotated[str, Field(max_length=200)] = ""
+    changes: tuple[Change, ...] = ()
+    expectations: tuple[Expectation, ...] = ()

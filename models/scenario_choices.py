@@ -1,0 +1,79 @@
+"""Which nodes and which jobs a change of a scenario is about: all conditions that are given must hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from pydantic import Field, model_validator
+
+from planner.models.base import Noun
+from planner.models.units import Label, Name
+
+if TYPE_CHECKING:
+    from planner.models.cluster import Node
+    from planner.models.job import Job
+
+AtLeastOne: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=100_000)]
+
+
+class _Choice(Noun):
+    """Conditions of which at least one must be given, so that nobody takes everything by an oversight."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _chooses(cls, data: Any) -> Any:
+        known = {field.alias or name for name, field in cls.model_fields.items()} - {"count"}
+        if isinstance(data, dict) and not known & data.keys() and not data.keys() - {"count"}:
+            raise ValueError(f"expected at least one of {', '.join(sorted(known))}")
+        return data
+
+
+class NodeChoice(_Choice):
+    """Nodes of the cluster."""
+
+    names: tuple[Name, ...] = ()
+    """Any of these; each must be a node."""
+    rack: Label | None = None
+    zone: Label | None = None
+    region: Label | None = None
+    pool: Name | None = None
+    gpu_model: Name | None = None
+    labels: dict[Name, Label] = Field(default_factory=dict)
+    """All of these."""
+    every: bool = Field(default=False, alias="all")
+    """Every node, as far as no other condition is given."""
+    count: AtLeastOne | None = None
+    """Only so many of them, the first by name."""
+
+    def holds(self, node: Node) -> bool:
+        """True if the node meets all conditions."""
+        places = ((self.rack, node.rack), (self.zone, node.zone), (self.region, node.region))
+        kinds = ((self.pool, node.pool), (self.gpu_model, node.gpu_model))
+        return (
+            (not self.names or node.name in self.names)
+            and all(wanted in (None, found) for wanted, found in (*places, *kinds))
+            and self.labels.items() <= node.labels.items()
+        )
+
+
+class JobChoice(_Choice):
+    """Jobs that run or wait."""
+
+    names: tuple[Name, ...] = ()
+    """Any of these; each must be a job."""
+    queue: Name | None = None
+    user: Name | None = None
+    labels: dict[Name, Label] = Field(default_factory=dict)
+    """All of these."""
+    waiting: bool = False
+    """Only those that wait."""
+
+    def holds(self, job: Job) -> bool:
+        """True if the job meets all conditions."""
+        return (
+            (not self.names or job.name in self.names)
+            and self.queue in (None, job.queue)
+            and self.user in (None, job.user)
+            and self.labels.items() <= job.labels.items()
+            and not (self.waiting and job.running)
+        )

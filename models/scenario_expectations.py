@@ -1,0 +1,110 @@
+"""What a scenario expects of its plan: figures against numbers or the base, and what becomes of jobs."""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+from pydantic import AfterValidator, WithJsonSchema, model_validator
+
+from planner.models.base import Noun
+from planner.models.units import Name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NUMBER: Final = r"\d[\d,]*(?:\.\d+)?|\.\d+"
+_PATTERN: Final = re.compile(
+    rf"\s*(?P<relation>[<>]=?|==?|!=)\s*"
+    rf"(?:(?P<base>base)(?:\s*(?P<sign>[-+*])\s*(?P<change>{_NUMBER}))?"
+    rf"|(?P<number>-?(?:{_NUMBER}))(?P<percent>\s*%)?)\s*"
+)
+_RELATIONS: Final[dict[str, Callable[[float, float], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    ">": operator.gt,
+}
+_SIGNS: Final[dict[str, Callable[[float, float], float]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+}
+_TOLERANCE: Final = 1e-9
+"""Figures that differ by less are equal: they are written with six decimals."""
+
+
+def _check(value: str) -> str:
+    if not _PATTERN.fullmatch(value):
+        raise ValueError(f"expected a comparison such as '>= 40', '< 5 %' or '>= base - 2', found {value!r}")
+    return value
+
+
+Check: TypeAlias = Annotated[
+    str, AfterValidator(_check), WithJsonSchema({"type": "string", "examples": [">= 40", ">= base - 2"]})
+]
+"""A relation and a number, a percentage, or the figure of the base, which may be changed by a number."""
+
+
+def holds(check: Check, found: float, base: float) -> bool:
+    """True if a figure passes a check, given the same figure of the base."""
+    parts = _PATTERN.fullmatch(check)
+    if parts is None:
+        raise ValueError(f"expected a comparison, found {check!r}")
+    limit = _limit(parts, base)
+    if abs(found - limit) <= _TOLERANCE * max(1.0, abs(limit)):
+        found = limit
+    return _RELATIONS[parts["relation"]](found, limit)
+
+
+def _limit(parts: re.Match[str], base: float) -> float:
+    if parts["number"] is not None:
+        return _number(parts["number"]) / (100 if parts["percent"] else 1)
+    return base if parts["sign"] is None else _SIGNS[parts["sign"]](base, _number(parts["change"]))
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+class Expectation(Noun):
+    """What must hold of the scenario's plan; of several statements all must."""
+
+    job: Name | None = None
+    runs: bool | None = None
+    """The job runs once the plan is applied; false: it waits."""
+    jobs_running: Check | None = None
+    jobs_started: Check | None = None
+    jobs_waiting: Check | None = None
+    jobs_preempted: Check | None = None
+    gpus_total: Check | None = None
+    gpus_held: Check | None = None
+    gpus_free: Check | None = None
+    gpu_allocation_ratio: Check | None = None
+    fragmentation_ratio: Check | None = None
+    jain_index: Check | None = None
+    lost_gpu_hours: Check | None = None
+    nodes_added: Check | None = None
+    nodes_removed: Check | None = None
+    hourly_cost: Check | None = None
+    objective: Check | None = None
+    gap: Check | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Expectation:
+        if (self.job is None) != (self.runs is None):
+            missing = "runs" if self.runs is None else "job"
+            raise ValueError(f"expected job and runs together, found no {missing}")
+        if self.job is None and not self.checks:
+            raise ValueError("expected a figure with a comparison, or job and runs, found neither")
+        return self
+
+    @property
+    def checks(self) -> dict[str, Check]:
+        """Comparisons by figure."""
+        stated: dict[str, Any] = self.model_dump(exclude={"job", "runs"}, exclude_none=True)
+        return stated

@@ -1,0 +1,64 @@
+"""`gpuplan capacity`: which nodes to add so that jobs run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from planner.cli.options import ascii_only, terminal_width, wants_colour
+from planner.cli.planning import layout_options, planning_options, read_question
+from planner.cli.searching import searching
+
+EXIT_CANNOT = 20
+
+
+@click.command("capacity")
+@click.argument("source")
+@click.argument("jobs", metavar="[JOB...]", nargs=-1)
+@click.option("--waiting", is_flag=True, help="All jobs that wait and are not held.")
+@click.option(
+    "--most",
+    type=click.IntRange(min=0),
+    help="Nodes that each pool may get, whatever its maximum; by default as many as that allows.",
+)
+@planning_options
+@layout_options
+def capacity_command(
+    source: str,
+    jobs: tuple[str, ...],
+    waiting: bool,
+    most: int | None,
+    as_json: bool,
+    plain: bool,
+    **planning: Any,
+) -> int:
+    """
+    Find the cheapest nodes of the cluster's pools beside which all of the JOBs run, disturbing nobody.
+
+    What is free is used first. Other waiting jobs and times are left out, quotas are not. Ends with 20 if
+    some of the jobs cannot run whatever is added.
+    """
+    from planner.epoch import limits_of
+    from planner.rendering.capacity import capacity_text
+    from planner.whatif.asking import jobs_named
+    from planner.whatif.sizing import size
+
+    if bool(jobs) == waiting:
+        raise click.UsageError("Give the names of jobs, or --waiting for all that wait.")
+    question = read_question(source, **planning)
+    snapshot, policy, seed = question.snapshot, question.policy, question.seed
+    if waiting:
+        asked = [job for job in snapshot.jobs if job.running is None and not job.held]
+    else:
+        asked = jobs_named(jobs, snapshot, source)
+    with searching("looking for the cheapest nodes", limits_of(policy, seed).seconds) as watch:
+        found = size(snapshot, policy, asked, seed=seed, most=most, watch=watch)
+    if as_json:
+        click.echo(found.model_dump_json(indent=2))
+    else:
+        text = capacity_text(
+            found, width=terminal_width(), colour=wants_colour(), ascii_only=plain or ascii_only()
+        )
+        click.echo(text, nl=False)
+    return EXIT_CANNOT if found.cannot else 0

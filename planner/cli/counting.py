@@ -1,0 +1,31 @@
+"""Several plans being made before people's eyes: a bar on a terminal, silence elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from planner.cli.options import shows_progress, spinner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Show how many of so many are done; yields what is to be told the name of each that ends."""
+    if not shows_progress():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+
+    columns = (SpinnerColumn(spinner()), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, Elapsed(), console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+
+        def ended(name: str) -> None:
+            progress.update(task, advance=1, description=f"{what}: {name} is done")
+
+        yield ended

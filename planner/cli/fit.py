@@ -1,0 +1,68 @@
+"""`gpuplan fit`: how many more of one job find room."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from planner.cli.options import ascii_only, terminal_width, wants_colour
+from planner.cli.planning import layout_options, planning_options, read_question
+from planner.cli.searching import searching
+
+if TYPE_CHECKING:
+    from planner.models.job import Job
+    from planner.models.snapshot import Snapshot
+
+
+@click.command("fit")
+@click.argument("source")
+@click.argument("job", required=False)
+@click.option("--file", "job_file", help="File with the document of a job that is not in SOURCE.")
+@click.option("--most", type=click.IntRange(min=1), help="Copies that are counted at most. [default: 10,000]")
+@planning_options
+@layout_options
+def fit_command(
+    source: str,
+    job: str | None,
+    job_file: str | None,
+    most: int | None,
+    as_json: bool,
+    plain: bool,
+    **planning: Any,
+) -> None:
+    """
+    Tell how many more jobs like JOB fit beside what runs, disturbing nobody, and what limits it.
+
+    JOB runs or waits in SOURCE. Only what runs is in the way: other waiting jobs, prices and times are left
+    out, quotas and reservations are not. So many copies are placed and verified, and one more is proven not
+    to fit.
+    """
+    from planner.epoch import limits_of
+    from planner.rendering.fit import fit_text
+    from planner.whatif.fitting import MOST, fit
+
+    if (job is None) == (job_file is None):
+        raise click.UsageError("Give the name of a job, or --file with one.")
+    question = read_question(source, **planning)
+    snapshot, policy, seed = question.snapshot, question.policy, question.seed
+    wanted = _read_job(job_file, snapshot) if job_file else _named(job or "", snapshot, source)
+    with searching(f"fitting copies of {wanted.name}", limits_of(policy, seed).seconds) as watch:
+        found = fit(snapshot, policy, wanted, seed=seed, most=most or MOST, watch=watch)
+    if as_json:
+        click.echo(found.model_dump_json(indent=2))
+        return
+    text = fit_text(found, width=terminal_width(), colour=wants_colour(), ascii_only=plain or ascii_only())
+    click.echo(text, nl=False)
+
+
+def _named(name: str, snapshot: Snapshot, source: str) -> Job:
+    from planner.whatif.asking import jobs_named
+
+    return jobs_named((name,), snapshot, source)[0]
+
+
+def _read_job(path: str, snapshot: Snapshot) -> Job:
+    from planner.whatif.asking import read_job
+
+    return read_job(path, snapshot)

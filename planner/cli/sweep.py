@@ -1,0 +1,122 @@
+"""`gpuplan sweep`: one or two knobs turned, and what that does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from planner.cli.counting import counting
+from planner.cli.engine import engine_of, engine_options
+from planner.cli.options import ascii_only, terminal_width, wants_colour
+from planner.cli.planning import layout_options, planning_options, read_question
+
+if TYPE_CHECKING:
+    from planner.models.sweep import Sweep
+
+_PICTURES = (".svg", ".png")
+
+
+class TwoFigures(click.ParamType[tuple[str, str]]):
+    """`hourly_cost,jobs_running`: two different figures of a plan."""
+
+    name = "figures"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Their names."""
+        from planner.rendering.sweep import WEIGHABLE
+
+        names = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+        if len(names) != 2 or names[0] == names[1] or not set(names) <= set(WEIGHABLE):
+            self.fail(f"expected two of {', '.join(WEIGHABLE)}, found {value!r}", param, ctx)
+        return names[0], names[1]
+
+
+@click.command("sweep")
+@click.argument("source")
+@click.argument("knobs", metavar="KNOB=VALUE,...", nargs=-1, required=True)
+@click.option(
+    "--pareto",
+    "weighed",
+    type=TwoFigures(),
+    default="hourly_cost,gpu_allocation_ratio",
+    show_default=True,
+    help="Two figures; combinations that none beats in both are marked.",
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Draw the two figures to this file: .svg or .png.",
+)
+@planning_options
+@engine_options
+@layout_options
+def sweep_command(
+    source: str,
+    knobs: tuple[str, ...],
+    weighed: tuple[str, str],
+    out: Path | None,
+    jobs: int | None,
+    engine: str,
+    scheduler: str | None,
+    as_json: bool,
+    plain: bool,
+    **planning: Any,
+) -> int:
+    """
+    Plan SOURCE for every combination of the values of one or two KNOBs.
+
+    \b
+    prices.guarantee=0,100  a knob of the policy, by its path
+    quota:QUEUE=8,16        nominal quota of a queue
+    demand=1,2,10           so many times the waiting jobs (demand:QUEUE of one queue)
+    pool:POOL=0,4           so many nodes of a pool more
+    like:NODE=0,1           so many nodes more like an existing one
+    price:POOL=1,2.5        price of a pool's nodes
+    solver=milp,greedy
+    """  # noqa: D301 - \b is click's
+    from planner.rendering.sweep import sweep_text
+    from planner.whatif.knobs import read_knobs, turned
+    from planner.whatif.sweeping import sweep
+
+    if out is not None and out.suffix.lower() not in _PICTURES:
+        raise click.BadParameter(
+            f"expected a name that ends in .svg or .png, found {out}", param_hint="--out"
+        )
+    read = read_knobs(knobs)
+    question = read_question(source, **planning)
+    worlds = turned(read, question.snapshot, question.policy)
+    with (
+        engine_of(engine, jobs=jobs, scheduler=scheduler) as chosen,
+        counting("planning", len(worlds)) as ended,
+    ):
+        found = sweep(
+            question.snapshot,
+            question.policy,
+            read,
+            worlds,
+            chosen,
+            seed=question.seed,
+            weighed=weighed,
+            ended=ended,
+        )
+    if out is not None:
+        _draw(found, out)
+    if as_json:
+        click.echo(found.model_dump_json(indent=2))
+    else:
+        text = sweep_text(
+            found, width=terminal_width(), colour=wants_colour(), ascii_only=plain or ascii_only()
+        )
+        click.echo(text, nl=False)
+    return 0 if found.sound else 1
+
+
+def _draw(found: Sweep, out: Path) -> None:
+    from planner.rendering.charts.sweep import sweep_chart
+
+    out.write_bytes(sweep_chart(found, out.suffix.lower().removeprefix(".")))

@@ -1,0 +1,139 @@
+"""`gpuplan whatif`: worlds that differ from a snapshot, planned and compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from planner.cli.counting import counting
+from planner.cli.engine import engine_of, engine_options
+from planner.cli.options import ascii_only, terminal_width, wants_colour, working
+from planner.cli.planning import layout_options, planning_options, read_question
+
+if TYPE_CHECKING:
+    from planner.cli.planning import Question
+    from planner.models.comparison import Comparison
+    from planner.models.sensitivity import Sensitivity
+    from planner.whatif.engines import Engine
+
+
+class Steps(click.ParamType[tuple[int, ...]]):
+    """`1,4,16`: whole numbers from 1 on."""
+
+    name = "steps"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The numbers, each once, in order."""
+        parts = value.split(",") if isinstance(value, str) else list(map(str, value))
+        if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+            self.fail(f"expected whole numbers from 1 on such as 1,4,16, found {value!r}", param, ctx)
+        return tuple(sorted({int(part) for part in parts}))
+
+
+@click.command("whatif")
+@click.argument("source")
+@click.argument("scenarios", metavar="[SCENARIO...]", nargs=-1)
+@click.option("--sensitivity", "values_nodes", is_flag=True, help="Tell what more nodes are worth instead.")
+@click.option(
+    "--steps",
+    type=Steps(),
+    default="1,4,16",
+    show_default=True,
+    help="sensitivity: plan anew with so many nodes more of each kind.",
+)
+@click.option("--like", multiple=True, help="sensitivity: only the kind of this node; several may be given.")
+@planning_options
+@engine_options
+@click.option(
+    "--report", type=click.Path(path_type=Path), help="Write an HTML report of the comparison to this file."
+)
+@layout_options
+def whatif_command(
+    source: str,
+    scenarios: tuple[str, ...],
+    values_nodes: bool,
+    steps: tuple[int, ...],
+    like: tuple[str, ...],
+    jobs: int | None,
+    engine: str,
+    scheduler: str | None,
+    report: Path | None,
+    as_json: bool,
+    plain: bool,
+    **planning: Any,
+) -> int:
+    """
+    Plan SOURCE as it is and as each SCENARIO would have it, and compare.
+
+    A scenario is a file with a name, changes, and what is expected of its plan. `gpuplan schema scenario`
+    prints all that it may hold. Ends with 1 if an expectation is not met or a scenario cannot be planned.
+    """
+    if bool(scenarios) == values_nodes:
+        raise click.UsageError("Give at least one scenario, or --sensitivity without any.")
+    if report is not None and values_nodes:
+        raise click.UsageError("--report is for scenarios.")
+    question = read_question(source, **planning)
+    found: Comparison | Sensitivity
+    with engine_of(engine, jobs=jobs, scheduler=scheduler) as chosen:
+        if values_nodes:
+            found = _valued(question, chosen, steps, like, source)
+        else:
+            found = _compared(question, chosen, scenarios)
+    if report is not None:
+        _write_report(found, report)
+    if as_json:
+        click.echo(found.model_dump_json(indent=2))
+    else:
+        click.echo(_text(found, plain=plain), nl=False)
+    return 0 if found.sound else 1
+
+
+def _compared(question: Question, engine: Engine, scenarios: tuple[str, ...]) -> Comparison:
+    from planner.whatif.comparing import compare
+    from planner.whatif.loading import load_scenarios
+
+    with working("reading scenarios"):
+        loaded = load_scenarios(scenarios, question.snapshot, question.policy)
+    with counting("planning", 1 + len(loaded)) as ended:
+        return compare(question.snapshot, question.policy, loaded, engine, seed=question.seed, ended=ended)
+
+
+def _valued(
+    question: Question, engine: Engine, steps: tuple[int, ...], like: tuple[str, ...], source: str
+) -> Sensitivity:
+    from planner.whatif.asking import kinds_like
+    from planner.whatif.sensitivity import sensitivity
+
+    kinds = kinds_like(like, question.snapshot, source)
+    with counting("planning", 2 + len(kinds) * (1 + len(steps))) as ended:
+        return sensitivity(
+            question.snapshot,
+            question.policy,
+            kinds,
+            engine,
+            seed=question.seed,
+            steps=steps,
+            ended=ended,
+        )
+
+
+def _write_report(comparison: Any, path: Path) -> None:
+    from planner.rendering.reports.whatif import whatif_report
+    from planner.writing import write_atomically
+
+    write_atomically(path, whatif_report(comparison))
+
+
+def _text(found: Comparison | Sensitivity, *, plain: bool) -> str:
+    from planner.models.comparison import Comparison
+    from planner.rendering.sensitivity import sensitivity_text
+    from planner.rendering.whatif import comparison_text
+
+    width, colour, narrow = terminal_width(), wants_colour(), plain or ascii_only()
+    if isinstance(found, Comparison):
+        return comparison_text(found, width=width, colour=colour, ascii_only=narrow)
+    return sensitivity_text(found, width=width, colour=colour, ascii_only=narrow)

@@ -1,0 +1,79 @@
+"""Which nodes to add so that jobs run, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from planner.rendering.header import percent
+from planner.rendering.style import Style, Tone
+from planner.rendering.table import Row, table
+from planner.wording import counted, money, named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.models.capacity import Capacity, Unplaced
+
+_MOST_REASONS: Final = 10
+
+
+def capacity_text(capacity: Capacity, *, width: int, colour: bool, ascii_only: bool) -> str:
+    """The nodes with their price, how sure it is that none are cheaper, and the jobs that nothing helps."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    lines = style.wrap(_answer(capacity), 0)
+    lines[0] = style.paint(lines[0], Tone.STRONG)
+    if capacity.pools:
+        head = Row(("POOL", "NODES", "EACH AN HOUR", "TOGETHER"))
+        rows = [
+            Row(
+                (
+                    each.pool,
+                    f"{each.nodes:,}",
+                    money(each.price_per_hour),
+                    money(each.nodes * each.price_per_hour),
+                ),
+                note=f"{each.beyond:,} beyond its maximum of {each.maximum:,}" if each.beyond else "",
+            )
+            for each in capacity.pools
+        ]
+        lines += ["", *table([head, *rows], style, right=(1, 2, 3)), "", *style.wrap(_proof(capacity), 0)]
+    if capacity.cannot:
+        lines += ["", *_cannot(capacity, style)]
+    return "\n".join(lines) + "\n"
+
+
+def _answer(capacity: Capacity) -> str:
+    jobs, runs = len(capacity.jobs), len(capacity.runs)
+    who = counted(jobs, "job") if jobs == runs else f"{runs:,} of {counted(jobs, 'job')}"
+    verb = "runs" if runs == 1 and jobs == 1 else "run"
+    if not capacity.pools:
+        if runs < jobs:
+            return f"{who} {verb} on what is free; no nodes of the pools help the others."
+        return f"{who} {verb} on what is free: no nodes are needed."
+    count = counted(sum(each.nodes for each in capacity.pools), "node")
+    return f"{who} {verb} with {count} more, for {money(capacity.hourly_cost)} an hour, disturbing nobody."
+
+
+def _proof(capacity: Capacity) -> str:
+    if capacity.proven:
+        return "No other nodes are cheaper (proven)."
+    if capacity.hourly_cost_at_least >= capacity.hourly_cost:
+        return "No other nodes are cheaper (proven), though fewer may do at the same price."
+    if not capacity.hourly_cost_at_least:
+        return "Whether anything cheaper would do is not proven."
+    least = money(capacity.hourly_cost_at_least)
+    return f"Nothing cheaper than {least} an hour does (proven): the gap is {percent(capacity.gap)}."
+
+
+def _cannot(capacity: Capacity, style: Style) -> Iterator[str]:
+    count = counted(len(capacity.cannot), "job")
+    sure = "" if capacity.cannot_proven else "; that no more can run is not proven"
+    yield from style.wrap(f"{count} cannot run{sure}:", 0)
+    by_reason: dict[tuple[str, str], list[Unplaced]] = {}
+    for each in capacity.cannot:
+        by_reason.setdefault((each.reason.code, each.reason.text), []).append(each)
+    for (code, text), jobs in list(by_reason.items())[:_MOST_REASONS]:
+        names = named([each.job for each in jobs])
+        yield from style.wrap(f"{names}: {code}, {text}", 2, hanging=2)
+    if (left := len(by_reason) - _MOST_REASONS) > 0:
+        yield from style.wrap(f"and for {counted(left, 'more reason')}; --json has all of them", 2)

@@ -1,0 +1,66 @@
+"""What more nodes are worth, as text: marginal values and values found by planning again, side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.models.units import print_timestamp
+from planner.rendering.header import short
+from planner.rendering.style import Style, Tone
+from planner.rendering.table import Row, table
+
+if TYPE_CHECKING:
+    from planner.models.sensitivity import NodeValue, Sensitivity, Step
+
+_UNKNOWN = "?"
+
+
+def sensitivity_text(found: Sensitivity, *, width: int, colour: bool, ascii_only: bool) -> str:
+    """One line a kind of node; below the table, what its columns say."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    head = [
+        f"Value of more nodes, at {print_timestamp(found.epoch)}",
+        f"snapshot {short(found.snapshot)}",
+        f"policy {short(found.policy)}",
+        f"seed {found.seed}",
+    ]
+    counts = [step.nodes for step in found.kinds[0].steps] if found.kinds else []
+    rows = [
+        Row(("", "", "MARGINAL", *("PLANNED" if index == 0 else "" for index, _ in enumerate(counts)))),
+        Row(("NODE", "NOW", "+1", *(f"+{count:,}" for count in counts))),
+        *(Row(_cells(kind)) for kind in found.kinds),
+    ]
+    lines = [style.paint(line, Tone.STRONG) for line in style.flow(head)]
+    lines += ["", *table(rows, style, right=range(1, 3 + len(counts))), ""]
+    for failure in found.failures:
+        lines += [style.paint(line, Tone.STOP) for line in style.wrap(failure, 0, hanging=2)]
+    for note in _notes(found):
+        lines += style.wrap(note, 0, hanging=2)
+    return "\n".join(lines) + "\n"
+
+
+def _cells(kind: NodeValue) -> tuple[str, ...]:
+    marginal = _UNKNOWN if kind.marginal is None else f"{kind.marginal:+,}"
+    name = kind.kind if kind.pool is None else f"{kind.kind}, pool {kind.pool}"
+    return name, f"{kind.nodes:,}", marginal, *map(_gain, kind.steps)
+
+
+def _gain(step: Step) -> str:
+    return _UNKNOWN if step.gain is None else f"{step.gain:+,}"
+
+
+def _notes(found: Sensitivity) -> list[str]:
+    notes = [
+        "Marginal: points that the linear relaxation gains with one node more; it may place parts of jobs."
+    ]
+    steps = [step for kind in found.kinds for step in kind.steps]
+    if steps:
+        planned = "Planned: points that the plan gains, made anew with so many nodes more"
+        doubts = [step.doubt for step in steps]
+        if any(doubt is None for doubt in doubts):
+            notes.append(f"{planned}; how close these are to the best is not known.")
+        elif doubt := max(doubt for doubt in doubts if doubt is not None):
+            notes.append(f"{planned}; true to within {doubt:,} points, the largest gap of a plan.")
+        else:
+            notes.append(f"{planned} (proven best).")
+    return notes

@@ -1,0 +1,75 @@
+"""A sweep as text: one line a combination, those on the Pareto front marked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from planner.models.units import print_timestamp
+from planner.rendering.header import percent, short
+from planner.rendering.style import Style, Tone
+from planner.rendering.table import Row, table
+
+if TYPE_CHECKING:
+    from planner.models.comparison import Figures
+    from planner.models.sweep import Sweep
+
+_RATIOS: Final = frozenset({"gpu_allocation_ratio", "fragmentation_ratio", "gap"})
+_ALWAYS: Final = ("jobs_running", "jobs_waiting", "gpu_allocation_ratio", "objective", "gap")
+_WORDS: Final = {
+    "jobs_running": "RUNNING",
+    "jobs_started": "STARTED",
+    "jobs_waiting": "WAITING",
+    "jobs_preempted": "PREEMPTED",
+    "gpus_total": "GPUS",
+    "gpus_held": "HELD",
+    "gpus_free": "FREE",
+    "gpu_allocation_ratio": "ALLOCATED",
+    "fragmentation_ratio": "FRAGMENTED",
+    "jain_index": "FAIRNESS",
+    "lost_gpu_hours": "GPU-H LOST",
+    "nodes_added": "ADDED",
+    "nodes_removed": "REMOVED",
+    "hourly_cost": "COST/H",
+    "objective": "OBJECTIVE",
+    "gap": "GAP",
+}
+
+FRONT_MARK: Final = "*"
+
+WEIGHABLE: Final = tuple(_WORDS)
+"""Figures that may be weighed against each other."""
+
+
+def sweep_text(sweep: Sweep, *, width: int, colour: bool, ascii_only: bool) -> str:
+    """All combinations, and what the mark says."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    head = [
+        f"Sweep of {' and '.join(knob.name for knob in sweep.knobs)}, at {print_timestamp(sweep.epoch)}",
+        f"snapshot {short(sweep.snapshot)}",
+        f"policy {short(sweep.policy)}",
+        f"seed {sweep.seed}",
+    ]
+    shown = [*dict.fromkeys((*_ALWAYS[:3], *sweep.weighed, *_ALWAYS[3:]))]
+    heads = (*(knob.name for knob in sweep.knobs), *(_WORDS[name] for name in shown), "")
+    rows = [Row(heads)]
+    for point in sweep.points:
+        found = point.figures
+        cells = ["failed" if found is None else in_words(found, name) for name in shown]
+        rows.append(Row((*point.values, *cells, FRONT_MARK if point.on_front else "")))
+    lines = [style.paint(line, Tone.STRONG) for line in style.flow(head)]
+    lines += ["", *table(rows, style, right=range(len(heads) - 1)), ""]
+    for point in sweep.points:
+        if point.failure:
+            failed = f"{', '.join(point.values)}: failed: {point.failure}"
+            lines += [style.paint(line, Tone.STOP) for line in style.wrap(failed, 0, hanging=2)]
+    one, other = sweep.weighed
+    note = f"{FRONT_MARK} on the Pareto front of {one} and {other}: no other line is better in one of them "
+    return "\n".join([*lines, *style.wrap(f"{note}and as good in the other.", 0)]) + "\n"
+
+
+def in_words(figures: Figures, name: str) -> str:
+    """One figure as people read it."""
+    value = figures.figure(name)
+    if value is None:
+        return "?"
+    return percent(value) if name in _RATIOS else f"{value:,.12g}"

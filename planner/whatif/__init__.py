@@ -1,0 +1,1 @@
+"""What-if: worlds that differ from a snapshot and its policy, planned and compared."""

@@ -1,0 +1,97 @@
+"""compare(…) → Comparison: the base and every scenario planned alike, and what became of expectations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from planner.models.comparison import Comparison, Figures, Trial
+from planner.models.scenario_expectations import holds
+from planner.whatif.engines import all_of
+from planner.whatif.trials import Case, task_of, tried
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from planner.models.policy import Policy
+    from planner.models.scenario import Scenario
+    from planner.models.snapshot import Snapshot
+    from planner.whatif.engines import Engine
+    from planner.whatif.patching import Patched
+    from planner.whatif.trials import Tried
+
+BASE: Final = "base"
+
+_NO_FIGURES: Final = frozenset({"plan_id", "status", "solver", "seconds", "terms", "waiting", "gpu_models"})
+"""Fields of `Figures` that are no figures of the plan itself."""
+
+COMPARED: Final = tuple(name for name in Figures.model_fields if name not in _NO_FIGURES)
+
+
+def compare(
+    snapshot: Snapshot,
+    policy: Policy,
+    scenarios: Sequence[tuple[Scenario, Patched]],
+    engine: Engine,
+    *,
+    seed: int,
+    ended: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Plan the base and all scenarios on an engine; `ended` is told the name of each that is done."""
+    cases = [Case(snapshot, policy, seed)]
+    for scenario, patched in scenarios:
+        asked = tuple(each.job for each in scenario.expectations if each.job is not None)
+        cases.append(Case(patched.snapshot, patched.policy, seed, asked))
+    names = [BASE, *(scenario.name for scenario, _ in scenarios)]
+    outcomes = all_of(engine, [task_of(case) for case in cases], names, ended)
+    results = [tried(outcome) for outcome in outcomes]
+    base = results[0]
+    return Comparison(
+        snapshot=snapshot.fingerprint(),
+        policy=policy.fingerprint(),
+        epoch=snapshot.taken_at,
+        seed=seed,
+        base=Trial(name=BASE, figures=base.figures, failure=base.failure),
+        scenarios=tuple(
+            _trial(scenario, found, base.figures)
+            for (scenario, _), found in zip(scenarios, results[1:], strict=True)
+        ),
+    )
+
+
+def _trial(scenario: Scenario, found: Tried, base: Figures | None) -> Trial:
+    trial = Trial(name=scenario.name, description=scenario.description, failure=found.failure)
+    if found.figures is None:
+        return trial
+    update = {
+        "figures": found.figures,
+        "unmet": tuple(_unmet(scenario, found, found.figures, base)),
+        "differences": {} if base is None else differences(found.figures, base),
+    }
+    return trial.model_copy(update=update)
+
+
+def differences(figures: Figures, base: Figures) -> dict[str, float]:
+    """Figures that are not those of the base, less these."""
+    found = {}
+    for name in COMPARED:
+        here, there = figures.figure(name), base.figure(name)
+        if here is not None and there is not None and here != there:
+            found[name] = round(here - there, 6)
+    return found
+
+
+def _unmet(scenario: Scenario, found: Tried, figures: Figures, base: Figures | None) -> Iterator[str]:
+    for expectation in scenario.expectations:
+        if expectation.job is not None and (expectation.job in found.runs) != expectation.runs:
+            expected, is_so = ("to run", "waits") if expectation.runs else ("to wait", "runs")
+            yield f"expected job {expectation.job} {expected}; it {is_so}"
+        for name, check in expectation.checks.items():
+            value = figures.figure(name)
+            there = None if base is None else base.figure(name)
+            if value is None:
+                yield f"expected {name} {check}; it is not known"
+            elif there is None and "base" in check:
+                yield f"expected {name} {check}; that of the base is not known"
+            elif not holds(check, value, there or 0.0):
+                of_base = f" (base {there:,g})" if "base" in check and there is not None else ""
+                yield f"expected {name} {check}; found {value:,g}{of_base}"

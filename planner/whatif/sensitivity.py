@@ -1,0 +1,178 @@
+"""
+What more nodes of each kind are worth.
+
+Two answers that must not be taken for each other. The marginal value is that of the linear relaxation: its
+value with one node more less that without, parts of jobs allowed. The other one is found by planning again,
+with so many nodes more.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from planner.epoch import limits_of
+from planner.models.formulation import formulate
+from planner.models.formulation.columns import Columns
+from planner.models.scenario import Scenario
+from planner.models.scenario_changes import AddNodes
+from planner.models.sensitivity import NodeValue, Sensitivity, Step
+from planner.posing import pose
+from planner.solvers.consulting import RELAXING
+from planner.solvers.interface import Budget, well_formed
+from planner.whatif.engines import Task, all_of
+from planner.whatif.patching import patch
+from planner.whatif.trials import Case, task_of, tried
+from planner.wording import node_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from planner.models.cluster import Node
+    from planner.models.comparison import Figures
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+    from planner.solvers.interface import Solver
+    from planner.whatif.engines import Engine
+
+ENTRY: Final = "planner.whatif.sensitivity:relaxed"
+
+_SECONDS: Final = 120.0
+"""What posing and formulating may take beside the relaxation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Nodes that are alike for what they are worth."""
+
+    words: str
+    like: str
+    nodes: int
+    pool: str | None = None
+
+    def more(self, count: int) -> AddNodes:
+        """So many of them more."""
+        pattern = {"like": self.like} if self.pool is None else {"pool": self.pool}
+        return AddNodes.model_validate({"change": "add_nodes", "count": count, **pattern})
+
+
+def kinds_of(snapshot: Snapshot) -> list[Kind]:
+    """
+    Kinds of nodes by what they are in words, each told by its commonest shape; kinds of pools that have none.
+
+    The nodes that new ones are like take jobs, as far as there are any that do.
+    """
+    by_words: dict[str, list[Node]] = defaultdict(list)
+    for node in snapshot.cluster.nodes:
+        by_words[node_size(node)].append(node)
+    kinds = [Kind(words, _commonest(nodes).name, len(nodes)) for words, nodes in by_words.items()]
+    kinds += [
+        Kind(words, pool.template.name, 0, pool.name)
+        for pool in snapshot.cluster.pools
+        if (words := node_size(pool.template)) not in by_words
+    ]
+    return sorted(kinds, key=lambda kind: (-kind.nodes, kind.words))
+
+
+def _commonest(nodes: Sequence[Node]) -> Node:
+    shapes: dict[object, list[Node]] = defaultdict(list)
+    for node in nodes:
+        shape = (node.cpu_milli, node.memory_mib, node.disk_mib, node.taints, sorted(node.labels.items()))
+        shapes[str(shape)].append(node)
+    common = max(shapes.values(), key=len)
+    return min(common, key=lambda node: (not node.schedulable, node.name))
+
+
+def sensitivity(
+    snapshot: Snapshot,
+    policy: Policy,
+    kinds: Sequence[Kind],
+    engine: Engine,
+    *,
+    seed: int,
+    steps: Sequence[int],
+    ended: Callable[[str], None] = lambda _: None,
+) -> Sensitivity:
+    """Value more nodes of each kind both ways, everything planned and relaxed beside each other."""
+
+    def world(kind: Kind, count: int) -> Case:
+        scenario = Scenario(name="more", changes=(kind.more(count),))
+        patched = patch(snapshot, policy, scenario)
+        return Case(patched.snapshot, patched.policy, seed)
+
+    base = Case(snapshot, policy, seed)
+    tasks = {("base", 0): task_of(base), ("relaxation of base", 0): _relaxation(base)}
+    for kind in kinds:
+        tasks[f"relaxation with one more {kind.words}", 1] = _relaxation(world(kind, 1))
+        for count in steps:
+            tasks[kind.words, count] = task_of(world(kind, count))
+    names = [name if not count else f"{count} more: {name}" for name, count in tasks]
+    outcomes = dict(zip(tasks, all_of(engine, list(tasks.values()), names, ended), strict=True))
+    relaxations = {key: outcome.last for key, outcome in outcomes.items() if tasks[key].entry == ENTRY}
+    plans = {key: tried(outcome) for key, outcome in outcomes.items() if tasks[key].entry != ENTRY}
+    without, relaxation = plans["base", 0].figures, relaxations["relaxation of base", 0]
+    return Sensitivity(
+        snapshot=snapshot.fingerprint(),
+        policy=policy.fingerprint(),
+        epoch=snapshot.taken_at,
+        seed=seed,
+        objective=None if without is None else without.objective,
+        relaxation=relaxation if isinstance(relaxation, int) else None,
+        kinds=tuple(
+            NodeValue(
+                kind=kind.words,
+                like=kind.like,
+                pool=kind.pool,
+                nodes=kind.nodes,
+                marginal=_less(relaxations[f"relaxation with one more {kind.words}", 1], relaxation),
+                steps=tuple(_step(count, plans[kind.words, count].figures, without) for count in steps),
+            )
+            for kind in kinds
+        ),
+        failures=tuple(
+            f"{f'{count} more: ' if count else ''}{name}: {plan.failure}"
+            for (name, count), plan in plans.items()
+            if plan.failure
+        ),
+    )
+
+
+def _relaxation(case: Case) -> Task:
+    return Task(ENTRY, (case,), limits_of(case.policy, case.seed).seconds + _SECONDS)
+
+
+def relaxed(case: Case, _report: Callable[[object], None]) -> int | None:
+    """Value of the linear relaxation of a world, rounded up to a whole point; None if it took too long."""
+    problem = pose(case.snapshot, case.policy)
+    formulation = formulate(problem, Columns(problem))
+    if not len(formulation.upper):  # nothing can start or change
+        return formulation.constant
+    limits = limits_of(case.policy, case.seed)
+    budget = Budget(time.monotonic() + limits.seconds, limits.workers, case.seed)
+    nothing = np.zeros(len(formulation.upper), dtype=np.int64)
+    # Such a task has a process of its own: a library that crashes there takes nothing with it.
+    relax: Solver = pkgutil.resolve_name(RELAXING)
+    answer = well_formed(relax(formulation, budget, nothing, lambda _: None))
+    return None if answer is None else answer.bound
+
+
+def _less(value: object, base: object) -> int | None:
+    return value - base if isinstance(value, int) and isinstance(base, int) else None
+
+
+def _step(count: int, found: Figures | None, base: Figures | None) -> Step:
+    if found is None or base is None:
+        return Step(nodes=count)
+    slacks = [None if each.bound is None else each.bound - each.objective for each in (found, base)]
+    known = [slack for slack in slacks if slack is not None]
+    return Step(
+        nodes=count,
+        gain=found.objective - base.objective,
+        jobs=found.jobs_running - base.jobs_running,
+        doubt=max(known) if len(known) == len(slacks) else None,
+    )

@@ -1,0 +1,151 @@
+"""size(…) → Capacity: the cheapest nodes of pools beside which jobs run, planned, verified and proven."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+from planner.epoch import plan_epoch
+from planner.models.capacity import Capacity, PoolNodes, Unplaced
+from planner.models.plan import ScaleUp
+from planner.whatif.undisturbed import undisturbed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from planner.models.cluster import NodePool
+    from planner.models.job import Job
+    from planner.models.plan import Plan
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+    from planner.solvers.search import Watch
+
+_MOST_POINTS: Final = 4 * 10**7
+"""Of all nodes together: prices stay exact, and a job can be worth more than all of them."""
+
+_FINEST: Final = (1, 10, 100, 1000, 10_000)
+"""Parts of the currency's unit that prices may be told in."""
+
+
+def size(
+    snapshot: Snapshot,
+    policy: Policy,
+    jobs: Sequence[Job],
+    *,
+    seed: int,
+    most: int | None = None,
+    watch: Watch | None = None,
+) -> Capacity:
+    """
+    Find nodes of the cluster's pools beside which these jobs run; those of them that run already do so.
+
+    `most` is how many nodes each pool may get, whatever its maximum; without it, as many as that allows. Each
+    job is worth more than all nodes together, so that no node is saved at the cost of a job.
+    """
+    asked = [job for job in jobs if job.running is None]
+    roomy, rooms = _with_room(snapshot, most)
+    scale = _scale_of(roomy.cluster.pools, rooms)
+    world, rules = undisturbed(
+        roomy, policy, asked, points=scale.of_a_job, currency=scale.currency, scaling=scale.of_a_node
+    )
+    plan = plan_epoch(world, rules, seed=seed, created_at=snapshot.taken_at, watch=watch)
+    names = sorted(job.name for job in jobs)
+    placed = {placement.job: placement for placement in plan.placements if placement.job in names}
+    waiting = [each for each in plan.waiting if each.job in names]
+    slack = None if plan.solution.bound is None else plan.solution.bound - plan.solution.objective
+    added = Counter(action.pool for action in plan.actions if isinstance(action, ScaleUp))
+    cost = _cost(added, roomy.cluster.pools)
+    return Capacity(
+        jobs=tuple(names),
+        runs=tuple(sorted(placed)),
+        cannot=tuple(Unplaced(job=each.job, reason=each.reason) for each in waiting),
+        cannot_proven=slack is not None and slack < scale.of_a_job - scale.of_all_nodes,
+        pools=_pools(snapshot, added),
+        hourly_cost=cost,
+        hourly_cost_at_least=0.0 if slack is None else _at_least(plan, slack, scale, rooms),
+        proven=slack == 0,
+        placed={
+            name: tuple(sorted({replica.node for replica in placement.replicas}))
+            for name, placement in sorted(placed.items())
+        },
+        plan_id=plan.plan_id,
+        seconds=round(plan.solution.seconds, 3),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Points in which jobs and nodes are weighed against each other."""
+
+    currency: int
+    """Of one unit of the cluster's currency."""
+    finest: int
+    """Of the smallest difference between two mixes' prices."""
+    of_a_node: int
+    """Beside its price, so that of equally dear mixes the one with fewer nodes is better."""
+    of_all_nodes: int
+    of_a_job: int
+
+
+def _scale_of(pools: Sequence[NodePool], rooms: dict[str, int]) -> _Scale:
+    prices = {pool.name: pool.template.price_per_hour for pool in pools}
+    parts = next(
+        (parts for parts in _FINEST if all(_whole(price * parts) for price in prices.values())), _FINEST[-1]
+    )
+    count = sum(rooms.values())
+    total = sum(ceil(prices[name] * parts) * room for name, room in rooms.items())
+    # A node more must weigh less than the smallest difference in price.
+    finest = count + 1 if total * (count + 1) < _MOST_POINTS else 1
+    of_a_node = 1 if finest > 1 or not total else 0
+    of_all_nodes = total * finest + count * of_a_node
+    return _Scale(parts * finest, finest, of_a_node, of_all_nodes, 2 * of_all_nodes + 1)
+
+
+def _whole(amount: float) -> bool:
+    return abs(amount - round(amount)) < 1e-6
+
+
+def _with_room(snapshot: Snapshot, most: int | None) -> tuple[Snapshot, dict[str, int]]:
+    """The snapshot with pools that may get so many nodes, and how many each may get."""
+    members = Counter(node.pool for node in snapshot.cluster.nodes)
+    pools, rooms = [], {}
+    for pool in snapshot.cluster.pools:
+        room = max(0, pool.maximum - members[pool.name]) if most is None else most
+        rooms[pool.name] = room
+        maximum = max(pool.minimum, members[pool.name] + room)
+        pools.append(pool.model_copy(update={"maximum": maximum}))
+    cluster = snapshot.cluster.model_copy(update={"pools": tuple(pools)})
+    return snapshot.model_copy(update={"cluster": cluster}), rooms
+
+
+def _cost(added: Counter[str], pools: Sequence[NodePool]) -> float:
+    price = {pool.name: pool.template.price_per_hour for pool in pools}
+    return round(sum(price[name] * count for name, count in added.items()), 6)
+
+
+def _at_least(plan: Plan, slack: int, scale: _Scale, rooms: dict[str, int]) -> float:
+    """No mix with as many jobs costs less: none has more points than the bound leaves room for."""
+    added = [action for action in plan.actions if isinstance(action, ScaleUp)]
+    own = sum(round(action.after.price_per_hour * scale.currency) for action in added)
+    own += scale.of_a_node * len(added)
+    # All that is not price may be the nodes' own points, in the dearest case of all of them.
+    least = own - slack - scale.of_a_node * sum(rooms.values())
+    steps = max(0, ceil(least / scale.finest))
+    return round(steps * scale.finest / scale.currency, 6)
+
+
+def _pools(snapshot: Snapshot, added: Counter[str]) -> tuple[PoolNodes, ...]:
+    members = Counter(node.pool for node in snapshot.cluster.nodes)
+    return tuple(
+        PoolNodes(
+            pool=pool.name,
+            nodes=added[pool.name],
+            price_per_hour=pool.template.price_per_hour,
+            maximum=pool.maximum,
+            members=members[pool.name],
+        )
+        for pool in sorted(snapshot.cluster.pools, key=lambda pool: pool.name)
+        if added[pool.name]
+    )

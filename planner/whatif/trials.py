@@ -1,0 +1,114 @@
+"""One world planned by the production planner, and its plan in figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from planner.afterwards import cluster_after
+from planner.epoch import limits_of, plan_epoch
+from planner.metrics import gpus_in_use
+from planner.models.comparison import Figures, ModelUse
+from planner.models.errors import PlannerError
+from planner.models.units import print_milli
+from planner.whatif.engines import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planner.models.plan import Plan
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+    from planner.solvers.worker import Outcome
+
+ENTRY: Final = "planner.whatif.trials:attempt"
+
+_SECONDS: Final = 120.0
+_SECONDS_PER_JOB: Final = 0.01
+"""What reading, posing and drafting may take beside the search, before something must be wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A snapshot to be planned under a policy."""
+
+    snapshot: Snapshot
+    policy: Policy
+    seed: int
+    asked: tuple[str, ...] = ()
+    """Jobs of which it is asked whether they run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of a world: its figures, or why there are none."""
+
+    figures: Figures | None = None
+    failure: str = ""
+    runs: frozenset[str] = frozenset()
+    """Of the jobs asked about, those that run."""
+
+
+def task_of(case: Case) -> Task:
+    """Planning a world, as a task for an engine."""
+    limit = limits_of(case.policy, case.seed).seconds
+    allowed = _SECONDS + _SECONDS_PER_JOB * len(case.snapshot.jobs)
+    return Task(ENTRY, (case,), limit + allowed)
+
+
+def attempt(case: Case, _report: Callable[[object], None]) -> Tried:
+    """Plan a world; a failure that gpuplan reports on purpose becomes its message."""
+    snapshot = case.snapshot
+    try:
+        plan = plan_epoch(snapshot, case.policy, seed=case.seed, created_at=snapshot.taken_at)
+    except PlannerError as error:
+        return Tried(failure=str(error))
+    running = {placement.job for placement in plan.placements}
+    return Tried(figures_of(plan), runs=frozenset(running & set(case.asked)))
+
+
+def tried(outcome: Outcome) -> Tried:
+    """What a task came to, whatever became of its process."""
+    if isinstance(outcome.last, Tried):
+        return outcome.last
+    if outcome.killed:
+        return Tried(failure="planning did not end in time and was killed")
+    return Tried(failure=f"planning {outcome.failure or 'gave no answer'}")
+
+
+def figures_of(plan: Plan) -> Figures:
+    """A plan in figures."""
+    target, solution, metrics = plan.target, plan.solution, plan.metrics
+    used, usable = gpus_in_use(cluster_after(plan.snapshot, target), plan.placements)
+    lost = sum(float(action.reason.numbers.get("lost_gpu_hours", 0)) for action in plan.actions)
+    reasons = Counter(waiting.reason.code for waiting in plan.waiting)
+    return Figures(
+        plan_id=plan.plan_id,
+        jobs_running=metrics.jobs.running,
+        jobs_started=metrics.jobs.started,
+        jobs_waiting=metrics.jobs.waiting,
+        jobs_preempted=metrics.jobs.preempted,
+        gpus_total=print_milli(usable.total()),
+        gpus_held=print_milli(used.total()),
+        gpus_free=print_milli(usable.total() - used.total()),
+        gpu_allocation_ratio=metrics.gpu_allocation_ratio,
+        fragmentation_ratio=metrics.fragmentation_ratio,
+        jain_index=metrics.jain_index,
+        lost_gpu_hours=round(lost, 3),
+        nodes_added=len(target.added),
+        nodes_removed=len(target.removed),
+        hourly_cost=metrics.hourly_cost,
+        objective=solution.objective,
+        bound=solution.bound,
+        gap=solution.gap,
+        status=solution.status,
+        solver=solution.solver,
+        seconds=round(solution.seconds, 3),
+        terms=dict(sorted(solution.terms.items())),
+        waiting=dict(sorted(reasons.items())),
+        gpu_models=tuple(
+            ModelUse(gpu_model=model, usable=print_milli(usable[model]), used=print_milli(used[model]))
+            for model in sorted(usable)
+        ),
+    )

@@ -1,0 +1,115 @@
+"""World: a snapshot and its policy in parts, for changes to be made one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+from planner.models.near_miss import NearMisses, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from planner.models.cluster import Node
+    from planner.models.job import Job
+    from planner.models.policy import Policy
+    from planner.models.scenario_choices import JobChoice, NodeChoice
+    from planner.models.snapshot import Snapshot
+
+Faults: TypeAlias = Iterator[str]
+"""What is wrong with a change, given the world it is made in."""
+
+
+class World:
+    """Every section by name; `snapshot()` puts them together again."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        cluster = snapshot.cluster
+        self.base, self.policy = snapshot, policy
+        self.nodes = {node.name: node for node in cluster.nodes}
+        self.pools = {pool.name: pool for pool in cluster.pools}
+        self.tariffs = {tariff.name: tariff for tariff in cluster.tariffs}
+        self.reservations = {each.name: each for each in cluster.reservations}
+        self.queues = {queue.name: queue for queue in snapshot.queues}
+        self.jobs = {job.name: job for job in snapshot.jobs}
+        self._near = NearMisses()
+
+    def snapshot(self) -> Snapshot:
+        """The world as a snapshot; the very one it began with if its parts are the same."""
+        templates = (pool.template for pool in self.pools.values())
+        standing = {(node.region, node.zone, node.rack) for node in (*self.nodes.values(), *templates)}
+        cluster = self.base.cluster.model_copy(
+            update={
+                "nodes": tuple(self.nodes.values()),
+                "pools": tuple(self.pools.values()),
+                "tariffs": tuple(self.tariffs.values()),
+                "reservations": tuple(self.reservations.values()),
+                # The cap of a rack that is gone caps nothing.
+                "rack_power": tuple(
+                    cap
+                    for cap in self.base.cluster.rack_power
+                    if (cap.region, cap.zone, cap.rack) in standing
+                ),
+            }
+        )
+        queues, jobs = tuple(self.queues.values()), tuple(self.jobs.values())
+        if cluster == self.base.cluster and queues == self.base.queues and jobs == self.base.jobs:
+            return self.base
+        return self.base.model_copy(update={"cluster": cluster, "queues": queues, "jobs": jobs}).canonical()
+
+    def unknown(self, what: str, name: str, known: Iterable[str]) -> Iterator[str]:
+        """That nothing has a name, unless something has."""
+        names = set(known)
+        if name not in names:
+            hint = self._near.hint(name, sorted(names))
+            yield f"there is no {what} '{name}'.\n  Known: {listed(names) or 'none'}.{hint}"
+
+    def choose_nodes(self, choice: NodeChoice) -> tuple[list[Node], list[str]]:
+        """The nodes that a choice means, by name; or what is wrong with it."""
+        nodes = self.nodes.values()
+        faults = [fault for name in choice.names for fault in self.unknown("node", name, self.nodes)]
+        stated = {
+            "rack": (choice.rack, {node.rack for node in nodes if node.rack}),
+            "zone": (choice.zone, {node.zone for node in nodes if node.zone}),
+            "region": (choice.region, {node.region for node in nodes if node.region}),
+            "node of pool": (choice.pool, {node.pool for node in nodes if node.pool}),
+            "node with GPU model": (choice.gpu_model, {node.gpu_model for node in nodes if node.gpu_model}),
+        }
+        for what, (name, known) in stated.items():
+            if name is not None:
+                faults += self.unknown(what, name, known)
+        chosen = sorted((node for node in nodes if choice.holds(node)), key=lambda node: node.name)
+        if not chosen and not faults:
+            faults.append("no node meets all of these conditions; expected at least one that does.")
+        if choice.count is not None and len(chosen) < choice.count and not faults:
+            faults.append(f"{len(chosen)} nodes meet these conditions; expected at least {choice.count}.")
+        return chosen[: choice.count], faults
+
+    def choose_jobs(self, choice: JobChoice) -> tuple[list[Job], list[str]]:
+        """The jobs that a choice means, by name; or what is wrong with it."""
+        faults = [fault for name in choice.names for fault in self.unknown("job", name, self.jobs)]
+        if choice.queue is not None:
+            faults += self.unknown("queue", choice.queue, self.queues)
+        if choice.user is not None:
+            faults += self.unknown("job of user", choice.user, {job.user for job in self.jobs.values()})
+        chosen = sorted((job for job in self.jobs.values() if choice.holds(job)), key=lambda job: job.name)
+        if not chosen and not faults:
+            faults.append("no job meets all of these conditions; expected at least one that does.")
+        return chosen, faults
+
+    def change_nodes(self, choice: NodeChoice, change: Callable[[Node], Node | None]) -> Faults:
+        """Change each chosen node, or take it away where the change gives none."""
+        chosen, faults = self.choose_nodes(choice)
+        yield from faults
+        for node in chosen:
+            changed = change(node)
+            if changed is None:
+                del self.nodes[node.name]
+            else:
+                self.nodes[node.name] = changed
+
+    def stop(self, lost: Callable[[Job], bool]) -> None:
+        """Let running jobs wait again from where they began, if they are lost."""
+        for name, job in self.jobs.items():
+            if job.running is not None and lost(job):
+                self.jobs[name] = job.model_copy(update={"running": None})

@@ -1,0 +1,64 @@
+"""What docs/whatif.md shows is read and printed by gpuplan."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from planner.models.scenario import Scenario
+from planner.models.scenario_changes import Change
+from planner.models.scenario_expectations import Expectation
+from planner.sources.files import default_policy_path, load_policy, load_snapshot
+from planner.whatif.patching import patch
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "whatif.md").read_text(encoding="utf-8")
+QUICKSTART = str(ROOT / "scenarios" / "quickstart")
+
+
+def blocks(kind):
+    return re.findall(rf"^```{kind}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def without_times(text):
+    return re.sub(r" *\d+\.\d s", " # s", text)
+
+
+def test_commands_print_what_is_shown():
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    shown = blocks("console")
+
+    assert len(shown) == 5
+    for text in shown:
+        prompt, expected = text.split("\n", 1)
+        command = [sys.executable, "-m", "planner", *prompt.removeprefix("$ gpuplan ").split()]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert without_times(done.stdout) == without_times(expected), done.stderr
+
+
+def test_the_scenario_shown_fits_the_quickstart():
+    [text] = blocks("yaml")
+    policy = load_policy(default_policy_path(QUICKSTART))
+
+    scenario = Scenario.model_validate(yaml.safe_load(text))
+
+    assert patch(load_snapshot(QUICKSTART), policy, scenario).misfits == ()
+
+
+def test_every_change_with_every_field_of_it_is_explained():
+    table = [line for line in TEXT.splitlines() if line.startswith("| `")]
+    for arm in Change.__args__[0].__args__:
+        [tag] = arm.model_fields["change"].annotation.__args__
+        [row] = [line for line in table if f"`{tag}`" in line.split("|")[1]]
+        names = {field.alias or name for name, field in arm.model_fields.items()} - {"change", "memory_mib"}
+        known = {"policy", "solver"}
+        assert [name for name in sorted(names - known) if f"`{name}" not in row] == [], tag
+
+
+def test_every_figure_that_may_be_expected_is_named():
+    assert [name for name in Expectation.model_fields if name not in TEXT] == []

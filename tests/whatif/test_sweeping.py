@@ -1,0 +1,151 @@
+"""Knobs are turned one step at a time, and the best combinations marked."""
+
+from __future__ import annotations
+
+import pytest
+from build import job, node, pool, queue, snapshot
+from engine_doubles import Failing, Here
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.models.comparison import Figures
+from planner.models.errors import BadInputError
+from planner.models.policy import BudgetMode, BudgetPolicy, Policy
+from planner.rendering.charts.sweep import sweep_chart
+from planner.rendering.sweep import WEIGHABLE, sweep_text
+from planner.whatif.knobs import read_knobs, turned
+from planner.whatif.sweeping import BETTER_LESS, pareto_front, sweep
+
+POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
+WORLD = snapshot(
+    nodes=[node("n0", gpus=4)],
+    jobs=[job(f"j{index}", gpus=2) for index in range(4)],
+    queues=[queue("q", nominal=4)],
+    pools=[pool("p", template=node("p", gpus=2, price_per_hour=1), most=0)],
+)
+
+
+def swept(*knobs, world=WORLD, weighed=("hourly_cost", "jobs_running"), engine=None):
+    read = read_knobs(knobs)
+    worlds = turned(read, world, POLICY)
+    return sweep(world, POLICY, read, worlds, engine or Here(), seed=0, weighed=weighed)
+
+
+def refused(*knobs):
+    with pytest.raises(BadInputError) as error:
+        turned(read_knobs(knobs), WORLD, POLICY)
+    return str(error.value)
+
+
+def test_every_combination_is_planned_the_last_knob_fastest():
+    found = swept("quota:q=2,8", "like:n0=0,1")
+
+    assert [point.values for point in found.points] == [("2", "0"), ("2", "1"), ("8", "0"), ("8", "1")]
+    assert [point.figures.jobs_running for point in found.points] == [1, 1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("knob", "change"),
+    [
+        ("prices.guarantee=7", lambda made: made.policy.prices.guarantee == 7),
+        ("disruption.preempt=false", lambda made: made.policy.disruption.preempt is False),
+        ("horizon.length=2h", lambda made: made.policy.horizon.length == 7200),
+        ("quota:q=9", lambda made: made.snapshot.queues[0].quota.nominal == 9000),
+        ("demand=2", lambda made: len(made.snapshot.jobs) == 8),
+        ("demand:q=0.5", lambda made: len(made.snapshot.jobs) == 2),
+        ("pool:p=2", lambda made: len(made.snapshot.cluster.nodes) == 3),
+        ("pool:p=0", lambda made: made.snapshot == WORLD),
+        ("like:n0=1", lambda made: len(made.snapshot.cluster.nodes) == 2),
+        ("price:p=4.5", lambda made: made.snapshot.cluster.pools[0].template.price_per_hour == 4.5),
+        ("solver=greedy", lambda made: made.policy.solvers == ()),
+    ],
+)
+def test_each_knob_turns_what_it_names(knob, change):
+    [(_, made)] = turned(read_knobs([knob]), WORLD, POLICY)
+
+    assert made.misfits == ()
+    assert change(made)
+
+
+def test_all_that_is_wrong_with_knobs_is_told_at_once():
+    told = refused("prices.guarante=1,2", "quota:z=1,x")
+
+    assert "prices.guarante=1: the knob has unknown field 'guarante'" in told
+    assert "Maybe 'guarantee' was meant." in told
+    assert "quota:z=1: there is no queue 'z'." in told
+    assert "quota:z=x: the knob has changes[0].nominal = 'x'" in told
+    assert told.count("quota:z=1:") == 1
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        ["prices.guarantee"],
+        ["=1"],
+        ["a.b="],
+        ["a.b=1,,2"],
+        ["prices.guarantee=1,1"],
+        ["demand=1", "demand=2"],
+        ["demand=1", "quota:q=1", "pool:p=1"],
+        ["demand=["],
+        ["solver=scip"],
+        ["price:x=1"],
+    ],
+)
+def test_knobs_that_are_none_are_refused(knobs):
+    with pytest.raises(BadInputError):
+        turned(read_knobs(knobs), WORLD, POLICY)
+
+
+def figures(cost, running):
+    fields = dict.fromkeys(Figures.model_fields, 0)
+    return Figures.model_construct(**(fields | {"hourly_cost": cost, "jobs_running": running}))
+
+
+@given(st.lists(st.none() | st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8))
+def test_the_front_is_what_nothing_beats(places):
+    points = [None if place is None else figures(*place) for place in places]
+
+    front = pareto_front(points, ("hourly_cost", "jobs_running"))
+
+    for index, place in enumerate(places):
+        beaten = place is None or any(
+            other[0] <= place[0] and other[1] >= place[1] and other != place for other in places if other
+        )
+        assert (index in front) is not beaten
+
+
+def test_whether_more_is_better_is_known_of_every_figure():
+    assert set(WEIGHABLE) >= BETTER_LESS
+    assert set(WEIGHABLE) <= set(Figures.model_fields)
+
+
+def test_a_point_that_fails_does_not_lose_the_others():
+    found = swept("demand=1,2", engine=Failing(0))
+
+    assert [point.failure for point in found.points] == ["planning ended with code -9: no message", ""]
+    assert not found.sound
+    assert "failed" in sweep_text(found, width=80, colour=False, ascii_only=True)
+
+
+def test_the_table_marks_the_front():
+    found = swept("pool:p=0,1,2", world=WORLD.model_copy(update={"queues": (queue(),)}))
+
+    lines = sweep_text(found, width=80, colour=False, ascii_only=True).splitlines()
+
+    assert lines[0].startswith(f"Sweep of pool:p, at 2026-11-20T12:00:00Z  snapshot {found.snapshot[:8]}")
+    rows = [line.split() for line in lines if line.startswith("       ")]
+    assert [row[0] for row in rows] == ["0", "1", "2"]
+    assert [row[1] for row in rows] == ["2", "3", "4"]
+    assert [row[-1] == "*" for row in rows] == [point.on_front for point in found.points] == [True] * 3
+
+
+@pytest.mark.parametrize("knobs", [["demand=1,2"], ["demand=1,2", "quota:q=2,4"]])
+def test_the_picture_is_the_same_for_the_same_figures(knobs):
+    found = swept(*knobs)
+
+    drawn = sweep_chart(found, "svg")
+
+    assert drawn == sweep_chart(found, "svg")
+    assert b"Pareto front" in drawn or b"<path" in drawn
+    assert sweep_chart(found, "png").startswith(b"\x89PNG")
