@@ -5,6 +5,8 @@ from __future__ import annotations
 from planner.models.base import Noun
 from planner.models.dependency import DependencyKind
 from planner.models.durations import DurationSource
+from planner.models.explanation_remedies import Remedies
+from planner.models.explanation_standing import Standing
 from planner.models.plan import DeadlineOutlook, Reason
 from planner.models.units import Count, Name, Timestamp
 
@@ -87,5 +89,9 @@ class Explanation(Noun):
     """Why that promise is put off or withdrawn."""
     kill_at: Timestamp | None = None
     deadline: DeadlineOutlook | None = None
+    standing: Standing | None = None
+    """Among the others, of a job that waits and is to wait."""
+    remedies: Remedies | None = None
+    """What would make it start, of the same."""
     neighbours: tuple[Neighbour, ...] = ()
     """Who is on its nodes up to its projected start, by node and end."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from planner.models.cluster import Node
     from planner.models.placement import Placement
+    from planner.models.queue import Queue
     from planner.models.snapshot import Snapshot
 
 
@@ -45,15 +46,23 @@ class QuotaRoom:
     def __init__(
         self, snapshot: Snapshot, placements: Iterable[Placement], *, added: Iterable[Node] = ()
     ) -> None:
-        models = sorted({model for queue in snapshot.queues for model in queue.gpu_models})
-        own = own_usage(snapshot, placements, added=added)
-        self._limits = {
-            resource: queue_limits(snapshot.queues, resource) for resource in (ALL_MODELS, *models)
-        }
+        self.set(snapshot.queues, own_usage(snapshot, placements, added=added))
+
+    @classmethod
+    def holding(cls, queues: tuple[Queue, ...], own: Mapping[str, Counter[str]]) -> QuotaRoom:
+        """The room of queues whose jobs hold so much: thousandths of GPUs by queue and GPU model."""
+        room = cls.__new__(cls)
+        room.set(queues, own)
+        return room
+
+    def set(self, queues: tuple[Queue, ...], own: Mapping[str, Counter[str]]) -> None:
+        """Take the limits of these queues, and what their jobs hold."""
+        models = sorted({model for queue in queues for model in queue.gpu_models})
+        self._limits = {resource: queue_limits(queues, resource) for resource in (ALL_MODELS, *models)}
         self._usage = {
             resource: limits.usage(of_resource(own, resource)) for resource, limits in self._limits.items()
         }
-        self._nothing = {queue.name: 0 for queue in snapshot.queues}
+        self._nothing = {queue.name: 0 for queue in queues}
 
     def alone(self, queue: str, needed: int, gpu_models: Iterable[str]) -> QuotaAnswer:
         """As if every queue were empty."""

@@ -1,8 +1,9 @@
-"""`gpuplan explain`: why one job starts, runs or waits, and when it starts."""
+"""`gpuplan explain`: why a job starts, runs or waits, and how a queue or a node stands."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,16 @@ import click
 from planner.cli.options import Duration, ascii_only, terminal_width, wants_colour, working
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planner.explaining.naming import Kind
+    from planner.models.base import Noun
     from planner.models.plan import Plan
 
 
 @click.command("explain")
 @click.argument("source")
-@click.argument("job")
+@click.argument("name")
 @click.option("--policy", "policy_file", help="Policy file; by default policy.yaml in SOURCE, else defaults.")
 @click.option("--time-limit", type=Duration(), help="Wall clock for the epoch, such as 10s.")
 @click.option(
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
 def explain_command(
     source: str,
-    job: str,
+    name: str,
     policy_file: str | None,
     time_limit: int | None,
     solver: str,
@@ -42,11 +47,12 @@ def explain_command(
     plain: bool,
 ) -> None:
     """
-    Explain one JOB: what it asks for, how long it takes, when it starts, and what it waits for.
+    Explain a job, a queue or a node: why it is as it is, and what would make a waiting job start.
 
     SOURCE is a saved plan, or a snapshot that is planned for this, to which the options of planning apply.
+    job/NAME, queue/NAME and node/NAME tell apart what has the same name.
     """
-    from planner.explaining import explain
+    from planner.explaining.naming import meaning
     from planner.planfile import load_plan
 
     if _is_plan(source):
@@ -55,16 +61,37 @@ def explain_command(
         plan = _planned(
             source, policy_file, time_limit=time_limit, solver=solver, seed=seed, deterministic=deterministic
         )
-    found = explain(plan, job, source=source)
+    kind, meant = meaning(plan, name, source=source)
+    with working(f"explaining {kind} {meant}"):
+        found, text = _explained(plan, kind, meant, source)
     if as_json:
         click.echo(found.model_dump_json(indent=2))
         return
-    from planner.rendering.explanation import explanation_text
+    told = text(width=terminal_width(), colour=wants_colour(), ascii_only=plain or ascii_only())
+    click.echo(told, nl=False)
 
-    text = explanation_text(
-        found, width=terminal_width(), colour=wants_colour(), ascii_only=plain or ascii_only()
-    )
-    click.echo(text, nl=False)
+
+def _explained(plan: Plan, kind: Kind, name: str, source: str) -> tuple[Noun, Callable[..., str]]:
+    """What there is to say, and how it is said."""
+    match kind:
+        case "job":
+            from planner.explaining import explain
+            from planner.rendering.explanation import explanation_text
+
+            job = explain(plan, name, source=source)
+            return job, partial(explanation_text, job)
+        case "queue":
+            from planner.explaining.queue import explain_queue
+            from planner.rendering.explanation_queue import queue_text
+
+            queue = explain_queue(plan, name)
+            return queue, partial(queue_text, queue)
+        case "node":
+            from planner.explaining.node import explain_node
+            from planner.rendering.explanation_node import node_text
+
+            node = explain_node(plan, name)
+            return node, partial(node_text, node)
 
 
 def _is_plan(source: str) -> bool:

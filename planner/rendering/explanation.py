@@ -8,7 +8,8 @@ from planner.clock import clock
 from planner.models.durations import DurationSource
 from planner.models.plan import DeadlineState
 from planner.models.units import print_timestamp
-from planner.rendering.header import short
+from planner.rendering.explanation_remedies import remedy_lines, standing_entries
+from planner.rendering.header import short, signed
 from planner.rendering.hostlist import hostlist
 from planner.rendering.style import Style, Tone
 from planner.waiting.time_words import DONE
@@ -47,6 +48,7 @@ def explanation_text(found: Explanation, *, width: int, colour: bool, ascii_only
     for label, text in _entries(found):
         first, *below = style.wrap(text, 2 + _LABEL)
         lines += [f"  {style.clean(label):<{_LABEL}}{first.strip()}", *below]
+    lines += remedy_lines(found, style)
     return "\n".join(lines) + "\n"
 
 
@@ -63,6 +65,9 @@ def _entries(found: Explanation) -> Iterator[tuple[str, str]]:
     if found.depends_on_at_least is not None:
         yield "", f"{found.depends_on_at_least:,} of these suffice"
     yield "why", f"{found.reason.code}: {found.reason.text}"
+    if found.action in ("start", "grow") and isinstance(points := found.reason.numbers.get("points"), int):
+        yield "brings", f"{signed(points)} points"
+    yield from standing_entries(found)
     if found.projected_start is not None:
         held = "promised" if found.promised else "foreseen, not promised"
         waits = f"; waits {found.waits_for}" if found.waits_for else ""

@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 from planner.drafting.deadlines import deadline_outlook
 from planner.drafting.waits_for import overlap
+from planner.explaining.ground import Ground
+from planner.explaining.question import Question
+from planner.explaining.smallest import remedies
+from planner.explaining.standing import standing
 from planner.future import Future
 from planner.models.durations import DurationSource
 from planner.models.errors import BadInputError, InputProblem
@@ -41,6 +45,7 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
     action = next(one for one in plan.actions if isinstance(one, JobAction) and one.job == name)
     waiting = next((one for one in plan.waiting if one.job == name), None)
     stay = future.stays.get(name)
+    ground = None if waiting is None or job.running is not None else Ground(plan)
     return Explanation(
         plan_id=plan.plan_id,
         epoch=plan.epoch,
@@ -64,6 +69,8 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         promise_changed=waiting.promise_changed if waiting else "",
         kill_at=action.kill_at if isinstance(action, Start) else job.running.kill_at if job.running else None,
         deadline=deadline_outlook(job, future) if job.deadline else None,
+        standing=None if ground is None else standing(Question.about(plan, job), ground),
+        remedies=None if ground is None else remedies(ground, job),
         neighbours=tuple(_neighbours(stay, future)) if stay and stay.slot else (),
     )
 

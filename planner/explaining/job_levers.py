@@ -1,0 +1,207 @@
+"""Levers on the job itself: where it may go, how large it is, and when it may begin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from planner.clock import clock
+from planner.explaining.lever import Lever, always
+from planner.models.cluster import Level
+from planner.models.explanation_remedies import RemedyKind, RemedyPart
+from planner.models.job import Gang, Toleration
+from planner.models.selection import condition
+from planner.models.units import MILLI, print_milli, print_timestamp
+from planner.wording import gang_size, in_cpus, in_gib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.explaining.question import Question
+    from planner.models.job import Job
+
+_WIDER: Final = (*Level, None)
+
+
+def job_levers(question: Question) -> Iterator[Lever]:
+    """All that may be changed in a job, less far-reaching changes first."""
+    job = question.job
+    if job.held:
+        part = RemedyPart(
+            kind=RemedyKind.RELEASE, subject=job.name, before="held", after="", text="release it"
+        )
+        yield _switch({"held": False}, part)
+    if job.not_before is not None and job.not_before > question.plan.snapshot.taken_at:
+        begins = clock(job.not_before, question.plan.snapshot.taken_at)
+        part = RemedyPart(
+            kind=RemedyKind.BEGIN,
+            subject="not_before",
+            before=print_timestamp(job.not_before),
+            text=f"let it begin now instead of at {begins}",
+        )
+        yield _switch({"not_before": None}, part)
+    yield from _gpu_models(question)
+    yield from _conditions(job)
+    yield from _taints(question)
+    yield from _wider(job)
+    yield from _smaller(job)
+
+
+def _gpu_models(question: Question) -> Iterator[Lever]:
+    job = question.job
+    if not job.request.needs_gpu or not job.gpu_models:
+        return
+    there = {model for node in question.plan.snapshot.cluster.nodes if (model := node.gpu_model)}
+    slowest = min(job.gpu_models.values())
+    for model in sorted(there - job.gpu_models.keys()):
+        part = RemedyPart(
+            kind=RemedyKind.GPU_MODEL,
+            subject=model,
+            before=", ".join(sorted(job.gpu_models)),
+            after=model,
+            text=f"allow GPU model {model}",
+        )
+        yield _switch({"gpu_models": job.gpu_models | {model: slowest}}, part)
+
+
+def _conditions(job: Job) -> Iterator[Lever]:
+    """What a node must be like, one condition after the other."""
+    for key, value in sorted(job.node_selector.items()):
+        left = {name: wanted for name, wanted in job.node_selector.items() if name != key}
+        yield _without_condition(f"{key}={value}", {"node_selector": left})
+    for number, match in enumerate(job.affinity):
+        others = (*job.affinity[:number], *job.affinity[number + 1 :])
+        yield _without_condition(condition(match), {"affinity": others})
+    if job.regions:
+        yield _without_condition(f"region {' or '.join(sorted(job.regions))}", {"regions": ()})
+
+
+def _without_condition(what: str, update: dict[str, Any]) -> Lever:
+    text = f"drop its condition on nodes: {what}"
+    return _switch(update, RemedyPart(kind=RemedyKind.SELECTOR, subject="selector", before=what, text=text))
+
+
+def _taints(question: Question) -> Iterator[Lever]:
+    job = question.job
+    taints = {taint for node in question.plan.snapshot.cluster.nodes for taint in node.taints}
+    for taint in sorted(taints, key=lambda each: (each.key, each.value, each.effect)):
+        if not job.tolerates(taint):
+            tolerated = Toleration(key=taint.key, value=taint.value, effect=taint.effect)
+            what = f"{taint.key}={taint.value}" if taint.value else taint.key
+            part = RemedyPart(
+                kind=RemedyKind.TOLERATION,
+                subject=taint.key,
+                after=f"{what}:{taint.effect.value}",
+                text=f"let it tolerate the taint {what}",
+            )
+            yield _switch({"tolerations": (*job.tolerations, tolerated)}, part)
+
+
+def _wider(job: Job) -> Iterator[Lever]:
+    if (level := job.locality.required) is not None and job.gang.minimum > 1:
+        wider = _WIDER[_WIDER.index(level) + 1 :]
+
+        def apart(question: Question, step: int) -> Question:
+            locality = question.job.locality.model_copy(update={"required": wider[step - 1]})
+            return _with(question, {"locality": locality})
+
+        def locality_part(step: int) -> RemedyPart:
+            to = wider[step - 1]
+            where = f"one {_word(to)}" if to else "anywhere"
+            return RemedyPart(
+                kind=RemedyKind.LOCALITY,
+                subject="locality",
+                before=level.value,
+                after=to.value if to else None,
+                text=f"let its replicas be in {where} instead of one {_word(level)}"
+                if to
+                else f"let its replicas be anywhere instead of in one {_word(level)}",
+            )
+
+        yield Lever(len(wider), apart, locality_part)
+    if (spread := job.spread) is not None and spread.most < job.gang.minimum:
+
+        def together(question: Question, step: int) -> Question:
+            return _with(question, {"spread": spread.model_copy(update={"most": spread.most + step})})
+
+        def spread_part(step: int) -> RemedyPart:
+            return RemedyPart(
+                kind=RemedyKind.SPREAD,
+                subject="spread",
+                before=spread.most,
+                after=spread.most + step,
+                text=f"allow {spread.most + step:,} of its replicas on one {_word(spread.level)} "
+                f"instead of {spread.most:,}",
+            )
+
+        yield Lever(job.gang.minimum - spread.most, together, spread_part)
+
+
+def _smaller(job: Job) -> Iterator[Lever]:
+    gang, request = job.gang, job.request
+
+    def with_fewer(question: Question, step: int) -> Question:
+        fewer = gang.minimum - step
+        return _with(question, {"gang": Gang(minimum=fewer, maximum=gang.maximum if gang.elastic else fewer)})
+
+    def fewer_part(step: int) -> RemedyPart:
+        fewer = gang.minimum - step
+        most = gang.maximum if gang.elastic else fewer
+        before, after = gang_size(request, gang.minimum, gang.maximum), gang_size(request, fewer, most)
+        return RemedyPart(
+            kind=RemedyKind.REPLICAS,
+            subject="replicas",
+            before=gang.minimum,
+            after=fewer,
+            text=f"ask for {after} instead of {before}",
+        )
+
+    def with_cpus(question: Question, step: int) -> Question:
+        return _asking(question, {"cpu_milli": request.cpu_milli - step})
+
+    def cpus_part(step: int) -> RemedyPart:
+        left = request.cpu_milli - step
+        return RemedyPart(
+            kind=RemedyKind.CPUS,
+            subject="cpus",
+            before=print_milli(request.cpu_milli),
+            after=print_milli(left),
+            text=f"ask for {in_cpus(left)} a replica instead of {in_cpus(request.cpu_milli)}",
+        )
+
+    def with_memory(question: Question, step: int) -> Question:
+        return _asking(question, {"memory_mib": request.memory_mib - step})
+
+    def memory_part(step: int) -> RemedyPart:
+        left = request.memory_mib - step
+        return RemedyPart(
+            kind=RemedyKind.MEMORY,
+            subject="memory_mib",
+            before=request.memory_mib,
+            after=left,
+            text=f"ask for {in_gib(left)} a replica instead of {in_gib(request.memory_mib)}",
+        )
+
+    if gang.minimum > 1:
+        yield Lever(gang.minimum - 1, with_fewer, fewer_part)
+    # A job of CPUs alone keeps some: one that asks for nothing is another job.
+    if (most := request.cpu_milli - (0 if request.needs_gpu else MILLI)) > 0:
+        yield Lever(most, with_cpus, cpus_part)
+    if request.memory_mib:
+        yield Lever(request.memory_mib, with_memory, memory_part)
+
+
+def _switch(update: dict[str, Any], part: RemedyPart) -> Lever:
+    return Lever(1, lambda question, _: _with(question, update), always(part))
+
+
+def _with(question: Question, update: dict[str, Any]) -> Question:
+    return replace(question, job=question.job.model_copy(update=update))
+
+
+def _asking(question: Question, update: dict[str, Any]) -> Question:
+    return _with(question, {"request": question.job.request.model_copy(update=update)})
+
+
+def _word(level: Level) -> str:
+    return level.value.replace("_", " ")

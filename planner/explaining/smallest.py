@@ -1,0 +1,177 @@
+"""
+remedies(ground, job) → Remedies: the smallest changes that would make a waiting job start.
+
+That a remedy is enough rests on the verifier: it is shown the world with the change, all that the plan does,
+and the job on concrete places. That nothing less is enough rests on counting (`Ground`): one gang on what the
+others leave free needs no search, and what is counted is never less than what there is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING, Final
+
+from planner.explaining.job_levers import job_levers
+from planner.explaining.judging import Judge
+from planner.explaining.lever import least
+from planner.explaining.preempting import by_priority
+from planner.explaining.question import Question
+from planner.explaining.stopping import lost_gpu_hours, prices, stop_lever, stops
+from planner.explaining.world_levers import new_node_points, waiting_lever, world_levers
+from planner.models.explanation_remedies import Fit, Remedies, Remedy, RemedyKind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from planner.explaining.ground import Ground
+    from planner.explaining.judging import Start
+    from planner.explaining.lever import Lever
+    from planner.models.job import Job
+
+_MOST_SHOWN: Final = 8
+_MOST_ALIKE: Final = 2
+"""Remedies of one kind that are looked at closely: those that cost least."""
+
+_MOST_PAIRS: Final = 4
+
+_PASSING_ON: Final = {RemedyKind.STOP, RemedyKind.DEFER}
+"""The job starts, and somebody else does not run."""
+
+
+def remedies(ground: Ground, job: Job) -> Remedies:
+    """What would make a job start that waits in a plan."""
+    return _Search(Judge(ground), Question.about(ground.plan, job)).answer()
+
+
+@dataclass
+class _Search:
+    judge: Judge
+    question: Question
+    found: list[Remedy] = field(default_factory=list)
+    more: int = 0
+    unconfirmed: int = 0
+
+    def answer(self) -> Remedies:
+        if self.ground.rooms(self.question):
+            start = self.judge.start(self.question)
+            if start is None:
+                return Remedies(unconfirmed=1)
+            return Remedies(fits=Fit(points=start.points, nodes=start.nodes))
+        levers = [*job_levers(self.question), *world_levers(self.question, self.ground)]
+        alone = [lever for lever in levers if self._is_enough([lever])]
+        for lever in self._few_alike(alone):
+            self._try([lever])
+        in_the_way = stops(self.question, self.ground, self._prices)
+        self._try_stops(in_the_way, (), most=_MOST_ALIKE)
+        if (remedy := by_priority(self.question, self.judge, self._prices)) is not None:
+            self.found.append(remedy)
+        if all(_PASSING_ON & {part.kind for part in remedy.parts} for remedy in self.found):
+            self._try_several([lever for lever in levers if lever not in alone], set(in_the_way))
+        later = waiting_lever(self.question, self.ground)
+        if later is not None:
+            self._try([later])
+        self.found.sort(key=lambda each: (-each.points, len(each.parts), [part.text for part in each.parts]))
+        shown = tuple(self.found[:_MOST_SHOWN])
+        return Remedies(
+            found=shown, more=self.more + len(self.found) - len(shown), unconfirmed=self.unconfirmed
+        )
+
+    @property
+    def ground(self) -> Ground:
+        return self.judge.ground
+
+    @cached_property
+    def _prices(self) -> dict[str, int]:
+        return prices(self.ground)
+
+    def _few_alike(self, levers: list[Lever]) -> list[Lever]:
+        """The first of each kind; the others are counted."""
+        kinds: Counter[RemedyKind] = Counter()
+        few = []
+        for lever in levers:
+            kind = lever.part(lever.most).kind
+            if kinds[kind] < _MOST_ALIKE:
+                few.append(lever)
+            kinds[kind] += 1
+        self.more += len(levers) - len(few)
+        return few
+
+    def _try_several(self, levers: list[Lever], in_the_way: set[str]) -> None:
+        """Pairs of levers none of which is enough alone; where no pair is, the fewest of all that are."""
+        pairs = [pair for pair in combinations(levers, 2) if self._is_enough(pair)]
+        for pair in pairs[:_MOST_PAIRS]:
+            self._try(pair)
+        self.more += len(pairs[_MOST_PAIRS:])
+        for lever in levers:
+            if lever.part(lever.most).kind is RemedyKind.QUOTA:
+                names = stops(lever.pull(self.question, lever.most), self.ground, self._prices)
+                self._try_stops([name for name in names if name not in in_the_way], (lever,), most=1)
+        if pairs or self.found or not self._is_enough(levers):
+            return
+        kept = list(levers)
+        for lever in reversed(levers):
+            fewer = [each for each in kept if each is not lever]
+            if self._is_enough(fewer):
+                kept = fewer
+        self._try(kept)
+
+    def _try_stops(self, names: list[str], others: tuple[Lever, ...], *, most: int) -> None:
+        """Single jobs in the way, the cheapest of those that run and of those that the plan starts."""
+        jobs = self.question.plan.snapshot.job_by_name
+        for running in (True, False):
+            same = [name for name in names if (jobs[name].running is not None) == running]
+            for name in same[:most]:
+                self._try([*others, stop_lever(name, self.ground)])
+            self.more += len(same[most:])
+
+    def _is_enough(self, levers: Sequence[Lever]) -> bool:
+        """True if all of them, pulled as far as they go, seem to be enough."""
+        return bool(self.ground.rooms(self._pulled(levers, [lever.most for lever in levers])))
+
+    def _try(self, levers: Sequence[Lever]) -> None:
+        """The fewest steps of each lever, one after the other; kept if the verifier agrees that they do."""
+        steps = [lever.most for lever in levers]
+        for number, lever in enumerate(levers):
+
+            def enough(step: int, number: int = number) -> bool:
+                tried = [*steps[:number], step, *steps[number + 1 :]]
+                return bool(self.ground.rooms(self._pulled(levers, tried)))
+
+            if (step := least(lever, enough)) is None:
+                return
+            steps[number] = step
+        changed = self._pulled(levers, steps)
+        start = self.judge.start(changed)
+        if start is None:
+            self.unconfirmed += 1
+            return
+        self.found.append(self._remedy(levers, steps, changed, start))
+
+    def _pulled(self, levers: Sequence[Lever], steps: Sequence[int]) -> Question:
+        question = self.question
+        for lever, step in zip(levers, steps, strict=True):
+            question = lever.pull(question, step)
+        return question
+
+    def _remedy(
+        self, levers: Sequence[Lever], steps: Sequence[int], changed: Question, start: Start
+    ) -> Remedy:
+        parts = tuple(lever.part(step) for lever, step in zip(levers, steps, strict=True))
+        jobs, known = changed.plan.snapshot.job_by_name, changed.plan.snapshot.cluster.node_by_name
+        stopped = tuple(sorted(name for name in changed.stopped if jobs[name].running is not None))
+        new = [node for node in changed.nodes if node.name not in known]
+        seconds = next((int(part.after or 0) for part in parts if part.kind is RemedyKind.WAIT), None)
+        moment = None if seconds is None else self.ground.outlook.future.moment(seconds)
+        return Remedy(
+            parts=parts,
+            points=start.points - sum(new_node_points(changed.policy, node) for node in new),
+            nodes=start.nodes,
+            stops=stopped,
+            lost_gpu_hours=lost_gpu_hours(stopped, self.ground) if stopped else None,
+            price_per_hour=sum(node.price_per_hour for node in new) if new else None,
+            seconds=seconds,
+            starts_at=moment,
+        )

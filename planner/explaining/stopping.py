@@ -1,0 +1,80 @@
+"""Whose place would do: single jobs without which the job fits, the cheapest to stop first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from planner.explaining.lever import Lever
+from planner.models.earnings import Earnings
+from planner.models.explanation_remedies import RemedyKind, RemedyPart
+from planner.models.pricing import disruption_points
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from planner.explaining.ground import Ground
+    from planner.explaining.question import Question
+
+_MOST_ASKED: Final = 400
+"""Jobs that are looked at closely: any other one would cost more to stop than all of them."""
+
+
+def prices(ground: Ground) -> dict[str, int]:
+    """By job of the plan, what it costs at most to do without it, in points: its work, and its way back."""
+    plan = ground.plan
+    earnings = Earnings(plan.snapshot, plan.policy)
+    jobs, now = plan.snapshot.job_by_name, plan.snapshot.taken_at
+    return {
+        name: earnings.full_points(jobs[name]) + disruption_points(plan.policy, jobs[name], now)
+        for name in ground.placed
+    }
+
+
+def stops(question: Question, ground: Ground, prices: dict[str, int]) -> list[str]:
+    """Jobs each of which alone is in the way, cheapest first."""
+    found: list[str] = []
+    asked = 0
+    counts = ground.counts(question)
+    missing = question.job.gang.minimum - sum(counts.values())
+    models: dict[tuple[str, frozenset[tuple[str, int]]], bool] = {}
+    for name in sorted(ground.placed.keys() - question.gone, key=lambda name: (prices[name], name)):
+        without = replace(question, stopped=question.stopped | {name})
+        if missing > 0 and ground.gained(name, question, counts, enough=missing) < missing:
+            continue
+        if question.job.request.needs_gpu:
+            kind = ground.plan.snapshot.job_by_name[name].queue, frozenset(ground.held(name).items())
+            if kind not in models:
+                models[kind] = bool(ground.allowed_models(without))
+            if not models[kind]:
+                continue
+        asked += 1
+        if ground.rooms(without):
+            found.append(name)
+        if asked == _MOST_ASKED:
+            break
+    return found
+
+
+def stop_lever(name: str, ground: Ground) -> Lever:
+    """That somebody does without a job."""
+    job = ground.plan.snapshot.job_by_name[name]
+    who = f"{name} (queue {job.queue}, priority {job.priority:,})"
+    kind, text = RemedyKind.STOP, f"stop {who}"
+    if job.running is None:
+        kind, text = RemedyKind.DEFER, f"let {who} wait, which this plan starts"
+    part = RemedyPart(kind=kind, subject=name, text=text)
+    return Lever(1, lambda question, _: replace(question, stopped=question.stopped | {name}), lambda _: part)
+
+
+def lost_gpu_hours(names: Iterable[str], ground: Ground) -> float:
+    """Work of running jobs since their last checkpoints."""
+    plan = ground.plan
+    total = 0.0
+    for name in names:
+        if (running := plan.snapshot.job_by_name[name].running) is not None:
+            since = running.last_checkpoint_at or running.started_at
+            seconds = max(0, int((plan.snapshot.taken_at - since).total_seconds()))
+            total += sum(replica.quota_milli for replica in running.replicas) * seconds
+    return round(total / (MILLI * 3600), 3)

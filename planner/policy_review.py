@@ -1,0 +1,194 @@
+"""review(old, new) → PolicyReview: two plans of one snapshot, each under a policy of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from planner.epoch import limits_of, plan_epoch
+from planner.models.errors import PlannerError
+from planner.models.plan import JobAction, Migrate
+from planner.models.policy_review import JobChange, KnobChange, PolicyPlan, PolicyReview, QueueChange
+from planner.models.units import MILLI, print_milli
+from planner.models.verifier import verify_target
+from planner.whatif.engines import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from planner.models.plan import Plan
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+    from planner.solvers.worker import Outcome
+
+_SECONDS: Final = 120.0
+_SECONDS_PER_JOB: Final = 0.01
+"""What posing and drafting may take beside the search, before something must be wrong."""
+
+
+def task_of(snapshot: Snapshot, policy: Policy, seed: int) -> Task:
+    """Planning under one of the policies, as a task for an engine."""
+    seconds = limits_of(policy, seed).seconds + _SECONDS + _SECONDS_PER_JOB * len(snapshot.jobs)
+    return Task("planner.policy_review:planned", (snapshot, policy, seed), seconds)
+
+
+def planned(snapshot: Snapshot, policy: Policy, seed: int, _report: Callable[[object], None]) -> Plan | str:
+    """The plan; of a failure that gpuplan reports on purpose its message."""
+    try:
+        return plan_epoch(snapshot, policy, seed=seed, created_at=snapshot.taken_at)
+    except PlannerError as error:
+        return str(error)
+
+
+def plan_of(outcome: Outcome, which: str) -> Plan:
+    """
+    The plan that a task has made.
+
+    Raises
+    ------
+    PlannerError
+        There is none, for the reason told.
+    """
+    if isinstance(outcome.last, str) or outcome.last is None:
+        why = outcome.last or outcome.failure or "it did not end in time and was killed"
+        raise PlannerError(f"there is no plan under the {which} policy: {why}")
+    plan: Any = outcome.last
+    found: Plan = plan
+    return found
+
+
+def review(old: Plan, new: Plan) -> PolicyReview:
+    """Who is better or worse off under the new policy, and what it costs; both plans are of one snapshot."""
+    changes = list(_job_changes(old, new))
+    judged = verify_target(new.snapshot, new.policy, old.target)
+    gain = None if judged.violations else new.solution.objective - judged.objective
+    found = PolicyReview(
+        snapshot=new.base.snapshot,
+        epoch=new.epoch,
+        seed=new.seed,
+        knobs=tuple(knob_changes(old.policy, new.policy)),
+        old=_figures(old),
+        new=_figures(new),
+        gains=tuple(each for each in changes if each.replicas_after > each.replicas_before),
+        losses=tuple(each for each in changes if each.replicas_after < each.replicas_before),
+        moved=tuple(sorted(_moved(old) ^ _moved(new))),
+        broken_promises=tuple(sorted(_promised(old) - _promised(new) - _running(new))),
+        queues=tuple(_queues(old, new)),
+        gain_by_new=gain,
+    )
+    undecided = not found.same and gain is not None and abs(gain) <= _unknown(new)
+    return found.model_copy(update={"undecided": undecided})
+
+
+def knob_changes(old: Policy, new: Policy) -> Iterator[KnobChange]:
+    """Values that differ, by their path in the document."""
+    before, after = (dict(_leaves(policy.model_dump(mode="json"), ())) for policy in (old, new))
+    for path in sorted(before.keys() | after.keys()):
+        if before.get(path) != after.get(path):
+            yield KnobChange(path=path, before=before.get(path), after=after.get(path))
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, key))
+    else:
+        yield ".".join(path), value
+
+
+def _job_changes(old: Plan, new: Plan) -> Iterator[JobChange]:
+    before, after = _job_actions(old), _job_actions(new)
+    held = {each.job: each for each in old.placements}, {each.job: each for each in new.placements}
+    reasons = {each.job: each.reason for each in new.waiting}
+    found = []
+    for job in new.snapshot.jobs:
+        replicas = [len(each[job.name].replicas) if job.name in each else 0 for each in held]
+        if replicas[0] == replicas[1]:
+            continue
+        gpus = [
+            sum(r.quota_milli for r in each[job.name].replicas) if job.name in each else 0 for each in held
+        ]
+        action = after[job.name]
+        found.append(
+            JobChange(
+                job=job.name,
+                queue=job.queue,
+                user=job.user,
+                before=before[job.name].type,
+                after=action.type,
+                replicas_before=replicas[0],
+                replicas_after=replicas[1],
+                gpus=print_milli(gpus[1] - gpus[0]),
+                reason=reasons.get(job.name, action.reason).text,
+            )
+        )
+    yield from sorted(found, key=lambda each: (-abs(each.gpus), each.job))
+
+
+def _queues(old: Plan, new: Plan) -> Iterator[QueueChange]:
+    before, after = _by_queue(old), _by_queue(new)
+    for queue in sorted(before.keys() | after.keys()):
+        (gpus_before, running_before), (gpus_after, running_after) = (
+            each.get(queue, (0, 0)) for each in (before, after)
+        )
+        if (gpus_before, running_before) != (gpus_after, running_after):
+            yield QueueChange(
+                queue=queue,
+                gpu_milli_before=print_milli(gpus_before),
+                gpu_milli_after=print_milli(gpus_after),
+                running_before=running_before,
+                running_after=running_after,
+            )
+
+
+def _by_queue(plan: Plan) -> dict[str, tuple[int, int]]:
+    gpus: Counter[str] = Counter()
+    running: Counter[str] = Counter()
+    for placement in plan.placements:
+        queue = plan.snapshot.job_by_name[placement.job].queue
+        running[queue] += 1
+        gpus[queue] += sum(replica.quota_milli for replica in placement.replicas)
+    return {queue: (gpus[queue], count) for queue, count in running.items()}
+
+
+def _figures(plan: Plan) -> PolicyPlan:
+    solution, jobs = plan.solution, plan.metrics.jobs
+    lost = sum(float(action.reason.numbers.get("lost_gpu_hours", 0)) for action in plan.actions)
+    held = sum(replica.quota_milli for placement in plan.placements for replica in placement.replicas)
+    return PolicyPlan(
+        plan_id=plan.plan_id,
+        policy=plan.base.policy,
+        status=solution.status,
+        objective=solution.objective,
+        bound=solution.bound,
+        gap=solution.gap,
+        terms=dict(sorted(solution.terms.items())),
+        started=jobs.started,
+        preempted=jobs.preempted,
+        waiting=jobs.waiting,
+        gpus_held=held / MILLI,
+        lost_gpu_hours=round(lost, 3),
+        promises=jobs.promised,
+    )
+
+
+def _unknown(plan: Plan) -> int:
+    """Points that a plan might still gain, as far as was proven."""
+    bound, objective = plan.solution.bound, plan.solution.objective
+    return abs(objective) if bound is None else bound - objective
+
+
+def _job_actions(plan: Plan) -> dict[str, JobAction]:
+    return {action.job: action for action in plan.actions if isinstance(action, JobAction)}
+
+
+def _moved(plan: Plan) -> set[str]:
+    return {action.job for action in plan.actions if isinstance(action, Migrate)}
+
+
+def _promised(plan: Plan) -> set[str]:
+    return {each.job for each in plan.planned if each.promised}
+
+
+def _running(plan: Plan) -> set[str]:
+    return {each.job for each in plan.placements}

@@ -1,0 +1,142 @@
+"""How a waiting job stands among the others, and what would make it start, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from planner.clock import clock
+from planner.models.units import MILLI
+from planner.rendering.header import signed
+from planner.rendering.hostlist import hostlist
+from planner.rendering.style import Tone
+from planner.wording import counted, decimal, duration, in_cpus, in_gib, in_gpu_hours, in_gpus, money
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from planner.models.explanation import Explanation
+    from planner.models.explanation_remedies import Remedies, Remedy
+    from planner.models.explanation_standing import FreeBlock, Holder, QuotaStanding, Standing
+    from planner.rendering.style import Style
+
+_SECONDS_PER_HOUR: Final = 3600
+_COST: Final = 17
+"""Columns of what a remedy costs."""
+
+
+def standing_entries(found: Explanation) -> Iterator[tuple[str, str]]:
+    """Label and text; a label that goes on is empty."""
+    if (stands := found.standing) is None:
+        return
+    yield "room", _room(stands)
+    for number, quota in enumerate(stands.quotas):
+        yield ("" if number else "quota"), _quota(quota)
+    if stands.ahead_in_all:
+        yield "ahead", _ahead(stands)
+    for number, holder in enumerate(stands.holders):
+        yield ("" if number else "held by"), _holder(holder, found.epoch)
+    if rest := stands.holders_in_all - len(stands.holders):
+        yield "", f"… {counted(rest, 'more job')}"
+
+
+def _room(stands: Standing) -> str:
+    if stands.largest_free is None:
+        return "no node matches"
+    places = f"{stands.replicas_fitting:,} of {counted(stands.replicas_needed, 'replica')} would fit"
+    free = _free(stands.largest_free)
+    return f"{places} on {counted(stands.matching_nodes, 'matching node')}; most is free on {free}"
+
+
+def _free(block: FreeBlock) -> str:
+    gpus = in_gpus(block.gpus * MILLI) if block.gpus else in_gpus(block.largest_share_milli)
+    return f"{block.node}: {gpus}, {in_cpus(block.cpu_milli)}, {in_gib(block.memory_mib)}"
+
+
+def _quota(quota: QuotaStanding) -> str:
+    kind = f" {quota.gpu_model}" if quota.gpu_model else ""
+    short = " (too few)" if quota.binds else ""
+    return (
+        f"{quota.queue} uses {decimal(quota.used_milli)} of {decimal(quota.limit_milli)}{kind} GPUs, "
+        f"needs {decimal(quota.needed_milli)}{short}"
+    )
+
+
+def _ahead(stands: Standing) -> str:
+    told = ", ".join(f"{each.job} ({each.points:,})" for each in stands.ahead)
+    more = f" and {rest:,} more" if (rest := stands.ahead_in_all - len(stands.ahead)) else ""
+    jobs = counted(stands.ahead_in_all, "job")
+    return f"{jobs} worth more than its {stands.points:,} points: {told}{more}"
+
+
+def _holder(holder: Holder, now: datetime) -> str:
+    gpus = f" holds {in_gpus(holder.gpu_milli)}" if holder.gpu_milli else ""
+    stoppable = ", may be stopped for it" if holder.may_be_stopped else ""
+    return (
+        f"{holder.job}{gpus} on {hostlist(holder.nodes)} until {clock(holder.ends_at, now)}; "
+        f"user {holder.user}, queue {holder.queue}, priority {holder.priority:,}{stoppable}"
+    )
+
+
+def remedy_lines(found: Explanation, style: Style) -> list[str]:
+    """A table of what would make the job start; nothing of a job that does not wait."""
+    if (remedies := found.remedies) is None:
+        return []
+    if remedies.fits is not None:
+        return ["", *style.wrap(_fits(remedies), 0)]
+    if not remedies.found:
+        return [
+            "",
+            *style.wrap(f"No change of one or two things would make it start.{_unconfirmed(remedies)}", 0),
+        ]
+    title = style.paint("What would make it start", Tone.STRONG)
+    width = max(len(signed(each.points)) for each in remedies.found)
+    width = max(width, len("POINTS"))
+    lines = ["", title, style.paint(f"  {'POINTS':>{width}}  {'COSTS':<{_COST}}  CHANGE", Tone.QUIET)]
+    for each in remedies.found:
+        change = "; ".join(part.text for part in each.parts)
+        first, *below = style.wrap(change, 2 + width + 2 + _COST + 2)
+        cost = style.clean(_cost(each))
+        lines += [f"  {signed(each.points):>{width}}  {cost:<{_COST}}  {first.strip()}", *below]
+    if remedies.more:
+        lines += style.wrap(f"… {remedies.more:,} more like these", 2)
+    return [*lines, *style.wrap(f"{_MEANING}{_unconfirmed(remedies)}", 0)]
+
+
+_MEANING: Final = (
+    "Everything else stays as this plan leaves it. The verifier has found each change to be enough; with "
+    "less the job waits. Points are what the objective gains."
+)
+
+
+def _cost(remedy: Remedy) -> str:
+    """In its natural unit; nothing where there is none."""
+    if remedy.seconds is not None:
+        return duration(remedy.seconds)
+    if remedy.price_per_hour:
+        return f"{money(remedy.price_per_hour)}/h"
+    if remedy.lost_gpu_hours:
+        return in_gpu_hours(round(remedy.lost_gpu_hours * MILLI * _SECONDS_PER_HOUR)).replace(
+            "less than ", "<"
+        )
+    return ""
+
+
+def _fits(remedies: Remedies) -> str:
+    fit = remedies.fits
+    if fit is None:
+        return ""
+    if fit.points > 0:
+        return (
+            f"It would fit now on {hostlist(fit.nodes)}, for {signed(fit.points)} points: the search has not "
+            "found that out. Plan again with more time."
+        )
+    costs = f"but costs more than it brings: {signed(fit.points)} points."
+    return f"It would fit now on {hostlist(fit.nodes)}, {costs}"
+
+
+def _unconfirmed(remedies: Remedies) -> str:
+    if not remedies.unconfirmed:
+        return ""
+    what = counted(remedies.unconfirmed, "more change")
+    return f" Whether {what} would do is not known."

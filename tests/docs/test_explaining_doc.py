@@ -1,0 +1,29 @@
+"""What docs/explaining.md shows is printed by gpuplan, and every kind of change is told there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "explaining.md").read_text(encoding="utf-8")
+SHOWN = re.findall(r"^```console\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_commands_print_what_is_shown(text):
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    prompt, expected = text.split("\n", 1)
+    command = [sys.executable, "-m", "planner", *prompt.removeprefix("$ gpuplan ").split()]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+    assert done.stdout == expected, done.stderr
+
+
+def test_a_job_a_queue_a_node_and_a_review_are_shown():
+    assert len(SHOWN) == 4

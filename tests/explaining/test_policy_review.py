@@ -1,0 +1,103 @@
+"""A change of policy on one snapshot: who gains, who loses, and how sure that is."""
+
+from __future__ import annotations
+
+import pytest
+from build import job, node, queue, replica, snapshot
+from remedying import greedy_plan
+
+from planner.models.errors import PlannerError
+from planner.models.policy import Disruption, MigPolicy, Policy, Prices
+from planner.policy_review import knob_changes, plan_of, review
+from planner.rendering.policy_review import review_text
+from planner.solvers.worker import Outcome
+
+CALM = Policy(disruption=Disruption(preempt=False, resize=False))
+FREE = Policy(disruption=Disruption(preempt=True, resize=False))
+ONE_NODE = [node("n0")]
+OLD = job("old", gpus=8, at=[replica("n0", gpus=range(8))])
+URGENT = job("urgent", gpus=8, priority=9, queue="r")
+WORLD = snapshot(nodes=ONE_NODE, queues=[queue("q"), queue("r")], jobs=[OLD, URGENT])
+
+
+def reviewed(old, new, world=WORLD):
+    return review(greedy_plan(world, old), greedy_plan(world, new))
+
+
+def text(found):
+    return review_text(found, width=80, colour=False, ascii_only=False)
+
+
+def test_the_same_policy_changes_nothing():
+    found = reviewed(CALM, CALM)
+
+    assert found.same
+    assert found.knobs == ()
+    assert found.gain_by_new == 0
+    assert "No change" in text(found)
+
+
+def test_who_gains_and_who_is_reclaimed():
+    found = reviewed(CALM, FREE)
+
+    assert [(each.job, each.before, each.after, each.gpus) for each in found.gains] == [
+        ("urgent", "wait", "start", 8)
+    ]
+    assert [(each.job, each.before, each.after, each.gpus) for each in found.losses] == [
+        ("old", "keep", "preempt", -8)
+    ]
+    assert not found.same
+
+
+def test_what_is_lost_and_what_each_queue_has():
+    found = reviewed(CALM, FREE)
+
+    assert (found.old.lost_gpu_hours, found.new.lost_gpu_hours) == (0, 8)
+    assert [(each.queue, each.gpu_milli_before, each.gpu_milli_after) for each in found.queues] == [
+        ("q", 8000, 0),
+        ("r", 0, 8000),
+    ]
+
+
+def test_both_plans_are_compared_by_the_new_policy():
+    """Urgent is worth 8,000 points; old 800, and its 8 GPU-hours with the way back as many and some."""
+    found = reviewed(CALM, FREE)
+
+    assert found.gain_by_new == found.new.objective > 6000
+
+
+def test_a_policy_that_forbids_the_old_plan_is_said_to():
+    found = reviewed(FREE, CALM)
+
+    assert found.gain_by_new is None
+    assert "forbids the old plan" in text(found)
+
+
+def test_a_difference_within_the_gap_is_undecided():
+    old, new = greedy_plan(WORLD, CALM), greedy_plan(WORLD, FREE)
+    sure = new.model_copy(
+        update={"solution": new.solution.model_copy(update={"bound": new.solution.objective, "gap": 0.0})}
+    )
+
+    assert review(old, new).undecided
+    assert "undecided" in text(review(old, new))
+    assert not review(old, sure).undecided
+
+
+def test_knobs_are_told_by_their_path():
+    new = Policy(
+        prices=Prices(disruption=300), mig=MigPolicy(repartition=False), profiles={"train": "spread"}
+    )
+
+    changes = {each.path: (each.before, each.after) for each in knob_changes(Policy(), new)}
+
+    assert changes == {
+        "prices.disruption": (100, 300),
+        "mig.repartition": (True, False),
+        "profiles.train": (None, "spread"),
+    }
+
+
+def test_a_plan_that_could_not_be_made_says_under_which_policy():
+    with pytest.raises(PlannerError, match=r"new policy: .*killed"):
+        plan_of(Outcome(killed=True), "new")

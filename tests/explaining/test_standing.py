@@ -1,0 +1,95 @@
+"""How a waiting job stands: the numbers behind its reason, who is before it, and who holds what it needs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from build import NOW, job, node, queue, replica, snapshot
+from remedying import greedy_plan
+
+from planner.explaining.ground import Ground
+from planner.explaining.question import Question
+from planner.explaining.standing import standing
+from planner.models.policy import Disruption, Policy
+
+CALM = Policy(disruption=Disruption(preempt=False, resize=False))
+
+
+def stands(world, name="a", policy=CALM):
+    plan = greedy_plan(world, policy)
+    return standing(Question.about(plan, plan.snapshot.job_by_name[name]), Ground(plan))
+
+
+def old(name, *gpus, **more):
+    return job(name, gpus=len(gpus), at=[replica("n0", gpus=gpus)], **more)
+
+
+ONE_NODE = {"nodes": [node("n0")]}
+
+
+def test_the_room_on_the_nodes_it_may_use():
+    found = stands(snapshot(**ONE_NODE, jobs=[old("r", 0, 1, 2, 3, 4), job("a", gpus=2, replicas=2)]))
+
+    assert (found.replicas_fitting, found.replicas_needed, found.matching_nodes) == (1, 2, 1)
+    assert (found.largest_free.node, found.largest_free.gpus) == ("n0", 3)
+
+
+def test_every_limit_up_to_the_root_and_the_one_that_binds():
+    queues = [queue("all", nominal=2), queue("q", parent="all", nominal=3, borrowing=9)]
+    world = snapshot(**ONE_NODE, queues=queues, jobs=[old("r", 0, 1, 2, 3), job("a", gpus=2)])
+
+    quotas = stands(world).quotas
+
+    assert [(each.queue, each.used_milli, each.limit_milli, each.binds) for each in quotas] == [
+        ("q", 4000, 12000, False),
+        ("all", 4000, 5000, True),
+    ]
+
+
+def test_worthier_jobs_that_wait_for_the_same_the_worthiest_first():
+    waiting = [job(name, gpus=8, priority=priority) for name, priority in (("a", 1), ("b", 2), ("c", 3))]
+    elsewhere = job("t", gpus=8, priority=9, gpu_models={"T4": 1})
+    world = snapshot(**ONE_NODE, jobs=[old("r", 0), *waiting, elsewhere])
+
+    found = stands(world)
+
+    assert [(each.job, each.points) for each in found.ahead] == [("c", 3200), ("b", 2400)]
+    assert found.ahead_in_all == 2
+
+
+def test_who_waits_for_the_same_quota_is_ahead_wherever_it_may_run():
+    waiting = [job("a", gpus=1), job("t", gpus=1, priority=9, gpu_models={"T4": 1})]
+    nodes = [node("n0"), node("t0", model="T4")]
+    world = snapshot(nodes=nodes, queues=[queue("q", nominal=1)], jobs=[old("r", 0), *waiting])
+
+    assert [each.job for each in stands(world).ahead] == ["t"]
+
+
+def test_holders_come_by_their_ends_and_the_rest_is_counted():
+    running = [old(f"r{index}", index, expected_duration=(9 - index) * 3600) for index in range(8)]
+
+    found = stands(snapshot(**ONE_NODE, jobs=[*running, job("a", gpus=1)]))
+
+    assert [each.job for each in found.holders] == ["r7", "r6", "r5", "r4", "r3"]
+    assert found.holders[0].ends_at == NOW + timedelta(hours=1)
+    assert found.holders_in_all == 8
+
+
+def test_only_jobs_that_the_planner_may_stop_are_said_to_be_stoppable():
+    running = [
+        old("high", *range(4), priority=9),
+        old("low", *range(4, 7)),
+        old("fixed", 7, preemptible=False),
+    ]
+    world = snapshot(**ONE_NODE, jobs=[*running, job("a", gpus=8, priority=5)])
+
+    allowed = {each.job: each.may_be_stopped for each in stands(world, policy=Policy()).holders}
+
+    assert allowed == {"high": False, "low": True, "fixed": False}
+    assert not any(each.may_be_stopped for each in stands(world).holders)
+
+
+def test_nobody_holds_what_a_held_job_lacks():
+    found = stands(snapshot(**ONE_NODE, jobs=[old("r", 0), job("a", gpus=1, held=True)]))
+
+    assert (found.holders, found.ahead) == ((), ())

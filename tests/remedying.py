@@ -1,0 +1,276 @@
+"""
+Remedies tried out without the planner: the change is made here, and the job put everywhere.
+
+Only the verifier is asked whether it may start; what is tried is every way to hold what the job asks for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+from brute import TooLargeError, _on_node
+from build import NOW
+from targets import judged, sorted_by_job
+
+from planner.drafting import draft
+from planner.explaining.ground import Ground
+from planner.explaining.smallest import remedies
+from planner.future import Future
+from planner.models.cluster import Level
+from planner.models.dependency import FinishedJob
+from planner.models.explanation_remedies import RemedyKind
+from planner.models.job import Gang, Toleration
+from planner.models.placement import Placement
+from planner.models.selection import condition
+from planner.models.solution import Solution, SolveStatus
+from planner.models.units import MILLI
+from planner.models.violation import Rule
+from planner.posing import pose
+from planner.solvers.greedy import greedy
+
+MOST_JUDGED = 400
+"""Placements of one job, so that nobody waits for a large one."""
+
+WIDER = (*Level, None)
+STEPS = {RemedyKind.QUOTA: -0.001, RemedyKind.REPLICAS: 1, RemedyKind.CPUS: 0.001, RemedyKind.MEMORY: 1}
+STEPS |= {RemedyKind.SPREAD: -1, RemedyKind.NODE: -1, RemedyKind.WAIT: -1}
+"""By kind, what makes the amount of a change one step smaller."""
+
+
+def greedy_plan(snapshot, policy):
+    """The plan that greedy makes."""
+    target = greedy(pose(snapshot, policy)).target(snapshot.running_placements)
+    found = judged(snapshot, policy, target)
+    assert found.violations == ()
+    answer = Solution(
+        target=target,
+        status=SolveStatus.FEASIBLE,
+        solver="greedy",
+        objective=found.objective,
+        bound=None,
+        greedy_objective=found.objective,
+        seconds=0.0,
+    )
+    return draft(snapshot, policy, answer, found.terms, seed=0, created_at=NOW)
+
+
+def remedies_of(plan, name):
+    """What would make a job start."""
+    return remedies(Ground(plan), plan.snapshot.job_by_name[name])
+
+
+@dataclass(frozen=True)
+class World:
+    """What the verifier is asked about, and the job that is to start."""
+
+    snapshot: object
+    policy: object
+    target: object
+    job: str
+    stopped: frozenset = frozenset()
+
+    def may_start(self):
+        """True if the job, as small as it may be, breaks no rule on some places."""
+        job = self.snapshot.job_by_name[self.job]
+        spots = [
+            replica
+            for node in (*self.snapshot.cluster.nodes, *self.target.added)
+            if node.name not in self.target.removed
+            for replica in _on_node(job, node)
+            if not self._violations((replica,), but=(Rule.GANG, Rule.LOCALITY))
+        ]
+        every = itertools.combinations_with_replacement(spots, job.gang.minimum)
+        for number, replicas in enumerate(every):
+            if number == MOST_JUDGED:
+                raise TooLargeError
+            if not self._violations(replicas):
+                return True
+        return False
+
+    def _violations(self, replicas, but=()):
+        placement = Placement(job=self.job, replicas=tuple(replicas))
+        target = replace(
+            self.target,
+            placements=sorted_by_job((*self.target.placements, placement)),
+            planned=tuple(each for each in self.target.planned if each.job != self.job),
+        )
+        found = judged(self.snapshot, self.policy, target).violations
+        return [each for each in found if each.rule not in but]
+
+
+def as_planned(plan, name):
+    """With everything as the plan leaves it."""
+    return World(plan.snapshot, plan.policy, plan.target, name)
+
+
+def changed(plan, name, parts):
+    """With some parts of a remedy."""
+    world = as_planned(plan, name)
+    for part in parts:
+        world = _CHANGES[part.kind](world, part)
+    return world
+
+
+def lesser(parts):
+    """Every way to do a little less: each part left out, and each amount one step smaller."""
+    for number, part in enumerate(parts):
+        others = (*parts[:number], *parts[number + 1 :])
+        yield others
+        if part.kind is RemedyKind.LOCALITY:
+            nearer = WIDER[WIDER.index(part.after and Level(part.after)) - 1]
+            yield (*others, part.model_copy(update={"after": nearer.value}))
+        elif part.kind in STEPS:
+            after = round(part.after + STEPS[part.kind], 3)
+            yield (*others, part.model_copy(update={"after": after}))
+
+
+def _with_job(world, **update):
+    return _with_jobs(world, {world.job: world.snapshot.job_by_name[world.job].model_copy(update=update)})
+
+
+def _with_jobs(world, changed_jobs):
+    jobs = tuple(changed_jobs.get(job.name, job) for job in world.snapshot.jobs)
+    return replace(world, snapshot=world.snapshot.model_copy(update={"jobs": jobs}))
+
+
+def _with_node(world, *nodes):
+    known = world.snapshot.cluster.node_by_name | {node.name: node for node in nodes}
+    cluster = world.snapshot.cluster.model_copy(update={"nodes": tuple(known.values())})
+    return replace(world, snapshot=world.snapshot.model_copy(update={"cluster": cluster}))
+
+
+def _without(world, names):
+    placements = tuple(each for each in world.target.placements if each.job not in names)
+    return replace(world, target=replace(world.target, placements=placements))
+
+
+def _quota(world, part):
+    def raised(queue):
+        if queue.name != part.subject:
+            return queue
+        if part.gpu_model:
+            quota = queue.gpu_models[part.gpu_model].model_copy(update={"nominal": round(part.after * MILLI)})
+            return queue.model_copy(update={"gpu_models": queue.gpu_models | {part.gpu_model: quota}})
+        quota = queue.quota.model_copy(update={"nominal": round(part.after * MILLI)})
+        return queue.model_copy(update={"quota": quota})
+
+    queues = tuple(map(raised, world.snapshot.queues))
+    return replace(world, snapshot=world.snapshot.model_copy(update={"queues": queues}))
+
+
+def _gpu_model(world, part):
+    models = world.snapshot.job_by_name[world.job].gpu_models
+    return _with_job(world, gpu_models=models | {part.after: min(models.values())})
+
+
+def _locality(world, part):
+    locality = world.snapshot.job_by_name[world.job].locality
+    level = Level(part.after) if part.after else None
+    return _with_job(world, locality=locality.model_copy(update={"required": level}))
+
+
+def _spread(world, part):
+    spread = world.snapshot.job_by_name[world.job].spread
+    return _with_job(world, spread=spread.model_copy(update={"most": part.after}))
+
+
+def _selector(world, part):
+    job = world.snapshot.job_by_name[world.job]
+    selector = {key: value for key, value in job.node_selector.items() if f"{key}={value}" != part.before}
+    affinity = tuple(match for match in job.affinity if condition(match) != part.before)
+    regions = () if part.before.startswith("region ") else job.regions
+    return _with_job(world, node_selector=selector, affinity=affinity, regions=regions)
+
+
+def _toleration(world, part):
+    what, effect = part.after.rsplit(":", 1)
+    key, _, value = what.partition("=")
+    new = Toleration(key=key, value=value, effect=effect)
+    return _with_job(world, tolerations=(*world.snapshot.job_by_name[world.job].tolerations, new))
+
+
+def _replicas(world, part):
+    gang = world.snapshot.job_by_name[world.job].gang
+    return _with_job(
+        world, gang=Gang(min=part.after, max=max(part.after, gang.maximum if gang.elastic else 0))
+    )
+
+
+def _request(field, factor):
+    def asking(world, part):
+        request = world.snapshot.job_by_name[world.job].request
+        return _with_job(world, request=request.model_copy(update={field: round(part.after * factor)}))
+
+    return asking
+
+
+def _policy(world, part):
+    knob = part.subject.removeprefix("mig.")
+    mig = world.policy.mig.model_copy(update={knob: True})
+    return replace(world, policy=world.policy.model_copy(update={"mig": mig}))
+
+
+def _stop(world, part):
+    """Stopped by hand: it waits, and is held."""
+    job = world.snapshot.job_by_name[part.subject]
+    held = job.model_copy(update={"running": None, "held": True})
+    return _without(_with_jobs(world, {part.subject: held}), {part.subject})
+
+
+def _defer(world, part):
+    return _without(world, {part.subject})
+
+
+def _nodes(world, part):
+    cluster = world.snapshot.cluster
+    patterns = {pool.name: pool.template for pool in cluster.pools} | cluster.node_by_name
+    pattern = patterns[part.subject]
+    gpus = pattern.gpus
+    if gpus:
+        healthy = tuple(gpu.model_copy(update={"healthy": True}) for gpu in gpus.details)
+        gpus = gpus.model_copy(update={"details": healthy})
+    update = {"gpus": gpus, "ready": True, "ready_at": None, "cordoned": False, "drain": False, "pool": None}
+    return _with_node(
+        world, *(pattern.model_copy(update=update | {"name": f"x{number}"}) for number in range(part.after))
+    )
+
+
+def _uncordon(world, part):
+    node = world.snapshot.cluster.node_by_name[part.subject]
+    return _with_node(world, node.model_copy(update={"cordoned": False}))
+
+
+def _wait(world, part):
+    stays = Future(world.snapshot, world.policy, world.target).stays
+    over = {name for name, stay in stays.items() if stay.end <= part.after}
+    jobs = world.snapshot.job_by_name
+    finished = tuple(
+        FinishedJob(name=name, queue=jobs[name].queue, started_at=NOW, ended_at=NOW) for name in sorted(over)
+    )
+    left = tuple(job for job in world.snapshot.jobs if job.name not in over)
+    snapshot = world.snapshot.model_copy(
+        update={"jobs": left, "finished": (*world.snapshot.finished, *finished)}
+    )
+    return _without(replace(world, snapshot=snapshot), over)
+
+
+_CHANGES = {
+    RemedyKind.RELEASE: lambda world, _: _with_job(world, held=False),
+    RemedyKind.BEGIN: lambda world, _: _with_job(world, not_before=None),
+    RemedyKind.QUOTA: _quota,
+    RemedyKind.GPU_MODEL: _gpu_model,
+    RemedyKind.LOCALITY: _locality,
+    RemedyKind.SELECTOR: _selector,
+    RemedyKind.TOLERATION: _toleration,
+    RemedyKind.SPREAD: _spread,
+    RemedyKind.REPLICAS: _replicas,
+    RemedyKind.CPUS: _request("cpu_milli", MILLI),
+    RemedyKind.MEMORY: _request("memory_mib", 1),
+    RemedyKind.POLICY: _policy,
+    RemedyKind.STOP: _stop,
+    RemedyKind.DEFER: _defer,
+    RemedyKind.NODE: _nodes,
+    RemedyKind.UNCORDON: _uncordon,
+    RemedyKind.WAIT: _wait,
+}
