@@ -1,0 +1,262 @@
+"""`gpuplan simulate`: a trace replayed over time, under one policy or several side by side."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from planner.cli.options import (
+    Duration,
+    ascii_only,
+    shows_progress,
+    spinner,
+    terminal_width,
+    wants_colour,
+    working,
+)
+from planner.cli.planning import layout_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from planner.models.snapshot import Snapshot
+    from planner.simulation.contest import Case
+    from planner.simulation.outcome import Simulation
+    from planner.simulation.replay import Progress
+    from planner.simulation.trace import Trace
+
+_MILLISECONDS = 1000
+_WRONGEST = 1000.0
+
+
+class _Estimates(click.ParamType[float]):
+    """`exact`, `none`, or a factor by which durations are wrong at most."""
+
+    name = "exact|none|FACTOR"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The factor: 1 is exact, and infinity tells nothing."""
+        if isinstance(value, float):
+            return value
+        known = {"exact": 1.0, "none": float("inf")}
+        if value in known:
+            return known[value]
+        try:
+            factor = float(value)
+        except ValueError:
+            factor = 0.0
+        if not 1 <= factor <= _WRONGEST:
+            self.fail(
+                f"expected exact, none, or a factor from 1 to {_WRONGEST:g} such as 3, found {value!r}",
+                param,
+                ctx,
+            )
+        return factor
+
+
+@click.command("simulate")
+@click.argument("source")
+@click.option(
+    "--arrivals",
+    type=click.Path(path_type=Path),
+    help="Jobs that come: an openb pod list or a Philly job list (CSV), or a workload profile (YAML).",
+)
+@click.option("--skip", type=Duration(), default="0s", help="Leave out so much of the trace's beginning.")
+@click.option("--submit-for", type=Duration(), help="Jobs come for so long only.")
+@click.option(
+    "--load",
+    type=click.FloatRange(0.001, 1000),
+    default=1.0,
+    show_default=True,
+    help="Jobs come so many times as fast.",
+)
+@click.option(
+    "--estimates",
+    type=_Estimates(),
+    default="exact",
+    show_default=True,
+    help="What planning is told of durations: the truth, nothing, or wrong by up to a factor.",
+)
+@click.option("--outages", type=click.Path(path_type=Path), help="Nodes that fail and return (CSV).")
+@click.option(
+    "--checkpoint-every",
+    type=Duration(),
+    default="30m",
+    show_default=True,
+    help="Running jobs save their state so often; 0s is never.",
+)
+@click.option(
+    "--policy",
+    "policy_files",
+    multiple=True,
+    help="Policy file; by default policy.yaml in SOURCE, else defaults. May be given again.",
+)
+@click.option(
+    "--solver",
+    "solvers",
+    type=click.Choice(["auto", "milp", "cpsat", "greedy"]),
+    multiple=True,
+    default=("auto",),
+    show_default=True,
+    help="auto: as the policy says. May be given again: each policy is run with each.",
+)
+@click.option("--every", type=Duration(), default="5m", show_default=True, help="From one epoch to the next.")
+@click.option("--epochs", type=click.IntRange(1), help="End after so many epochs.")
+@click.option("--for", "length", type=Duration(), help="End after so long; by default when all is over.")
+@click.option("--time-limit", type=Duration(), help="Wall clock for each epoch, such as 2s.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of solvers, drawn jobs and wrong estimates."
+)
+@click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock.")
+@click.option("--jobs", type=click.IntRange(1), help="Runs at a time; by default one a processor.")
+@click.option(
+    "--csv", "csv_file", type=click.Path(path_type=Path), help="Write a line for each epoch to this file."
+)
+@click.option(
+    "--scores", "scores_file", type=click.Path(path_type=Path), help="Write a line for each score (CSV)."
+)
+@click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report to this file.")
+@layout_options
+def simulate_command(
+    source: str,
+    report: Path | None,
+    csv_file: Path | None,
+    scores_file: Path | None,
+    jobs: int | None,
+    as_json: bool,
+    plain: bool,
+    **given: Any,
+) -> None:
+    """
+    Replay jobs over time on SOURCE, epoch by epoch, with the planner that production uses.
+
+    Each policy is run with each solver over the same jobs; what became of waiting, utilization, fairness and
+    cost is shown side by side. SOURCE is a snapshot; its jobs take as long as they say.
+    """
+    from planner.rendering.simulation import simulation_text
+    from planner.simulation.contest import hold, side_by_side
+    from planner.simulation.replay import Clock
+    from planner.sources.files import load_snapshot
+    from planner.whatif.engines import processors
+
+    seed, every = given["seed"], _seconds(given["every"])
+    if not every:
+        raise click.UsageError("--every is 0s; expected some time from one epoch to the next.")
+    clock = Clock(every, _length(given["length"], given["epochs"], every))
+    with working("reading"):
+        snapshot = load_snapshot(source)
+        cases = _cases(source, given)
+        trace = _trace(snapshot, cases, given)
+    with _watching(cases) as watch:
+        found = hold(trace, cases, clock, seed=seed, at_a_time=jobs or processors(), watch=watch)
+    arrivals = None if given["arrivals"] is None else str(given["arrivals"])
+    simulation = side_by_side(trace, cases, found, clock, source=source, arrivals=arrivals, seed=seed)
+    _write_tables(simulation, csv_file, scores_file)
+    if report is not None:
+        from planner.rendering.reports.simulation import simulation_report
+        from planner.writing import write_atomically
+
+        with working("writing"):
+            write_atomically(report, simulation_report(simulation))
+    if as_json:
+        click.echo(simulation.model_dump_json(indent=2))
+        return
+    text = simulation_text(
+        simulation, width=terminal_width(), colour=wants_colour(), ascii_only=plain or ascii_only()
+    )
+    click.echo(text, nl=False)
+
+
+def _length(length: int | None, epochs: int | None, every: int) -> int | None:
+    """Seconds from the first epoch to the last; None is until all is over."""
+    if length is not None and epochs is not None:
+        raise click.UsageError("--for and --epochs both say when to end; give one of them.")
+    if epochs is not None:
+        return (epochs - 1) * every
+    return None if length is None else _seconds(length)
+
+
+def _cases(source: str, given: dict[str, Any]) -> list[Case]:
+    """Each policy with each solver, named by what tells them apart."""
+    from planner.cli.plan import with_options
+    from planner.simulation.contest import Case
+    from planner.sources.files import default_policy_path, load_policy
+
+    files = list(dict.fromkeys(given["policy_files"])) or [default_policy_path(source)]
+    solvers = list(dict.fromkeys(given["solvers"]))
+    stems = [Path(file).stem for file in files if file is not None]
+    cases = []
+    for file in files:
+        policy = load_policy(file)
+        place = file or "defaults"
+        short = place if stems.count(Path(place).stem) > 1 else Path(place).stem
+        for solver in solvers:
+            name = solver if len(files) == 1 else short if len(solvers) == 1 else f"{short} {solver}"
+            chosen = with_options(policy, given["time_limit"], solver, deterministic=given["deterministic"])
+            cases.append(Case(name, place, solver, chosen))
+    return cases
+
+
+def _trace(snapshot: Snapshot, cases: Sequence[Case], given: dict[str, Any]) -> Trace:
+    """All that happens in every run; delays are those that the first policy states."""
+    from planner.simulation.trace import Estimates, Physics, Window, make_trace
+    from planner.sources.arrivals import read_arrivals
+    from planner.sources.outages import read_outages
+
+    seed, factor = given["seed"], given["estimates"]
+    path, outages = given["arrivals"], given["outages"]
+    coming_for = given["submit_for"]
+    return make_trace(
+        snapshot,
+        () if path is None else read_arrivals(path, snapshot.cluster, seed=seed),
+        window=Window(
+            skip=_seconds(given["skip"]),
+            seconds=None if coming_for is None else _seconds(coming_for),
+            load_milli=round(given["load"] * _MILLISECONDS),
+        ),
+        estimates=Estimates(None if factor > _WRONGEST else factor, seed),
+        outages=() if outages is None else read_outages(outages, snapshot.cluster),
+        physics=Physics.of(cases[0].policy, _seconds(given["checkpoint_every"])),
+        place=str(path),
+    )
+
+
+def _seconds(milliseconds: int) -> int:
+    """Whole seconds of an option; what is less than a second counts for nothing."""
+    return milliseconds // _MILLISECONDS
+
+
+def _write_tables(simulation: Simulation, csv_file: Path | None, scores_file: Path | None) -> None:
+    if csv_file is None and scores_file is None:
+        return
+    from planner.simulation.frames import scores, series
+    from planner.writing import write_atomically
+
+    for path, frame in ((csv_file, series), (scores_file, scores)):
+        if path is not None:
+            write_atomically(path, frame(simulation).to_csv(index=False))
+
+
+@contextmanager
+def _watching(cases: Sequence[Case]) -> Iterator[Callable[[int, Progress], None]]:
+    """A bar for each run on a terminal, silence elsewhere."""
+    if not shows_progress():
+        yield lambda _number, _progress: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (SpinnerColumn(spinner()), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    after = (TextColumn("{task.fields[now]}"), TimeElapsedColumn())
+    with Bars(*columns, *after, console=Console(stderr=True), transient=True) as bars:
+        rows = [bars.add_task(case.name, total=1.0, now="") for case in cases]
+
+        def watch(number: int, progress: Progress) -> None:
+            now = f"{progress.at:%m-%d %H:%M} {progress.waiting:,} waiting"
+            bars.update(rows[number], completed=progress.part, now=now)
+
+        yield watch

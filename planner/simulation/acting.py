@@ -1,0 +1,138 @@
+"""Acting: a plan is carried out in a world, all of it, at one instant."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from planner.effects import change_nodes, changes_of
+from planner.models.job import Running
+from planner.models.plan import Grow, Migrate, Preempt, ScaleUp, Shrink, Start
+from planner.promises import promises_of
+from planner.simulation.happening import Happening, Kind
+from planner.simulation.task import stretch_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from planner.models.cluster import Node
+    from planner.models.placement import Replica
+    from planner.models.plan import Plan
+    from planner.simulation.task import Task
+    from planner.simulation.world import World
+
+
+def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
+    """
+    The world once a plan is done, and what became of jobs by it.
+
+    Stopping takes no time, and what a job had not saved is lost. One that is moved or resized loses no work;
+    one that is moved saves its state and comes back from it before it works again.
+    """
+    acting = _Acting(world)
+    for change in changes_of(plan.actions):
+        change_nodes(acting.nodes, change)
+        match change:
+            case ScaleUp():
+                acting.provision(change)
+            case Start():
+                acting.start(change)
+            case Preempt():
+                acting.preempt(change)
+            case Shrink() | Grow():
+                acting.resize(change)
+            case Migrate():
+                acting.move(change)
+            case _:
+                pass  # a change of nodes alone
+    promises = promises_of(plan)
+    for name, task in acting.tasks.items():
+        promise = promises.get(name)
+        if task.stretch is None and task.job.promise != promise:
+            job = task.job.model_copy(update={"promise": promise})
+            acting.tasks[name] = replace(task, job=job)
+    return acting.done(), tuple(acting.happened)
+
+
+class _Acting:
+    """The parts of a world while a plan changes them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.nodes: dict[str, Node] = dict(world.cluster.node_by_name)
+        self.tasks: dict[str, Task] = dict(world.tasks)
+        self.happened: list[Happening] = []
+
+    def done(self) -> World:
+        """The world as it then is; its cluster is the same one if no node has changed."""
+        cluster = self._world.cluster
+        if self.nodes != cluster.node_by_name:
+            nodes = tuple(self.nodes[name] for name in sorted(self.nodes))
+            cluster = cluster.model_copy(update={"nodes": nodes})
+        return replace(self._world, cluster=cluster, tasks=self.tasks)
+
+    def provision(self, change: ScaleUp) -> None:
+        """A new node takes jobs at once, and runs them once it is up."""
+        if change.provisioning:
+            ready_at = self._world.now + timedelta(seconds=change.provisioning)
+            new = self.nodes[change.node]
+            self.nodes[change.node] = new.model_copy(update={"ready_at": ready_at})
+
+    def start(self, change: Start) -> None:
+        """A waiting job runs; one that ran before comes back from its checkpoint first."""
+        task = self.tasks[change.job]
+        begins = self._ready(change.after.replicas)
+        running = Running(started_at=begins, kill_at=change.kill_at, replicas=change.after.replicas)
+        delay = self._world.physics.restart_of(task.job) if task.ran else 0
+        self._put(task, running, begins=begins, delay=delay)
+        self.happened.append(Happening(begins, Kind.STARTED, change.job))
+
+    def preempt(self, change: Preempt) -> None:
+        """A running job waits again."""
+        now = self._world.now
+        self.tasks[change.job], held = self.tasks[change.job].stopped(now, self._world.physics)
+        self.happened.append(Happening(now, Kind.PREEMPTED, change.job, held))
+
+    def resize(self, change: Shrink | Grow) -> None:
+        """A running job goes on with fewer or more replicas; one that waits for nodes may wait for others."""
+        task, now = self.tasks[change.job], self._world.now
+        running, stretch = task.job.running, task.begun
+        assert running is not None  # noqa: S101 - for the type checker
+        update: dict[str, object] = {"replicas": change.after.replicas}
+        begins = now
+        if stretch.begins > now:
+            begins = self._ready(change.after.replicas)
+            update["started_at"] = begins
+        else:
+            update["last_checkpoint_at"] = now
+        delay = max(0, int((stretch.works - max(now, stretch.begins)).total_seconds()))
+        resized = running.model_copy(update=update)
+        saved = replace(task, kept=task.done(now))
+        self._put(saved, resized, begins=begins, delay=delay)
+        self.happened.append(Happening(now, Kind.RESIZED, change.job, task.ended(now)))
+
+    def move(self, change: Migrate) -> None:
+        """A running job saves its work and goes on elsewhere."""
+        task, now, physics = self.tasks[change.job], self._world.now, self._world.physics
+        begins = self._ready(change.after.replicas)
+        delay = physics.checkpoint_of(task.job) + physics.restart_of(task.job)
+        old = task.job.running
+        kill_at = None if old is None or old.kill_at is None else old.kill_at + (begins - now)
+        moved = Running(
+            started_at=begins, last_checkpoint_at=now, kill_at=kill_at, replicas=change.after.replicas
+        )
+        saved = replace(task, kept=task.done(now)).expecting(physics, delay)
+        self._put(saved, moved, begins=begins, delay=delay)
+        self.happened.append(Happening(now, Kind.MOVED, change.job, task.ended(now)))
+
+    def _put(self, task: Task, running: Running, *, begins: datetime, delay: int) -> None:
+        stretch = stretch_of(task.job, running.replicas, self.nodes, begins=begins, delay=delay)
+        job = task.job.model_copy(update={"running": running, "promise": None})
+        self.tasks[task.job.name] = replace(task, job=job, stretch=stretch, ran=True)
+
+    def _ready(self, replicas: Iterable[Replica]) -> datetime:
+        """Now, or when the last of the nodes is up."""
+        ready = [self.nodes[each.node].ready_at for each in replicas]
+        return max([self._world.now, *(at for at in ready if at is not None)])

@@ -1,0 +1,151 @@
+"""
+What a simulation found, as data: scores and series of each run, for screens, files and reports.
+
+A figure over jobs that are not over yet says so: it is then no more than a lower bound.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from planner.models.base import Noun
+from planner.models.units import Timestamp
+
+SIMULATION_FORMAT: Final = "1.0"
+
+_Count = Annotated[int, Field(ge=0)]
+
+
+class Figure(Noun):
+    """A value over jobs."""
+
+    value: float
+    at_least: bool = False
+    """It can only be larger: jobs that decide it had not come so far when the simulation ended."""
+
+
+class Distribution(Noun):
+    """Mean and percentiles (nearest rank) over jobs."""
+
+    mean: Figure
+    p50: Figure
+    p95: Figure
+    p99: Figure
+
+
+class Scorecard(Noun):
+    """
+    All scores of a run.
+
+    Scored jobs are those that were submitted in the simulation or waited at its start and were not held.
+    Waiting, completion and slowdown count from their submission; times are in seconds.
+    """
+
+    jobs: _Count
+    """Scored jobs; each is finished, killed, running or waiting at the end."""
+    finished: _Count
+    killed: _Count
+    running: _Count
+    waiting: _Count
+    held: _Count
+    """Jobs kept from starting by a user; not scored."""
+    not_submitted: _Count
+    """Jobs of the trace whose time had not come when the simulation ended."""
+    finished_per_hour: float
+    wait: Distribution | None
+    """From submission to the first start; None without jobs, as what follows."""
+    worth_wait: Figure | None
+    """Mean of the same, each job counting weight · (1 + priority) · GPUs, and at least 0.1 GPU."""
+    completion: Distribution | None
+    """From submission to the end, of jobs that were not killed."""
+    slowdown: Distribution | None
+    """Completion over the true duration, which counts for at least ten seconds; at least 1."""
+    gpu_utilization: float
+    """GPU-hours held by jobs, running ones from the start included, over GPU-hours there were."""
+    gpu_hours: float
+    """Held by jobs."""
+    lost_gpu_hours: float
+    """Of these, for work that was lost with a stop, as no checkpoint had saved it."""
+    idle_gpu_hours: float
+    """Of these, spent on coming back from checkpoints."""
+    queue_mean: float
+    """Waiting jobs after an epoch's plan, on average over the epochs."""
+    queue_max: _Count
+    jain_mean: float
+    """Jain's index of how far the queues' demands are met after an epoch's plan, on average."""
+    jain_min: float
+    preemptions: _Count
+    interruptions: _Count
+    """Jobs stopped by failing nodes."""
+    migrations: _Count
+    resizes: _Count
+    deadline_jobs: _Count
+    """Scored jobs with a deadline that was not after the simulation's end."""
+    deadline_misses: _Count
+    """Of these, those not finished by then."""
+    cost: float
+    """Nodes by the hour and tariffs, in the cluster's currency."""
+    planning_seconds: float
+    """Of all epochs together."""
+    planning_seconds_max: float
+    """Of the slowest epoch."""
+
+
+class EpochFigures(Noun):
+    """One epoch of a run: what its plan did, and how the world was just after it."""
+
+    number: _Count
+    at: Timestamp
+    submitted: _Count
+    """Since the last epoch, as all that follows up to `interrupted`; the first has the jobs of the start."""
+    finished: _Count
+    killed: _Count
+    interrupted: _Count
+    started: _Count
+    preempted: _Count
+    migrated: _Count
+    resized: _Count
+    running: _Count
+    waiting: _Count
+    gpu_allocation_ratio: float
+    fragmentation_ratio: float
+    jain_index: float
+    hourly_cost: float
+    objective: int
+    bound: int | None
+    solver: str
+    """Whose plan it was; `settled` if nothing had changed since the last plan and no other was made."""
+    seconds: float = 0.0
+    """To plan it."""
+
+
+class Run(Noun):
+    """One policy with one choice of solvers, over the whole trace."""
+
+    name: str
+    policy: str
+    """Where the policy came from."""
+    solver: str
+    scores: Scorecard
+    epochs: tuple[EpochFigures, ...]
+    stopped: Literal["finished", "time", "stuck"]
+    """Why it ended: nothing was left to do, its time was over, or nothing would have happened any more."""
+
+
+class Simulation(Noun):
+    """Runs over the same trace, side by side."""
+
+    format_version: Literal["1.0"] = SIMULATION_FORMAT
+    source: str
+    arrivals: str | None
+    seed: int
+    began: Timestamp
+    every: Annotated[int, Field(ge=1)]
+    """Seconds from one epoch to the next."""
+    nodes: _Count
+    gpus: _Count
+    added_queues: tuple[str, ...] = ()
+    """Queues of arriving jobs that the source does not have: they have no quota."""
+    runs: tuple[Run, ...]

@@ -1,0 +1,166 @@
+"""
+Task: a job as the world knows it, with the work it truly has to do and how far it has come.
+
+Work is counted in whole numbers, so that nothing is lost or won by rounding: one unit is a thousandth of what
+one replica does in a second on the fastest GPU model the job may use. Elastic jobs work in proportion to
+their replicas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from planner.models.cluster import Node
+    from planner.models.job import Job
+    from planner.models.placement import Replica
+    from planner.simulation.trace import Physics
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A time in which a job holds the same places."""
+
+    begins: datetime
+    """When it gets them."""
+    works: datetime
+    """When it does its first work there: not before it has come back from its checkpoint."""
+    rate: int
+    """Units of work a second."""
+    gpu_milli: int
+    gpu_model: str | None
+    """The slowest it runs on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What became of a stretch: seconds, in order, without gaps."""
+
+    stretch: Stretch
+    until: datetime
+    idle: int
+    """Coming back from a checkpoint."""
+    lost: int
+    """Working for nothing: what was done after the last checkpoint was lost."""
+
+    @property
+    def seconds(self) -> int:
+        """All of it."""
+        return _seconds(self.until, self.stretch.begins)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One job of the world."""
+
+    job: Job
+    """As a planner sees it."""
+    need: int
+    """Units of work it truly takes."""
+    told: int | None
+    """Units it is expected to take; None if nobody knows."""
+    kept: int = 0
+    """Units that were done and saved before the present stretch, or before it was stopped."""
+    stretch: Stretch | None = None
+    """None while it waits."""
+    ran: bool = False
+    """It has begun once, and so comes back from a checkpoint when it begins again."""
+
+    @staticmethod
+    def of(job: Job, duration: int) -> Task:
+        """A waiting job that takes so many seconds at full size on its fastest GPU model."""
+        told = job.expected_duration
+        return Task(job, need=duration * full_rate(job), told=None if told is None else told * full_rate(job))
+
+    @property
+    def begun(self) -> Stretch:
+        """The present stretch, of a job that runs."""
+        assert self.stretch is not None  # noqa: S101 - for the type checker
+        return self.stretch
+
+    def done(self, at: datetime) -> int:
+        """Units done by then, saved or not."""
+        return self.kept if self.stretch is None else self.kept + self.stretch.rate * self._worked(at)
+
+    def saved(self, at: datetime, every: int) -> int:
+        """Units that survive if it is stopped then, a checkpoint having been made every so many seconds."""
+        if self.stretch is None or not every:
+            return self.kept
+        return self.kept + self.stretch.rate * (self._worked(at) // every * every)
+
+    def checkpointed_at(self, at: datetime, every: int) -> datetime | None:
+        """Its last checkpoint in the present stretch; None if there was none yet."""
+        if self.stretch is None or not every or (worked := self._worked(at)) < every:
+            return None
+        return self.stretch.works + timedelta(seconds=worked // every * every)
+
+    def ends(self) -> datetime:
+        """When its work is done, in whole seconds, if nothing happens to it."""
+        stretch = self.begun
+        return stretch.works + timedelta(seconds=-(-max(0, self.need - self.kept) // stretch.rate))
+
+    def ended(self, at: datetime) -> Held:
+        """Its stretch, as one in which nothing is lost."""
+        stretch = self.begun
+        idle = max(0, _seconds(min(at, stretch.works), stretch.begins))
+        return Held(stretch, max(at, stretch.begins), idle=idle, lost=0)
+
+    def stopped(self, at: datetime, physics: Physics) -> tuple[Task, Held]:
+        """The job as it waits again, and what became of its stretch; what it had not saved is lost."""
+        held = self.ended(at)
+        every = physics.checkpoint_every
+        lost = self._worked(at) % every if every else self._worked(at)
+        kept = self.saved(at, every)
+        waits = replace(self, kept=kept, stretch=None).expecting(physics, physics.restart_of(self.job))
+        job = waits.job.model_copy(update={"running": None})
+        return replace(waits, job=job), replace(held, lost=lost)
+
+    def expecting(self, physics: Physics, delay: int) -> Task:
+        """The job, told to take what is expected to be left of it and the delay before it works again."""
+        if self.told is None:
+            return self
+        full = full_rate(self.job)
+        told = self.told
+        if told <= self.kept:
+            overrun = self.kept * physics.overrun_milli // MILLI
+            told = self.kept + max(60 * full, overrun)
+        left = -(-(told - self.kept) // full)
+        job = self.job.model_copy(update={"expected_duration": left + delay})
+        return replace(self, job=job, told=told)
+
+    def _worked(self, at: datetime) -> int:
+        return max(0, _seconds(at, self.begun.works))
+
+
+def full_rate(job: Job) -> int:
+    """Units a second of a job at full size on its fastest GPU model."""
+    return MILLI * job.gang.maximum
+
+
+def stretch_of(
+    job: Job, replicas: tuple[Replica, ...], nodes: dict[str, Node], *, begins: datetime, delay: int
+) -> Stretch:
+    """A stretch on these places, with some seconds before it works."""
+    models = {model for each in replicas if each.gpus and (model := _model_of(nodes, each.node)) is not None}
+    slowest = min(sorted(models), key=job.speed_milli, default=None)
+    return Stretch(
+        begins=begins,
+        works=begins + timedelta(seconds=delay),
+        rate=max(1, job.speed_milli(slowest)) * len(replicas),
+        gpu_milli=sum(each.quota_milli for each in replicas),
+        gpu_model=slowest,
+    )
+
+
+def _model_of(nodes: dict[str, Node], name: str) -> str | None:
+    return nodes[name].gpu_model if name in nodes else None
+
+
+def _seconds(later: datetime, earlier: datetime) -> int:
+    return int((later - earlier).total_seconds())

@@ -1,0 +1,123 @@
+"""`gpuplan simulate` as people use it: alone, side by side, as JSON and CSV, and with wrong options."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+POLICY = "solvers: []\nweights: {basis: job}\n"
+PHILLY = "timestamp,duration,num_gpus,cluster\n2017-10-09 07:00:00,600,1,vc\n2017-10-09 07:20:00,60,16,vc\n"
+SHORT = ("--every", "1h", "--epochs", "2", "--solver", "greedy")
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "philly.csv"
+    path.write_text(PHILLY)
+    return path
+
+
+def rows(name):
+    return list(csv.DictReader(Path(name).read_text(encoding="utf-8").splitlines()))
+
+
+def test_the_jobs_of_a_snapshot_are_replayed(gpuplan, quickstart):
+    shown = gpuplan("simulate", quickstart, *SHORT)
+
+    assert shown.code == 0, shown.err
+    assert shown.out.startswith("Simulation of 8 jobs on 6 nodes with 36 GPUs\n")
+    assert "greedy: 2 epochs in 1h, until the time was over\n" in shown.out
+    assert shown.err == ""
+
+
+def test_json_is_one_document_with_scores_and_series(gpuplan, quickstart, trace):
+    shown = gpuplan("simulate", quickstart, "--arrivals", trace, *SHORT, "--json")
+
+    document = json.loads(shown.out)
+    (run,) = document["runs"]
+    assert document["added_queues"] == ["vc"]
+    assert [epoch["at"] for epoch in run["epochs"]] == ["2026-11-20T12:00:00Z", "2026-11-20T13:00:00Z"]
+    assert run["scores"]["jobs"] == 10
+    assert set(run["scores"]["wait"]["p95"]) == {"value", "at_least"}
+
+
+def test_policies_and_solvers_stand_side_by_side_over_the_same_jobs(gpuplan, quickstart, tmp_path, trace):
+    (tmp_path / "alike.yaml").write_text(POLICY)
+    (tmp_path / "default.yaml").write_text("solvers: []\n")
+    policies = ("--policy", tmp_path / "alike.yaml", "--policy", tmp_path / "default.yaml")
+
+    shown = gpuplan(
+        "simulate", quickstart, *policies, "--arrivals", trace, *SHORT, "--solver", "auto", "--json"
+    )
+
+    runs = json.loads(shown.out)["runs"]
+    assert [run["name"] for run in runs] == ["alike greedy", "alike auto", "default greedy", "default auto"]
+    assert {run["scores"]["jobs"] for run in runs} == {10}
+
+
+def test_series_and_scores_are_written_as_csv(gpuplan, quickstart):
+    gpuplan("simulate", quickstart, *SHORT, "--csv", "series.csv", "--scores", "scores.csv")
+
+    series = rows("series.csv")
+    scores = {row["score"]: row for row in rows("scores.csv")}
+    assert [(row["run"], row["number"]) for row in series] == [("greedy", "0"), ("greedy", "1")]
+    assert int(series[0]["started"]) > 0
+    assert scores["wait_p50"]["at_least"] in ("True", "False")
+    assert float(scores["jobs"]["value"]) == 8
+
+
+def test_ascii_shows_nothing_beyond(gpuplan, quickstart):
+    shown = gpuplan("simulate", quickstart, *SHORT, "--ascii")
+
+    assert shown.out.isascii()
+    assert ">= " in shown.out
+
+
+def test_estimates_load_and_window_are_taken(gpuplan, quickstart, trace):
+    options = ("--arrivals", trace, "--skip", "10m", "--load", "2", "--estimates", "3", "--submit-for", "1h")
+
+    shown = gpuplan("simulate", quickstart, *options, *SHORT, "--json")
+
+    assert json.loads(shown.out)["runs"][0]["scores"]["jobs"] == 9
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--for", "1h", "--epochs", "2"), "give one of them"),
+        (("--every", "0s"), "--every"),
+        (("--estimates", "0.5"), "expected exact, none, or a factor"),
+        (("--estimates", "often"), "expected exact, none, or a factor"),
+        (("--epochs", "0"), "--epochs"),
+        (("--load", "0"), "--load"),
+    ],
+)
+def test_wrong_options_are_usage_errors(gpuplan, quickstart, options, word):
+    shown = gpuplan("simulate", quickstart, *options)
+
+    assert shown.code == 2
+    assert word in shown.err
+
+
+def test_a_bad_trace_is_bad_input_and_nothing_is_replayed(gpuplan, quickstart, tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_text(PHILLY + "never,1,1,vc\n")
+
+    shown = gpuplan("simulate", quickstart, "--arrivals", path)
+
+    assert shown.code == 24
+    assert "bad.csv:4: timestamp is 'never'" in shown.err
+    assert shown.out == ""
+
+
+def test_outages_are_of_nodes_that_exist(gpuplan, quickstart, tmp_path):
+    path = tmp_path / "outages.csv"
+    path.write_text("second,node,event\n60,nowhere,fails\n")
+
+    shown = gpuplan("simulate", quickstart, "--outages", path)
+
+    assert shown.code == 24
+    assert "outages.csv:2: node is 'nowhere'; expected a node of the cluster" in shown.err
