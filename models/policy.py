@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field, WithJsonSchema
 
+from planner.models.approval import Approval
 from planner.models.base import Noun
 from planner.models.horizon import DurationPolicy, HorizonPolicy
 from planner.models.units import MILLI, Count, Milli, Milliseconds, Name, Seconds
@@ -210,6 +211,7 @@ class Policy(Noun):
     """By workload class; pack where none is given."""
     horizon: HorizonPolicy = Field(default_factory=HorizonPolicy)
     durations: DurationPolicy = Field(default_factory=DurationPolicy)
+    approval: Approval = Field(default_factory=Approval)
 
 
 def job_points(policy: Policy, job: Job, now: datetime) -> int:

@@ -55,6 +55,14 @@ class DriftedPlanError(StalePlanError):
         self.items = items
 
 
+class UnappliedError(PlannerError):
+    """An apply that ended before it did anything, with what it tried."""
+
+    def __init__(self, message: str, outcome: ApplyOutcome) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
 class InterruptedApplyError(PartlyAppliedError):
     """An apply that ended before its plan's end, with what is done and what is not."""
 
@@ -92,10 +100,11 @@ def raise_unless_complete(plan_id: str, outcome: ApplyOutcome) -> None:
     else:
         cause = "it was told to stop."
     if not outcome.done and not outcome.skipped:
-        raise PlannerError(
+        raise UnappliedError(
             f"Plan {plan_id} was not applied: {cause}\n"
             "No action of it was done.\n"
-            "Apply it again, or make a new plan with `gpuplan plan`."
+            "Apply it again, or make a new plan with `gpuplan plan`.",
+            outcome,
         )
     raise InterruptedApplyError(
         f"Plan {plan_id} was applied in part: {cause}\n"

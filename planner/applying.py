@@ -89,7 +89,7 @@ def apply_plan(
     with cluster.exclusively(), audit.writing(who=who, now=now) as log:
         journal = Journal(log, plan_id=plan.plan_id, cluster=cluster.identity, who=who, now=now)
         recorded = journal.recorded
-        done = {step.id for step in steps if step.id in recorded or cluster.performed(_key(plan, step))}
+        done = {step.id for step in steps if step.id in recorded or cluster.performed(key_of(plan, step))}
         skipped = tuple(step.id for step in steps if step.id in done)
         owed = [step for step in steps if step.id in done and step.id not in recorded]
         left = [step for step in steps if step.id not in done]
@@ -114,6 +114,11 @@ def apply_plan(
     _LOG.info("phase=apply plan=%s seconds=%.3f", plan.plan_id, time.perf_counter() - started)
     raise_unless_complete(plan.plan_id, outcome)
     return outcome
+
+
+def key_of(plan: Plan, step: Step) -> str:
+    """The name of the step for ever; all applies of one plan share it."""
+    return f"{plan.plan_id}:{step.id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +170,7 @@ class _Run:
         return None
 
     def _perform(self, step: Step) -> None:
-        key = _key(self.plan, step)
+        key = key_of(self.plan, step)
         if isinstance(step, PromiseStep):
             self.cluster.keep_promises(step.promises, key)
         else:
@@ -192,11 +197,6 @@ def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> N
             f"Plan {plan.plan_id} is stale: in the cluster as it is now it would break rules:{listed}{more}\n"
             "Run `gpuplan plan` again."
         )
-
-
-def _key(plan: Plan, step: Step) -> str:
-    """The name of the step for ever; all applies of one plan share it."""
-    return f"{plan.plan_id}:{step.id}"
 
 
 def _label(step: Step) -> str:

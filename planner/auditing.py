@@ -34,6 +34,7 @@ from planner.writing import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from datetime import datetime
 
 _MAJOR: Final = AUDIT_FORMAT.partition(".")[0]
@@ -73,7 +74,7 @@ class AuditLog:
                 f"audit log {self.path} is no regular file; expected one, or a path where nothing is.\n"
                 "Give another path."
             )
-        with exclusive(self.path.with_name(f"{self.path.name}.lock"), subject=f"audit log {self.path}"):
+        with self._alone():
             trail = verify_log(self.path) if self.path.exists() else AuditTrail((), b"", 0)
             try:
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -87,6 +88,25 @@ class AuditLog:
                 yield writer
             finally:
                 os.close(descriptor)
+
+    def set_aside(self, path: Path) -> AuditTrail:
+        """Give the log another name, so that the next record begins a new one; what it holds, verified."""
+        with self._alone():
+            trail = verify_log(self.path)
+            if path.exists():
+                raise PlannerError(
+                    f"audit log {self.path} cannot be set aside: {path} exists; expected nothing there.\n"
+                    "Give that file another name."
+                )
+            try:
+                self.path.rename(path)
+                sync_directory(path.parent)
+            except OSError as error:
+                raise _unwritable(path, error) from None
+        return trail
+
+    def _alone(self) -> AbstractContextManager[None]:
+        return exclusive(self.path.with_name(f"{self.path.name}.lock"), subject=f"audit log {self.path}")
 
 
 class AuditWriter:

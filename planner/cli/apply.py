@@ -1,4 +1,4 @@
-"""`gpuplan apply`, `audit` and `simulated`: carry plans out, and the cluster to try that on."""
+"""`gpuplan apply` and `audit`: carry plans out, and read what was done."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.documents import STATE
-from planner.cli.options import Duration, ascii_only, is_terminal, terminal_width, wants_colour
+from planner.cli.options import ascii_only, is_terminal, terminal_width, wants_colour
+from planner.cli.simulated import state_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,21 +24,13 @@ if TYPE_CHECKING:
 
 AUDIT = ".gpuplan/audit.jsonl"
 
-_state_option = click.option(
-    "--state",
-    type=click.Path(path_type=Path),
-    default=STATE,
-    show_default=True,
-    help="File of the simulated cluster.",
-)
-
 
 @click.command("apply")
 @click.argument("plan_file")
 @click.option(
     "--executor", type=click.Choice(["simulated"]), required=True, help="What carries the plan out."
 )
-@_state_option
+@state_option
 @click.option(
     "--audit",
     "audit_file",
@@ -91,7 +83,7 @@ def apply_command(
             plan,
             cluster,
             AuditLog(audit_file),
-            who=f"{getpass.getuser()}@{socket.gethostname()}",
+            who=who_acts(),
             now=lambda: datetime.now(UTC),
             resume=resume,
             drift_mode=Drift(drift_mode) if drift_mode else None,
@@ -99,6 +91,11 @@ def apply_command(
             stop=stop,
         )
     click.echo(f"Apply complete: {_account(plan, outcome)}. Audit log: {audit_file}")
+
+
+def who_acts() -> str:
+    """user@host, for the audit log."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def _account(plan: Plan, outcome: ApplyOutcome) -> str:
@@ -239,40 +236,3 @@ def audit_show_command(log: Path) -> None:
             record.detail,
         )
         click.echo("  ".join(part for part in parts if part))
-
-
-@click.group("simulated")
-def simulated_group() -> None:
-    """Create the simulated cluster and move its clock."""
-
-
-@simulated_group.command("create")
-@click.argument("source")
-@_state_option
-def simulated_create_command(source: str, state: Path) -> None:
-    """Create a simulated cluster that is as SOURCE shows it."""
-    from planner.executors.simulated import SimulatedCluster
-    from planner.sources.files import load_snapshot
-    from planner.wording import counted
-
-    snapshot = load_snapshot(source)
-    state.parent.mkdir(parents=True, exist_ok=True)
-    SimulatedCluster.create(state, snapshot).close()
-    nodes, jobs = counted(len(snapshot.cluster.nodes), "node"), counted(len(snapshot.jobs), "job")
-    click.echo(f"Created {state}: {nodes}, {jobs}.")
-
-
-@simulated_group.command("advance")
-@click.argument("duration", type=Duration())
-@_state_option
-def simulated_advance_command(duration: int, state: Path) -> None:
-    """Move the cluster's clock by DURATION; jobs whose expected end passes are finished, new nodes ready."""
-    from planner.executors.simulated import SimulatedCluster
-    from planner.models.units import print_timestamp
-    from planner.wording import counted
-
-    with SimulatedCluster(state) as cluster:
-        before = len(cluster.finished())
-        now = cluster.advance(duration // 1000)
-        ended = len(cluster.finished()) - before
-    click.echo(f"The clock of {state} is at {print_timestamp(now)}; {counted(ended, 'job')} finished.")

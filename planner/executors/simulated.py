@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
 
 from planner.change_words import subject
+from planner.executors import simulated_events as events
 from planner.executors import simulated_jobs as jobs
 from planner.executors import simulated_nodes as nodes
 from planner.executors.simulated_file import clear_errors, create_file, lock_path, open_file, transaction
@@ -34,7 +35,7 @@ from planner.models.plan import (
 from planner.promises import SUBJECT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
     from typing import Self
 
@@ -131,6 +132,21 @@ class SimulatedCluster:
                 self._tables.put_node(node.model_copy(update={"ready_at": None}))
             self._tables.set_clock(new)
         return new
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """New jobs wait from now on, all of them or none."""
+        with transaction(self._db, self.path, write=True):
+            events.submit(self._tables, jobs)
+
+    def fail(self, node: str) -> tuple[str, ...]:
+        """A node goes down; names of the jobs that were on it and wait again."""
+        with transaction(self._db, self.path, write=True):
+            return events.fail(self._tables, node)
+
+    def bring_back(self, node: str) -> None:
+        """A node that was down takes jobs again."""
+        with transaction(self._db, self.path, write=True):
+            events.bring_back(self._tables, node)
 
     def finished(self) -> tuple[tuple[str, datetime], ...]:
         """Jobs that finished, with the time of each, by time and name."""

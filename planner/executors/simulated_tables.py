@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter
 
-from planner.executors.simulated_file import documents, finished_row, hold, kill_time, node_row
+from planner.executors.simulated_file import documents, finished_row, hold, job_row, kill_time, node_row
 from planner.models.base import canonical_json
 from planner.models.cluster import Cluster, Node
 from planner.models.dependency import FinishedJob
@@ -116,6 +116,10 @@ class Tables:
         """A job by its name."""
         row = self._db.execute("SELECT document FROM jobs WHERE name = ?", (name,)).fetchone()
         return None if row is None else Job.model_validate_json(row[0])
+
+    def add_job(self, job: Job) -> None:
+        """Enter a new job that waits."""
+        self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", job_row(job))
 
     def ends_at(self, name: str) -> int | None:
         """When a running job ends, in seconds since 1970; None where nobody knows."""

@@ -277,3 +277,28 @@ def test_reading_changes_nothing(tmp_path, sound):
     AuditLog(path).records()
 
     assert path.read_bytes() == before
+
+
+def test_a_log_that_is_set_aside_is_whole_and_the_next_record_begins_a_new_one(tmp_path):
+    log = log_of(tmp_path / "audit.jsonl")
+    records = log.records()
+
+    trail = log.set_aside(tmp_path / "old.jsonl")
+    (first,) = reopen(tmp_path / "audit.jsonl")
+
+    assert trail.records == records == AuditLog(tmp_path / "old.jsonl").records()
+    assert (first.sequence, first.previous) == (1, "0" * 64)
+
+
+def test_a_log_is_set_aside_only_if_it_is_sound_and_harms_no_other_file(tmp_path):
+    log = log_of(tmp_path / "audit.jsonl")
+    (tmp_path / "old.jsonl").write_text("mine")
+    with pytest.raises(PlannerError, match="exists; expected nothing there"):
+        log.set_aside(tmp_path / "old.jsonl")
+
+    log.path.write_bytes(log.path.read_bytes().replace(b"a2", b"a3", 1))
+    with pytest.raises(TamperedError):
+        log.set_aside(tmp_path / "new.jsonl")
+
+    assert (tmp_path / "old.jsonl").read_text() == "mine"
+    assert log.path.exists()

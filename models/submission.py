@@ -1,0 +1,14 @@
+"""Submission: jobs that users hand in together, as one document."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from planner.models.base import Noun
+from planner.models.job import Job
+
+
+class Submission(Noun):
+    """Waiting jobs that are new to a cluster."""
+
+    jobs: tuple[Job, ...] = Field(min_length=1)

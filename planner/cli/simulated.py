@@ -1,0 +1,96 @@
+"""`gpuplan simulated`: a cluster to try plans on, and what happens in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from planner.cli.documents import STATE
+from planner.cli.options import Duration
+
+state_option = click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    default=STATE,
+    show_default=True,
+    help="File of the simulated cluster.",
+)
+
+
+@click.group("simulated")
+def simulated_group() -> None:
+    """Create the simulated cluster, move its clock, and let things happen in it."""
+
+
+@simulated_group.command("create")
+@click.argument("source")
+@state_option
+def simulated_create_command(source: str, state: Path) -> None:
+    """Create a simulated cluster that is as SOURCE shows it."""
+    from planner.executors.simulated import SimulatedCluster
+    from planner.sources.files import load_snapshot
+    from planner.wording import counted
+
+    snapshot = load_snapshot(source)
+    state.parent.mkdir(parents=True, exist_ok=True)
+    SimulatedCluster.create(state, snapshot).close()
+    nodes, jobs = counted(len(snapshot.cluster.nodes), "node"), counted(len(snapshot.jobs), "job")
+    click.echo(f"Created {state}: {nodes}, {jobs}.")
+
+
+@simulated_group.command("advance")
+@click.argument("duration", type=Duration())
+@state_option
+def simulated_advance_command(duration: int, state: Path) -> None:
+    """Move the cluster's clock by DURATION; jobs whose expected end passes are finished, new nodes ready."""
+    from planner.executors.simulated import SimulatedCluster
+    from planner.models.units import print_timestamp
+    from planner.wording import counted
+
+    with SimulatedCluster(state) as cluster:
+        before = len(cluster.finished())
+        now = cluster.advance(duration // 1000)
+        ended = len(cluster.finished()) - before
+    click.echo(f"The clock of {state} is at {print_timestamp(now)}; {counted(ended, 'job')} finished.")
+
+
+@simulated_group.command("submit")
+@click.argument("jobs_file")
+@state_option
+def simulated_submit_command(jobs_file: str, state: Path) -> None:
+    """Submit the jobs of a file: a YAML or JSON document with a list of jobs under `jobs`."""
+    from planner.executors.simulated import SimulatedCluster
+    from planner.models.submission import Submission
+    from planner.sources.files import load_noun
+    from planner.wording import counted
+
+    submission = load_noun(jobs_file, Submission)
+    with SimulatedCluster(state) as cluster:
+        cluster.submit(submission.jobs)
+    click.echo(f"{counted(len(submission.jobs), 'job')} submitted to {state}.")
+
+
+@simulated_group.command("fail")
+@click.argument("node")
+@state_option
+def simulated_fail_command(node: str, state: Path) -> None:
+    """Let NODE go down; the jobs on it wait again."""
+    from planner.executors.simulated import SimulatedCluster
+    from planner.wording import counted
+
+    with SimulatedCluster(state) as cluster:
+        stopped = cluster.fail(node)
+    click.echo(f"Node {node} is down; {counted(len(stopped), 'job')} waiting again.")
+
+
+@simulated_group.command("return")
+@click.argument("node")
+@state_option
+def simulated_return_command(node: str, state: Path) -> None:
+    """Bring NODE back, which was down."""
+    from planner.executors.simulated import SimulatedCluster
+
+    with SimulatedCluster(state) as cluster:
+        cluster.bring_back(node)
+    click.echo(f"Node {node} takes jobs again.")

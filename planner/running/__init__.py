@@ -1,0 +1,1 @@
+"""Periodic epochs: when to plan, what to remember, what to tell."""

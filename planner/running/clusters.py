@@ -1,0 +1,82 @@
+"""The live cluster of a run: what it reads, and what carries its plans out."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from planner.applying import apply_plan, key_of
+from planner.auditing import verify_log
+from planner.running.log_lines import tell
+from planner.running.resuming import Trail, trail_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from planner.apply_outcome import ApplyOutcome
+    from planner.auditing import AuditLog
+    from planner.executors.simulated import SimulatedCluster
+    from planner.models.plan import Plan
+    from planner.models.policy import Drift
+    from planner.models.snapshot import Snapshot
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """A cluster that is read and changed by an executor."""
+
+    executor: SimulatedCluster
+    audit: AuditLog
+    who: str
+    now: Callable[[], datetime]
+    stop: Callable[[], bool]
+    drift_mode: Drift | None = None
+    advance: int = 0
+    """Seconds by which its clock moves before it is read."""
+    longest_audit: int = 16 * 2**20
+    """Bytes of an audit log before a new one is begun: each apply reads all of it."""
+
+    def read(self) -> Snapshot:
+        """The cluster as it is now."""
+        if self.advance:
+            self.executor.advance(self.advance)
+        return self.executor.snapshot()
+
+    def apply(self, plan: Plan, *, resume: bool) -> ApplyOutcome:
+        """Carry a plan out, up to its end or until told to stop."""
+        if not resume:
+            self._begin_new_log_when_long()
+        return apply_plan(
+            plan,
+            self.executor,
+            self.audit,
+            who=self.who,
+            now=self.now,
+            resume=resume,
+            drift_mode=self.drift_mode,
+            stop=self.stop,
+        )
+
+    def _begin_new_log_when_long(self) -> None:
+        """Between two plans: what is to be resumed stays in the log."""
+        path = self.audit.path
+        if not path.exists() or path.stat().st_size <= self.longest_audit:
+            return
+        aside = path.with_name(f"{path.stem}-{self.now():%Y%m%dT%H%M%SZ}{path.suffix}")
+        trail = self.audit.set_aside(aside)
+        tell(_LOG, "audit_set_aside", file=str(aside), records=len(trail.records), last_hash=trail.last_hash)
+
+    def trail(self, plan: Plan) -> Trail:
+        """How far a plan was carried out, by whomever."""
+        path = self.audit.path
+        records = verify_log(path).records if path.exists() else ()
+        return trail_of(
+            plan,
+            self.executor.identity,
+            records,
+            performed=lambda step: self.executor.performed(key_of(plan, step)),
+        )

@@ -1,0 +1,73 @@
+"""The folder of a run's plans: one file an epoch, and a link to the last good one."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import TYPE_CHECKING, Final
+
+from planner.models.errors import PlannerError
+from planner.planfile import load_plan, save_plan
+from planner.writing import sync_directory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from planner.models.plan import Plan
+
+LATEST: Final = "latest.json"
+
+_NAME: Final = re.compile(r"(\d{6,})-[0-9a-f]{8}\.json")
+
+
+class PlanStore:
+    """Plans of the last epochs, and of older ones none: `keep` of them at most."""
+
+    def __init__(self, folder: Path, *, keep: int) -> None:
+        self.folder = folder
+        self._keep = keep
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PlannerError(
+                f"plans cannot be kept in {folder}: {error.strerror}.\n"
+                "Give a folder that exists or can be made, and may be written."
+            ) from None
+
+    def save(self, plan: Plan, number: int) -> Path:
+        """Write an epoch's plan and let `latest.json` lead there; each is done in one step."""
+        path = self.folder / f"{number:06d}-{plan.plan_id[:8]}.json"
+        save_plan(plan, path)
+        try:
+            draft = self.folder / f".{LATEST}.{secrets.token_hex(4)}.tmp"
+            draft.symlink_to(path.name)
+            draft.replace(self.folder / LATEST)
+            sync_directory(self.folder)
+            self._forget_old()
+        except OSError as error:
+            raise PlannerError(
+                f"{self.folder / LATEST} cannot be set: {error.strerror}.\nThe plan is at {path}."
+            ) from None
+        return path
+
+    def latest(self) -> Plan | None:
+        """
+        The last plan that was saved; None if there is none.
+
+        Raises
+        ------
+        PlannerError
+            It cannot be read, or was edited.
+        """
+        path = self.folder / LATEST
+        return load_plan(path) if path.exists() else None
+
+    def _forget_old(self) -> None:
+        # By their times first: numbers begin anew with a new history.
+        saved = [
+            (path.stat().st_mtime_ns, int(found[1]), path)
+            for path in self.folder.iterdir()
+            if (found := _NAME.fullmatch(path.name))
+        ]
+        for *_, path in sorted(saved)[: -self._keep]:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,41 @@
+"""What an earlier run left undone: the audit log, written before each deed, and the cluster know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from planner.models.audit import Outcome
+from planner.promises import steps_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from planner.models.audit import AuditRecord
+    from planner.models.plan import Plan
+    from planner.promises import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """How far a plan was carried out on a cluster."""
+
+    begun: bool
+    done: tuple[str, ...]
+    """Ids of its steps that are done, in its order."""
+    failed: bool
+    """A step of it failed: doing the rest would fail again."""
+
+
+def trail_of(
+    plan: Plan, cluster: str, records: Iterable[AuditRecord], performed: Callable[[Step], bool]
+) -> Trail:
+    """The trail of a plan on the cluster of this identity, which knows best what it has `performed`."""
+    own = [record for record in records if (record.plan_id, record.cluster) == (plan.plan_id, cluster)]
+    done = {record.action for record in own if record.outcome in (Outcome.DONE, Outcome.SKIPPED)}
+    done |= {step.id for step in steps_of(plan) if own and performed(step)}
+    return Trail(
+        begun=bool(own),
+        done=tuple(step.id for step in steps_of(plan) if step.id in done),
+        failed=any(record.outcome is Outcome.FAILED for record in own),
+    )

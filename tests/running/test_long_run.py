@@ -1,0 +1,48 @@
+"""Epoch after epoch in a busy cluster: history and cluster agree, nothing is lost, nothing piles up."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from periodic import GREEDY, Busy, carried_out
+
+from planner.running.history import read_history
+from planner.running.record import EpochOutcome
+
+
+@pytest.mark.parametrize("epochs", [200 if os.environ.get("GPUPLAN_EVERY_SEED") else 40])
+def test_a_busy_cluster_is_planned_for_hours(tmp_path, epochs):
+    busy = Busy(tmp_path, seed=epochs)
+    busy.arrive(20)
+
+    assert busy.epochs(epochs)
+    performed = Counter(key.partition(":")[0] for key, _ in busy.cluster.operations())
+    accounted, ended = busy.accounted(), len(busy.cluster.finished())
+    busy.close()
+
+    records = read_history(tmp_path / "history.db")
+    assert [record.number for record in records] == list(range(1, epochs + 1))
+    assert {record.outcome for record in records} == {EpochOutcome.APPLIED, EpochOutcome.UNCHANGED}
+    # Every plan was verified again, and after each apply the cluster was as planned.
+    assert busy.faults == []
+    # What the history says was done is what the cluster did.
+    assert carried_out(records) == performed
+    # Every job that was ever submitted waits, runs or has ended.
+    assert accounted == Counter(busy.submitted)
+    assert ended > epochs / 2
+    assert busy.failures > epochs / 40
+    # Nobody is stopped before the policy allows it, nor twice for the same job, unless that lost its node.
+    stopped = busy.stopped.values()
+    again = [later - earlier for times in stopped for earlier, later in pairwise(times)]
+    assert sum(map(len, stopped)) > epochs / 20
+    assert all(apart.total_seconds() > GREEDY.disruption.minimum_runtime for apart in again)
+    turns = Counter(busy.turns)
+    assert {pair for pair, times in turns.items() if times > 1 + busy.hit[pair[1]]} == set()
+    # Of an epoch its plan stays and nothing else; memory grows with the jobs that are over, and not by more.
+    _, objects, jobs = busy.alive[10]
+    _, last_objects, last_jobs = busy.alive[-1]
+    assert {plans for plans, _, _ in busy.alive} == {busy.alive[0][0]}
+    assert last_objects - objects < 20 * (last_jobs - jobs) + 3000

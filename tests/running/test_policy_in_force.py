@@ -1,0 +1,83 @@
+"""The policy file may change while a run goes on; what cannot be read changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.models.errors import BadInputError
+from planner.models.policy import BudgetPolicy, Disruption, Policy, Prices, Profile
+from planner.running.policy_in_force import PolicyInForce, knob_changes
+from planner.sources.files import load_policy
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "policy.yaml"
+    path.write_text("disruption: {preempt: false}\n")
+    return path
+
+
+def in_force(path):
+    return PolicyInForce(lambda: load_policy(str(path)))
+
+
+def test_a_change_is_in_force_at_once_and_told_once(file):
+    policy = in_force(file)
+    assert policy.reread() == ()
+
+    file.write_text("disruption: {preempt: true}\nprices: {resize: 11}\n")
+    changes = {change.knob: (change.old, change.new) for change in policy.reread()}
+
+    assert changes == {"disruption.preempt": (False, True), "prices.resize": (10, 11)}
+    assert policy.policy.prices.resize == 11
+    assert policy.reread() == ()
+
+
+def test_a_broken_file_leaves_the_last_good_policy_in_force_until_it_is_mended(file):
+    policy = in_force(file)
+    good = policy.policy
+
+    file.write_text("disruption: {preempt: maybe}\nprizes: {}\n")
+    assert policy.reread() == ()
+    assert policy.policy is good
+    assert "policy.yaml:1" in policy.error
+    assert "prizes" in policy.error
+
+    file.write_text("disruption: {preempt: false}\n")
+    assert policy.reread() == ()
+    assert policy.error == ""
+
+
+def test_a_file_that_is_gone_is_broken_too(file):
+    policy = in_force(file)
+    file.unlink()
+
+    policy.reread()
+
+    assert policy.error
+    assert not policy.policy.disruption.preempt
+
+
+def test_a_run_does_not_begin_with_a_broken_policy(file):
+    file.write_text("[]")
+
+    with pytest.raises(BadInputError):
+        in_force(file)
+
+
+def test_durations_and_lists_are_told_as_people_write_them():
+    old = Policy(budget=BudgetPolicy(time_limit="10s"), disruption=Disruption(minimum_runtime="1h"))
+    new = Policy(budget=BudgetPolicy(time_limit="1m"), solvers=(), profiles={"inference": Profile.SPREAD})
+
+    found = {change.knob: (change.old, change.new) for change in knob_changes(old, new)}
+
+    assert found == {
+        "budget.time_limit": ("10s", "1m"),
+        "disruption.minimum_runtime": ("1h", "0s"),
+        "profiles.inference": (None, "spread"),
+        "solvers": (["milp", "cpsat"], []),
+    }
+
+
+def test_what_is_equal_has_no_changes():
+    assert knob_changes(Policy(), Policy(prices=Prices())) == ()

@@ -1,0 +1,46 @@
+"""How far a plan was carried out, by the audit log and by the cluster."""
+
+from __future__ import annotations
+
+from build import NOW, job, placement, replica, snapshot
+from handmade import plan_of
+
+from planner.models.audit import AuditEntry, AuditKind, Outcome, seal
+from planner.running.resuming import trail_of
+
+WORLD = snapshot(jobs=[job("a", gpus=1), job("b", gpus=1)])
+PLAN = plan_of(WORLD, placement("a", replica(gpus=[0])), placement("b", replica(gpus=[1])))
+HERE = "this cluster"
+
+
+def entry(action="", outcome=None, *, cluster=HERE, plan=PLAN.plan_id, kind=AuditKind.OUTCOME):
+    made = AuditEntry(
+        at=NOW, who="me@here", kind=kind, plan_id=plan, cluster=cluster, action=action, outcome=outcome
+    )
+    return seal(made, 1, "0" * 64)
+
+
+def trail(*records, performed=()):
+    return trail_of(PLAN, HERE, records, lambda step: step.id in performed)
+
+
+def test_a_plan_of_which_the_log_says_nothing_was_not_begun():
+    found = trail(entry("a1", Outcome.DONE, cluster="another"), entry("a1", Outcome.DONE, plan="another"))
+
+    assert (found.begun, found.done, found.failed) == (False, (), False)
+
+
+def test_done_is_what_is_recorded_and_what_the_cluster_has_done_in_the_order_of_the_plan():
+    found = trail(entry("a2", Outcome.SKIPPED), entry("a1", kind=AuditKind.INTENT), performed={"a1"})
+
+    assert (found.begun, found.done, found.failed) == (True, ("a1", "a2"), False)
+
+
+def test_an_intent_alone_is_a_beginning_and_no_deed():
+    assert trail(entry("a1", kind=AuditKind.INTENT)).done == ()
+
+
+def test_a_failed_action_is_not_done():
+    found = trail(entry("a1", Outcome.DONE), entry("a2", Outcome.FAILED))
+
+    assert (found.done, found.failed) == (("a1",), True)
