@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from planner.models.policy import BudgetMode
 from planner.models.solution import Ended
 from planner.models.units import MILLI, print_timestamp
 from planner.rendering.grouping import number_of
@@ -56,7 +57,7 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
         lines += style.flow(
             ["seconds", *(f"{phase} {seconds:.2f}" for phase, seconds in sorted(solution.phases.items()))]
         )
-    lines += [style.paint(line, Tone.CARE) for text in cares(solution) for line in style.wrap(text, 0)]
+    lines += [style.paint(line, Tone.CARE) for text in cares(plan) for line in style.wrap(text, 0)]
     return [line for line in lines if line]
 
 
@@ -150,11 +151,16 @@ def _quality(solution: SolutionSummary) -> list[str]:
     return [*parts, f"in {solution.seconds:.1f} s"]
 
 
-def cares(solution: SolutionSummary) -> list[str]:
+def cares(plan: Plan) -> list[str]:
     """What the reviewer should know about how the answer came about, if it was not the usual way."""
-    found = []
+    solution, found = plan.solution, []
     if solution.ended is Ended.INTERRUPTED:
         found.append(f"The search was interrupted after {solution.seconds:.1f} s; {gap_text(solution)}")
+    if solution.ended is Ended.TIME and plan.policy.budget.mode is BudgetMode.DETERMINISTIC:
+        found.append(
+            f"The clock ended the search after {solution.seconds:.1f} s, before its deterministic work was "
+            "done: the same question may get another plan next time"
+        )
     if (fallback := solution.fallback) is not None:
         found.append(f"Fell back from {fallback.tried} to {fallback.used}: {fallback.reason}")
     found += [f"Rejected an answer that breaks a rule: {rejected}" for rejected in solution.rejected]

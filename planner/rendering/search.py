@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from planner.models.solution import Ended
 from planner.models.units import print_timestamp
 from planner.rendering.header import percent
 from planner.rendering.table import Row, table
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from planner.models.solution import Milestone
     from planner.rendering.style import Style
-    from planner.search import Began, Finished, Model, Search
+    from planner.search import Began, Finished, Search
 
 WRITING: Final = "draft"
 """The stage after the search: there is a plan, and it is being written down."""
@@ -32,6 +33,7 @@ _WHY: Final = {
     "ticks": "the deterministic work was done",
     "exhausted": "nothing was left to try",
     "interrupted": "interrupted",
+    "settled": "nothing has changed since the last plan",
 }
 
 
@@ -63,8 +65,8 @@ def _gap(gap: float) -> str:
 
 def search_text(search: Search, style: Style) -> str:
     """A logged search: what was asked, what was known when, and how it ended."""
-    lines = [*_asked(search.began, style), *(_model(search.model, style) if search.model else ())]
-    lines += ["", *_milestones(search.milestones, style), "", *style.wrap(_end(search), 0)]
+    lines = [*_asked(search.began, style), "", *_milestones(search.milestones, style)]
+    lines += ["", *style.wrap(_end(search), 0)]
     return "\n".join(lines) + "\n"
 
 
@@ -79,16 +81,6 @@ def _asked(began: Began, style: Style) -> list[str]:
         f"seed {began.seed}",
     ]
     return style.flow(parts)
-
-
-def _model(model: Model, style: Style) -> list[str]:
-    families = [f"{family} {count:,}" for family, count in model.rows.items()]
-    sizes = [
-        f"{model.columns:,} columns",
-        f"{sum(model.rows.values()):,} rows",
-        f"{model.nonzeros:,} non-zeros",
-    ]
-    return [*style.flow(["model", *sizes]), *style.flow(["rows", *families])]
 
 
 def _milestones(milestones: Sequence[Milestone], style: Style) -> list[str]:
@@ -123,14 +115,17 @@ def _thinned(milestones: Sequence[Milestone]) -> Sequence[Milestone]:
 
 def _end(search: Search) -> str:
     if search.finished is not None:
-        return _finished(search.finished)
+        return _finished(search.finished, deterministic=search.began.ticks is not None)
     if search.failure is not None:
         return f"No plan: {search.failure}"
     return "The log ends here: planning was killed, or still goes on."
 
 
-def _finished(end: Finished) -> str:
+def _finished(end: Finished, *, deterministic: bool) -> str:
     gap = "bound unknown" if end.gap is None else f"gap {percent(end.gap)}"
     fallback = "" if end.fallback is None else f" Fell back: {end.fallback}."
     plan = f"Plan {end.plan[:8]} is {end.solver}'s, objective {end.objective:,}, {gap}."
-    return f"Ended after {end.seconds:.1f} s: {_WHY.get(end.how, end.how)}. {plan}{fallback}"
+    why = _WHY.get(end.how, end.how)
+    if deterministic and end.how == Ended.TIME:
+        why = f"{why} before the deterministic work was done"
+    return f"Ended after {end.seconds:.1f} s: {why}. {plan}{fallback}"

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_ASCII: Final = str.maketrans({"×": "x", "…": "...", "→": "->", "−": "-", "±": "*", "Σ": "sum", "·": "."})
+_ASCII: Final = str.maketrans(
+    {"×": "x", "…": "...", "→": "->", "−": "-", "±": "*", "Σ": "sum", "≥": ">=", "·": "."}
+)
 
 
 class Tone(StrEnum):

@@ -11,11 +11,10 @@ from searches import ASKED, ENDED, MILESTONES
 from planner.models.solution import Milestone
 from planner.rendering.search import WRITING, now_lines, search_text
 from planner.rendering.style import Style
-from planner.search import Model, Search
+from planner.search import Search
 
 SEARCH = Search(
     ASKED,
-    Model(columns=310, rows={"assignment": 20, "staircase": 44}, nonzeros=1200),
     MILESTONES,
     ENDED,
     None,
@@ -82,8 +81,6 @@ def test_a_search_at_eighty_columns():
         Search at 2026-11-20T12:00:00Z  4,697 waiting jobs on 1,523 nodes
           solvers milp (highspy 1.13.1), cpsat (ortools 9.15.6755)  limit 10 s
           stop gap 1.0 %  seed 0
-        model  310 columns  64 rows  1,200 non-zeros
-        rows  assignment 20  staircase 44
 
           SECONDS  STAGE   OBJECTIVE      FOUND      BOUND     GAP
              0.14  greedy          -             3,341,062       -
@@ -125,6 +122,13 @@ def test_of_many_milestones_first_and_last_are_shown_and_that_some_are_not():
             "Ended after 2.4 s: interrupted. Plan",
         ),
         (
+            {
+                "began": ASKED.model_copy(update={"ticks": 20}),
+                "finished": ENDED.model_copy(update={"how": "time"}),
+            },
+            "the time was up before the deterministic work was done. Plan",
+        ),
+        (
             {"finished": ENDED.model_copy(update={"fallback": "milp: x", "gap": None})},
             "bound unknown. Fell back: milp: x.",
         ),
@@ -139,7 +143,7 @@ def test_how_it_ended_is_told(changed, words):
 def test_a_search_without_milestones_or_solvers_is_one_too():
     began = ASKED.model_copy(update={"solvers": {}, "ticks": 20})
 
-    shown = search_text(Search(began, None, (), None, None), style())
+    shown = search_text(Search(began, (), None, None), style())
 
     assert "solvers none" in shown
     assert "limit 20 ticks" in shown

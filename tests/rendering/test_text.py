@@ -20,7 +20,8 @@ from targets import legal_target
 from planner.diffing import diff
 from planner.drafting import draft
 from planner.models.cluster import Cluster
-from planner.models.solution import Fallback, Rejected, Solution, SolveStatus
+from planner.models.policy import BudgetMode, BudgetPolicy, Policy
+from planner.models.solution import Ended, Fallback, Rejected, Solution, SolveStatus
 from planner.models.violation import Rule
 from planner.posing import pose
 from planner.rendering.text import diff_text, plan_text
@@ -267,6 +268,15 @@ def test_what_went_another_way_than_meant_is_said():
         2 jobs of the solver's answer found no concrete place and wait
 
           + start""")[:-1])  # fmt: skip
+
+
+def test_a_clock_that_ends_a_deterministic_search_is_told():
+    deterministic = {"policy": Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))}
+    told = "The clock ended the search after 6.0 s"
+
+    assert told in text(small_plan(ended=Ended.TIME).model_copy(update=deterministic))
+    assert told not in text(small_plan(ended=Ended.TICKS).model_copy(update=deterministic))
+    assert told not in text(small_plan(ended=Ended.TIME))
 
 
 def test_grouped_resizes_say_what_is_given_up_and_what_is_left():

@@ -252,7 +252,7 @@ class TestReport:
         found = page(timely_plan()).text
 
         assert "4 later starts 12 slots of 1h to 2026-11-21T00:00:00Z, 3 starts promised, 1 foreseen" in found
-        assert "render batch starts 14:00 (promised), waits until train-b ends" in found
+        assert "render 8 GPUs batch Resources starts 14:00 (promised), waits until train-b ends" in found
         assert "2 promises changed" in found
         assert "later render batch 13:00 → 14:00 train-a on h100-1 is expected to run until 14:00" in found
         assert "late render batch due 16:00 done 17:00" in found

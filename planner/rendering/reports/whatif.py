@@ -1,0 +1,132 @@
+"""A comparison as one HTML page: each scenario against the base, in charts and in a table of all figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from planner.rendering.charts.changed_bars import ChangedBar, changed_bars_svg
+from planner.rendering.header import percent
+from planner.rendering.reports.page import Head, Picture, Table, indented, render
+from planner.rendering.whatif import comparison_lines
+from planner.wording import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from planner.models.comparison import Comparison, Figures, Trial
+
+_MOST_BARS: Final = 24
+"""Of one chart; the table has all scenarios."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """A figure that is drawn."""
+
+    field: str
+    title: str
+    words: Callable[[float], str]
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.12g}"
+
+
+def _money(value: float) -> str:
+    return f"{value:,.2f}"
+
+
+def _index(value: float) -> str:
+    return f"{value:.2f}"
+
+
+_DRAWN: Final = (
+    _Compared("jobs_running", "Jobs running", words=_whole),
+    _Compared("jobs_waiting", "Jobs waiting", words=_whole),
+    _Compared("gpus_held", "GPUs held", words=_whole),
+    _Compared("gpu_allocation_ratio", "GPUs allocated", words=percent),
+    _Compared("fragmentation_ratio", "Fragmentation", words=percent),
+    _Compared("jain_index", "Fairness", words=_index),
+    _Compared("jobs_preempted", "Jobs preempted", words=_whole),
+    _Compared("lost_gpu_hours", "GPU-hours lost", words=_whole),
+    _Compared("hourly_cost", "Cost per hour", words=_money),
+    _Compared("objective", "Objective", words=_whole),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    """A scenario at a glance."""
+
+    name: str
+    description: str
+    faults: tuple[str, ...]
+    differences: tuple[tuple[str, str], ...]
+    """Name and words of each figure that is not the base's."""
+
+
+def whatif_report(comparison: Comparison) -> str:
+    """The page; all text in it is escaped."""
+    trials = [trial for trial in comparison.scenarios if trial.figures is not None]
+    base = comparison.base.figures
+    pictures = [] if base is None else [_picture(each, base, trials) for each in _DRAWN]
+    failed = sum(bool(trial.failure) for trial in comparison.scenarios)
+    unmet = sum(len(trial.unmet) for trial in comparison.scenarios)
+    return render(
+        "whatif.html.j2",
+        comparison=comparison,
+        count=counted(len(comparison.scenarios), "scenario"),
+        failed=f"{failed:,} failed" if failed else "",
+        unmet=f"{counted(unmet, 'expectation')} not met" if unmet else "",
+        sections=[("scenarios", "Scenarios"), ("charts", "Charts"), ("figures", "Figures")],
+        cards=[_card(trial, base) for trial in comparison.scenarios],
+        charts=[picture for picture in pictures if picture.svg],
+        table=None if base is None else _table(base, trials),
+    )
+
+
+def _card(trial: Trial, base: Figures | None) -> _Card:
+    faults = ((f"failed: {trial.failure}",) if trial.failure else ()) + trial.unmet
+    differences = []
+    if trial.figures is not None and base is not None:
+        for each in _DRAWN:
+            here, there = trial.figures.figure(each.field), base.figure(each.field)
+            if here is not None and there is not None and here != there:
+                words = f"{each.words(there)} → {_with_difference(each, there, here)}"
+                differences.append((each.title, words))
+    return _Card(trial.name, trial.description, faults, tuple(differences))
+
+
+def _picture(compared: _Compared, base: Figures, trials: Sequence[Trial]) -> Picture:
+    """A bar for each scenario against the base's; none where all are alike, or one is below 0."""
+    there = base.figure(compared.field)
+    found = [(trial.name, trial.figures.figure(compared.field)) for trial in trials if trial.figures]
+    known = [(name, value) for name, value in found if value is not None]
+    differing = there is not None and any(value != there for _, value in known)
+    if there is None or not differing or min(there, *(value for _, value in known)) < 0:
+        return Picture.of(compared.title, "", "")
+    bars = [ChangedBar("base", there, there, compared.words(there))]
+    for name, value in known[:_MOST_BARS]:
+        words = compared.words(value) if value == there else _with_difference(compared, there, value)
+        bars.append(ChangedBar(name, there, value, words))
+    left_out = len(known) - len(bars) + 1
+    caption = f"The first {_MOST_BARS} of {len(known):,} scenarios." if left_out else ""
+    key = compared.field.replace("_", "-")
+    return Picture.of(compared.title, changed_bars_svg(bars, key, label=compared.title), caption)
+
+
+def _with_difference(compared: _Compared, base: float, value: float) -> str:
+    """`7 (+1)`, `59.4 % (−4.2 points)`."""
+    sign = "+" if value > base else "−"
+    difference = compared.words(abs(value - base)).replace("%", "points")
+    return f"{compared.words(value)} ({sign}{difference})"
+
+
+def _table(base: Figures, trials: Sequence[Trial]) -> Table:
+    """All figures, those of the scenarios as differences."""
+    figures = [trial.figures for trial in trials if trial.figures is not None]
+    rows = tuple((indented(line.label), line.base, *line.others) for line in comparison_lines(base, figures))
+    heads = (Head("Figure", number=False), Head("base"), *(Head(trial.name) for trial in trials))
+    caption = "Scenarios are told as differences from the base, shares in percentage points; = is the same"
+    return Table(caption, heads, rows)
