@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from benchmarks import plans, rebalancer, size_table, targets
+from benchmarks import greedy_claim, one_more, plans, rebalancer, size_table, targets
 from benchmarks.limits import exceeded, figures, load, made_of
 from benchmarks.plots import plot_gaps
 from benchmarks.records import facts_in_words, read
@@ -69,8 +69,8 @@ def sizes_command(
 ) -> None:
     """S to XL in stages: pose, greedy, formulate, bound, gap over time, peak memory."""
     measured = _in_stages("sizes", size_table.SIZE_INSTANCES, log, only)
-    if plot is not None and not plot_gaps([found for _, found in measured], plot):
-        click.echo("No plot: matplotlib is not installed.", err=True)
+    if plot is not None:
+        plot_gaps([found for _, found in measured], plot)
     if not check:
         return
     limits = load()
@@ -93,11 +93,39 @@ def admission_command(log: Path | None = None, only: tuple[str, ...] = ()) -> No
     _in_stages("admission", size_table.ADMISSION_INSTANCES, log, only)
 
 
+@main.command("one-more")
+@_log_option
+@_only_option
+def one_more_command(log: Path | None = None, only: tuple[str, ...] = ()) -> None:
+    """The next epoch of a cluster at rest that gets one more job."""
+    chosen = [each for each in one_more.ONE_MORE_INSTANCES if not only or each.title in only]
+    click.echo(one_more.lines(chosen, log))
+
+
 @main.command("rebalancer")
 @_log_option
 def rebalancer_command(log: Path | None = None) -> None:
     """Meta's Rebalancer on the same instance, from the same start, in the same time."""
     click.echo(rebalancer.main(log))
+
+
+@main.command("greedy-claim")
+@_log_option
+@click.option("--openb", type=click.Path(path_type=Path, exists=True), help="Folder with the openb trace.")
+@click.option("--philly", type=click.Path(path_type=Path, exists=True), help="Job list of the Philly trace.")
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, help="Parts of each trace.")
+@click.option("--at-a-time", type=click.IntRange(1), default=1, show_default=True, help="Simulations.")
+def greedy_claim_command(
+    log: Path | None, openb: Path | None, philly: Path | None, seeds: int, at_a_time: int
+) -> None:
+    """Whether greedy beats optimization over time: the same jobs planned by both; traces are optional."""
+    records = [
+        record
+        for contest in greedy_claim.contests(range(seeds), openb=openb, philly=philly)
+        for policy in greedy_claim.POLICIES
+        for record in greedy_claim.measure(contest, policy, log_file=log, at_a_time=at_a_time)
+    ]
+    click.echo(greedy_claim.claim_tables(records), nl=False)
 
 
 @main.command("saturation", context_settings=_AS_IT_IS)
@@ -119,6 +147,8 @@ def solver_choice_command(arguments: tuple[str, ...]) -> None:
 def report_command(log: Path) -> None:
     """The targets beside what LOG says was measured last, and the tables of sizes and admission once more."""
     records = read(log)
+    if claims := [record for record in records if record["benchmark"] == greedy_claim.NAME]:
+        click.echo(f"{greedy_claim.NAME}\n\n{greedy_claim.claim_tables(claims)}")
     click.echo(targets.targets_table(records))
     for benchmark, instances in (
         ("sizes", size_table.SIZE_INSTANCES),
@@ -145,8 +175,7 @@ def plot_command(log: Path, svg: Path, only: tuple[str, ...]) -> None:
     """Draw the gap over time that LOG holds for each size to SVG."""
     last = {record["case"]: record for record in read(log, "sizes")}
     chosen = [record for case, record in last.items() if not only or case in only]
-    if not plot_gaps(chosen, svg):
-        raise click.ClickException("matplotlib is not installed")
+    plot_gaps(chosen, svg)
 
 
 def _in_stages(

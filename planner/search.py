@@ -2,7 +2,6 @@
 What the log of a search holds, and reading it: one JSON object a line.
 
     {"event": "began", …}       what was asked, by which solvers of which versions
-    {"event": "model", …}       how large the block model is
     {"event": "milestone", …}   whenever something changed
     {"event": "finished", …}    how it ended, and the plan; or {"event": "failed", …}
 """
@@ -51,16 +50,6 @@ class Began(_Line):
     waiting: int
 
 
-class Model(_Line):
-    """How large the block model is."""
-
-    event: Literal["model"] = "model"
-    columns: int
-    rows: dict[str, int]
-    """By family."""
-    nonzeros: int
-
-
 class Reached(_Line):
     """What was known at one instant: a `Milestone`."""
 
@@ -98,7 +87,7 @@ class Failed(_Line):
     reason: str
 
 
-Line: TypeAlias = Annotated[Began | Model | Reached | Finished | Failed, Field(discriminator="event")]
+Line: TypeAlias = Annotated[Began | Reached | Finished | Failed, Field(discriminator="event")]
 
 _LINE: Final[TypeAdapter[Line]] = TypeAdapter(Line)
 
@@ -108,7 +97,6 @@ class Search:
     """A log as read; it may lack its end."""
 
     began: Began
-    model: Model | None
     milestones: tuple[Milestone, ...]
     finished: Finished | None
     failure: str | None
@@ -143,10 +131,8 @@ def _search(path: str, lines: list[Line]) -> Search:
         raise _bad(f"{path}:1", "expected a line with the event began: this is no log of a search.")
     ends = [line for line in lines if isinstance(line, Finished)]
     failures = [line.reason for line in lines if isinstance(line, Failed)]
-    models = [line for line in lines if isinstance(line, Model)]
     return Search(
         began=began,
-        model=models[-1] if models else None,
         milestones=tuple(
             Milestone(line.seconds, line.stage, line.objective, line.bound, line.found)
             for line in lines

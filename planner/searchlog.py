@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 from planner.libraries import library_of
 from planner.models.errors import PlannerError
-from planner.search import Began, Failed, Finished, Model, Reached
+from planner.search import Began, Failed, Finished, Reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from planner.models.formulation.rows import Formulation
     from planner.models.plan import SolutionSummary
     from planner.models.snapshot import Snapshot
     from planner.models.solution import Milestone
@@ -61,14 +60,6 @@ class SearchLog:
         self.add(
             Reached(seconds=seconds, stage=stage, objective=objective, bound=bound, found=found, gap=gap)
         )
-
-    def model(self, formulation: Formulation) -> None:
-        """Append the sizes of the block model."""
-        rows: dict[str, int] = {}
-        for row in formulation.rows:
-            rows[row.family] = rows.get(row.family, 0) + 1
-        nonzeros = sum(len(row.columns) for row in formulation.rows)
-        self.add(Model(columns=len(formulation.upper), rows=rows, nonzeros=nonzeros))
 
     def finished(self, solution: SolutionSummary, plan_id: str) -> None:
         """Append how it ended."""

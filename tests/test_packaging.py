@@ -30,7 +30,8 @@ def test_wheel_built_from_the_sdist_installs_one_top_level_package(tmp_path):
         for path in (ROOT / room).glob("**/*.py")
     }
     assert {f"planner/{name}" for name in here | linked} <= set(names)
-    assert {"planner/py.typed", "planner/rendering/report.html.j2"} <= set(names)
+    templates = {f"planner/rendering/reports/{name}" for name in ("plan.html.j2", "style.css.j2")}
+    assert {"planner/py.typed"} | templates <= set(names)
 
 
 def test_installed_wheel_answers_without_the_checkout(tmp_path):

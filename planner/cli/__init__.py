@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.apply import apply_command, audit_group, simulated_group
+from planner.cli.apply import apply_command, audit_group
+from planner.cli.capacity import capacity_command
 from planner.cli.doctor import doctor_command
 from planner.cli.documents import schema_command, snapshot_command, validate_command
 from planner.cli.explain import explain_command
+from planner.cli.fit import fit_command
 from planner.cli.plan import diff_command, plan_command, show_command, verify_command
+from planner.cli.run import history_command, run_command
 from planner.cli.search_log import search_log_command
+from planner.cli.simulate import simulate_command
+from planner.cli.simulated import simulated_group
+from planner.cli.sweep import sweep_command
+from planner.cli.whatif import whatif_command
 
 if TYPE_CHECKING:
     from planner.models.errors import BadInputError
@@ -48,8 +55,15 @@ for _command in (
     show_command,
     diff_command,
     explain_command,
+    whatif_command,
+    fit_command,
+    capacity_command,
+    sweep_command,
+    simulate_command,
     verify_command,
     apply_command,
+    run_command,
+    history_command,
     schema_command,
     audit_group,
     simulated_group,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,7 @@ from planner.cli.searching import searched
 if TYPE_CHECKING:
     from planner.models.plan import Plan
     from planner.models.policy import Policy
+    from planner.models.solution import Milestone
 
 EXIT_CHANGES = 10
 _VIOLATIONS_SHOWN = 20
@@ -93,12 +94,13 @@ def plan_command(
             snapshot = carry_over(snapshot, last)
         policy = load_policy(policy_file or default_policy_path(source))
     policy = with_options(policy, time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
-    plan = searched(snapshot, policy, seed=seed, log=search_log, last=last)
+    seen: list[Milestone] = []
+    plan = searched(snapshot, policy, seed=seed, log=search_log, last=last, seen=seen)
     with working("writing"):
         if out is not None:
             save_plan(plan, out)
         if report is not None:
-            _write_report(plan, report)
+            _write_report(plan, seen, report)
     _print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=out)
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
 
@@ -127,11 +129,11 @@ def with_options(
     return policy.model_copy(update={"budget": budget, "solvers": solvers})
 
 
-def _write_report(plan: Plan, path: Path) -> None:
-    from planner.rendering.report import report_html
+def _write_report(plan: Plan, seen: list[Milestone], path: Path) -> None:
+    from planner.rendering.reports.plan import plan_report
     from planner.writing import write_atomically
 
-    write_atomically(path, report_html(plan))
+    write_atomically(path, plan_report(plan, seen))
 
 
 def _print_plan(plan: Plan, *, as_json: bool, plain: bool, everything: bool, path: Path | None) -> None:
@@ -169,11 +171,50 @@ def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -
 @click.command("diff")
 @click.argument("plan_file")
 @click.argument("source", required=False)
+@click.option(
+    "--policy",
+    "old_policy",
+    help="Review a policy: this is the old one, PLAN_FILE the new one; SOURCE is planned under both.",
+)
+@click.option("--time-limit", type=Duration(), help="policy: wall clock for each plan, such as 10s.")
+@click.option(
+    "--solver",
+    type=click.Choice(["auto", "milp", "cpsat", "greedy"]),
+    default="auto",
+    show_default=True,
+    help="policy: auto is as the policies say.",
+)
+@click.option("--stop-gap", type=Share(), help="policy: stop when so close to the best, such as 1%.")
+@click.option("--seed", type=int, default=0, show_default=True, help="policy: seed of the solvers.")
+@click.option("--deterministic", is_flag=True, help="policy: stop solvers by work done, not by the clock.")
 @_json_option
 @_ascii_option
 @_all_option
-def diff_command(plan_file: str, source: str | None, as_json: bool, plain: bool, everything: bool) -> None:
-    """Compare before and after a plan by job, node and queue; with SOURCE, its drift too."""
+@click.option("--detailed-exitcode", is_flag=True, help="policy: exit with 10 if anybody gains or loses.")
+def diff_command(
+    plan_file: str,
+    source: str | None,
+    old_policy: str | None,
+    as_json: bool,
+    plain: bool,
+    everything: bool,
+    detailed_exitcode: bool,
+    **planning: Any,
+) -> int:
+    """
+    Compare before and after a plan by job, node and queue; with SOURCE, its drift too.
+
+    With --policy OLD the arguments are NEW and SOURCE, and two policies are compared by what they come to:
+    who gains, who loses, and what is lost.
+    """
+    if old_policy is not None:
+        from planner.cli.policy_review import review_policies, show_review
+
+        if source is None:
+            raise click.UsageError("--policy OLD needs two arguments: the new policy, and SOURCE.")
+        found = review_policies((old_policy, plan_file), source, **planning)
+        show_review(found, as_json=as_json, plain=plain, everything=everything)
+        return EXIT_CHANGES if detailed_exitcode and not found.same else 0
     from planner.diffing import diff
     from planner.planfile import load_plan
     from planner.promises import reminded_of
@@ -185,7 +226,7 @@ def diff_command(plan_file: str, source: str | None, as_json: bool, plain: bool,
     difference = diff(plan, live)
     if as_json:
         click.echo(difference.model_dump_json(indent=2))
-        return
+        return 0
     click.echo(
         diff_text(
             difference,
@@ -197,6 +238,7 @@ def diff_command(plan_file: str, source: str | None, as_json: bool, plain: bool,
         ),
         nl=False,
     )
+    return 0
 
 
 @click.command("verify")

@@ -17,7 +17,7 @@ _PICTURES = (".svg", ".png")
     "-o",
     "--out",
     type=click.Path(path_type=Path),
-    help="Draw the gap over time to this file: .svg or .png. Needs gpuplan[plots].",
+    help="Draw the gap over time to this file: .svg or .png.",
 )
 @click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
 def search_log_command(log_file: str, out: Path | None, plain: bool) -> None:
@@ -35,10 +35,6 @@ def search_log_command(log_file: str, out: Path | None, plain: bool) -> None:
     click.echo(search_text(search, style), nl=False)
     if out is None:
         return
-    try:
-        from planner.rendering.gap_chart import gap_chart
-    except ImportError as error:
-        raise click.ClickException(
-            f"pictures need matplotlib ({error}).\nInstall it: pip install 'gpuplan[plots]'"
-        ) from None
+    from planner.rendering.charts.gap import gap_chart
+
     out.write_bytes(gap_chart(search, out.suffix.lower().removeprefix(".")))

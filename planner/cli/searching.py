@@ -22,9 +22,19 @@ _REFRESHES_PER_SECOND = 8
 
 
 def searched(
-    snapshot: Snapshot, policy: Policy, *, seed: int, log: Path | None = None, last: Plan | None = None
+    snapshot: Snapshot,
+    policy: Policy,
+    *,
+    seed: int,
+    log: Path | None = None,
+    last: Plan | None = None,
+    seen: list[Milestone] | None = None,
 ) -> Plan:
-    """Plan an epoch, the `last` one known or not; Ctrl-C ends its search with the best plan so far."""
+    """
+    Plan an epoch, the `last` one known or not; Ctrl-C ends its search with the best plan so far.
+
+    Milestones of the search are added to those `seen`.
+    """
     from datetime import UTC, datetime
     from functools import partial
 
@@ -35,7 +45,13 @@ def searched(
     what = f"planning {counted(waiting, 'waiting job')} on {counted(len(snapshot.cluster.nodes), 'node')}"
     limits = limits_of(policy, seed)
     plan_it = partial(plan_epoch, snapshot, policy, seed=seed, created_at=datetime.now(UTC), last=last)
-    with searching(what, limits.seconds) as show:
+    with searching(what, limits.seconds) as tell:
+
+        def show(now: Milestone) -> None:
+            if seen is not None:
+                seen.append(now)
+            tell(now)
+
         if log is None:
             return plan_it(watch=show)
         from planner.searchlog import logging_search, question

@@ -37,7 +37,7 @@ def test_an_unknown_job_is_bad_input_with_a_suggestion(gpuplan, plan_file):
 
     assert shown.code == 24
     assert shown.out == ""
-    assert f"no job has the name '{name}x'" in shown.err
+    assert f"no job, queue or node has the name '{name}x'" in shown.err
     assert f"Maybe '{name}' was meant" in shown.err
 
 
@@ -55,3 +55,35 @@ def test_what_is_no_plan_is_read_as_a_snapshot(gpuplan, tmp_path):
 
     assert gpuplan("explain", path, "x").code == 24
     assert gpuplan("explain", tmp_path / "none.json", "x").code == 24
+
+
+def test_queues_and_nodes_are_explained_too(gpuplan, plan_file):
+    assert gpuplan("explain", plan_file, "research").out.startswith("Queue research\n")
+    assert gpuplan("explain", plan_file, "node/h100-1").out.startswith("Node h100-1\n")
+    assert json.loads(gpuplan("explain", plan_file, "queue/research", "--json").out)["queue"] == "research"
+    assert json.loads(gpuplan("explain", plan_file, "h100-1", "--json").out)["node"] == "h100-1"
+
+
+def test_what_would_help_is_told_in_text_and_json(gpuplan, plan_file):
+    text = gpuplan("explain", plan_file, "ablation").out
+    document = json.loads(gpuplan("explain", plan_file, "ablation", "--json").out)
+
+    assert "raise the quota of queue research by 1.4 to 18.4" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert {part["kind"] for each in document["remedies"]["found"] for part in each["parts"]} >= {"quota"}
+
+
+def test_ascii_has_no_other_characters(gpuplan, plan_file):
+    for name in ("ablation", "train-ranker", "research", "h100-1"):
+        assert gpuplan("explain", plan_file, name, "--ascii").out.isascii()
+
+
+def test_a_plan_of_another_major_version_is_refused(gpuplan, plan_file, tmp_path):
+    document = json.loads(plan_file.read_text()) | {"format_version": "9.0"}
+    foreign = tmp_path / "foreign.json"
+    foreign.write_text(json.dumps(document))
+
+    shown = gpuplan("explain", foreign, "x")
+
+    assert shown.code == 24
+    assert "expected format_version 1.x" in shown.err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
@@ -44,22 +43,9 @@ def test_the_log_is_shown_as_a_table(gpuplan, logged):
 
 
 def test_the_gap_is_drawn(gpuplan, logged, tmp_path):
-    pytest.importorskip("matplotlib", reason="pictures are an extra: gpuplan[plots]")
-
     assert gpuplan("search-log", logged[0], "-o", "gap.svg").code == 0
 
     assert "</svg>" in (tmp_path / "gap.svg").read_text()
-
-
-def test_without_matplotlib_it_says_what_to_install(gpuplan, logged, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "planner.rendering.gap_chart", raising=False)
-
-    shown = gpuplan("search-log", logged[0], "-o", "gap.png")
-
-    assert shown.code == 1
-    assert "pip install 'gpuplan[plots]'" in shown.err
-    assert not (tmp_path / "gap.png").exists()
 
 
 def test_a_picture_of_another_kind_is_a_usage_error(gpuplan, logged):

@@ -18,7 +18,7 @@ from planner.models.dependency import Dependency, DependencyKind, FinishedJob, O
 from planner.models.plan import DeadlineState, Start
 from planner.models.target import Planned
 from planner.rendering.explanation import explanation_text
-from planner.rendering.report import report_html
+from planner.rendering.reports.plan import plan_report
 from planner.rendering.text import diff_text, plan_text
 
 SEEDS = 40
@@ -113,7 +113,7 @@ def test_the_plan_agrees_with_itself_and_every_view_of_it_fits(seed):
     ]
     assert all(view.isascii() and max(map(len, view.splitlines())) <= 80 for view in views)
     assert "None" not in "".join(views)
-    assert "None" not in report_html(plan)
+    assert "None" not in plan_report(plan)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

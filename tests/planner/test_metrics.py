@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from judging import sliced
 from strategies import snapshots
 
-from planner.afterwards import cluster_after
+from planner.changes import Changes
 from planner.metrics import allocation_ratio, fragmentation_ratio, hourly_cost, jain_index, measure
 from planner.models.cluster import Cluster, Gpu, MigInstance, NodeGpus
 from planner.models.plan import JobCounts
@@ -163,7 +163,7 @@ def test_nodes_that_come_and_go_count_in_the_figures_after():
         world, placement("a", replica("spot-1", gpus=range(4))), stopped=["v"], added=[new], removed=["old"]
     )
 
-    found = measure(world, goal, cluster_after(world, goal))
+    found = measure(Changes(world, goal))
 
     assert (found.gpu_allocation_ratio_before, found.gpu_allocation_ratio) == (0.25, 0.5)
     assert (found.hourly_cost_before, found.hourly_cost) == (2, 5)
@@ -176,7 +176,7 @@ def test_ratios_stay_within_their_ranges_and_starts_only_add(data):
     world = data.draw(snapshots(mig=True))
     placements = tuple(data.draw(legal_placements(world)))
 
-    found = measure(world, Target(placements), world.cluster)
+    found = measure(Changes(world, Target(placements)))
 
     assert 0 <= found.gpu_allocation_ratio_before <= found.gpu_allocation_ratio <= 1
     assert 0 <= found.fragmentation_ratio <= 1

@@ -9,13 +9,11 @@ import sys
 import time
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from searches import ASKED, ENDED, MILESTONES
 
 from planner.models.errors import BadInputError, PlannerError
-from planner.models.formulation.rows import Formulation, row
-from planner.search import Model, read_search
+from planner.search import read_search
 from planner.searchlog import logging_search
 
 
@@ -44,20 +42,6 @@ def test_heartbeats_are_not_logged(tmp_path):
             log.milestone(replace(MILESTONES[0], seconds=float(second)))
 
     assert [line["event"] for line in lines_of(path)] == ["began", "milestone"]
-
-
-def test_sizes_of_the_model_are_logged_by_family(tmp_path):
-    path = tmp_path / "search.jsonl"
-    rows = (
-        row("assignment", ("a",), [(0, 1), (1, 1)], upper=3),
-        row("assignment", ("b",), [(0, 1)], upper=3),
-        row("staircase", ("c",), [(1, 1)], upper=3),
-    )
-
-    with logging_search(path, ASKED) as log:
-        log.model(Formulation(upper=np.array([1, 1]), objective=np.array([1, 1]), rows=rows))
-
-    assert read_search(path).model == Model(columns=2, rows={"assignment": 2, "staircase": 1}, nonzeros=4)
 
 
 def test_every_line_is_there_as_soon_as_it_is_known(tmp_path):

@@ -15,7 +15,7 @@ def room_for(mig, *, gpus, used=(), repartition=True):
     world = snapshot(nodes=[node(gpus=gpus, mig=layouts)], jobs=[job("r")])
     there = [placement("r", replica(mig=used))] if used else []
     nodes = world.cluster.nodes
-    room = MigRoom(nodes, there, MigPolicy(repartition=repartition))
+    room = MigRoom(there, MigPolicy(repartition=repartition))
     return room.replicas(nodes[0], free_capacity(nodes, there)["n0"], profiles_of(mig))
 
 
