@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import build
 import pytest
@@ -13,6 +14,7 @@ from planner.models.job import Running
 from planner.models.policy import Ageing, Policy, Weights
 from planner.models.solution import Ended
 from planner.settled import first_target, is_settled
+from planner.sources.files import load_snapshot
 
 GREEDY = Policy(solvers=())
 EXACT = Policy()
@@ -53,6 +55,18 @@ def test_a_cluster_at_rest_stays_at_rest():
     assert again.solution.bound >= again.solution.objective
     assert "greedy" not in again.solution.phases
     assert "greedy" in anew.solution.phases
+
+
+def test_that_nothing_better_is_left_is_proven_at_rest_too():
+    """Of the quickstart scenario the linear relaxation alone says that 40 points might be left."""
+    folder = str(Path(__file__).parents[2] / "scenarios" / "quickstart")
+    first = planned(load_snapshot(folder), EXACT)
+
+    again = planned(carried_out(first, later=timedelta(minutes=5)), EXACT, first)
+
+    assert again.solution.ended is Ended.SETTLED
+    assert again.solution.status == "OPTIMAL"
+    assert again.solution.gap == 0
 
 
 @pytest.mark.parametrize(
