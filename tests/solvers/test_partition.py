@@ -155,7 +155,7 @@ def test_asking_about_all_parts_never_loses_nor_breaks_a_rule(make, seed):
     base = judged(instance.snapshot, instance.policy, Target(running)).objective
     before, told = ledger.objective, []
 
-    improve_in_parts(ledger, 2, budget(), lambda: told.append(ledger.objective))
+    improve_in_parts(ledger, 2, budget(5.0), lambda: told.append(ledger.objective))
 
     verification = judged(instance.snapshot, instance.policy, ledger.target(running))
     assert verification.violations == ()
