@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Self
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,6 +17,10 @@ _encoded: Final = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
 ).encode
 """Made once, as there are a hundred thousand documents."""
+
+
+_names_given: Final[dict[frozenset[str], set[str]]] = {}
+"""Each set of names of fields, once: one for each of a hundred thousand nouns is larger than the noun."""
 
 
 class Noun(BaseModel):
@@ -30,6 +35,31 @@ class Noun(BaseModel):
         serialize_by_alias=True,
         validate_default=False,
     )
+
+    _values: ClassVar[itemgetter[Any]]
+    """Gets the fields' values, and nothing else, from `__dict__`."""
+
+    def model_post_init(self, _context: Any, /) -> None:
+        """Share the set of the names of fields with all nouns that were given the same ones."""
+        names = self.model_fields_set
+        object.__setattr__(self, "__pydantic_fields_set__", _names_given.setdefault(frozenset(names), names))
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Prepare what comparisons need: an epoch makes hundreds of thousands of them."""
+        super().__pydantic_init_subclass__(**kwargs)
+        if cls.model_fields:
+            cls._values = itemgetter(*cls.model_fields)
+
+    def __eq__(self, other: object) -> bool:
+        """True if all fields are equal, whatever has been derived from them so far."""
+        if type(self) is not type(other):
+            return NotImplemented
+        values = self._values
+        return bool(values(self.__dict__) == values(other.__dict__))
+
+    def __hash__(self) -> int:
+        return hash(self._values(self.__dict__))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy with some fields changed; what was derived and cached from the old values is forgotten."""

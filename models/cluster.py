@@ -133,6 +133,15 @@ class Node(Noun):
         """True if new jobs may start here."""
         return self.ready and not self.cordoned and not self.drain
 
+    def as_new(self) -> Node:
+        """The node as if it came from its maker: whole, taking jobs, and in no NVLink island."""
+        gpus = self.gpus
+        if gpus is not None:
+            details = tuple(gpu.model_copy(update={"healthy": True}) for gpu in gpus.details)
+            gpus = gpus.model_copy(update={"details": details})
+        usable = {"cordoned": False, "drain": False, "ready": True, "ready_at": None}
+        return self.model_copy(update={"gpus": gpus, "nvlink_island": "", **usable})
+
     def domain(self, level: Level) -> tuple[str, ...] | None:
         """
         Path of the node's domain at a level, widest first, so that equal rack names in two zones differ.
@@ -232,3 +241,8 @@ class Cluster(Noun):
     def node_by_name(self) -> dict[str, Node]:
         """Nodes by name."""
         return {node.name: node for node in self.nodes}
+
+    @cached_property
+    def gpu_model_by_node(self) -> dict[str, str]:
+        """GPU models of the nodes that have GPUs, by node name."""
+        return {node.name: node.gpus.model for node in self.nodes if node.gpus}

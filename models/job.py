@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from planner.models.base import Noun
 from planner.models.cluster import Level, QosClass, Taint, TaintEffect
@@ -170,6 +170,10 @@ class Running(Noun):
     replicas: tuple[Replica, ...] = Field(min_length=1)
 
 
+_KNOWN: Final[dict[Gang | LocalityPreference, Gang | LocalityPreference]] = {}
+"""Of those of a hundred thousand jobs few differ: they are kept, and compared, once."""
+
+
 class Job(Noun):
     """A unit of work a user submitted."""
 
@@ -220,6 +224,8 @@ class Job(Noun):
     """To save its state before it is stopped; the policy's if absent."""
     restart_duration: Seconds | None = None
     """To come back to work from its last checkpoint; the policy's if absent."""
+    preemptions: Count = 0
+    """How often plans have stopped it so far."""
     held: bool = False
     """A user or operator keeps the job from starting."""
     labels: dict[Name, Label] = Field(default_factory=dict)
@@ -235,6 +241,11 @@ class Job(Noun):
                 raise ValueError(f"expected names of GPU models in gpu_models, found {strange[0]!r}")
             return data | {"gpu_models": dict.fromkeys(models, 1)}
         return data
+
+    @field_validator("gang", "locality")
+    @classmethod
+    def _equal_ones_are_one(cls, value: Gang | LocalityPreference) -> Gang | LocalityPreference:
+        return _KNOWN.setdefault(value, value)
 
     @model_validator(mode="after")
     def _depends_on_each_once(self) -> Job:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from planner.models.base import Noun
+from planner.models.cluster import MigInstance
 from planner.models.mig import profile_milli
 from planner.models.units import MILLI, Count, Mib, Milli, Name
 
@@ -19,12 +20,25 @@ class GpuShare(Noun):
     milli: Annotated[int, Field(strict=True, ge=1, le=MILLI)]
 
 
+_SHARES: Final[dict[tuple[int, int], GpuShare]] = {}
+"""Of a hundred thousand that a large cluster holds few differ: they are kept, and compared, once."""
+
+
 class MigSlice(Noun):
     """A MIG instance on one GPU; `start` is its first memory slice."""
 
     index: Annotated[int, Field(ge=0, le=127)]
     profile: Name
     start: Annotated[int, Field(ge=0, le=7)]
+
+    @cached_property
+    def instance(self) -> MigInstance:
+        """The instance, wherever it is."""
+        return MigInstance(profile=self.profile, start=self.start)
+
+
+_parts: Final[dict[GpuShare | MigSlice, GpuShare | MigSlice]] = {}
+"""Each part of a GPU that a replica has held, once: large snapshots would be made of little else."""
 
 
 class Replica(Noun):
@@ -37,6 +51,12 @@ class Replica(Noun):
     disk_mib: Mib = 0
     resources: dict[Name, Count] = Field(default_factory=dict)
 
+    @field_validator("gpus")
+    @classmethod
+    def _shared(cls, gpus: tuple[GpuShare | MigSlice, ...]) -> tuple[GpuShare | MigSlice, ...]:
+        """Replicas share the parts that are equal."""
+        return tuple([_parts.setdefault(held, held) for held in gpus])
+
     @cached_property
     def mig_slices(self) -> tuple[MigSlice, ...]:
         """The MIG instances it holds."""
@@ -46,11 +66,6 @@ class Replica(Noun):
     def shared_gpus(self) -> tuple[int, ...]:
         """Indices of the GPUs it holds wholly or a share of, sorted."""
         return tuple(sorted(held.index for held in self.gpus if isinstance(held, GpuShare)))
-
-    @cached_property
-    def gpu_mask(self) -> int:
-        """The GPUs it holds anything of, as bits by index."""
-        return sum({1 << held.index for held in self.gpus})
 
     @cached_property
     def amounts(self) -> tuple[tuple[int, tuple[int, ...], tuple[str, ...]], tuple[object, ...]]:
@@ -82,6 +97,29 @@ class Placement(Noun):
     job: Name
     slot: Count = 0
     replicas: tuple[Replica, ...] = Field(min_length=1)
+
+    @cached_property
+    def nodes(self) -> frozenset[str]:
+        """Names of the nodes it is on."""
+        return frozenset([replica.node for replica in self.replicas])
+
+    @cached_property
+    def gpu_nodes(self) -> frozenset[str]:
+        """Names of the nodes on which it holds GPUs."""
+        return frozenset([replica.node for replica in self.replicas if replica.gpus])
+
+    @cached_property
+    def is_even(self) -> bool:
+        """True if all its replicas hold the same, and each whole GPUs, or one share, or MIG instances."""
+        first = self.replicas[0].amounts
+        whole, shares, slices = first[0]
+        pure = (whole > 0) + (len(shares) > 0) + (len(slices) > 0) <= 1 and len(shares) <= 1
+        return pure and all(other.amounts == first for other in self.replicas[1:])
+
+    @cached_property
+    def on_mig(self) -> tuple[Replica, ...]:
+        """The replicas that hold MIG instances."""
+        return tuple(replica for replica in self.replicas if replica.mig_slices)
 
     @cached_property
     def quota_milli(self) -> int:

@@ -78,10 +78,19 @@ class Disruption(Noun):
     """By so much the priority of who comes must be above that of who is preempted."""
     minimum_runtime: Seconds = 0
     """Nobody is disturbed who has run for less."""
+    max_preemptions: Count | None = None
+    """Nobody is disturbed who was preempted so often; None is no limit."""
     checkpoint: Seconds = 60
     """To save a job's state, unless the job says otherwise."""
     restart: Seconds = 300
     """To bring a job back from its checkpoint, unless the job says otherwise."""
+
+    def may_disturb(self, job: Job, now: datetime) -> bool:
+        """True if a job runs and may be stopped, shrunk or moved, where each of these is allowed at all."""
+        if job.running is None or not job.preemptible:
+            return False
+        spared = self.max_preemptions is not None and job.preemptions >= self.max_preemptions
+        return not spared and (now - job.running.started_at).total_seconds() >= self.minimum_runtime
 
 
 class MigPolicy(Noun):

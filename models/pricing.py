@@ -34,10 +34,9 @@ def lost_seconds(policy: Policy, job: Job, now: datetime) -> int:
 
 def disruption_points(policy: Policy, job: Job, now: datetime) -> int:
     """Price of the GPU-hours a running job loses when it is stopped, whether it waits again or is moved."""
-    if job.running is None:
+    if job.placement is None:
         return 0
-    gpu_milli = sum(replica.quota_milli for replica in job.running.replicas)
-    gpu_milli = max(gpu_milli, policy.weights.smallest_size_milli)
+    gpu_milli = max(job.placement.quota_milli, policy.weights.smallest_size_milli)
     seconds = lost_seconds(policy, job, now)
     return gpu_milli * seconds * policy.prices.disruption // (MILLI * _SECONDS_PER_HOUR)
 

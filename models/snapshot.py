@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 from planner.models.base import Noun, canonical_list, canonical_object
@@ -40,7 +42,7 @@ class Snapshot(Noun):
         """The canonical snapshot; None if this one is."""
         cluster = self.cluster
         sections = {
-            "nodes": tuple(sorted(cluster.nodes, key=lambda node: node.name)),
+            "nodes": tuple(sorted(cluster.nodes, key=attrgetter("name"))),
             "pools": tuple(sorted(cluster.pools, key=lambda pool: pool.name)),
             "datasets": tuple(sorted(cluster.datasets, key=lambda dataset: dataset.name)),
             "rack_power": tuple(
@@ -51,12 +53,14 @@ class Snapshot(Noun):
         }
         lists = {
             "queues": tuple(sorted(self.queues, key=lambda queue: queue.name)),
-            "jobs": tuple(sorted(map(_with_replicas_in_order, self.jobs), key=lambda job: job.name)),
+            "jobs": tuple(sorted(map(_with_replicas_in_order, self.jobs), key=attrgetter("name"))),
             "finished": tuple(sorted(self.finished, key=lambda job: (job.name, job.ended_at))),
         }
         if _are_members(cluster, sections) and _are_members(self, lists):
             return None
-        return self.model_copy(update={"cluster": cluster.model_copy(update=sections), **lists})
+        ordered = self.model_copy(update={"cluster": cluster.model_copy(update=sections), **lists})
+        ordered.__dict__["_sorted"] = None  # as it would find itself
+        return ordered
 
     @cached_property
     def shared_document(self) -> dict[str, Any]:
@@ -87,6 +91,16 @@ class Snapshot(Noun):
         return {job.name: job for job in self.jobs}
 
     @cached_property
+    def waiting(self) -> tuple[Job, ...]:
+        """Jobs that do not run."""
+        return tuple([job for job in self.jobs if job.running is None])
+
+    @cached_property
+    def findings(self) -> dict[type[Any], Any]:
+        """What has been found out about it, by kind, for all who ask; it changes as little as it does."""
+        return {}
+
+    @cached_property
     def running_placements(self) -> tuple[Placement, ...]:
         """Where the running jobs are, in the order of the jobs."""
         return tuple(placement for job in self.jobs if (placement := job.placement))
@@ -104,6 +118,9 @@ def _are_members(noun: Noun, sections: dict[str, tuple[Any, ...]]) -> bool:
 def _with_replicas_in_order(job: Job) -> Job:
     """The job with its running replicas by node and GPUs, as what a replica holds has no other name."""
     if job.running is None or len(job.running.replicas) == 1:
+        return job
+    nodes = [replica.node for replica in job.running.replicas]
+    if all(one < next_ for one, next_ in pairwise(nodes)):
         return job
     ordered = tuple(sorted(job.running.replicas, key=_place))
     if ordered == job.running.replicas:

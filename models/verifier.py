@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
     from planner.models.target import Planned, Target
+    from planner.models.verifier_case import Facts
 
 RULES: Final[dict[Rule, Callable[[Case], Iterator[Violation]]]] = {
     Rule.ASSIGNMENT: assignment,
@@ -69,14 +70,15 @@ def verify(
     added: tuple[Node, ...] = (),
     removed: tuple[str, ...] = (),
     planned: tuple[Planned, ...] = (),
+    facts: Facts | None = None,
 ) -> Verification:
     """
     Judge the cluster as it will be: who runs where, which nodes are added and removed, who starts later.
 
     Whatever the placements and nodes say, the answer is a `Verification`; the snapshot is taken to be a valid
-    one.
+    one. `facts` are those of the snapshot, for who judges more than one thing.
     """
-    case = Case(snapshot, policy, tuple(placements), added, removed, planned)
+    case = Case(snapshot, policy, tuple(placements), added, removed, planned, facts)
     found = {violation for rule in RULES.values() for violation in rule(case)}
     found.update(later_violations(case))
     points = {name: term(case) for name, term in TERMS.items()}
@@ -84,7 +86,9 @@ def verify(
     return Verification(violations=tuple(sorted(found)), objective=sum(terms.values()), terms=terms)
 
 
-def verify_target(snapshot: Snapshot, policy: Policy, target: Target) -> Verification:
+def verify_target(
+    snapshot: Snapshot, policy: Policy, target: Target, facts: Facts | None = None
+) -> Verification:
     """Judge the cluster as a target leaves it."""
     return verify(
         snapshot,
@@ -93,4 +97,5 @@ def verify_target(snapshot: Snapshot, policy: Policy, target: Target) -> Verific
         added=target.added,
         removed=target.removed,
         planned=target.planned,
+        facts=facts,
     )

@@ -98,6 +98,8 @@ def _held_by_node(
     """What replicas count for beside GPUs on some nodes, by node and unit."""
     held: dict[str, dict[str, int]] = {}
     for placement in placements if names else ():
+        if placement.nodes.isdisjoint(names):
+            continue
         job = case.jobs.get(placement.job)
         for replica in placement.replicas:
             if replica.node in names:

@@ -8,11 +8,11 @@ do to each other is no fault of the plan.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from planner.models.placement import GpuShare
 from planner.models.verifier_timeline import Timeline
@@ -53,6 +53,9 @@ class Change(StrEnum):
     """The snapshot has no such job: never legal."""
 
 
+_KEPT: Final = Change.KEPT
+"""Asked for often: members of enumerations are not found at once."""
+
 JUDGED = frozenset({Change.STARTED, Change.MOVED, Change.GROWN, Change.SHRUNK})
 """Changes that a job rule looks at; what is never legal is told once."""
 
@@ -82,6 +85,36 @@ class Holder(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Facts:
+    """What is true of a snapshot whatever is judged: found out once for all that is judged of it."""
+
+    snapshot: Snapshot
+
+    @cached_property
+    def running(self) -> tuple[Job, ...]:
+        """Jobs that run."""
+        return tuple([job for job in self.snapshot.jobs if job.running])
+
+    @cached_property
+    def usage(self) -> dict[tuple[str, str], int]:
+        """Thousandths of GPUs that running jobs hold, by queue and GPU model."""
+        placements, jobs = self.snapshot.running_placements, self.snapshot.job_by_name
+        return usage_by_queue_and_model(placements, jobs, self.snapshot.cluster.gpu_model_by_node)
+
+    @cached_property
+    def kept(self) -> dict[str, Occupant]:
+        """The jobs that run, left as they are, by name."""
+        return {
+            job.name: Occupant(job.placement, job, Change.KEPT, ()) for job in self.running if job.placement
+        }
+
+    @cached_property
+    def some_avoid_others(self) -> bool:
+        """True if a job has anti-affinity to any labels."""
+        return any(job.anti_affinity for job in self.snapshot.jobs)
+
+
+@dataclass(frozen=True)
 class Case:
     """A snapshot, the policy, and the placements, nodes and later starts that there shall be."""
 
@@ -91,6 +124,13 @@ class Case:
     added: tuple[Node, ...] = ()
     removed: tuple[str, ...] = ()
     planned: tuple[Planned, ...] = ()
+    known: Facts | None = None
+    """Those of the snapshot, if they have been found out before."""
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What is true whatever is judged."""
+        return self.known or Facts(self.snapshot)
 
     @cached_property
     def time(self) -> Timeline:
@@ -102,11 +142,6 @@ class Case:
         """Nodes by name, added ones too; a node to be removed is known, though it may hold nothing."""
         known = self.snapshot.cluster.node_by_name
         return {**{node.name: node for node in reversed(self.added)}, **known} if self.added else known
-
-    @cached_property
-    def gpu_model_by_node(self) -> dict[str, str]:
-        """GPU models of the nodes that have GPUs, by node name."""
-        return {name: node.gpus.model for name, node in self.nodes.items() if node.gpus}
 
     @cached_property
     def gone(self) -> frozenset[str]:
@@ -127,25 +162,48 @@ class Case:
         """Jobs by name."""
         return self.snapshot.job_by_name
 
-    @cached_property
+    @property
     def running(self) -> tuple[Job, ...]:
         """Jobs that run in the snapshot."""
-        return tuple(job for job in self.snapshot.jobs if job.running)
+        return self.facts.running
 
-    @cached_property
+    @property
     def usage_before(self) -> dict[tuple[str, str], int]:
         """Thousandths of GPUs that running jobs hold in the snapshot, by queue and GPU model."""
-        return usage_by_queue_and_model(self, self.snapshot.running_placements)
+        return self.facts.usage
 
     @cached_property
     def usage_after(self) -> dict[tuple[str, str], int]:
-        """Thousandths of GPUs that jobs hold once the plan is carried out, by queue and GPU model."""
-        return usage_by_queue_and_model(self, self.placements)
+        """
+        Thousandths of GPUs that jobs hold once the plan is carried out, by queue and GPU model.
+
+        Those that are kept hold what they held; of all others what they held is taken off, and what they will
+        hold is added.
+        """
+        if self.added:
+            return self._usage(self.placements)
+        usage = defaultdict(int, self.usage_before)
+        left = (job.placement for job in (*self.stopped, *self.disturbed) if job.placement)
+        for sign, placements in ((-1, left), (1, (each.placement for each in self.others))):
+            for key, milli in self._usage(placements).items():
+                usage[key] += sign * milli
+        return usage
+
+    def _usage(self, placements: Iterable[Placement]) -> dict[tuple[str, str], int]:
+        models = self.snapshot.cluster.gpu_model_by_node
+        if self.added:
+            models = {name: node.gpus.model for name, node in self.nodes.items() if node.gpus}
+        return usage_by_queue_and_model(placements, self.jobs, models)
 
     @cached_property
     def pools(self) -> dict[str, NodePool]:
         """Pools by name."""
         return {pool.name: pool for pool in self.snapshot.cluster.pools}
+
+    @cached_property
+    def times_placed(self) -> Counter[str]:
+        """How many placements name each job."""
+        return Counter([placement.job for placement in self.placements])
 
     @cached_property
     def occupants(self) -> tuple[Occupant, ...]:
@@ -155,9 +213,15 @@ class Case:
         Of several placements of a running job the one that changes nothing counts, or else the least one by
         what it holds; the others are copies.
         """
-        copies = Counter(placement.job for placement in self.placements)
-        found = [occupant_of(self.jobs.get(placement.job), placement) for placement in self.placements]
-        for name, times in copies.items():
+        jobs = self.jobs
+        kept = self.facts.kept
+        found = [
+            known
+            if (known := kept.get(placement.job)) and known.placement is placement
+            else occupant_of(jobs.get(placement.job), placement)
+            for placement in self.placements
+        ]
+        for name, times in self.times_placed.items():
             if times > 1 and (job := self.jobs.get(name)) and job.running:
                 positions = [index for index, each in enumerate(self.placements) if each.job == name]
                 positions.sort(key=lambda index: _precedence(found[index]))
@@ -172,17 +236,32 @@ class Case:
         found = []
         for each in self.occupants:
             replicas = each.placement.replicas
+            if not each.new:
+                found.append(each.placement)
+                continue
             left = tuple(replica for number, replica in enumerate(replicas) if number not in each.new)
             if left:
-                found.append(
-                    each.placement.model_copy(update={"replicas": left}) if each.new else each.placement
-                )
+                found.append(each.placement.model_copy(update={"replicas": left}))
         return tuple(found)
+
+    @cached_property
+    def others(self) -> tuple[Occupant, ...]:
+        """Placements that are not of jobs that are kept as they are."""
+        return tuple([each for each in self.occupants if each.change is not _KEPT])
+
+    @cached_property
+    def disturbed(self) -> tuple[Job, ...]:
+        """Jobs that run and are placed, but not as they are."""
+        return tuple(
+            each.job
+            for each in self.others
+            if each.job and each.job.running and each.change is not Change.COPY
+        )
 
     @cached_property
     def changed(self) -> tuple[tuple[Job, Occupant], ...]:
         """Jobs that start, move, grow or shrink."""
-        return tuple((each.job, each) for each in self.occupants if each.job and each.change in JUDGED)
+        return tuple((each.job, each) for each in self.others if each.job and each.change in JUDGED)
 
     @cached_property
     def arrivals(self) -> tuple[tuple[Job, Occupant], ...]:
@@ -192,7 +271,9 @@ class Case:
     @cached_property
     def stopped(self) -> tuple[Job, ...]:
         """Jobs that run and are not placed."""
-        placed = {placement.job for placement in self.placements}
+        placed = self.times_placed
+        if self.facts.kept.keys() <= placed.keys():
+            return ()
         return tuple(job for job in self.running if job.name not in placed)
 
     def with_change(self, change: Change) -> Iterator[tuple[Job, Occupant]]:
@@ -202,14 +283,14 @@ class Case:
     @cached_property
     def taken_nodes(self) -> frozenset[str]:
         """Names of nodes with new replicas."""
-        return frozenset(replica.node for each in self.occupants if each.new for replica in each.new_replicas)
+        return frozenset(replica.node for each in self.others if each.new for replica in each.new_replicas)
 
     @cached_property
     def newly_used_gpus(self) -> dict[tuple[str, int], list[Holder]]:
         """All holders of each existing GPU of which somebody new holds a part, by node name and index."""
         new = {
             (replica.node, held.index)
-            for occupant in self.occupants
+            for occupant in self.others
             if occupant.new
             for replica in occupant.new_replicas
             for held in replica.gpus
@@ -218,6 +299,8 @@ class Case:
         holders: dict[tuple[str, int], list[Holder]] = {key: [] for key in sorted(new)}
         for occupant in self.occupants if new else ():
             name = occupant.placement.job
+            if self.taken_nodes.isdisjoint(occupant.placement.nodes):
+                continue
             for number, replica in enumerate(occupant.placement.replicas):
                 if replica.node in self.taken_nodes:
                     for held in replica.gpus:

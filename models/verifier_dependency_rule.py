@@ -41,11 +41,11 @@ def dependencies(case: Case) -> Iterator[Violation]:
 def co_start_groups(case: Case) -> dict[str, list[str]]:
     """Jobs that wait, and are not held, by the name of the group that they are to start with."""
     groups: dict[str, list[str]] = defaultdict(list)
-    over = {job.co_start for job in case.running}
-    for job in case.snapshot.jobs:
-        if job.co_start and job.running is None and not job.held and job.co_start not in over:
+    for job in case.snapshot.waiting:
+        if job.co_start and not job.held:
             groups[job.co_start].append(job.name)
-    return groups
+    over = {job.co_start for job in case.running} if groups else set()
+    return {name: members for name, members in groups.items() if name not in over}
 
 
 def too_early(case: Case, stay: Stay, starts: Mapping[str, Stay]) -> Iterator[tuple[str, str]]:

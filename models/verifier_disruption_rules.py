@@ -15,7 +15,7 @@ from planner.models.violation import Rule, Violation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.job import Job, Running
+    from planner.models.job import Job
     from planner.models.placement import Replica
     from planner.models.verifier_case import Case, Occupant
 
@@ -31,8 +31,8 @@ def eviction(case: Case) -> Iterator[Violation]:
     for stopped in case.stopped:
         for reason in _against_leaving(case, stopped, "preempt", allowed=rules.preempt):
             yield Violation(Rule.EVICTION, f"job {stopped.name}", "stopped", f"runs on, since {reason}")
-    for occupant in case.occupants:
-        if (job := occupant.job) is None or job.running is None or occupant.change is Change.KEPT:
+    for occupant in case.others:
+        if (job := occupant.job) is None or job.running is None:
             continue
         before, after = job.running.replicas, occupant.placement.replicas
         found, allowed = counted(len(after), "replica"), counted(len(before), "replica")
@@ -63,8 +63,7 @@ def _against_leaving(case: Case, job: Job, switch: str, *, allowed: bool) -> Ite
         return
     if not allowed:
         yield f"disruption.{switch} is off"
-    if job.running:
-        yield from _against_disturbing(case, job.running)
+    yield from _against_disturbing(case, job)
 
 
 def _against_shrinking(case: Case, job: Job) -> Iterator[str]:
@@ -72,8 +71,7 @@ def _against_shrinking(case: Case, job: Job) -> Iterator[str]:
         yield "disruption.resize is off"
     if not job.preemptible:
         yield "it is not preemptible"
-    if job.running:
-        yield from _against_disturbing(case, job.running)
+    yield from _against_disturbing(case, job)
 
 
 def _against_growing(case: Case, job: Job) -> Iterator[str]:
@@ -85,11 +83,15 @@ def _against_growing(case: Case, job: Job) -> Iterator[str]:
         yield "it does not grow while its replicas have to be spread"
 
 
-def _against_disturbing(case: Case, running: Running) -> Iterator[str]:
-    ran = int((case.snapshot.taken_at - running.started_at).total_seconds())
-    least = case.policy.disruption.minimum_runtime
-    if ran < least:
-        yield f"it has run for {print_seconds(ran)}, less than {print_seconds(least)}"
+def _against_disturbing(case: Case, job: Job) -> Iterator[str]:
+    rules = case.policy.disruption
+    least, most = rules.minimum_runtime, rules.max_preemptions
+    if job.running:
+        ran = int((case.snapshot.taken_at - job.running.started_at).total_seconds())
+        if ran < least:
+            yield f"it has run for {print_seconds(ran)}, less than {print_seconds(least)}"
+    if most is not None and job.preemptions >= most:
+        yield f"it was preempted {counted(job.preemptions, 'time')}, and {most:,} is the most"
 
 
 def preemption(case: Case) -> Iterator[Violation]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def completion(case: Case) -> int:
 
 def _starts(case: Case) -> Iterator[Stay]:
     """Starts of now and later that are some."""
-    times = Counter(placement.job for placement in case.placements)
+    times = case.times_placed
     for stay in case.time.starting:
         job = stay.job
         if not (job.held or stay.placement.slot or times[job.name] > 1):

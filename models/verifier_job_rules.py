@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def assignment(case: Case) -> Iterator[Violation]:
     """Each placement names a job of the snapshot, once, in slot 0; a held job is not started."""
-    for name, times in Counter(placement.job for placement in case.placements).items():
+    for name, times in case.times_placed.items():
         subject = f"job {name}"
         if name not in case.jobs:
             yield Violation(Rule.ASSIGNMENT, subject, "no such job in the snapshot", "a job of the snapshot")

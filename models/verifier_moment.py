@@ -61,6 +61,11 @@ class Moment(Case):
         return {**super().nodes, **{node.name: node for node in self.changed_nodes}}
 
     @cached_property
+    def usage_after(self) -> dict[tuple[str, str], int]:
+        """What all who are there hold: those that count as kept need not run now."""
+        return self._usage(self.placements)
+
+    @cached_property
     def occupants(self) -> tuple[Occupant, ...]:
         """New are all replicas of the jobs to be judged, and no others."""
         return tuple(
@@ -83,7 +88,16 @@ def at_once(case: Case, stays: Iterable[Stay], new: Collection[str]) -> Moment:
     """The cluster of now if all of these were there."""
     there = tuple(stays)
     placements = tuple(stay.placement for stay in there)
-    return Moment(case.snapshot, case.policy, placements, case.added, case.removed, stays=there, new=new)
+    return Moment(
+        case.snapshot,
+        case.policy,
+        placements,
+        case.added,
+        case.removed,
+        known=case.facts,
+        stays=there,
+        new=new,
+    )
 
 
 def broken(then: Moment, *rules: Rule) -> bool:

@@ -154,7 +154,7 @@ def spread(case: Case) -> Iterator[Violation]:
 
 def anti_affinity(case: Case) -> Iterator[Violation]:
     """A job that avoids labels shares no domain with another that has them all, if either is new there."""
-    if not any(job.anti_affinity for job in case.snapshot.jobs):
+    if not case.facts.some_avoid_others:
         return
     avoiders: dict[tuple[_Labels, Level], list[Occupant]] = defaultdict(list)
     for occupant in case.occupants:

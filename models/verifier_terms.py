@@ -101,9 +101,9 @@ def guarantee(case: Case) -> int:
 def _demand(case: Case, held: Mapping[tuple[str, str], int], resource: str) -> dict[str, int]:
     """What jobs directly in each queue hold of a resource, and what those that wait could hold of it."""
     demand: dict[str, int] = defaultdict(int, of_resource(held, resource))
-    for job in case.snapshot.jobs:
+    for job in case.snapshot.waiting:
         usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
-        if job.running is None and not job.held and usable:
+        if usable and not job.held:
             demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
     return demand
 

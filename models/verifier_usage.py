@@ -13,9 +13,9 @@ from planner.models.units import MILLI
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from planner.models.job import Job
     from planner.models.placement import MigSlice, Placement, Replica
     from planner.models.queue import Queue
-    from planner.models.verifier_case import Case
 
 
 def quota_milli(held: GpuShare | MigSlice) -> int:
@@ -33,10 +33,15 @@ def gpu_milli(replica: Replica) -> int:
     return sum(map(quota_milli, replica.gpus)) if replica.mig_slices else replica.quota_milli
 
 
-def usage_by_queue_and_model(case: Case, placements: Iterable[Placement]) -> dict[tuple[str, str], int]:
-    """Thousandths of GPUs that the jobs directly in each queue hold on each GPU model."""
+def usage_by_queue_and_model(
+    placements: Iterable[Placement], jobs: Mapping[str, Job], models: Mapping[str, str]
+) -> dict[tuple[str, str], int]:
+    """
+    Thousandths of GPUs that the jobs directly in each queue hold on each GPU model.
+
+    `models` has the GPU model of each node that has GPUs, by name.
+    """
     usage: dict[tuple[str, str], int] = defaultdict(int)
-    jobs, models = case.jobs, case.gpu_model_by_node
     for placement in placements:
         if (job := jobs.get(placement.job)) is None:
             continue

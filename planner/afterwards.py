@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from planner.effects import with_layout
-from planner.models.cluster import MigInstance
 from planner.models.layout import layout_after
 from planner.models.mig import mig_geometry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.cluster import Cluster, Node
+    from planner.models.cluster import Cluster, MigInstance, Node
     from planner.models.placement import Placement
     from planner.models.snapshot import Snapshot
     from planner.models.target import Target
@@ -42,8 +41,8 @@ def layout_changes(
     used, running = _instances(after), _instances(before)
     return tuple(
         LayoutChange(node.name, index, gpu.mig, layout)
-        for node in sorted(nodes, key=lambda node: node.name)
-        if node.gpus and node.name in used
+        for node in sorted((node for node in nodes if node.name in used), key=lambda node: node.name)
+        if node.gpus
         for index, instances in sorted(used[node.name].items())
         if not instances <= running[node.name][index]
         and (gpu := node.gpus.by_index.get(index))
@@ -56,9 +55,9 @@ def _instances(placements: Iterable[Placement]) -> dict[str, dict[int, set[MigIn
     """MIG instances in use, by node and GPU index."""
     used: dict[str, dict[int, set[MigInstance]]] = defaultdict(lambda: defaultdict(set))
     for placement in placements:
-        for replica in placement.replicas:
+        for replica in placement.on_mig:
             for held in replica.mig_slices:
-                used[replica.node][held.index].add(MigInstance(profile=held.profile, start=held.start))
+                used[replica.node][held.index].add(held.instance)
     return used
 
 

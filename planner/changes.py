@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from planner.afterwards import LayoutChange, cluster_after, layout_changes
-from planner.models.occupancy import free_capacity
+from planner.holdings import Resident, holdings_of
 from planner.models.target import Target
 from planner.models.verifier_case import unmatched
 
 if TYPE_CHECKING:
+    from planner.holdings import Holdings
     from planner.models.cluster import Cluster, Node
     from planner.models.job import Job
     from planner.models.occupancy import NodeFree
@@ -77,13 +79,15 @@ class Changes:
     def settled(self) -> Target:
         """The target sorted by name, jobs that stay written as they are in the snapshot."""
         changed = {change.job.name for change in self.jobs}
-        running = {placement.job: placement for placement in self.snapshot.running_placements}
+        jobs = self.snapshot.job_by_name
         placements = (
-            placement if placement.job in changed else running.get(placement.job, placement)
+            placement
+            if placement.job in changed or (job := jobs.get(placement.job)) is None
+            else job.placement or placement
             for placement in self.target.placements
         )
         return Target(
-            placements=tuple(sorted(placements, key=lambda placement: placement.job)),
+            placements=tuple(sorted(placements, key=attrgetter("job"))),
             added=tuple(self.added.values()),
             removed=self.removed,
             planned=tuple(sorted(self.target.planned, key=lambda each: each.job)),
@@ -95,9 +99,16 @@ class Changes:
         return cluster_after(self.snapshot, self.target)
 
     @cached_property
+    def holdings(self) -> Holdings:
+        """What jobs then hold."""
+        gone = (Resident(change.job, replica) for change in self.jobs for replica in change.leaving)
+        come = (Resident(change.job, replica) for change in self.jobs for replica in change.arriving)
+        return holdings_of(self.snapshot).but(self.cluster, gone, come)
+
+    @property
     def free(self) -> dict[str, NodeFree]:
-        """What is then free on each of its nodes, by name."""
-        return free_capacity(self.cluster.nodes, self.target.placements, snapshot=self.snapshot)
+        """What is then free on each node, by name."""
+        return self.holdings.free
 
     @cached_property
     def nodes(self) -> dict[str, Node]:

@@ -102,15 +102,19 @@ def own_usage(
 
     `added` are nodes of the placements that the snapshot does not have yet.
     """
-    nodes = snapshot.cluster.node_by_name | {node.name: node for node in added}
+    models = snapshot.cluster.gpu_model_by_node
+    if new := {node.name: node.gpus.model for node in added if node.gpus}:
+        models = models | new
     jobs = snapshot.job_by_name
-    usage: dict[str, Counter[str]] = defaultdict(Counter)
+    held: dict[tuple[str, str], int] = defaultdict(int)
     for placement in placements:
         queue = jobs[placement.job].queue
         for replica in placement.replicas:
-            node = nodes.get(replica.node)
-            if replica.gpus and node is not None and node.gpus is not None:
-                usage[queue][node.gpus.model] += replica.quota_milli
+            if replica.gpus and (model := models.get(replica.node)) is not None:
+                held[queue, model] += replica.quota_milli
+    usage: dict[str, Counter[str]] = defaultdict(Counter)
+    for (queue, model), milli in held.items():
+        usage[queue][model] = milli
     return usage
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from planner.afterwards import cluster_after
+from planner.holdings import count_from, holdings_of
+from planner.models.plan import Preempt, Shrink
 from planner.models.target import Target
 from planner.models.verifier_case import same_holdings
+from planner.posing.queues import borrowers
+from planner.posing.readiness import finished_by_name, is_met
 
 if TYPE_CHECKING:
     from planner.models.base import Noun
@@ -21,24 +25,29 @@ _Noun = TypeVar("_Noun", bound="Noun")
 
 def recognized(live: Snapshot, last: Snapshot) -> Snapshot:
     """
-    The live snapshot with the nodes and jobs of an earlier one wherever they are equal.
+    The live snapshot in canonical order, with the nodes and jobs of an earlier one wherever they are equal.
 
     What has been found out about these, texts and placements, is then known of the live ones too.
     """
     nodes = tuple(_equal_or(node, last.cluster.node_by_name.get(node.name)) for node in live.cluster.nodes)
     cluster = _equal_or(live.cluster.model_copy(update={"nodes": nodes}), last.cluster)
     jobs = tuple(_equal_or(job, last.job_by_name.get(job.name)) for job in live.jobs)
-    return live.model_copy(update={"cluster": cluster, "jobs": jobs})
+    known = live.model_copy(update={"cluster": cluster, "jobs": jobs}).canonical()
+    count_from(last, known)
+    return known
 
 
 def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
     """
-    True if the last plan was carried out as a whole and nothing but the clock has changed since.
+    True if the last plan was carried out as a whole and nothing has changed since, nor is more allowed.
 
     What a longer search could still gain is left until something changes, so that a cluster at rest stays at
-    rest. With more than one slot the clock alone may call for action, so that nothing is ever settled.
+    rest; and so is what the clock makes worth more or cost less, as ageing and checkpoints do. With more than
+    one slot, or with reservations, the clock alone may call for action, so that nothing is ever settled.
     """
-    if policy.horizon.slots > 1 or not _same_rules(policy, last.policy):
+    if policy.horizon.slots > 1 or live.cluster.reservations or not same_rules(policy, last.policy):
+        return False
+    if live.job_by_name.keys() != last.snapshot.job_by_name.keys():
         return False
     expected = last.snapshot.model_copy(update={"cluster": cluster_after(last.snapshot, last.target)})
     expected, live = expected.canonical(), live.canonical()
@@ -48,9 +57,9 @@ def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
     found = {placement.job: placement for placement in live.running_placements}
     return (
         there.keys() == found.keys()
-        and expected.job_by_name.keys() == live.job_by_name.keys()
         and all(_same_question(job, expected.job_by_name[job.name]) for job in live.jobs)
         and all(_same_places(placement, there[job]) for job, placement in found.items())
+        and not _is_more_allowed(live, policy, last)
     )
 
 
@@ -61,7 +70,7 @@ def first_target(live: Snapshot, policy: Policy, last: Plan) -> Target | None:
     Who it stops is stopped, if that has not been done yet; who has begun to run without its doing runs on.
     With more than one slot the last plan's slots are not those of this one.
     """
-    if policy.horizon.slots > 1 or not _same_rules(policy, last.policy):
+    if policy.horizon.slots > 1 or not same_rules(policy, last.policy):
         return None
     target, before = last.target, last.snapshot.job_by_name
     planned = {placement.job: placement for placement in target.placements}
@@ -69,7 +78,7 @@ def first_target(live: Snapshot, policy: Policy, last: Plan) -> Target | None:
     added = tuple(node for node in target.added if node.name not in nodes)
     there = nodes.keys() | {node.name for node in added}
     placements = []
-    for job in sorted(live.jobs, key=lambda job: job.name):
+    for job in live.canonical().jobs:
         meant, running = planned.get(job.name), job.placement
         if meant is None:
             ran = job.name in before and before[job.name].running is not None
@@ -92,23 +101,67 @@ def newcomers(live: Snapshot, last: Snapshot) -> frozenset[str]:
     )
 
 
+def _is_more_allowed(live: Snapshot, policy: Policy, last: Plan) -> bool:
+    """True if something was forbidden to the last plan that is not so now, in a cluster that it led to."""
+    waiting = [job for job in live.jobs if job.running is None and not job.held]
+    return _is_time(live, policy, last.snapshot, waiting) or _made_way(live, last, waiting)
+
+
+def _is_time(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
+    """True if a job may start, or be disturbed, that earlier might not."""
+    data = {dataset.name: dataset.available_at for dataset in live.cluster.datasets}
+    begins = (begin for job in waiting for begin in (job.not_before, *(data[name] for name in job.datasets)))
+    if any(begin and before.taken_at < begin <= live.taken_at for begin in begins):
+        return True
+    rules = policy.disruption
+    if not rules.minimum_runtime or not (rules.migrate or (waiting and (rules.preempt or rules.resize))):
+        return False
+    return any(
+        rules.may_disturb(job, live.taken_at) and not rules.may_disturb(job, before.taken_at)
+        for job in live.jobs
+    )
+
+
+def _made_way(live: Snapshot, last: Plan, waiting: list[Job]) -> bool:
+    """
+    True if carrying out the last plan allowed something to a job that waits.
+
+    To start after somebody whom it started, to follow somebody of higher priority whom it stopped, to take
+    the place of somebody whose queue borrows since.
+    """
+    before, finished = last.snapshot, finished_by_name(live)
+    awaited = (each for job in waiting for each in job.depends_on)
+    return (
+        any(is_met(each, live, finished) and not is_met(each, before, finished) for each in awaited)
+        or (bool(waiting) and any(isinstance(action, Preempt | Shrink) for action in last.actions))
+        or not _borrowers(live) <= _borrowers(before)
+    )
+
+
+def _borrowers(snapshot: Snapshot) -> frozenset[str]:
+    return borrowers(snapshot, holdings_of(snapshot).usage)
+
+
 def _equal_or(noun: _Noun, other: _Noun | None) -> _Noun:
     return other if other is not None and (other is noun or other == noun) else noun
 
 
-def _same_question(one: Job, other: Job) -> bool:
-    """True if two jobs differ at most in where they run and what they were promised."""
-    return one is other or _asked(one) == _asked(other)
+def _same_question(live: Job, before: Job) -> bool:
+    """
+    True if a job differs from before at most in where it runs and what it was promised.
+
+    How often it has been preempted means nothing while it waits.
+    """
+    if live is before:
+        return True
+    meaningless = {"running": None, "promise": None} | ({} if live.running else {"preemptions": 0})
+    return live.model_copy(update=meaningless) == before.model_copy(update=meaningless)
 
 
 def _same_places(one: Placement, other: Placement) -> bool:
     return one is other or same_holdings(one.replicas, other.replicas)
 
 
-def _asked(job: Job) -> Job:
-    return job.model_copy(update={"running": None, "promise": None})
-
-
-def _same_rules(policy: Policy, other: Policy) -> bool:
+def same_rules(policy: Policy, other: Policy) -> bool:
     """True if two policies differ in nothing but the effort spent."""
     return policy == other.model_copy(update={"budget": policy.budget, "solvers": policy.solvers})

@@ -202,10 +202,10 @@ def _full(draw, features, kit, *, waiting=5, most=8):
         for index in range(draw.randint(min(2, waiting), waiting))
     ]
     running = workload.running(draw, cluster, features, kit, most=draw.choice((0, most // 2, most, most)))
-    snapshot = Snapshot(
-        taken_at=build.NOW,
-        cluster=cluster,
-        queues=_queues(draw, guarantees="guarantees" in features),
-        jobs=(*jobs, *running),
-    ).canonical()
-    return Instance(snapshot, surroundings.policy(draw, features), features)
+    queues = _queues(draw, guarantees="guarantees" in features)
+    policy = surroundings.policy(draw, features)
+    if limited := draw.random() < 0.25:
+        policy = surroundings.sparing(policy, draw.choice((1, 2)))
+    jobs = (*jobs, *(workload.stopped_before(draw, job) if limited else job for job in running))
+    snapshot = Snapshot(taken_at=build.NOW, cluster=cluster, queues=queues, jobs=jobs)
+    return Instance(snapshot.canonical(), policy, features)

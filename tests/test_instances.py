@@ -32,7 +32,10 @@ def test_instances_are_consistent_and_have_every_feature(make):
         instance = make(seed)
         assert list(inconsistencies(instance.snapshot)) == [], seed
         seen.update(instance.features)
+        most = instance.policy.disruption.max_preemptions
+        seen["spared"] += any(job.preemptions >= most for job in instance.snapshot.jobs) if most else 0
     assert all(seen[feature] >= 30 for feature in instances.FEATURES), seen
+    assert seen["spared"] >= 10, seen
 
 
 def test_best_plans_do_everything_that_a_plan_can_do_and_pay_every_price():

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from planner.changes import Changes
+from planner.changes import Changes, Deed
 from planner.drafting.actions import action
 from planner.drafting.deadlines import deadline_outlooks
 from planner.drafting.kept import Kept
-from planner.drafting.ordering import order
+from planner.drafting.ordering import JobStep, order
 from planner.drafting.promises import Promises
 from planner.drafting.purpose import Purpose
 from planner.drafting.reasons import Reasons
+from planner.drafting.scarcity import Scarcity
 from planner.drafting.worth import Worth
 from planner.future import Future
 from planner.metrics import measure
@@ -70,11 +71,14 @@ def draft(
     promises = Promises(future)
     steps = order(changes, {change.job.name: worth.points(change) for change in changes.jobs})
     purpose = Purpose(steps)
-    why = Reasons(changes, purpose, worth, promises)
+    why = Reasons(changes, purpose, worth, promises, Scarcity(changes))
     proven = solution.status is SolveStatus.OPTIMAL
-    reasons = waiting_reasons(
-        snapshot, policy, target, preempted=purpose.preempted(), proven=proven, changes=changes
-    )
+    preempted = {
+        step.change.job.name: why.makes_room_for(step)
+        for step in steps
+        if isinstance(step, JobStep) and step.change.deed is Deed.PREEMPT
+    }
+    reasons = waiting_reasons(snapshot, policy, target, preempted=preempted, proven=proven, changes=changes)
     kept = Kept(last)
     changed = {change.job.name for change in changes.jobs}
     plan = Plan(

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from planner.changes import Deed
 from planner.models.earnings import Earnings
+from planner.models.placement import Placement
 from planner.models.pricing import disruption_points, lost_seconds
+from planner.models.verifier_case import Case
+from planner.models.verifier_terms import fragmentation
 
 if TYPE_CHECKING:
     from planner.changes import Changes, JobChange
     from planner.models.job import Job
-    from planner.models.placement import Placement
     from planner.models.policy import Policy
 
 
@@ -47,6 +49,22 @@ class Worth:
                 return gained - prices.resize
             case _:
                 return gained
+
+    def larger_blocks(self, change: JobChange) -> int:
+        """What a move earns by GPUs that it leaves free together, all others staying as planned."""
+        names = {*change.nodes_left, *change.nodes_taken}
+        there = [each for name in sorted(names) for each in self.changes.holdings.there.get(name, ())]
+        others = [
+            Placement(job=job.name, replicas=(each,)) for job, each in there if job.name != change.job.name
+        ]
+        nodes = tuple(node for node in self.changes.cluster.nodes if node.name in names)
+        cluster = self.changes.cluster.model_copy(update={"nodes": nodes})
+        world = self.changes.snapshot.model_copy(update={"cluster": cluster, "jobs": ()})
+        stays, moves = (
+            fragmentation(Case(world, self.policy, (*others, *([mine] if mine else ()))))
+            for mine in (change.before, change.after)
+        )
+        return moves - stays
 
     def value(self, job: Job, placement: Placement | None, change: JobChange) -> int:
         """Points of the work of the job on its places, from now on; 0 where it waits."""

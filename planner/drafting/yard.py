@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from planner.afterwards import LayoutChange
+from planner.holdings import holdings_of
 from planner.models.cluster import Gpu, MigInstance
 from planner.models.layout import layout_after, memory_slices
 from planner.models.mig import mig_geometry
@@ -53,12 +54,11 @@ class Yard:
         self._layouts: dict[_Gpu, tuple[MigInstance, ...] | None] = {}
         self._replicas: Counter[str] = Counter()
         used: Counter[_Part] = Counter()
-        concerned = _concerned(changes)
-        for job in changes.snapshot.jobs if concerned else ():
-            if job.running:
-                there = [replica for replica in job.running.replicas if replica.node in concerned]
-                self._count(used, job, there)
-                self._replicas.update(replica.node for replica in there)
+        there = holdings_of(changes.snapshot).there
+        for name in _concerned(changes):
+            self._replicas[name] = len(there.get(name, ()))
+            for job, replica in there.get(name, ()):
+                self._count(used, job, (replica,))
         # Where running jobs hold more than there is nothing is free; what they leave is.
         self._free = {part: max(0, self._offered(part) - amount) for part, amount in used.items()}
         self._spare = dict(self._free)
@@ -244,7 +244,7 @@ def _part(gpu: _Gpu, kind: str) -> _Part:
 
 def _instances(replicas: Iterable[Replica]) -> list[tuple[_Gpu, MigInstance]]:
     return [
-        ((replica.node, held.index), MigInstance(profile=held.profile, start=held.start))
+        ((replica.node, held.index), held.instance)
         for replica in replicas
         for held in replica.gpus
         if isinstance(held, MigSlice)

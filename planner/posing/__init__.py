@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from planner.holdings import holdings_of
 from planner.models.problem import Charges, Problem
 from planner.models.problem_jobs import Role
 from planner.posing.candidates import candidates, runners
 from planner.posing.classes import Classifier
 from planner.posing.free_nodes import free_nodes, held_milli
-from planner.posing.incumbents import Incumbents, outlooks
+from planner.posing.incumbents import Incumbents, Lone, outlooks
 from planner.posing.meetings import Meetings
 from planner.posing.pools import pool_options, scalings
 from planner.posing.power import power_caps
@@ -19,7 +20,6 @@ from planner.posing.returns import Returns
 from planner.posing.shapes import Shapes
 from planner.posing.sites import Sites
 from planner.posing.timing import Timing
-from planner.quota_room import own_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from planner.models.problem import Standing
     from planner.models.problem_jobs import Incumbent, JobClass
     from planner.models.snapshot import Snapshot
-    from planner.posing.candidates import Candidate
     from planner.posing.pools import Scaling
 
 _THIS_INSTANT: Final = (0, 3600)
@@ -39,10 +38,10 @@ _THIS_INSTANT: Final = (0, 3600)
 def pose(snapshot: Snapshot, policy: Policy) -> Problem:
     """Ask the question of one epoch: a pure function of snapshot and policy, whatever their order."""
     snapshot = snapshot.canonical()
-    usage = own_usage(snapshot, snapshot.running_placements)
+    usage = holdings_of(snapshot).usage
     timing = Timing(snapshot, policy)
     # 1. Who may be given new replicas, now or later, and who may be disturbed.
-    waiting = [job for job in snapshot.jobs if job.running is None and not job.held]
+    waiting = [job for job in snapshot.waiting if not job.held]
     needed = needed_running(snapshot, ahead=policy.horizon.slots > 1)
     running = runners(snapshot, policy, borrowers(snapshot, usage), timing.windows, needed)
     readiness = Readiness(snapshot, timing, needed & {runner.job.name for runner in running})
@@ -78,9 +77,7 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
     # 4. Classes of waiting jobs, then those of incumbents.
     classes = classifier.starts(one for one in wanting if one.role is Role.START)
     incumbents = Incumbents(snapshot, policy, sites=sites, shapes=shapes, timing=timing, classes=classes)
-    lone: dict[tuple[str, Role], Candidate] = {
-        (one.job.name, one.role): one for one in wanting if one.role is not Role.START
-    }
+    lone = Lone.of(wanting)
     for outlook in disturbed:
         rank = victims.index(outlook.runner.job.priority) + 1 if outlook.yields else 0
         incumbents.add(outlook, lone, classifier, rank)
@@ -91,7 +88,7 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
     }
     standing = meetings.standing(snapshot, sites, classes, leaving)
     returns = Returns(snapshot, timing, incumbents.found)
-    held = held_milli(snapshot)
+    held = held_milli(snapshot) if shapes.capped or snapshot.cluster.rack_power else {}
     closable = _closable(snapshot, spare, incumbents.found)
     return Problem(
         resources=shapes.resources,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from planner.models.cluster import Node
     from planner.models.job import Job, Running
-    from planner.models.placement import Replica
+    from planner.models.placement import Placement
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
     from planner.models.windows import Windows
@@ -28,6 +28,7 @@ class Runner:
 
     job: Job
     running: Running
+    placement: Placement
     gpu_model: str | None
     stop: bool
     shrink: bool
@@ -96,16 +97,14 @@ def _runner(
     windows: Windows,
     draining: set[str],
 ) -> Runner | None:
-    running, rules = job.running, policy.disruption
-    if running is None:
+    running, placement, rules = job.running, job.placement, policy.disruption
+    if running is None or placement is None:
         return None
     count, nodes = len(running.replicas), snapshot.cluster.node_by_name
-    names = {replica.node for replica in running.replicas}
-    if not names <= nodes.keys():
+    if not placement.nodes <= nodes.keys():
         return None
-    drains = not draining.isdisjoint(names) or windows.expels(job) is not None
-    ran = (snapshot.taken_at - running.started_at).total_seconds()
-    ripe = job.preemptible and ran >= rules.minimum_runtime
+    drains = not draining.isdisjoint(placement.nodes) or windows.expels(job) is not None
+    ripe = rules.may_disturb(job, snapshot.taken_at)
     leaves = job.preemptible and drains
     still = job.locality.required is None and job.spread is None
     stop = leaves or (rules.preempt and ripe)
@@ -115,12 +114,13 @@ def _runner(
     grow = rules.resize and still and count < job.gang.maximum
     if not (stop or move or shrink or grow):
         return None
-    models = {nodes[replica.node].gpu_model for replica in running.replicas if replica.gpus}
-    if len(models) != (1 if job.request.needs_gpu else 0) or not _alike(running.replicas):
+    models = {snapshot.cluster.gpu_model_by_node.get(name) for name in placement.gpu_nodes}
+    if len(models) != (1 if job.request.needs_gpu else 0) or not placement.is_even:
         return None  # what leaving frees could not be said in one shape
     return Runner(
         job=job,
         running=running,
+        placement=placement,
         gpu_model=next(iter(models), None),
         stop=stop,
         shrink=shrink,
@@ -144,11 +144,3 @@ def _in_order(job: Job, running: Running, nodes: dict[str, Node]) -> bool:
         nodes[replica.node].domain(job.spread.level) or (replica.node,) for replica in running.replicas
     )
     return max(by_domain.values()) <= job.spread.most
-
-
-def _alike(replicas: tuple[Replica, ...]) -> bool:
-    """True if all replicas hold the same, and each whole GPUs, or one share, or MIG instances."""
-    first = replicas[0].amounts
-    whole, shares, slices = first[0]
-    pure = (whole > 0) + (len(shares) > 0) + (len(slices) > 0) <= 1 and len(shares) <= 1
-    return pure and all(other.amounts == first for other in replicas[1:])

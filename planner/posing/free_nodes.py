@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from planner.models.cluster import MigInstance
-from planner.models.occupancy import free_capacity
+from planner.holdings import holdings_of
+from planner.models.occupancy import NodeFree
 from planner.models.problem_nodes import FreeNode, MigGpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from planner.models.cluster import NodeGpus
+    from planner.models.cluster import MigInstance, NodeGpus
     from planner.models.problem_nodes import Return
     from planner.models.snapshot import Snapshot
     from planner.posing.shapes import Shapes
@@ -34,23 +34,26 @@ def free_nodes(
     By name, `held` has thousandths of GPUs that are held on a node, `closing` what giving it back brings,
     `returns` what running jobs give back to it.
     """
-    placements = snapshot.running_placements
-    free = free_capacity(sites.nodes, placements, snapshot=snapshot)
-    slices = _slices(snapshot)
-    amounts = {node.name: shapes.left(node, free[node.name], held.get(node.name, 0)) for node in sites.nodes}
-    return tuple(
-        FreeNode(
-            name=node.name,
-            gpus=_not_negative(tuple(free[node.name].gpu_milli)),
-            amounts=_not_negative(amounts[node.name]),
-            overdrawn=_overdrawn(amounts[node.name]),
-            closing_points=closing.get(node.name),
-            returns=returns.get(node.name, ()),
-            opens=sites.opens[sites.group_of[index]],
-            **_details(node.gpus, slices.get(node.name, {})),
+    free, slices = holdings_of(snapshot).free, _slices(snapshot)
+    found = []
+    for index, node in enumerate(sites.nodes):
+        name = node.name
+        # Those that pools may still open are empty.
+        left = free.get(name) or NodeFree.of(node)
+        amounts = shapes.left(node, left, held.get(name, 0))
+        found.append(
+            FreeNode(
+                name=name,
+                gpus=_not_negative(tuple(left.gpu_milli)),
+                amounts=_not_negative(amounts),
+                overdrawn=_overdrawn(amounts),
+                closing_points=closing.get(name),
+                returns=returns.get(name, ()),
+                opens=sites.opens[sites.group_of[index]],
+                **_details(node.gpus, slices.get(name, {})),
+            )
         )
-        for index, node in enumerate(sites.nodes)
-    )
+    return tuple(found)
 
 
 def _details(gpus: NodeGpus | None, used: Mapping[int, list[MigInstance]]) -> dict[str, Any]:
@@ -97,9 +100,9 @@ def _slices(snapshot: Snapshot) -> dict[str, dict[int, list[MigInstance]]]:
     """MIG instances in use by node and GPU index."""
     used: dict[str, dict[int, list[MigInstance]]] = defaultdict(lambda: defaultdict(list))
     for placement in snapshot.running_placements:
-        for replica in placement.replicas:
+        for replica in placement.on_mig:
             for held in replica.mig_slices:
-                used[replica.node][held.index].append(MigInstance(profile=held.profile, start=held.start))
+                used[replica.node][held.index].append(held.instance)
     return used
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import MigInstance
 from planner.models.placement import MigSlice
 from planner.models.pricing import disruption_points
 from planner.models.problem_jobs import Hold, Incumbent, Role
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from planner.models.policy import Policy
     from planner.models.problem_jobs import JobClass
     from planner.models.snapshot import Snapshot
-    from planner.posing.candidates import Candidate, Runner
+    from planner.posing.candidates import Candidate, Filters, Runner
     from planner.posing.classes import Classifier
     from planner.posing.shapes import Shapes
     from planner.posing.sites import Sites
@@ -72,8 +71,8 @@ def outlooks(
     }
     found = []
     for runner in runners:
-        groups = {open_group[each.node] for each in runner.running.replicas if each.node in open_group}
-        highest = max((pressure[group] for group in groups if group in pressure), default=-1)
+        groups = [open_group[name] for name in runner.placement.nodes if name in open_group]
+        highest = max([pressure.get(group, -1) for group in groups], default=-1)
         for_quota = in_tree.get(trees.get(runner.job.queue, ""), -1)
         least = runner.job.priority + policy.disruption.priority_gap
         rival = max(highest, for_quota, for_power if capped else -1)
@@ -93,11 +92,31 @@ def outlooks(
 def _pressure(sites: Sites, wanting: Iterable[Candidate]) -> dict[int, int]:
     """The highest priority among those who could use a group, by group."""
     pressure: dict[int, int] = {}
+    first: dict[tuple[Filters, str | None], Candidate] = {}
     for candidate in wanting:
+        key = candidate.filters, candidate.gpu_model
+        if key not in first or first[key].job.priority < candidate.job.priority:
+            first[key] = candidate
+    for candidate in first.values():
         for groups in sites.allowed(candidate).values():
             for group in sites.open_in(groups, 0):
                 pressure[group] = max(pressure.get(group, 0), candidate.job.priority)
     return pressure
+
+
+@dataclass(frozen=True, slots=True)
+class Lone:
+    """Running jobs that may move, and those that may grow, by name: each is a class of its own."""
+
+    movers: Mapping[str, Candidate]
+    growers: Mapping[str, Candidate]
+
+    @classmethod
+    def of(cls, candidates: Iterable[Candidate]) -> Lone:
+        """Those of all candidates."""
+        candidates = list(candidates)
+        movers = {one.job.name: one for one in candidates if one.role is Role.MOVE}
+        return cls(movers, {one.job.name: one for one in candidates if one.role is Role.GROW})
 
 
 class Incumbents:
@@ -122,17 +141,11 @@ class Incumbents:
         self.classes = classes
         self.found: list[Incumbent] = []
 
-    def add(
-        self,
-        outlook: Outlook,
-        candidates: dict[tuple[str, Role], Candidate],
-        classifier: Classifier,
-        rank: int,
-    ) -> None:
+    def add(self, outlook: Outlook, lone: Lone, classifier: Classifier, rank: int) -> None:
         """Take in a running job, unless nothing can be done to it that pays."""
         runner, number = outlook.runner, len(self.found)
-        mover = candidates.get((runner.job.name, Role.MOVE)) if outlook.move else None
-        grower = candidates.get((runner.job.name, Role.GROW))
+        mover = lone.movers.get(runner.job.name) if outlook.move else None
+        grower = lone.growers.get(runner.job.name)
         move = self._append(classifier.only(mover, number) if mover else None)
         grow = self._append(classifier.only(grower, number) if grower else None)
         if outlook.stop or outlook.shrink or move is not None or grow is not None:
@@ -147,29 +160,31 @@ class Incumbents:
     def _incumbent(self, outlook: Outlook, *, rank: int, move: int | None, grow: int | None) -> Incumbent:
         runner, policy, now = outlook.runner, self._policy, self._snapshot.taken_at
         job, count = runner.job, len(runner.running.replicas)
-        earnings = self._timing.earnings
+        earnings, ahead = self._timing.earnings, self._timing.ahead
         # Without later slots it makes no difference.
-        left = self._timing.remaining(job) if self._timing.ahead else 0
+        left = self._timing.remaining(job) if ahead else 0
         leaving = -earnings.completion(job, runner.gpu_model, count, seconds=left)
         leaving -= disruption_points(policy, job, now)
         # Whoever moves is not late for that, as far as points go.
-        stopping = leaving - earnings.saved_lateness(job, start=0, seconds=left)
+        stopping = leaving - (earnings.saved_lateness(job, start=0, seconds=left) if ahead else 0)
         return Incumbent(
             job=job.name,
             shape=self._shapes.freed(runner),
-            holds=tuple(self._hold(replica) for replica in runner.running.replicas),
+            holds=tuple([self._hold(replica) for replica in runner.running.replicas]),
             queue=self._queues[job.queue],
             gpu_model=runner.gpu_model,
             rank=rank,
             stop_points=stopping if outlook.stop else None,
             leave_points=leaving - policy.prices.migration,
-            shrink_points=-earnings.completion(job, runner.gpu_model, 1, seconds=left),
+            shrink_points=-earnings.completion(job, runner.gpu_model, 1, seconds=left)
+            if outlook.shrink
+            else 0,
             resize_points=-policy.prices.resize,
             fewest=job.gang.minimum if outlook.shrink else count,
             move=move,
             grow=grow,
             on_leaving=policy.prices.drain if runner.drains else 0,
-            until=self._timing.until(job),
+            until=self._timing.until(job) if ahead else 1,
         )
 
     def _hold(self, replica: Replica) -> Hold:
@@ -186,11 +201,7 @@ class Incumbents:
             gpus=tuple(sorted(held.index for held in sound if not isinstance(held, MigSlice))),
             slices=tuple(
                 sorted(
-                    (
-                        (held.index, MigInstance(profile=held.profile, start=held.start))
-                        for held in sound
-                        if isinstance(held, MigSlice)
-                    ),
+                    ((held.index, held.instance) for held in sound if isinstance(held, MigSlice)),
                     key=lambda held: (held[0], held[1].start),
                 )
             ),

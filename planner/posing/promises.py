@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import MigInstance
 from planner.models.placement import GpuShare, MigSlice
 from planner.models.problem_jobs import Hold, Promised
 from planner.models.units import MILLI
@@ -111,7 +110,7 @@ def _hold(
     wanted = sorted({held.index for held in replica.gpus})
     if slices:
         instances = sorted(
-            ((held.index, MigInstance(profile=held.profile, start=held.start)) for held in slices),
+            ((held.index, held.instance) for held in slices),
             key=lambda held: (held[0], held[1].start),
         )
         return Hold(node, slices=tuple(instances)) if sound.issuperset(wanted) else None

@@ -50,10 +50,10 @@ def needed_running(snapshot: Snapshot, *, ahead: bool) -> frozenset[str]:
     more that they ran, and a start promised on the strength of that would be lost.
     """
     found: set[str] = set()
-    finished = _finished(snapshot)
-    for job in snapshot.jobs:
-        if job.depends_on and job.running is None and not job.held:
-            unmet = [each for each in job.depends_on if not _is_met(each, snapshot, finished)]
+    finished = finished_by_name(snapshot)
+    for job in snapshot.waiting:
+        if job.depends_on and not job.held:
+            unmet = [each for each in job.depends_on if not is_met(each, snapshot, finished)]
             if ahead or _needed(job, len(unmet)) > 0:
                 found |= {
                     each.job
@@ -74,7 +74,7 @@ class Readiness:
         self._timing = timing
         self._slots = timing.slots
         self._snapshot = snapshot
-        self._finished = _finished(snapshot)
+        self._finished = finished_by_name(snapshot)
         self._leaving = leaving
         self._data = {
             dataset.name: timing.slots.after(timing.second(dataset.available_at))
@@ -83,9 +83,9 @@ class Readiness:
         }
         companies = _companies(snapshot)
         self._waits: dict[str, Wait] = {}
-        for job in snapshot.jobs:
+        for job in snapshot.waiting:
             timed = job.not_before or job.depends_on or job.co_start or (self._data and job.datasets)
-            if timed and job.running is None and not job.held:
+            if timed and not job.held:
                 self._waits[job.name] = self._wait(job, companies.get(job.co_start or "", ()))
         everywhere = range(timing.slots.count)
         self._earliest: dict[str, int] = {}
@@ -149,7 +149,7 @@ class Readiness:
         bound = max((self._data.get(name, 0) for name in job.datasets), default=0)
         if job.not_before is not None:
             bound = max(bound, self._slots.after(self._timing.second(job.not_before)))
-        unmet = [each for each in job.depends_on if not _is_met(each, self._snapshot, self._finished)]
+        unmet = [each for each in job.depends_on if not is_met(each, self._snapshot, self._finished)]
         needed = _needed(job, len(unmet))
         if needed <= 0:
             return Wait(bound, company=company)
@@ -177,7 +177,7 @@ class Readiness:
 _NOTHING = Wait(0)
 
 
-def _is_met(dependency: Dependency, snapshot: Snapshot, finished: Mapping[str, FinishedJob]) -> bool:
+def is_met(dependency: Dependency, snapshot: Snapshot, finished: Mapping[str, FinishedJob]) -> bool:
     """True if what a job depends on has happened already."""
     job = snapshot.job_by_name.get(dependency.job)
     if job is not None:
@@ -200,7 +200,7 @@ def _needed(job: Job, unmet: int) -> int:
     return least - (given - unmet)
 
 
-def _finished(snapshot: Snapshot) -> dict[str, FinishedJob]:
+def finished_by_name(snapshot: Snapshot) -> dict[str, FinishedJob]:
     """Jobs that are over by name, the last one where a name was used again."""
     return {each.name: each for each in sorted(snapshot.finished, key=lambda each: each.ended_at)}
 
@@ -208,12 +208,8 @@ def _finished(snapshot: Snapshot) -> dict[str, FinishedJob]:
 def _companies(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
     """Waiting jobs that start together, by the name they share; none where one of them runs already."""
     members: dict[str, list[str]] = defaultdict(list)
-    free: set[str] = set()
-    for job in snapshot.jobs:
-        if job.co_start is None:
-            continue
-        if job.running is not None:
-            free.add(job.co_start)
-        elif not job.held:
+    for job in snapshot.waiting:
+        if job.co_start is not None and not job.held:
             members[job.co_start].append(job.name)
+    free = {job.co_start for job in snapshot.jobs if job.running} if members else set()
     return {name: tuple(found) for name, found in members.items() if len(found) > 1 and name not in free}

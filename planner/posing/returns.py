@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import MigInstance
 from planner.models.placement import GpuShare
 from planner.models.problem_nodes import Return
 from planner.models.queue import ALL_MODELS
@@ -96,11 +95,7 @@ class Returns:
         # An unhealthy GPU is of no use to anybody else.
         sound = [held for held in replica.gpus if node.gpus and node.gpus.by_index[held.index].healthy]
         shares = sorted((held.index, held.milli) for held in sound if isinstance(held, GpuShare))
-        slices = [
-            (held.index, MigInstance(profile=held.profile, start=held.start))
-            for held in sound
-            if not isinstance(held, GpuShare)
-        ]
+        slices = [(held.index, held.instance) for held in sound if not isinstance(held, GpuShare)]
         return Return(
             slot=slot,
             gpus=tuple(shares),

@@ -31,12 +31,13 @@ class Shapes:
         self._cluster = cluster
         self._further = sorted({name for job in jobs for name in job.request.resources})
         self._freed: dict[object, Shape] = {}
-        self._power = any(power_cap_milli(node) < node.gpu_count * MILLI for node in nodes)
+        self.capped = any(power_cap_milli(node) < node.gpu_count * MILLI for node in nodes)
+        """True if the power cap of some node could bind."""
 
     @property
     def resources(self) -> tuple[str, ...]:
         """Names; that of power last, if any node has a cap."""
-        return (*STANDARD, *self._further, *([POWER] if self._power else []))
+        return (*STANDARD, *self._further, *([POWER] if self.capped else []))
 
     def asked(self, job: Job) -> Shape:
         """What a new replica of a job takes."""
@@ -80,26 +81,29 @@ class Shapes:
 
         Negative where more is held than there is.
         """
+        standard = left.cpu_milli, left.memory_mib, left.disk_mib
+        if not self._further and not self.capped:
+            return standard
         return (
-            left.cpu_milli,
-            left.memory_mib,
-            left.disk_mib,
+            *standard,
             *(left.resources.get(name, 0) for name in self._further),
-            *([power_cap_milli(node) - held_milli] if self._power else []),
+            *([power_cap_milli(node) - held_milli] if self.capped else []),
         )
 
     def _amounts(self, held: Replica | ResourceRequest, job: Job, gpu_milli: int) -> tuple[int, ...]:
+        standard = *charged(held, job.qos, self._cluster), held.disk_mib
+        if not self._further and not self.capped:
+            return standard
         return (
-            *charged(held, job.qos, self._cluster),
-            held.disk_mib,
+            *standard,
             *(held.resources.get(name, 0) for name in self._further),
-            *([gpu_milli] if self._power else []),
+            *([gpu_milli] if self.capped else []),
         )
 
 
 def power_cap_milli(node: Node) -> int:
     """Thousandths of the node's GPUs that may be in use together under its power cap."""
     offered = node.gpu_count * MILLI
-    if node.gpus is None or not node.gpus.watts or not node.power_cap_watts:
+    if not node.power_cap_watts or node.gpus is None or not node.gpus.watts:
         return offered
     return min(offered, node.power_cap_watts * MILLI // node.gpus.watts)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -16,9 +14,13 @@ from planner.waiting.mig_room import MigRoom, Profiles, profiles_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from planner.models.cluster import Cluster, Node
     from planner.models.job import Job
     from planner.models.occupancy import NodeFree
+
+    Ints: TypeAlias = NDArray[np.int64]
 
 # Each has a space in it, which no name of a countable resource has.
 GPUS: Final = "whole gpus"
@@ -101,55 +103,51 @@ def profiles_in(dimension: str) -> Profiles:
 
 
 class FreePool:
-    """
-    Free amounts of some nodes, indexed so that a request meets few of them.
-
-    Thousands of different requests are counted against thousands of nodes. Every dimension is kept sorted,
-    and a request only looks at the nodes that have enough of its scarcest one.
-    """
+    """Free amounts of some nodes, as arrays: thousands of requests are counted against thousands of nodes."""
 
     def __init__(
-        self, places: Sequence[Place], whole: FreePool | None = None, indices: Sequence[int] = ()
+        self, places: Sequence[Place], whole: FreePool | None = None, indices: Ints | None = None
     ) -> None:
         """`whole` has more places, these among them at the given positions, whose amounts it knows."""
         self.places = places
         self._whole, self._indices = whole, indices
         self._totals: dict[str, int] = {}
-        self._columns: dict[str, list[int]] = {}
-        self._ranks: dict[str, tuple[list[int], list[int]]] = {}
+        self._columns: dict[str, Ints] = {}
 
     def part(self, indices: Sequence[int]) -> FreePool:
         """The pool of the places at some positions."""
-        return FreePool([self.places[index] for index in indices], self, indices)
+        return FreePool([self.places[index] for index in indices], self, np.array(indices, dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.places)
 
     def largest(self, dimension: str) -> int:
         """Most that one node (for a share: one GPU) has free."""
-        return max(self.column(dimension), default=0)
+        return int(self.column(dimension).max(initial=0))
 
     def having(self, dimension: str, need: int) -> int:
         """Nodes with at least so much."""
-        return len(self) - bisect_left(self._rank(dimension)[1], need)
+        return int(np.count_nonzero(self.column(dimension) >= need))
 
     def total(self, dimension: str) -> int:
         """Free in all; for GPUs and shares in thousandths, parts of GPUs included."""
         counted = _ALL_GPUS if dimension in (GPUS, SHARE) else dimension
         if counted not in self._totals:
-            self._totals[counted] = sum(self.column(counted))
+            self._totals[counted] = int(self.column(counted).sum())
         return self._totals[counted]
 
     def fitting(self, needs: Mapping[str, int], enough: int) -> int:
         """Replicas with such needs that find room at the same time, counted until there are enough."""
         if not needs:
             return enough if self.places else 0
-        count = 0
-        for index in self._fewest(needs):
-            count += min(self._times(index, dimension, need) for dimension, need in needs.items())
-            if count >= enough:
-                return enough
-        return count
+        with_room = np.ones(len(self), dtype=bool)
+        for dimension, need in needs.items():
+            with_room &= self.column(dimension) >= need
+        nodes = np.flatnonzero(with_room)
+        if len(nodes) >= enough or not len(nodes):
+            return min(len(nodes), enough)
+        times = (self._times(nodes, dimension, need) for dimension, need in needs.items())
+        return min(enough, int(np.minimum.reduce(list(times)).sum()))
 
     def slices(self, profiles: Profiles) -> int:
         """Memory slices of the instances of one replica, on the GPU model where they are fewest."""
@@ -164,36 +162,20 @@ class FreePool:
         """The largest MIG profile of which one more instance fits; empty if none does."""
         return max((place.mig.largest(place.node, place.free) for place in self.places), default=(0, ""))[1]
 
-    def _fewest(self, needs: Mapping[str, int]) -> list[int]:
-        """Nodes with enough of the scarcest dimension."""
-        ranked = ((*self._rank(dimension), need) for dimension, need in needs.items())
-        first, order = max(
-            ((bisect_left(amounts, need), order) for order, amounts, need in ranked), key=itemgetter(0)
-        )
-        return order[first:]
+    def _times(self, nodes: Ints, dimension: str, need: int) -> Ints:
+        """How often some nodes have so much."""
+        if dimension != SHARE:
+            return self.column(dimension)[nodes] // need
+        free = (self.places[index].free.gpu_milli for index in nodes.tolist())
+        return np.array([sum(milli // need for milli in gpus if milli > 0) for gpus in free], dtype=np.int64)
 
-    def _rank(self, dimension: str) -> tuple[list[int], list[int]]:
-        """Nodes by free amount, ascending, and these amounts."""
-        rank = self._ranks.get(dimension)
-        if rank is None:
-            column = np.array(self.column(dimension), dtype=np.int64)
-            order = np.argsort(column, kind="stable")
-            rank = self._ranks[dimension] = order.tolist(), column[order].tolist()
-        return rank
-
-    def _times(self, index: int, dimension: str, need: int) -> int:
-        if dimension == SHARE:
-            return sum(milli // need for milli in self.places[index].free.gpu_milli if milli > 0)
-        return self.column(dimension)[index] // need
-
-    def column(self, dimension: str) -> list[int]:
+    def column(self, dimension: str) -> Ints:
         """Free amount by node, never negative."""
         column = self._columns.get(dimension)
         if column is None:
             if self._whole is None:
-                column = column_of(self.places, dimension)
+                column = np.array(column_of(self.places, dimension), dtype=np.int64)
             else:
-                known = self._whole.column(dimension)
-                column = [known[index] for index in self._indices]
+                column = self._whole.column(dimension)[self._indices]
             self._columns[dimension] = column
         return column

@@ -18,6 +18,25 @@ def test_a_node_takes_new_jobs_unless_something_speaks_against_it(fields, schedu
     assert node(**fields).schedulable == schedulable
 
 
+def test_a_node_as_new_is_whole_takes_jobs_and_is_otherwise_the_same():
+    worn = node(
+        "n",
+        rack="r",
+        price_per_hour=2.0,
+        nvlink_island="i",
+        cordoned=True,
+        drain=True,
+        ready=False,
+        details=[{"index": 2, "healthy": False, "numa": 1}],
+    )
+    fresh = worn.as_new()
+
+    assert fresh.schedulable
+    assert (fresh.nvlink_island, fresh.gpus.by_index[2].healthy, fresh.gpus.by_index[2].numa) == ("", True, 1)
+    assert (fresh.name, fresh.rack, fresh.price_per_hour) == ("n", "r", 2.0)
+    assert node("whole").as_new() == node("whole")
+
+
 def test_domains_are_paths_and_missing_ones_are_none():
     here = node("n", zone="z", rack="r")
 

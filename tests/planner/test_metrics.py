@@ -12,12 +12,17 @@ from strategies import snapshots
 from planner.changes import Changes
 from planner.metrics import allocation_ratio, fragmentation_ratio, hourly_cost, jain_index, measure
 from planner.models.cluster import Cluster, Gpu, MigInstance, NodeGpus
+from planner.models.occupancy import free_capacity
 from planner.models.plan import JobCounts
 from planner.models.target import Target
 
 
 def nodes_of(*nodes):
     return Cluster(nodes=nodes)
+
+
+def fragments(cluster, placements):
+    return fragmentation_ratio(cluster, free_capacity(cluster.nodes, placements))
 
 
 def with_gpus(count, *details):
@@ -54,7 +59,7 @@ def test_overfull_gpus_count_once():
 
 def test_a_cluster_without_gpus_has_ratios_of_zero():
     assert allocation_ratio(nodes_of(node(gpus=0)), []) == 0
-    assert fragmentation_ratio(nodes_of(node(gpus=0)), []) == 0
+    assert fragments(nodes_of(node(gpus=0)), []) == 0
 
 
 @pytest.mark.parametrize(
@@ -72,27 +77,25 @@ def test_a_cluster_without_gpus_has_ratios_of_zero():
 def test_free_gpus_outside_blocks_of_eight_are_fragments(gpus, taken, ratio):
     placements = [placement("a", replica(gpus=taken))]
 
-    assert fragmentation_ratio(nodes_of(node(gpus=gpus)), placements) == pytest.approx(ratio, abs=1e-6)
+    assert fragments(nodes_of(node(gpus=gpus)), placements) == pytest.approx(ratio, abs=1e-6)
 
 
 def test_the_rest_of_a_shared_gpu_is_a_fragment():
     placements = [placement("a", replica(gpus=[0], milli=500))]
 
     # 7.5 of 15.5 free GPUs are beside the share.
-    assert fragmentation_ratio(nodes_of(node(), node("n1")), placements) == pytest.approx(
-        7.5 / 15.5, abs=1e-6
-    )
+    assert fragments(nodes_of(node(), node("n1")), placements) == pytest.approx(7.5 / 15.5, abs=1e-6)
 
 
 def test_an_unhealthy_gpu_makes_the_block_smaller_not_the_rest_useless():
-    assert fragmentation_ratio(nodes_of(with_gpus(8, Gpu(index=3, healthy=False))), []) == 0
+    assert fragments(nodes_of(with_gpus(8, Gpu(index=3, healthy=False))), []) == 0
 
 
 def test_nothing_is_free_where_nothing_may_start():
     free, cordoned = node("n0"), node("n1", cordoned=True)
     placements = [placement("a", replica("n1", gpus=[0]))]
 
-    assert fragmentation_ratio(nodes_of(free, cordoned), placements) == 0
+    assert fragments(nodes_of(free, cordoned), placements) == 0
 
 
 def test_equal_parts_of_demand_are_fair():

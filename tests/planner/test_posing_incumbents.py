@@ -54,6 +54,9 @@ def test_a_job_may_be_stopped_for_one_of_higher_priority():
     [
         ({"disruption": {"preempt": False}}, {}),
         ({"disruption": {"minimum_runtime": "61m"}}, {}),
+        ({"disruption": {"max_preemptions": 0}}, {}),
+        ({"disruption": {"max_preemptions": 2}}, {"preemptions": 2}),
+        ({"disruption": {"max_preemptions": 2}}, {"preemptions": 3}),
         ({"disruption": {"priority_gap": 6}}, {}),
         ({}, {"preemptible": False}),
         ({}, {"priority": 5}),
@@ -71,6 +74,21 @@ def test_a_job_is_ripe_once_it_ran_for_the_minimum():
     policy = {"disruption": {"minimum_runtime": "1h"}}
 
     assert len(posed(runs(hours=1), wants(), policy=policy).incumbents) == 1
+
+
+def test_a_job_is_spared_only_once_it_was_stopped_so_often():
+    policy = {"disruption": {"max_preemptions": 2}}
+
+    assert len(posed(runs(preemptions=1), wants(), policy=policy).incumbents) == 1
+    assert len(posed(runs(preemptions=9), wants()).incumbents) == 1
+
+
+def test_a_job_that_was_stopped_too_often_does_not_shrink_nor_move_but_grows():
+    policy = {"disruption": {"migrate": True, "max_preemptions": 1}}
+
+    (found,) = posed(runs(replicas=(1, 6), count=2, preemptions=1), wants(), policy=policy).incumbents
+
+    assert (found.stop_points, found.shrinkable, found.move, found.grow is None) == (None, False, None, False)
 
 
 def test_a_job_whose_node_is_still_coming_is_not_ripe():
@@ -219,7 +237,10 @@ def test_whoever_may_be_moved_is_offered_a_move():
 
 def test_a_job_on_a_node_to_be_drained_may_leave_whatever_the_policy_says():
     nodes = [build.node("n0", drain=True), build.node("n1")]
-    policy = {"disruption": {"preempt": False, "minimum_runtime": "100h"}, "prices": {"drain": 77}}
+    policy = {
+        "disruption": {"preempt": False, "minimum_runtime": "100h", "max_preemptions": 0},
+        "prices": {"drain": 77},
+    }
 
     problem = posed(runs(), nodes=nodes, policy=policy)
 

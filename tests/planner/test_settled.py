@@ -9,16 +9,22 @@ import build
 import pytest
 
 from planner.epoch import plan_epoch
+from planner.models.calendar import Reservation
+from planner.models.cluster import Dataset
 from planner.models.dependency import FinishedJob
 from planner.models.job import Running
-from planner.models.policy import Ageing, Policy, Weights
+from planner.models.policy import Ageing, Disruption, Policy, Weights
 from planner.models.solution import Ended
-from planner.settled import first_target, is_settled
+from planner.settled import first_target, is_settled, newcomers
 from planner.sources.files import load_snapshot
+
+pytestmark = pytest.mark.usefixtures("no_processes")
 
 GREEDY = Policy(solvers=())
 EXACT = Policy()
 NOW = build.snapshot().taken_at
+HOUR = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
 
 
 def planned(snapshot, policy, last=None):
@@ -26,15 +32,19 @@ def planned(snapshot, policy, last=None):
 
 
 def carried_out(plan, *, later=timedelta(0)):
-    """The cluster once a plan that starts jobs is done."""
+    """The cluster once a plan that starts and stops jobs is done."""
     now = plan.snapshot.taken_at
     there = {placement.job: placement.replicas for placement in plan.target.placements}
-    jobs = tuple(
-        job.model_copy(update={"running": Running(started_at=now, replicas=there[job.name])})
-        if job.name in there and job.running is None
-        else job
-        for job in plan.snapshot.jobs
-    )
+
+    def after(job):
+        update = {}
+        if job.name in there and job.running is None:
+            update = {"running": Running(started_at=now, replicas=there[job.name])}
+        elif job.name not in there and job.running is not None:
+            update = {"running": None, "preemptions": job.preemptions + 1}
+        return job.model_copy(update=update)
+
+    jobs = tuple(map(after, plan.snapshot.jobs))
     return plan.snapshot.model_copy(update={"jobs": jobs, "taken_at": now + later})
 
 
@@ -97,6 +107,23 @@ def test_whatever_changes_ends_the_rest(change):
     assert not is_settled(change(live), EXACT, first)
 
 
+def test_a_cluster_is_at_rest_after_a_preemption_until_who_runs_was_preempted_more_often():
+    low = build.job("low", gpus=2, at=[build.replica(gpus=(0, 1))])
+    high = build.job("high", gpus=2, priority=9)
+    first = planned(build.snapshot(nodes=[build.node(gpus=2)], jobs=[low, high]), GREEDY)
+    live = carried_out(first)
+    often = tuple(job.model_copy(update={"preemptions": 5}) for job in live.jobs)
+
+    assert {job.name: (job.running is None, job.preemptions) for job in live.jobs} == {
+        "low": (True, 1),
+        "high": (False, 0),
+    }
+    assert newcomers(live, first.snapshot) == set()
+    again = planned(live, GREEDY, first)
+    assert is_settled(live, GREEDY, again)
+    assert not is_settled(live.model_copy(update={"jobs": often}), GREEDY, again)
+
+
 def test_another_policy_ends_the_rest_but_not_another_effort():
     first = planned(contested(), GREEDY)
     live = carried_out(first)
@@ -105,6 +132,120 @@ def test_another_policy_ends_the_rest_but_not_another_effort():
 
     assert is_settled(live, longer, first)
     assert not is_settled(live, other, first)
+
+
+def waiting_for(**what):
+    """A job on a node with room for it that waits for something beside room."""
+    return build.snapshot(jobs=[build.job("late", gpus=1, **what)])
+
+
+def with_data(snapshot):
+    data = Dataset(name="d", available_at=NOW + HOUR)
+    return snapshot.model_copy(
+        update={"cluster": snapshot.cluster.model_copy(update={"datasets": (data,)})}
+    ).canonical()
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [waiting_for(not_before=NOW + HOUR), with_data(waiting_for(datasets=("d",)))],
+    ids=["a begin time", "data"],
+)
+def test_a_job_starts_once_its_time_has_come(snapshot):
+    first = planned(snapshot, GREEDY)
+    early, due, late = (carried_out(first, later=later) for later in (HOUR - SECOND, HOUR, 3 * HOUR))
+
+    assert not first.has_changes
+    assert is_settled(early, GREEDY, first)
+    assert planned(due, GREEDY, first).metrics.jobs.started == 1
+    assert planned(late, GREEDY, first).metrics.jobs.started == 1
+
+
+def test_a_time_that_came_before_the_last_plan_was_made_changes_nothing():
+    jobs = [build.job("large", gpus=9, not_before=NOW - HOUR)]
+    first = planned(build.snapshot(jobs=jobs), GREEDY)
+
+    assert is_settled(carried_out(first, later=HOUR), GREEDY, first)
+
+
+def test_whoever_has_run_long_enough_makes_room():
+    patient = Policy(solvers=(), disruption=Disruption(minimum_runtime=3600))
+    low = build.job("low", gpus=2)
+    alone = build.snapshot(nodes=[build.node(gpus=2)], jobs=[low])
+    high = build.job("high", gpus=2, priority=9)
+    started = carried_out(planned(alone, patient))
+    first = planned(started.model_copy(update={"jobs": (high, *started.jobs)}), patient)
+    early, due = (carried_out(first, later=later) for later in (HOUR - SECOND, HOUR))
+
+    assert not first.has_changes
+    assert is_settled(early, patient, first)
+    assert planned(due, patient, first).metrics.jobs.preempted == 1
+    # Without anybody who waits there is nobody to make room for.
+    assert is_settled(carried_out(planned(started, patient), later=HOUR), patient, planned(started, patient))
+
+
+def test_reservations_leave_nothing_settled():
+    window = Reservation(name="m", kind="maintenance", nodes=("n0",), start=NOW + 5 * HOUR, duration="1h")
+    cluster = build.snapshot().cluster.model_copy(update={"reservations": (window,)})
+    first = planned(build.snapshot().model_copy(update={"cluster": cluster}).canonical(), GREEDY)
+
+    assert not is_settled(carried_out(first), GREEDY, first)
+
+
+def test_a_job_starts_after_the_one_that_it_waited_for_has_started():
+    jobs = [build.job("a", gpus=1), build.job("b", gpus=1, depends_on=({"job": "a", "kind": "started"},))]
+    first = planned(build.snapshot(jobs=jobs), GREEDY)
+
+    again = planned(carried_out(first), GREEDY, first)
+
+    assert [placement.job for placement in first.placements] == ["a"]
+    assert [placement.job for placement in again.placements] == ["a", "b"]
+
+
+def test_a_job_starts_after_the_checkpoint_that_it_waited_for():
+    jobs = [
+        build.job("a", gpus=1, at=[build.replica(gpus=(0,))]),
+        build.job("b", gpus=1, depends_on=({"job": "a", "kind": "checkpointed"},)),
+    ]
+    first = planned(build.snapshot(jobs=jobs), GREEDY)
+    live = carried_out(first, later=HOUR)
+    saved = live.jobs[0].running.model_copy(update={"last_checkpoint_at": NOW + HOUR})
+    live = live.model_copy(
+        update={"jobs": (live.jobs[0].model_copy(update={"running": saved}), *live.jobs[1:])}
+    )
+
+    assert is_settled(carried_out(first, later=HOUR), GREEDY, first)
+    assert [placement.job for placement in planned(live, GREEDY, first).placements] == ["a", "b"]
+
+
+def test_what_is_left_of_the_room_that_a_plan_made_is_taken_next():
+    """Where somebody was stopped only higher priorities follow, until the plan is carried out."""
+    held = [build.replica(gpus=(0, 1))]
+    jobs = [
+        build.job("victim", gpus=2, at=held, held=True),
+        build.job("high", gpus=1, priority=9),
+        build.job("low", gpus=1),
+    ]
+    first = planned(build.snapshot(nodes=[build.node(gpus=2)], jobs=jobs), GREEDY)
+
+    again = planned(carried_out(first), GREEDY, first)
+
+    assert [placement.job for placement in first.placements] == ["high"]
+    assert [placement.job for placement in again.placements] == ["high", "low"]
+
+
+def test_who_came_to_borrow_by_the_last_plan_may_be_reclaimed_from_now_on():
+    queues = [build.queue("owner", nominal=2), build.queue("guest", nominal=2, guarantee=1)]
+    jobs = [
+        build.job("first", gpus=1, queue="guest", at=[build.replica(gpus=(0,))]),
+        build.job("second", gpus=1, queue="guest", priority=9),
+        build.job("third", gpus=1, queue="owner"),
+    ]
+    snapshot = build.snapshot(nodes=[build.node(gpus=2)], queues=queues, jobs=jobs)
+    first = planned(snapshot, GREEDY)
+
+    assert [placement.job for placement in first.placements] == ["first", "second"]
+    assert not is_settled(carried_out(first), GREEDY, first)
 
 
 def test_a_plan_not_carried_out_is_begun_with_and_kept_among_equals():

@@ -33,6 +33,11 @@ def started(job, *, ago):
     return job.model_copy(update={"running": running})
 
 
+def stopped_before(job, times):
+    """The same running job, preempted so often before."""
+    return job.model_copy(update={"preemptions": times})
+
+
 # --- kept --------------------------------------------------------------------------------------------------
 
 
@@ -80,15 +85,29 @@ def test_a_job_is_not_stopped_before_it_has_run_long_enough():
     )
 
 
-def test_every_reason_is_told():
-    firm = started(RUNS, ago=1).model_copy(update={"preemptible": False})
+def test_a_job_is_stopped_only_so_often():
+    often = snapshot(jobs=[stopped_before(RUNS, 2)])
 
-    found = judge(snapshot(jobs=[firm]), policy=rules(preempt=False, minimum_runtime="1h"))
+    assert judge(often) == ()
+    assert judge(often, policy=rules(max_preemptions=3)) == ()
+    assert judge(often, policy=rules(max_preemptions=2)) == wrong(
+        "stopped", "runs on, since it was preempted 2 times, and 2 is the most"
+    )
+    assert judge(WORLD, policy=rules(max_preemptions=0)) == wrong(
+        "stopped", "runs on, since it was preempted 0 times, and 0 is the most"
+    )
+
+
+def test_every_reason_is_told():
+    firm = stopped_before(started(RUNS, ago=1), 1).model_copy(update={"preemptible": False})
+
+    found = judge(snapshot(jobs=[firm]), policy=rules(preempt=False, minimum_runtime="1h", max_preemptions=1))
 
     assert [each.allowed for each in found] == [
         "runs on, since disruption.preempt is off",
         "runs on, since it has run for 1m, less than 1h",
         "runs on, since it is not preemptible",
+        "runs on, since it was preempted 1 time, and 1 is the most",
     ]
 
 
@@ -124,6 +143,15 @@ def test_a_job_does_not_move_before_it_has_run_long_enough():
     found = judge(world, now_on(1), policy=rules(migrate=True, minimum_runtime=61))
 
     assert found == wrong("node n0, gpu 1", "node n0, gpu 0, since it has run for 1m, less than 1m1s")
+
+
+def test_a_job_that_was_stopped_too_often_does_not_move():
+    world = snapshot(jobs=[stopped_before(one(0), 1)])
+
+    assert judge(world, now_on(1), policy=rules(migrate=True, max_preemptions=2)) == ()
+    assert judge(world, now_on(1), policy=rules(migrate=True, max_preemptions=1)) == wrong(
+        "node n0, gpu 1", "node n0, gpu 0, since it was preempted 1 time, and 1 is the most"
+    )
 
 
 def test_another_gpu_of_the_same_node_is_another_place():
@@ -199,10 +227,19 @@ def test_a_job_does_not_shrink_before_it_has_run_long_enough():
     assert found == wrong("1 replica", "2 replicas, since it has run for 1h, less than 2h")
 
 
-def test_an_elastic_job_may_grow_to_its_maximum_even_if_it_is_not_preemptible_and_young():
-    world = snapshot(jobs=[one(0, preemptible=False)])
+def test_a_job_that_was_stopped_too_often_does_not_shrink():
+    world = snapshot(jobs=[stopped_before(one(0, 1), 3)])
 
-    assert judge(world, now_on(0, 1, 2), policy=rules(minimum_runtime="2h")) == ()
+    assert judge(world, now_on(0), policy=rules(max_preemptions=4)) == ()
+    assert judge(world, now_on(0), policy=rules(max_preemptions=2)) == wrong(
+        "1 replica", "2 replicas, since it was preempted 3 times, and 2 is the most"
+    )
+
+
+def test_an_elastic_job_may_grow_to_its_maximum_even_if_it_may_not_be_disturbed():
+    world = snapshot(jobs=[stopped_before(one(0, preemptible=False), 1)])
+
+    assert judge(world, now_on(0, 1, 2), policy=rules(minimum_runtime="2h", max_preemptions=1)) == ()
 
 
 def test_nobody_grows_beyond_its_maximum():
@@ -256,7 +293,7 @@ def test_fewer_or_more_replicas_and_elsewhere_is_no_change_there_is():
 
 # --- drained nodes -----------------------------------------------------------------------------------------
 
-NOTHING = rules(preempt=False, resize=False, migrate=False, minimum_runtime="2h")
+NOTHING = rules(preempt=False, resize=False, migrate=False, minimum_runtime="2h", max_preemptions=0)
 
 
 def draining(*jobs):
@@ -290,19 +327,20 @@ def test_a_job_on_a_node_to_be_drained_shrinks_only_as_elsewhere():
     assert [each.allowed for each in found] == [
         "2 replicas, since disruption.resize is off",
         "2 replicas, since it has run for 1h, less than 2h",
+        "2 replicas, since it was preempted 0 times, and 0 is the most",
     ]
 
 
 def test_a_job_on_another_node_is_not_concerned_by_a_drain():
     elsewhere = job("a", gpus=1, at=[replica("n1", gpus=(0,))])
 
-    assert len(judge(draining(elsewhere), policy=NOTHING)) == 2
+    assert len(judge(draining(elsewhere), policy=NOTHING)) == 3
 
 
 def test_a_job_on_a_cordoned_node_is_not_asked_to_leave():
     world = snapshot(nodes=[node("n0", cordoned=True), node("n1")], jobs=[one(0)])
 
-    assert len(judge(world, policy=NOTHING)) == 2
+    assert len(judge(world, policy=NOTHING)) == 3
 
 
 # --- several placements ------------------------------------------------------------------------------------

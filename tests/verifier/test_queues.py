@@ -2,6 +2,7 @@ from build import job, node, placement, queue, replica, snapshot
 from judging import asking, broken, judge, sliced
 
 from planner.models.cluster import Gpu, MigInstance, NodeGpus
+from planner.models.policy import Disruption, Policy
 from planner.models.queue import Quota
 from planner.models.violation import Rule
 
@@ -162,6 +163,27 @@ def test_running_jobs_count():
 
     assert judge_use(tree, running={"q": 3}, q=1) == ()
     assert judge_use(tree, running={"q": 3}, q=2) == wrong("q", "5 GPUs", "4 GPUs")
+
+
+def test_what_a_stopped_job_held_counts_no_longer():
+    jobs = [job("a", gpus=3, at=[replica(gpus=(0, 1, 2))]), job("b", gpus=2, priority=9)]
+    world = snapshot(jobs=jobs, queues=[queue(nominal=3)])
+    arrives = placement("b", replica(gpus=(3, 4)))
+
+    assert judge(world, arrives) == ()
+    assert judge(world, jobs[0].placement, arrives) == wrong("q", "5 GPUs", "3 GPUs")
+
+
+def test_what_a_moved_job_held_counts_no_longer():
+    policy = Policy(disruption=Disruption(migrate=True))
+    jobs = [job("a", gpus=3, at=[replica(gpus=(0, 1, 2))]), job("b", gpus=2)]
+    world = snapshot(nodes=NODES, jobs=jobs, queues=[queue(**{"H100-80GB": 3})])
+    arrives = placement("b", replica(gpus=(3, 4)))
+
+    assert judge(world, placement("a", replica("n1", gpus=(0, 1, 2))), arrives, policy=policy) == ()
+    assert judge(world, jobs[0].placement, arrives, policy=policy) == wrong(
+        "q on H100-80GB", "5 GPUs", "3 GPUs"
+    )
 
 
 def test_a_queue_beyond_its_limit_may_stay_there_and_not_grow():

@@ -1,0 +1,41 @@
+"""What is equal in a hundred thousand nouns is in memory once, wherever they come from."""
+
+from __future__ import annotations
+
+import pickle
+
+import build
+
+from planner.models.placement import Placement
+
+SHARES = [{"index": 0, "milli": 1000}, {"index": 1, "milli": 1000}]
+
+
+def placements():
+    """Of one job each: made by us, read from a document, and come from another process."""
+    made = Placement(job="a", replicas=(build.replica("n0", gpus=(0, 1)),))
+    read = Placement.model_validate({"job": "b", "replicas": [{"node": "n1", "gpus": SHARES}]})
+    return made, read, *pickle.loads(pickle.dumps((made, read)))
+
+
+def test_replicas_share_parts_of_gpus_that_are_equal():
+    made, read, *sent = ([id(held) for held in each.replicas[0].gpus] for each in placements())
+
+    assert made == read
+    assert sent[0] == sent[1]
+
+
+def test_nouns_share_the_names_of_the_fields_that_were_given():
+    made, read, *sent = (id(each.model_fields_set) for each in placements())
+
+    assert made == read
+    assert sent[0] == sent[1]
+
+
+def test_a_copy_with_more_fields_leaves_the_names_of_others_alone():
+    made, read, *_ = placements()
+
+    copied = made.model_copy(update={"slot": 1})
+
+    assert copied.model_fields_set == {"job", "replicas", "slot"}
+    assert made.model_fields_set == read.model_fields_set == {"job", "replicas"}

@@ -1,0 +1,104 @@
+"""Holdings: what is counted from one snapshot on to the next is what counting everything anew would find."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import build
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.changes import Changes
+from planner.holdings import Holdings, count_from, holdings_of
+from planner.models.cluster import Overcommit, QosClass
+from planner.models.occupancy import free_capacity
+from planner.models.target import Target
+from planner.quota_room import own_usage
+from planner.settled import recognized
+
+NODES = (*build.cluster(2, gpus=2), build.node("t4", gpus=2, model="T4"), build.node("cpu", gpus=0))
+
+
+def held(node, slot):
+    """A replica on half of a GPU and two cores; on `cpu`, and where there is no such node, on cores alone."""
+    return build.replica(node, gpus=(slot % 2,) if node in {"n0", "n1", "t4"} else (), milli=500, cpus=2)
+
+
+REPLICAS = st.lists(
+    st.builds(held, st.sampled_from(["n0", "n1", "t4", "cpu", "gone"]), st.integers(0, 1)), max_size=2
+)
+"""None at all is a job that waits."""
+JOBS = st.dictionaries(st.sampled_from("abcdef"), st.tuples(REPLICAS, st.sampled_from("qr")))
+CLUSTERS = st.lists(st.sampled_from(NODES), min_size=1, unique_by=lambda node: node.name)
+OVERCOMMITS = st.sampled_from([{}, {QosClass.BURSTABLE: Overcommit(cpus=2)}])
+
+
+@st.composite
+def snapshots(draw):
+    """Jobs on some of the nodes, some of which may be gone."""
+    jobs = [
+        build.job(name, queue=queue, at=replicas or None, qos=QosClass.BURSTABLE)
+        for name, (replicas, queue) in draw(JOBS).items()
+    ]
+    return build.snapshot(
+        nodes=draw(CLUSTERS),
+        queues=[build.queue("q"), build.queue("r")],
+        jobs=jobs,
+        overcommit=draw(OVERCOMMITS),
+    )
+
+
+def usage_without_zeros(usage):
+    return {queue: counts for queue, held in usage.items() if (counts := +Counter(held))}
+
+
+def assert_counted(holdings, snapshot, placements):
+    """They are those of the placements, counted by others."""
+    assert holdings.free == free_capacity(snapshot.cluster.nodes, placements, snapshot=snapshot)
+    assert usage_without_zeros(holdings.usage) == usage_without_zeros(own_usage(snapshot, placements))
+    on_nodes = Counter(replica.node for placement in placements for replica in placement.replicas)
+    assert Counter({name: len(there) for name, there in holdings.there.items()}) == on_nodes
+
+
+@given(snapshots())
+def test_holdings_are_those_of_the_running_jobs(snapshot):
+    assert_counted(holdings_of(snapshot), snapshot, snapshot.running_placements)
+
+
+@given(snapshots(), snapshots())
+@settings(max_examples=200)
+def test_counting_on_from_another_snapshot_finds_the_same(last, live):
+    before = repr(holdings_of(last).free)
+
+    known = recognized(live, last)
+
+    assert Holdings in known.findings
+    assert_counted(holdings_of(known), live, live.running_placements)
+    assert repr(holdings_of(last).free) == before
+
+
+def test_nothing_is_counted_on_from_what_was_not_counted():
+    snapshot = build.snapshot()
+    count_from(build.snapshot(), snapshot)
+
+    assert Holdings not in snapshot.findings
+
+
+@given(snapshots(), st.data())
+def test_a_plan_leaves_what_its_placements_hold(snapshot, data):
+    stays = data.draw(st.sets(st.sampled_from([*"abcdef"])))
+    placements = tuple(each for each in snapshot.running_placements if each.job in stays)
+    placements += tuple(
+        build.placement(job.name, held("n0", 0)) for job in snapshot.waiting if job.name in stays
+    )
+
+    assert_counted(Changes(snapshot, Target(placements)).holdings, snapshot, placements)
+
+
+def test_what_nobody_holds_cannot_be_left():
+    snapshot = build.snapshot(jobs=[build.job("a", at=[held("n0", 0)])])
+    twice = [*holdings_of(snapshot).there["n0"]] * 2
+
+    with pytest.raises(ValueError, match="not in list"):
+        holdings_of(snapshot).but(snapshot.cluster, twice, ())
