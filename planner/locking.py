@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -51,9 +51,11 @@ def exclusive(path: Path, *, subject: str) -> Iterator[None]:
                 f"{subject} is in use by {_holder(descriptor)}; expected it to be free.\n"
                 "Wait until that process ends, or stop it, and try again."
             ) from None
-        os.ftruncate(descriptor, 0)
-        # The holder's start is the time of this write, which the file system keeps.
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        # What is written is for messages only: a disk without room keeps nobody from locking.
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            # The holder's start is the time of this write, which the file system keeps.
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(descriptor)

@@ -85,12 +85,18 @@ def carry_over(snapshot: Snapshot, plan: Plan) -> Snapshot:
     The snapshot with what an earlier plan left in force that the cluster itself does not remember.
 
     Waiting jobs without a promise get the plan's; jobs that run where the plan started them are killed when
-    it said.
+    it said, and those that ran already when the plan knew of.
     """
-    promises = promises_of(plan)
+    promises, known = promises_of(plan), plan.snapshot.job_by_name
     starts = {action.job: action for action in plan.actions if isinstance(action, Start) and action.kill_at}
     jobs = tuple(
-        _reminded(job, promise=promises.get(job.name), start=starts.get(job.name)) for job in snapshot.jobs
+        _reminded(
+            job,
+            promise=promises.get(job.name),
+            start=starts.get(job.name),
+            before=known[job.name].running if job.name in known else None,
+        )
+        for job in snapshot.jobs
     )
     return snapshot.model_copy(update={"jobs": jobs})
 
@@ -111,26 +117,27 @@ def reminded_of(live: Snapshot, base: Snapshot) -> Snapshot:
 
 
 def _as_known(job: Job, before: Job) -> Job:
-    if job.running is None:
-        return job if job.promise else job.model_copy(update={"promise": before.promise})
-    then = before.running
-    if then is None or job.running.kill_at is not None or job.running.started_at != then.started_at:
-        return job
-    return job.model_copy(update={"running": job.running.model_copy(update={"kill_at": then.kill_at})})
+    return _reminded(job, promise=before.promise, start=None, before=before.running)
 
 
-def _reminded(job: Job, *, promise: Promise | None, start: Start | None) -> Job:
+def _reminded(job: Job, *, promise: Promise | None, start: Start | None, before: Running | None) -> Job:
+    """The job with what a plan said of it, by starting it or before; nothing that it says itself changes."""
     if job.running is None:
         return job if promise is None or job.promise else job.model_copy(update={"promise": promise})
-    if start is None or not _is_of(job.running, start):
+    if job.running.kill_at is not None:
         return job
-    running = job.running.model_copy(update={"kill_at": start.kill_at})
-    return job.model_copy(update={"running": running})
+    if start is not None and _is_of(job.running, start):
+        kill_at = start.kill_at
+    elif before is not None and job.running.started_at == before.started_at:
+        kill_at = before.kill_at
+    else:
+        return job
+    return job.model_copy(update={"running": job.running.model_copy(update={"kill_at": kill_at})})
 
 
 def _is_of(running: Running, start: Start) -> bool:
-    """True if a job runs as a plan started it and nobody has said when it is killed."""
-    if running.kill_at is not None or start.kill_at is None or start.kill_at <= running.started_at:
+    """True if a job runs as a plan started it."""
+    if start.kill_at is None or start.kill_at <= running.started_at:
         return False
     here, there = (
         [replica.node for replica in replicas] for replicas in (running.replicas, start.after.replicas)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-import signal
+import os
 import socket
 import sys
 from contextlib import contextmanager
@@ -24,14 +24,7 @@ if TYPE_CHECKING:
 
 AUDIT = ".gpuplan/audit.jsonl"
 
-
-@click.command("apply")
-@click.argument("plan_file")
-@click.option(
-    "--executor", type=click.Choice(["simulated"]), required=True, help="What carries the plan out."
-)
-@state_option
-@click.option(
+audit_option = click.option(
     "--audit",
     "audit_file",
     type=click.Path(path_type=Path),
@@ -39,14 +32,24 @@ AUDIT = ".gpuplan/audit.jsonl"
     show_default=True,
     help="Audit log.",
 )
-@click.option("--auto-approve", is_flag=True, help="Do not ask.")
-@click.option("--resume", is_flag=True, help="Go on with a plan that was applied in part.")
-@click.option(
+drift_option = click.option(
     "--drift",
     "drift_mode",
     type=click.Choice(["strict", "preconditions"]),
-    help="How much may have changed since the plan; by default as its policy says.",
+    help="How much may have changed since the plan was made; by default as its policy says.",
 )
+
+
+@click.command("apply")
+@click.argument("plan_file")
+@click.option(
+    "--executor", type=click.Choice(["simulated"]), required=True, help="What carries the plan out."
+)
+@state_option
+@audit_option
+@click.option("--auto-approve", is_flag=True, help="Do not ask.")
+@click.option("--resume", is_flag=True, help="Go on with a plan that was applied in part.")
+@drift_option
 def apply_command(
     plan_file: str,
     executor: str,  # noqa: ARG001 - one executor so far; the option is part of the contract
@@ -68,6 +71,7 @@ def apply_command(
     from planner.models.policy import Drift
     from planner.planfile import load_plan
     from planner.promises import promise_step
+    from planner.running.stopping import stopped_by_signals
 
     plan = load_plan(plan_file)
     if not plan.has_changes and promise_step(plan) is None:
@@ -78,7 +82,7 @@ def apply_command(
     if not auto_approve:
         _ask(plan)
     audit_file.parent.mkdir(parents=True, exist_ok=True)
-    with _cluster(state, plan) as cluster, _progress() as on_progress, _stop_signals() as stop:
+    with _cluster(state, plan) as cluster, _progress() as on_progress, stopped_by_signals() as stop:
         outcome = apply_plan(
             plan,
             cluster,
@@ -88,14 +92,18 @@ def apply_command(
             resume=resume,
             drift_mode=Drift(drift_mode) if drift_mode else None,
             on_progress=on_progress,
-            stop=stop,
+            stop=lambda: stop.requested,
         )
     click.echo(f"Apply complete: {_account(plan, outcome)}. Audit log: {audit_file}")
 
 
 def who_acts() -> str:
-    """user@host, for the audit log."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    """user@host, for the audit log; where the user has no name, as in some containers, its number."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def _account(plan: Plan, outcome: ApplyOutcome) -> str:
@@ -174,21 +182,6 @@ def _progress() -> Iterator[Callable[[int, int, str], None] | None]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("checking the cluster", total=None)
         yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
-
-
-@contextmanager
-def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM end an apply after the step in hand."""
-    caught: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda received, _: caught.append(received))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield lambda: bool(caught)
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 @click.group("audit")

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.apply import AUDIT, who_acts
-from planner.cli.options import Duration, ascii_only, is_terminal, terminal_width, wants_colour
+from planner.cli.apply import audit_option, drift_option, who_acts
+from planner.cli.options import (
+    Duration,
+    NewFile,
+    ascii_only,
+    is_terminal,
+    stray_option,
+    terminal_width,
+    wants_colour,
+)
 from planner.cli.planning import planning_options
 from planner.cli.simulated import state_option
 
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(".gpuplan")
 _LOOPBACK = "127.0.0.1"
+_OF_APPLY = ("audit_file", "drift_mode")
 
 
 class Address(click.ParamType[tuple[str, int]]):
@@ -55,20 +64,8 @@ class Address(click.ParamType[tuple[str, int]]):
 )
 @state_option
 @click.option("--apply", "applies", is_flag=True, help="Carry out plans, as far as the policy allows it.")
-@click.option(
-    "--audit",
-    "audit_file",
-    type=click.Path(path_type=Path),
-    default=AUDIT,
-    show_default=True,
-    help="Audit log.",
-)
-@click.option(
-    "--drift",
-    "drift_mode",
-    type=click.Choice(["strict", "preconditions"]),
-    help="How much may have changed when a plan is applied; by default as its policy says.",
-)
+@audit_option
+@drift_option
 @click.option("--advance", type=Duration(), help="Move the simulated cluster's clock so far before an epoch.")
 @click.option(
     "--plans",
@@ -89,7 +86,7 @@ class Address(click.ParamType[tuple[str, int]]):
     help="What came of each epoch.",
 )
 @click.option("--listen", type=Address(), help="Serve metrics there, such as 127.0.0.1:9464.")
-@click.option("--metrics-file", type=click.Path(path_type=Path), help="Write metrics to this .prom file.")
+@click.option("--metrics-file", type=NewFile(), help="Write metrics to this .prom file.")
 @click.option(
     "--log",
     "log_format",
@@ -131,7 +128,7 @@ def run_command(
     from functools import partial
 
     from planner.auditing import AuditLog
-    from planner.cli.plan import with_options
+    from planner.cli.planning import with_options
     from planner.models.policy import Drift
     from planner.running.clusters import LiveCluster
     from planner.running.epoch_at_work import Surroundings
@@ -141,15 +138,16 @@ def run_command(
     from planner.running.loop import Run
     from planner.running.pace import Pace
     from planner.running.plan_store import PlanStore
-    from planner.running.policy_in_force import PolicyInForce
+    from planner.running.policy_in_force import PolicyInForce, policy_reader
     from planner.running.stopping import stopped_by_signals
-    from planner.sources.files import default_policy_path, load_policy, load_snapshot
+    from planner.sources.files import load_snapshot
 
-    _refuse_contradictions(source, executor, applies=applies, advance=advance, every=every)
+    _refuse_contradictions(source, executor, applies=applies, every=every)
+
+    read = policy_reader(policy_file, source)
 
     def read_policy() -> Policy:
-        policy = load_policy(policy_file or default_policy_path(source))
-        return with_options(policy, time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
+        return with_options(read(), time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
 
     policy = PolicyInForce(read_policy)
     for file in (history_file, audit_file):
@@ -180,7 +178,7 @@ def run_command(
             now=_now,
             stop=stop,
         )
-        exposition = Exposition(importlib.metadata.version("gpuplan"))
+        exposition = Exposition(importlib.metadata.version("gpuplan"), every=every / 1000)
         if listen is not None:
             serve(exposition, *listen)
         run = Run(
@@ -195,16 +193,20 @@ def run_command(
         return 0 if run.until_stopped(epochs=epochs) or stop.requested else 1
 
 
-def _refuse_contradictions(
-    source: str, executor: str | None, *, applies: bool, advance: int | None, every: int
-) -> None:
+def _refuse_contradictions(source: str, executor: str | None, *, applies: bool, every: int) -> None:
+    from planner.models.errors import BadInputError, InputProblem
+
     if source == "-":
         raise click.UsageError("SOURCE is read for each epoch: expected a directory or a file, found -.")
-    if executor is None and (applies or advance is not None):
-        option = "--apply" if applies else "--advance"
-        raise click.UsageError(f"{option} needs a cluster: expected --executor, found none.")
+    if executor is None and (stray := stray_option(("applies", "advance", "state", *_OF_APPLY))):
+        raise click.UsageError(f"{stray} needs a cluster: expected --executor, found none.")
+    if not applies and (stray := stray_option(_OF_APPLY)):
+        raise click.UsageError(f"{stray} is about applying: expected --apply, found none.")
     if every == 0:
         raise click.UsageError("expected an interval above 0 in --every, found 0.")
+    # Were it not there by a mistake, its policy and what that leaves to people would not count.
+    if not Path(source).exists():
+        raise BadInputError((InputProblem(source, "is not there; expected a directory or a file."),))
 
 
 @contextmanager

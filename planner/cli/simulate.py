@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import (
-    Duration,
-    ascii_only,
-    shows_progress,
-    spinner,
-    terminal_width,
-    wants_colour,
-    working,
-)
-from planner.cli.planning import layout_options
+from planner.cli.layout import layout_options, show
+from planner.cli.options import Duration, NewFile, shows_progress, spinner, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -112,13 +104,9 @@ class _Estimates(click.ParamType[float]):
 )
 @click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock.")
 @click.option("--jobs", type=click.IntRange(1), help="Runs at a time; by default one a processor.")
-@click.option(
-    "--csv", "csv_file", type=click.Path(path_type=Path), help="Write a line for each epoch to this file."
-)
-@click.option(
-    "--scores", "scores_file", type=click.Path(path_type=Path), help="Write a line for each score (CSV)."
-)
-@click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report to this file.")
+@click.option("--csv", "csv_file", type=NewFile(), help="Write a line for each epoch to this file.")
+@click.option("--scores", "scores_file", type=NewFile(), help="Write a line for each score (CSV).")
+@click.option("--report", type=NewFile(), help="Write an HTML report to this file.")
 @layout_options
 def simulate_command(
     source: str,
@@ -144,7 +132,7 @@ def simulate_command(
 
     seed, every = given["seed"], _seconds(given["every"])
     if not every:
-        raise click.UsageError("--every is 0s; expected some time from one epoch to the next.")
+        raise click.UsageError("expected a second or more in --every, found less.")
     clock = Clock(every, _length(given["length"], given["epochs"], every))
     with working("reading"):
         snapshot = load_snapshot(source)
@@ -154,20 +142,11 @@ def simulate_command(
         found = hold(trace, cases, clock, seed=seed, at_a_time=jobs or processors(), watch=watch)
     arrivals = None if given["arrivals"] is None else str(given["arrivals"])
     simulation = side_by_side(trace, cases, found, clock, source=source, arrivals=arrivals, seed=seed)
+    # What was found in hours is shown before anything can go wrong with files.
+    show(simulation, simulation_text, as_json=as_json, plain=plain)
     _write_tables(simulation, csv_file, scores_file)
     if report is not None:
-        from planner.rendering.reports.simulation import simulation_report
-        from planner.writing import write_atomically
-
-        with working("writing"):
-            write_atomically(report, simulation_report(simulation))
-    if as_json:
-        click.echo(simulation.model_dump_json(indent=2))
-        return
-    text = simulation_text(
-        simulation, width=terminal_width(), colour=wants_colour(), ascii_only=plain or ascii_only()
-    )
-    click.echo(text, nl=False)
+        _write_report(simulation, report)
 
 
 def _length(length: int | None, epochs: int | None, every: int) -> int | None:
@@ -181,7 +160,7 @@ def _length(length: int | None, epochs: int | None, every: int) -> int | None:
 
 def _cases(source: str, given: dict[str, Any]) -> list[Case]:
     """Each policy with each solver, named by what tells them apart."""
-    from planner.cli.plan import with_options
+    from planner.cli.planning import with_options
     from planner.simulation.contest import Case
     from planner.sources.files import default_policy_path, load_policy
 
@@ -238,6 +217,14 @@ def _write_tables(simulation: Simulation, csv_file: Path | None, scores_file: Pa
     for path, frame in ((csv_file, series), (scores_file, scores)):
         if path is not None:
             write_atomically(path, frame(simulation).to_csv(index=False))
+
+
+def _write_report(simulation: Simulation, path: Path) -> None:
+    from planner.rendering.reports.simulation import simulation_report
+    from planner.writing import write_atomically
+
+    with working("writing"):
+        write_atomically(path, simulation_report(simulation))
 
 
 @contextmanager

@@ -7,7 +7,6 @@ holds is free, and changes nodes only where nobody is harmed. Several processes 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -18,7 +17,6 @@ from planner.executors import simulated_nodes as nodes
 from planner.executors.simulated_file import clear_errors, create_file, lock_path, open_file, transaction
 from planner.executors.simulated_tables import Tables
 from planner.locking import exclusive
-from planner.models.dependency import FinishedJob, Outcome
 from planner.models.errors import PlannerError
 from planner.models.plan import (
     Cordon,
@@ -37,6 +35,7 @@ from planner.promises import SUBJECT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
+    from datetime import datetime
     from typing import Self
 
     from planner.models.job import Job
@@ -123,15 +122,7 @@ class SimulatedCluster:
                 f"found {seconds}."
             )
         with transaction(self._db, self.path, write=True):
-            old = self._tables.clock()
-            new = old + timedelta(seconds=seconds)
-            for job, end, killed in self._tables.ending_by(new):
-                at = max(old, datetime.fromtimestamp(end, tz=UTC))
-                self._tables.finish(_over(job, at=at, killed=killed))
-            for node in self._tables.nodes_ready_by(new):
-                self._tables.put_node(node.model_copy(update={"ready_at": None}))
-            self._tables.set_clock(new)
-        return new
+            return events.elapse(self._tables, seconds)
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """New jobs wait from now on, all of them or none."""
@@ -139,12 +130,12 @@ class SimulatedCluster:
             events.submit(self._tables, jobs)
 
     def fail(self, node: str) -> tuple[str, ...]:
-        """A node goes down; names of the jobs that were on it and wait again."""
+        """A node goes down, which takes a second; names of the jobs that were on it and wait again."""
         with transaction(self._db, self.path, write=True):
             return events.fail(self._tables, node)
 
     def bring_back(self, node: str) -> None:
-        """A node that was down takes jobs again."""
+        """A node that was down takes jobs again, a second later."""
         with transaction(self._db, self.path, write=True):
             events.bring_back(self._tables, node)
 
@@ -157,21 +148,6 @@ class SimulatedCluster:
         """Key and subject of all that was performed, in order."""
         with transaction(self._db, self.path, write=False):
             return self._tables.operations()
-
-
-def _over(job: Job, *, at: datetime, killed: bool) -> FinishedJob:
-    """The job as one that is over; one that was moved began before it came to its place."""
-    started_at = min(at, job.running.started_at) if job.running else at
-    if not killed and job.expected_duration is not None:
-        started_at = min(started_at, at - timedelta(seconds=job.expected_duration))
-    return FinishedJob(
-        name=job.name,
-        queue=job.queue,
-        user=job.user,
-        outcome=Outcome.FAILED if killed else Outcome.SUCCEEDED,
-        started_at=started_at,
-        ended_at=at,
-    )
 
 
 def _carry_out(tables: Tables, action: Change) -> None:

@@ -1,15 +1,19 @@
 """
-What befalls the simulated cluster from outside: jobs are submitted, nodes fail and come back.
+What befalls the simulated cluster from outside: time passes, jobs are submitted, nodes fail and come back.
 
-No plan does any of this, and so none of it is an operation with a key.
+No plan does any of this, and so none of it is an operation with a key. A node takes a second to fail or to
+come back: else the cluster could be again what it was at the very same instant, and the plan that is found
+for it would be the one of then, of which everything counts as done.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
 from planner.models.consistency import inconsistencies
+from planner.models.dependency import FinishedJob, Outcome
 from planner.models.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -21,6 +25,21 @@ if TYPE_CHECKING:
 
 _NAMED_AT_MOST: Final = 20
 _INDENT: Final = "  "
+_MOMENT: Final = 1
+"""Seconds that it takes a node to fail or to come back."""
+
+
+def elapse(tables: Tables, seconds: int) -> datetime:
+    """So much time passes: jobs that end by then are over, nodes that are provisioned by then ready."""
+    old = tables.clock()
+    new = old + timedelta(seconds=seconds)
+    for job, end, killed in tables.ending_by(new):
+        at = max(old, datetime.fromtimestamp(end, tz=UTC))
+        tables.finish(_over(job, at=at, killed=killed))
+    for node in tables.nodes_ready_by(new):
+        tables.put_node(node.model_copy(update={"ready_at": None}))
+    tables.set_clock(new)
+    return new
 
 
 def submit(tables: Tables, jobs: Sequence[Job]) -> None:
@@ -55,6 +74,7 @@ def submit(tables: Tables, jobs: Sequence[Job]) -> None:
 
 def fail(tables: Tables, name: str) -> tuple[str, ...]:
     """A node is down; the jobs that were on it wait again, as if they had never started. Their names."""
+    elapse(tables, _MOMENT)
     node = _node(tables, name)
     if not node.ready:
         raise PlannerError(
@@ -70,10 +90,26 @@ def fail(tables: Tables, name: str) -> tuple[str, ...]:
 
 def bring_back(tables: Tables, name: str) -> None:
     """A node that was down takes jobs again."""
+    elapse(tables, _MOMENT)
     node = _node(tables, name)
     if node.ready:
         raise PlannerError(f"expected a node that is down, found {name} up.\nThere is nothing to bring back.")
     tables.put_node(node.model_copy(update={"ready": True}))
+
+
+def _over(job: Job, *, at: datetime, killed: bool) -> FinishedJob:
+    """The job as one that is over; one that was moved began before it came to its place."""
+    started_at = min(at, job.running.started_at) if job.running else at
+    if not killed and job.expected_duration is not None:
+        started_at = min(started_at, at - timedelta(seconds=job.expected_duration))
+    return FinishedJob(
+        name=job.name,
+        queue=job.queue,
+        user=job.user,
+        outcome=Outcome.FAILED if killed else Outcome.SUCCEEDED,
+        started_at=started_at,
+        ended_at=at,
+    )
 
 
 def _node(tables: Tables, name: str) -> Node:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
+from planner.databases import BUSY_SECONDS, DatabaseKind
 from planner.executors.admission import as_charged
 from planner.locking import exclusive
 from planner.models.base import canonical_json
@@ -25,13 +26,7 @@ if TYPE_CHECKING:
     from planner.models.job import Job, Running
     from planner.models.snapshot import Snapshot
 
-_APPLICATION: Final = 0x67707570
-"""Marks the file as ours (SQLite's application_id)."""
-
-_VERSION: Final = 3
-"""Of the tables below (SQLite's user_version)."""
-
-_BUSY_SECONDS: Final = 30.0
+_KIND: Final = DatabaseKind("simulated cluster", application=0x67707570, version=3)
 
 _TABLES: Final = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -101,8 +96,7 @@ def _make(draft: Path, path: Path, snapshot: Snapshot) -> None:
         for statement in _TABLES.split(";"):
             db.execute(statement)
         _fill(db, snapshot)
-        db.execute(f"PRAGMA application_id = {_APPLICATION}")
-        db.execute(f"PRAGMA user_version = {_VERSION}")
+        _KIND.mark(db)
         db.execute("COMMIT")
         # Kept in the file, for every later connection.
         db.execute("PRAGMA journal_mode = WAL")
@@ -178,29 +172,13 @@ def open_file(path: Path) -> sqlite3.Connection:
             "Give the path of a cluster that was created from a snapshot."
         )
     with clear_errors(path), ExitStack() as undo:
-        db = sqlite3.connect(path, isolation_level=None, timeout=_BUSY_SECONDS)
+        db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
         undo.callback(db.close)
-        _refuse_foreign(db, path)
+        _KIND.refuse_others(db, path)
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA foreign_keys = ON")
         undo.pop_all()
     return db
-
-
-def _refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
-    application, version = _pragma(db, "application_id"), _pragma(db, "user_version")
-    if (application, version) != (_APPLICATION, _VERSION):
-        ours = application == _APPLICATION
-        found = f"tables of version {version}" if ours else "the file of another application"
-        raise PlannerError(
-            f"{path} is no simulated cluster that this gpuplan reads: "
-            f"expected tables of version {_VERSION}, found {found}.\n"
-            "Give the path of a cluster that was created from a snapshot, or create one at another path."
-        )
-
-
-def _pragma(db: sqlite3.Connection, name: str) -> int:
-    return int(db.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 @contextmanager
@@ -220,12 +198,8 @@ def transaction(db: sqlite3.Connection, path: Path, *, write: bool) -> Iterator[
 def clear_errors(path: Path) -> Iterator[None]:
     """SQLite's errors, and rows that are no documents, as errors for people."""
     try:
-        yield
-    except sqlite3.Error as error:
-        raise PlannerError(
-            f"simulated cluster {path} cannot be used: {error}.\n"
-            "Check that the file is a simulated cluster, may be written, and has room on its disk."
-        ) from None
+        with _KIND.clear_errors(path):
+            yield
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         place = ".".join(map(str, problem["loc"]))

@@ -53,9 +53,10 @@ def start(tables: Tables, action: Start) -> None:
 
 
 def preempt(tables: Tables, action: Preempt) -> None:
-    """A running job waits again, as one that was submitted when it was."""
+    """A running job waits again, as one that was submitted when it was, and was preempted once more."""
     job, _ = _disturbed(tables, action)
-    tables.put_running(job, None, ends_at=None)
+    stopped = job.model_copy(update={"preemptions": job.preemptions + 1})
+    tables.put_running(stopped, None, ends_at=None)
 
 
 def shrink(tables: Tables, action: Shrink) -> None:

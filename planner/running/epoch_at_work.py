@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -16,6 +17,7 @@ from planner.promises import carry_over, steps_of
 from planner.running.approving import why_approval_is_needed
 from planner.running.log_lines import tell
 from planner.running.record import EpochOutcome, EpochRecord
+from planner.running.resuming import why_not_resumed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,9 +158,7 @@ class EpochAtWork:
                 "policy_changed",
                 level=logging.WARNING,
                 epoch=self.number,
-                knob=change.knob,
-                old=change.old,
-                new=change.new,
+                whole=change.model_dump(),
             )
         if in_force.error:
             tell(
@@ -195,8 +195,8 @@ class EpochAtWork:
         self.plan = plan
         self.found |= _facts(plan, None)
         self._done_before = trail.done
-        if trail.failed:
-            raise PlannerError("an action of it failed in an earlier run, which could not record that.")
+        if why := why_not_resumed(plan, trail, self.around.policy.policy):
+            raise PlannerError(f"the rest of it is not carried out: {why}.")
         self.outcome = applier.apply(plan, resume=True)
         return EpochOutcome.RESUMED
 
@@ -232,9 +232,7 @@ class EpochAtWork:
 
 def _facts(plan: Plan, seconds: float | None) -> dict[str, Any]:
     """What a record says of a plan."""
-    types: dict[str, int] = {}
-    for action in plan.actions:
-        types[action.type] = types.get(action.type, 0) + 1
+    types = Counter(action.type for action in plan.actions)
     solution = plan.solution
     return {
         "snapshot": plan.base.snapshot,

@@ -7,6 +7,7 @@ each epoch, so that a scrape never sees half of it, and nothing stays that is go
 
 from __future__ import annotations
 
+import collections
 import logging
 import platform
 from typing import TYPE_CHECKING, Final
@@ -40,6 +41,7 @@ _SECONDS_PER_HOUR: Final = 3600
 
 _GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpuplan_build_info": ("1, with the version of gpuplan and of Python.", ("version", "python")),
+    "gpuplan_interval_seconds": ("From one epoch to the next, where none takes longer.", ()),
     "gpuplan_solver_gap_ratio": ("How far the last plan is from the best at most.", ()),
     "gpuplan_plan_actions": ("Actions of the last plan.", ("type",)),
     "gpuplan_gpus": (
@@ -78,12 +80,14 @@ _GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 class Exposition:
     """The metrics of one run, in a registry of their own."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, *, every: float) -> None:
+        """`every` is from one epoch to the next, in seconds."""
         # When a counter began is of use to OpenMetrics only, and doubles the series.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._now: dict[str, dict[tuple[str, ...], float]] = {
-            "gpuplan_build_info": {(version, platform.python_version()): 1.0}
+            "gpuplan_build_info": {(version, platform.python_version()): 1.0},
+            "gpuplan_interval_seconds": {(): every},
         }
         self._seen: datetime | None = None
         """Instant of the last snapshot: jobs that finished by then are counted."""
@@ -172,9 +176,7 @@ class Exposition:
 
     def show(self, plan: Plan, figures: Figures) -> None:
         """From now on this is what is true."""
-        types: dict[str, int] = {}
-        for action in plan.actions:
-            types[action.type] = types.get(action.type, 0) + 1
+        types = collections.Counter[str](action.type for action in plan.actions)
         gap = plan.solution.gap
         shown: dict[str, dict[tuple[str, ...], float]] = {
             "gpuplan_solver_gap_ratio": {} if gap is None else {(): gap},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from math import fsum
 from typing import TYPE_CHECKING, Final
 
 from planner.afterwards import cluster_after
@@ -13,15 +12,16 @@ from planner.models.occupancy import free_capacity
 from planner.models.plan import DeadlineState, Start
 from planner.models.queue import ALL_MODELS
 from planner.models.units import MILLI
+from planner.models.verifier_usage import with_all_below
 from planner.quota_room import of_resource, own_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from planner.models.cluster import Cluster
+    from planner.models.occupancy import NodeFree
     from planner.models.placement import Placement
     from planner.models.plan import Plan
-    from planner.models.queue import Queue
 
 GANG_SIZES: Final = (1, 2, 4, 8)
 """Whole GPUs on one node that a replica may ask for: fragmentation is told for each."""
@@ -65,11 +65,12 @@ def figures_of(plan: Plan, *, applied: bool) -> Figures:
     snapshot = plan.snapshot
     cluster = cluster_after(snapshot, plan.target) if applied else snapshot.cluster
     placements = plan.placements if applied else snapshot.running_placements
+    free = free_capacity(cluster.nodes, placements)
     pending = _pending(plan, applied=applied)
     return Figures(
-        gpus=_gpus(cluster, placements),
+        gpus=_gpus(cluster, placements, free),
         utilization=allocation_ratio(cluster, placements),
-        fragmentation={size: fragmentation_ratio(cluster, placements, gpus=size) for size in GANG_SIZES},
+        fragmentation={size: fragmentation_ratio(cluster, free, gpus=size) for size in GANG_SIZES},
         pending=dict(sorted(pending.items())),
         long_pending=_long_pending(plan, applied=applied),
         running=len(placements),
@@ -81,7 +82,9 @@ def figures_of(plan: Plan, *, applied: bool) -> Figures:
     )
 
 
-def _gpus(cluster: Cluster, placements: Iterable[Placement]) -> dict[tuple[str, str], float]:
+def _gpus(
+    cluster: Cluster, placements: Iterable[Placement], free: Mapping[str, NodeFree]
+) -> dict[tuple[str, str], float]:
     """
     GPUs by state and model.
 
@@ -89,7 +92,6 @@ def _gpus(cluster: Cluster, placements: Iterable[Placement]) -> dict[tuple[str, 
     """
     used, usable = gpus_in_use(cluster, placements)
     total, stranded = Counter[str](), Counter[str]()
-    free = free_capacity(cluster.nodes, placements)
     for node in cluster.nodes:
         if node.gpus is None:
             continue
@@ -158,22 +160,5 @@ def _quota_usage(plan: Plan, placements: Iterable[Placement]) -> dict[str, float
     queues = plan.snapshot.queues
     own = of_resource(own_usage(plan.snapshot, placements, added=plan.target.added), ALL_MODELS)
     nominal = {queue.name: queue.quota.nominal if queue.quota else 0 for queue in queues}
-    below = _below(queues)
-    found = {}
-    for queue in queues:
-        quota = sum(nominal[name] for name in below[queue.name])
-        if quota:
-            found[queue.name] = fsum(own.get(name, 0) for name in below[queue.name]) / quota
-    return found
-
-
-def _below(queues: Iterable[Queue]) -> Mapping[str, list[str]]:
-    """Each queue with all that are below it."""
-    parent = {queue.name: queue.parent for queue in queues}
-    found: dict[str, list[str]] = defaultdict(list)
-    for name in parent:
-        above: str | None = name
-        while above is not None:
-            found[above].append(name)
-            above = parent[above]
-    return found
+    held, quota = with_all_below(queues, own), with_all_below(queues, nominal)
+    return {queue.name: held[queue.name] / quota[queue.name] for queue in queues if quota[queue.name]}

@@ -9,29 +9,23 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
+from planner.databases import BUSY_SECONDS, DatabaseKind
 from planner.locking import exclusive
 from planner.models.base import canonical_json
 from planner.models.errors import PlannerError
 from planner.running.record import EpochRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
-_APPLICATION: Final = 0x67706874
-"""Marks the file as ours (SQLite's application_id)."""
-
-_VERSION: Final = 1
-"""Of the table below (SQLite's user_version)."""
-
-_BUSY_SECONDS: Final = 30.0
+_KIND: Final = DatabaseKind("history", application=0x67706874, version=1)
 
 _TABLE: Final = """
 CREATE TABLE epochs (
@@ -76,8 +70,8 @@ class History:
         """Lock the history, and make its file where there is none."""
         self._lock.__enter__()
         try:
-            with _clear_errors(self.path):
-                self._db = sqlite3.connect(self.path, isolation_level=None, timeout=_BUSY_SECONDS)
+            with _KIND.clear_errors(self.path):
+                self._db = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_SECONDS)
                 _prepare(self._db, self.path)
         except BaseException:
             self.__exit__(None, None, None)
@@ -94,7 +88,7 @@ class History:
     @property
     def next_number(self) -> int:
         """The number of the epoch that has no row yet."""
-        with _clear_errors(self.path):
+        with _KIND.clear_errors(self.path):
             (last,) = self._open.execute("SELECT coalesce(max(number), 0) FROM epochs").fetchone()
         return int(last) + 1
 
@@ -105,7 +99,7 @@ class History:
             canonical_json(document[name]) if name in _DOCUMENTS else document[name] for name in _COLUMNS
         ]
         marks = ", ".join("?" * len(_COLUMNS))
-        with _clear_errors(self.path):
+        with _KIND.clear_errors(self.path):
             self._open.execute(
                 f"INSERT INTO epochs ({', '.join(_COLUMNS)}) VALUES ({marks})",  # noqa: S608
                 values,
@@ -113,7 +107,7 @@ class History:
 
     def of_plan(self, plan_id: str) -> EpochRecord | None:
         """The last epoch that was about a plan."""
-        with _clear_errors(self.path):
+        with _KIND.clear_errors(self.path):
             found = _select(self._open, self.path, "WHERE plan_id = ? ORDER BY number DESC LIMIT 1", plan_id)
         return found[0] if found else None
 
@@ -139,12 +133,10 @@ def read_history(path: Path, *, last: int | None = None) -> tuple[EpochRecord, .
             "Give its path."
         )
     with (
-        _clear_errors(path),
-        closing(
-            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)
-        ) as db,
+        _KIND.clear_errors(path),
+        closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as db,
     ):
-        _refuse_foreign(db, path)
+        _KIND.refuse_others(db, path)
         found = _select(db, path, "ORDER BY number DESC LIMIT ?", -1 if last is None else last)
     return tuple(reversed(found))
 
@@ -171,31 +163,6 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     db.execute("BEGIN IMMEDIATE")
     if db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
         db.execute(_TABLE)
-        db.execute(f"PRAGMA application_id = {_APPLICATION}")
-        db.execute(f"PRAGMA user_version = {_VERSION}")
+        _KIND.mark(db)
     db.execute("COMMIT")
-    _refuse_foreign(db, path)
-
-
-def _refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
-    application, version = (
-        int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("application_id", "user_version")
-    )
-    if (application, version) != (_APPLICATION, _VERSION):
-        found = f"version {version}" if application == _APPLICATION else "the file of another application"
-        raise PlannerError(
-            f"{path} is no history that this gpuplan reads: expected version {_VERSION}, found {found}.\n"
-            "Give the path of a history, or one where nothing is."
-        )
-
-
-@contextmanager
-def _clear_errors(path: Path) -> Iterator[None]:
-    """SQLite's errors as errors for people."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise PlannerError(
-            f"history {path} cannot be used: {error}.\n"
-            "Check that the file is a history, may be written, and has room on its disk."
-        ) from None
+    _KIND.refuse_others(db, path)

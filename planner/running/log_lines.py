@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 _FIELDS = "gpuplan_fields"
 
@@ -28,11 +28,21 @@ class LogFormat(StrEnum):
 
 
 def tell(
-    logger: logging.Logger, event: str, *, level: int = logging.INFO, traced: bool = False, **fields: Any
+    logger: logging.Logger,
+    event: str,
+    *,
+    level: int = logging.INFO,
+    traced: bool = False,
+    whole: Mapping[str, Any] | None = None,
+    **fields: Any,
 ) -> None:
-    """Log one event, with the traceback of what is being handled if wanted; empty fields are left out."""
+    """
+    Log one event, with the traceback of what is being handled if wanted.
+
+    Fields that are empty are left out, but for those of `whole`, where nothing is a value like others.
+    """
     known = {name: value for name, value in fields.items() if value not in (None, "", (), {})}
-    logger.log(level, event, extra={_FIELDS: known}, exc_info=traced)
+    logger.log(level, event, extra={_FIELDS: known | dict(whole or {})}, exc_info=traced)
 
 
 def line_fields(record: logging.LogRecord) -> dict[str, Any]:

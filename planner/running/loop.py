@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from planner.models.plan import Plan
-    from planner.running.epoch_at_work import Surroundings
+    from planner.running.epoch_at_work import Applier, Surroundings
     from planner.running.exposition import Exposition
     from planner.running.history import History
     from planner.running.pace import Pace
@@ -41,6 +41,8 @@ class Run:
     metrics_file: Path | None = None
     last: Plan | None = None
     """The last good plan, at first that of an earlier run."""
+    number: int = 1
+    """Of the next epoch; one that could not be recorded leaves a gap in the history."""
 
     def begin(self) -> None:
         """
@@ -49,17 +51,27 @@ class Run:
         Its last plan is where the next search begins. If that was applied in part, the rest comes first.
         """
         tell(_LOG, "began", plans=str(self.around.plans.folder), history=str(self.history.path))
+        self.number = self.history.next_number
         try:
             self.last = self.around.plans.latest()
         except PlannerError as error:
             tell(_LOG, "last_plan_unreadable", level=logging.WARNING, error=str(error))
-        plan, applier = self.last, self.around.applier
-        if plan is None or applier is None:
+        if self.last is None:
             return
-        found, recorded = applier.trail(plan), self.history.of_plan(plan.plan_id)
+        self.around.policy.compare_with(self.last.policy)
+        if self.around.applier is not None:
+            self._resume(self.last, self.around.applier)
+
+    def _resume(self, plan: Plan, applier: Applier) -> None:
+        """Do what is left of an apply, or write down why it is not done."""
+        try:
+            found, recorded = applier.trail(plan), self.history.of_plan(plan.plan_id)
+        except PlannerError as error:
+            tell(_LOG, "not_resumed", level=logging.ERROR, plan=plan.plan_id, error=str(error))
+            return
         if not found.begun or (recorded and (found.failed or recorded.outcome in _COMPLETE)):
             return
-        epoch = EpochAtWork(self.history.next_number, self.around, last=None)
+        epoch = self._next(last=None)
         tell(_LOG, "resuming", epoch=epoch.number, plan=plan.plan_id, done=len(found.done))
         self._record(epoch, epoch.resume(plan, found, applier), skipped=0)
 
@@ -74,7 +86,7 @@ class Run:
         stop, well, count = self.around.stop, True, 0
         while not stop.requested and count != epochs:
             # 1. One epoch. Whatever goes wrong in it is in its record.
-            epoch = EpochAtWork(self.history.next_number, self.around, self.last)
+            epoch = self._next(self.last)
             record = epoch.work()
             well = record.outcome not in TROUBLE
             # 2. When the next one begins. Ticks that passed meanwhile are skipped, not made up for.
@@ -91,6 +103,10 @@ class Run:
                 stop.pause(pause.seconds)
         tell(_LOG, "ended", epochs=count, told_to_stop=stop.requested)
         return well
+
+    def _next(self, last: Plan | None) -> EpochAtWork:
+        number, self.number = self.number, self.number + 1
+        return EpochAtWork(number, self.around, last)
 
     def _record(self, epoch: EpochAtWork, record: EpochRecord, *, skipped: int) -> bool:
         """Put an epoch into history, metrics and log; False if the history cannot be written."""
@@ -127,7 +143,7 @@ class Run:
             if epoch.outcome is not None:
                 exposition.applied(plan, epoch.outcome)
             exposition.show(plan, figures_of(plan, applied=applied))
-        else:
+        elif epoch.plan_seconds and record.outcome is EpochOutcome.FAILED:
             exposition.not_planned(epoch.plan_seconds)
         exposition.epoch(record, failures=self.pace.failures)
         if self.metrics_file is not None:

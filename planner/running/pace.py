@@ -16,8 +16,14 @@ if TYPE_CHECKING:
 FIRST_RETRY: Final = 1 / 8
 """Of the interval: what is only being rewritten is there again soon."""
 
+FIRST_SECONDS: Final = 60.0
+"""Until the first retry at most."""
+
 LONGEST_RETRY: Final = 4
 """Intervals between two tries at most."""
+
+LONGEST_SECONDS: Final = 900.0
+"""Between two tries at most, or one interval where that is longer."""
 
 _JITTER: Final = 0.2
 """Part by which a retry is earlier or later, so that several planners do not try in step."""
@@ -63,7 +69,8 @@ class Pace:
         return floor((now - self._began) / self._every)
 
     def _retry_seconds(self) -> float:
+        first = min(FIRST_RETRY * self._every, FIRST_SECONDS)
+        longest = min(LONGEST_RETRY * self._every, max(self._every, LONGEST_SECONDS))
         # The exponent is bounded, for a fault that lasts a year.
-        doubled = FIRST_RETRY * 2 ** min(self.failures - 1, 16)
-        intervals: float = min(LONGEST_RETRY, doubled)
-        return self._every * intervals * self._draw.uniform(1 - _JITTER, 1 + _JITTER)
+        seconds: float = min(longest, first * 2 ** min(self.failures - 1, 32))
+        return seconds * self._draw.uniform(1 - _JITTER, 1 + _JITTER)

@@ -19,6 +19,9 @@ LATEST: Final = "latest.json"
 
 _NAME: Final = re.compile(r"(\d{6,})-[0-9a-f]{8}\.json")
 
+_DRAFT: Final = re.compile(rf"\.({_NAME.pattern}|{re.escape(LATEST)})\.[0-9a-f]{{8}}\.tmp")
+"""What a run that is killed while it writes leaves behind."""
+
 
 class PlanStore:
     """Plans of the last epochs, and of older ones none: `keep` of them at most."""
@@ -28,6 +31,9 @@ class PlanStore:
         self._keep = keep
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            for path in folder.iterdir():
+                if _DRAFT.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
         except OSError as error:
             raise PlannerError(
                 f"plans cannot be kept in {folder}: {error.strerror}.\n"
@@ -43,7 +49,7 @@ class PlanStore:
             draft.symlink_to(path.name)
             draft.replace(self.folder / LATEST)
             sync_directory(self.folder)
-            self._forget_old()
+            self._forget_old(path)
         except OSError as error:
             raise PlannerError(
                 f"{self.folder / LATEST} cannot be set: {error.strerror}.\nThe plan is at {path}."
@@ -62,12 +68,13 @@ class PlanStore:
         path = self.folder / LATEST
         return load_plan(path) if path.exists() else None
 
-    def _forget_old(self) -> None:
-        # By their times first: numbers begin anew with a new history.
-        saved = [
+    def _forget_old(self, newest: Path) -> None:
+        # By their times first: numbers begin anew with a new history. A clock that was set back says nothing
+        # of the newest.
+        others = [
             (path.stat().st_mtime_ns, int(found[1]), path)
             for path in self.folder.iterdir()
-            if (found := _NAME.fullmatch(path.name))
+            if path != newest and (found := _NAME.fullmatch(path.name))
         ]
-        for *_, path in sorted(saved)[: -self._keep]:
+        for *_, path in sorted(others)[: len(others) + 1 - self._keep]:
             path.unlink(missing_ok=True)

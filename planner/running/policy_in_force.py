@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.models.errors import PlannerError
 from planner.running.record import KnobChange
+from planner.sources.files import default_policy_path, load_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,17 +23,39 @@ class PolicyInForce:
         self.policy = read()
         self.error = ""
         """Why it is not what its file says now; empty if it is."""
+        self._told = self.policy
+
+    def compare_with(self, policy: Policy) -> None:
+        """Let the next reading tell what has changed since this policy, that of an earlier run."""
+        self._told = policy
 
     def reread(self) -> tuple[KnobChange, ...]:
-        """Read it again; what has changed since the last time that it could be read."""
-        before = self.policy
+        """Read it again; what has changed since this was told last."""
         try:
             self.policy = self._read()
         except PlannerError as error:
             self.error = str(error)
-            return ()
-        self.error = ""
+        else:
+            self.error = ""
+        before, self._told = self._told, self.policy
         return knob_changes(before, self.policy)
+
+
+def policy_reader(policy_file: str | None, source: str) -> Callable[[], Policy]:
+    """
+    What reads the policy file again and again: the one given, else the one in the directory of the source.
+
+    A file that was there once and is gone is an error, as what it leaves to people must not lapse with it.
+    """
+    known = policy_file
+
+    def read() -> Policy:
+        nonlocal known
+        if policy_file is None:
+            known = default_policy_path(source) or known
+        return load_policy(known)
+
+    return read
 
 
 def knob_changes(old: Policy, new: Policy) -> tuple[KnobChange, ...]:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from planner.models.audit import Outcome
 from planner.promises import steps_of
+from planner.running.approving import why_approval_is_needed
+from planner.settled import same_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from planner.models.audit import AuditRecord
     from planner.models.plan import Plan
+    from planner.models.policy import Policy
     from planner.promises import Step
 
 
@@ -39,3 +42,16 @@ def trail_of(
         done=tuple(step.id for step in steps_of(plan) if step.id in done),
         failed=any(record.outcome is Outcome.FAILED for record in own),
     )
+
+
+def why_not_resumed(plan: Plan, trail: Trail, policy: Policy) -> str:
+    """Why a run under this policy does nothing more of a plan; empty if it may, or if all is done."""
+    if trail.failed:
+        return "an action of it failed in an earlier run, which could not record that"
+    if len(trail.done) == len(steps_of(plan)):
+        return ""
+    if not same_rules(policy, plan.policy):
+        return "the policy has other rules than when it was planned"
+    if why := why_approval_is_needed(plan):
+        return f"it is left to people: {why}"
+    return ""

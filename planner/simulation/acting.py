@@ -90,9 +90,11 @@ class _Acting:
         self.happened.append(Happening(begins, Kind.STARTED, change.job))
 
     def preempt(self, change: Preempt) -> None:
-        """A running job waits again."""
+        """A running job waits again, and was preempted once more."""
         now = self._world.now
-        self.tasks[change.job], held = self.tasks[change.job].stopped(now, self._world.physics)
+        task, held = self.tasks[change.job].stopped(now, self._world.physics)
+        job = task.job.model_copy(update={"preemptions": task.job.preemptions + 1})
+        self.tasks[change.job] = replace(task, job=job)
         self.happened.append(Happening(now, Kind.PREEMPTED, change.job, held))
 
     def resize(self, change: Shrink | Grow) -> None:

@@ -94,7 +94,7 @@ def replay(
     while True:
         world = elapsed.world
         account.hear(elapsed)
-        if end is None and (stopped := _over(world, busy)) is not None:
+        if end is None and epochs and (stopped := _over(world, busy)) is not None:
             break
         began = time.monotonic()
         snapshot = world.snapshot()
@@ -108,7 +108,8 @@ def replay(
         happened = (*elapsed.happened, *acted)
         figures = _figures(world, plan, happened, number=len(epochs), settled=settled)
         epochs.append(figures.model_copy(update={"seconds": round(time.monotonic() - began, 3)}))
-        if happened or world.coming or _works(world) or (plan.has_changes and not settled):
+        going_on = happened or world.coming or _works(world) or (plan.has_changes and not settled)
+        if going_on or len(epochs) == 1:
             busy = _Mark(world, account.flow, len(epochs))
         watch(Progress(len(epochs), world.now, _part(world, end, account), figures.waiting))
         if world.now == end:

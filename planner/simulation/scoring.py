@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from planner.models.calendar import Tariff
     from planner.models.job import Job
     from planner.simulation.elapsing import Elapsed
-    from planner.simulation.happening import Happening
     from planner.simulation.outcome import EpochFigures
     from planner.simulation.task import Held
     from planner.simulation.trace import Trace
@@ -72,19 +71,19 @@ class Account:
         self.flow += elapsed.flow
         for each in elapsed.happened:
             self.counts[each.kind] += 1
-            if each.held is not None:
-                self._charge(each.held)
             if each.kind is Kind.SUBMITTED:
                 coming = self._coming[each.job]
                 self.lives[each.job] = _Life(coming.job, coming.duration)
-            elif (life := self.lives.get(each.job)) is not None:
-                _note(life, each)
+            if each.held is not None:
+                self._charge(each.job, each.held, each.at)
+            if each.kind in (Kind.FINISHED, Kind.KILLED) and (life := self.lives.get(each.job)) is not None:
+                life.ended_at, life.killed = each.at, each.kind is Kind.KILLED
 
     def scorecard(self, world: World, epochs: Sequence[EpochFigures]) -> Scorecard:
         """The scores of a run that ended with this world."""
-        for task in world.tasks.values():
+        for name, task in world.tasks.items():
             if task.stretch is not None:
-                self._charge(task.ended(world.now))
+                self._charge(name, task.ended(world.now), world.now)
         lives = list(self.lives.values())
         due = [life for life in lives if life.job.deadline is not None and life.job.deadline <= world.now]
         over = [life for life in lives if not life.killed]
@@ -125,13 +124,16 @@ class Account:
             planning_seconds_max=max(each.seconds for each in epochs),
         )
 
-    def _charge(self, held: Held) -> None:
-        """What a stretch cost, from the start of the simulation on."""
+    def _charge(self, job: str, held: Held, at: datetime) -> None:
+        """What a stretch that is over then cost, from the start of the simulation on."""
+        # Where nodes were still to come up when the job was stopped, it did not start.
+        if held.stretch.begins <= at and (life := self.lives.get(job)) is not None:
+            life.started_at = life.started_at or held.stretch.begins
         gpu_milli = held.stretch.gpu_milli
-        self.lost += gpu_milli * held.lost
-        self.idle += gpu_milli * held.idle
         begins = max(held.stretch.begins, self.world.now)
         seconds = int((held.until - begins).total_seconds())
+        self.lost += gpu_milli * min(held.lost, seconds)
+        self.idle += gpu_milli * held.idle
         if held.stretch.gpu_model is None or seconds <= 0:
             return
         for tariff in self.world.cluster.tariffs:
@@ -144,16 +146,6 @@ def _under(tariff: Tariff, begins: datetime, seconds: int) -> int:
     """Of so many seconds, those in which a tariff applies."""
     spans = tariff.spans(begins, seconds)
     return sum(max(0, min(end, seconds) - max(first, 0)) for first, end in spans)
-
-
-def _note(life: _Life, happening: Happening) -> None:
-    match happening.kind:
-        case Kind.STARTED:
-            life.started_at = life.started_at or happening.at
-        case Kind.FINISHED | Kind.KILLED:
-            life.ended_at, life.killed = happening.at, happening.kind is Kind.KILLED
-        case _:
-            pass  # scored by number
 
 
 def _until(life: _Life, instant: datetime | None, now: datetime) -> Observed:

@@ -77,6 +77,15 @@ def test_a_job_that_the_plan_started_is_killed_when_it_said(world, expected):
     assert found.running.kill_at == expected
 
 
+def test_a_job_is_killed_when_it_was_said_however_many_plans_ago():
+    first = carry_over(a_runs("n0"), KILLING)
+    second = carry_over(a_runs("n0"), promising(first))
+    again = carry_over(a_runs("n0", since=KILL), promising(first))
+
+    assert second.jobs[0].running.kill_at == KILL
+    assert again.jobs[0].running.kill_at is None
+
+
 def test_nothing_is_carried_over_from_a_plan_that_promises_nothing():
     plan = promising(FORGETFUL, A_NOW)
 

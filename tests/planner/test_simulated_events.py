@@ -111,6 +111,21 @@ def test_a_node_that_returns_is_as_it_was(live):
     assert live.snapshot().cluster == before
 
 
+def test_a_node_takes_a_second_to_fail_and_one_to_return(live):
+    live.fail("n0")
+    assert live.snapshot().taken_at == NOW + timedelta(seconds=1)
+
+    live.bring_back("n0")
+    assert live.snapshot().taken_at == NOW + timedelta(seconds=2)
+
+
+def test_what_ends_in_the_second_in_which_a_node_fails_has_ended(live):
+    live.advance(2 * 3600 - 1)
+
+    assert live.fail("n0") == ()
+    assert [name for name, _ in live.finished()] == ["gang"]
+
+
 @pytest.mark.parametrize(
     ("deed", "node", "told"),
     [

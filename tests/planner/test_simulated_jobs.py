@@ -49,11 +49,27 @@ def found(live, name):
     return live.snapshot().job_by_name[name]
 
 
-def test_a_preempted_job_waits_again_as_it_was_submitted(live):
+def test_a_preempted_job_waits_again_as_it_was_submitted_and_was_preempted_once_more(live):
     perform(live, preempt(WORLD, "steady"))
 
-    assert found(live, "steady") == WORLD.job_by_name["steady"].model_copy(update={"running": None})
+    waits = {"running": None, "preemptions": 1}
+    assert found(live, "steady") == WORLD.job_by_name["steady"].model_copy(update=waits)
     assert found(live, "steady").submitted_at == NOW - SUBMITTED
+
+
+def test_only_being_preempted_counts_and_each_time_does(live):
+    first = preempt(WORLD, "steady")
+    perform(live, first, first)
+    live.perform(begin(WORLD, "steady", replica("n1", gpus=[2, 3])), "p:again")
+    assert found(live, "steady").preemptions == 1
+
+    live.fail("n1")
+    live.bring_back("n1")
+    live.perform(begin(WORLD, "steady", replica("n1", gpus=[2, 3])), "p:a third time")
+    assert found(live, "steady").preemptions == 1
+
+    live.perform(preempt(live.snapshot(), "steady"), "q:1")
+    assert found(live, "steady").preemptions == 2
 
 
 def test_what_a_preempted_job_held_is_free_for_others(live):

@@ -9,6 +9,7 @@ import pytest
 from build import NOW, job, placement, replica, snapshot
 from drafts import drafted
 from metric_names import PLAN, exported, full_exposition, record
+from periodic import Bench
 from prometheus_client.parser import text_string_to_metric_families
 
 from planner.apply_outcome import ApplyOutcome, FailedAction
@@ -78,7 +79,7 @@ def test_each_gauge_that_is_declared_is_shown():
 
 
 def test_actions_count_once_they_are_done():
-    exposition = Exposition("1")
+    exposition = Exposition("1", every=60)
     first, second, *_ = changes_of(PLAN.actions)
 
     exposition.applied(PLAN, ApplyOutcome((first.id,), failed=FailedAction(second.id, "no room")))
@@ -88,7 +89,7 @@ def test_actions_count_once_they_are_done():
 
 
 def test_a_preemption_counts_with_its_reason_and_what_was_lost():
-    exposition = Exposition("1")
+    exposition = Exposition("1", every=60)
     (stop,) = (action for action in PLAN.actions if isinstance(action, Preempt))
     assert value(exposition, "gpuplan_preemptions_total", reason="MakesRoom") == 0
 
@@ -99,10 +100,31 @@ def test_a_preemption_counts_with_its_reason_and_what_was_lost():
     assert value(exposition, "gpuplan_lost_gpu_seconds_total") == 8 * 3600
 
 
+def failed_plans(exposition):
+    return value(exposition, "gpuplan_plan_duration_seconds_count", backend="none", status="FAILED")
+
+
+def test_only_a_search_without_a_plan_counts_as_one_that_failed(tmp_path):
+    one = Bench(tmp_path, snapshot(jobs=[job("a", gpus=1)]))
+    read = one.reader
+
+    def unreadable():
+        raise PlannerError("no such file")
+
+    one.reader = unreadable
+    one.epochs(1)
+    assert failed_plans(one.exposition) is None
+
+    one.reader = lambda: read().model_copy(update={"queues": None})
+    one.epochs(1)
+    one.close()
+    assert failed_plans(one.exposition) == 1
+
+
 def test_the_wait_of_who_starts_is_from_submission():
     world = snapshot(jobs=[job("a", gpus=1, waited=timedelta(minutes=20))])
     plan = drafted(world, placement("a", replica(gpus=[0])))
-    exposition = Exposition("1")
+    exposition = Exposition("1", every=60)
 
     exposition.applied(plan, ApplyOutcome(tuple(change.id for change in changes_of(plan.actions))))
 
@@ -118,7 +140,7 @@ def test_jobs_that_ended_are_counted_once_and_none_from_before_the_run():
 
     early, soon = finished("early", -30), finished("soon", 5)
     late = finished("late", 9, Outcome.FAILED)
-    exposition = Exposition("1")
+    exposition = Exposition("1", every=60)
     for minutes, over in ((0, [early]), (5, [early, soon]), (10, [early, soon, late]), (15, [soon, late])):
         world = snapshot(taken_at=NOW + timedelta(minutes=minutes))
         plan = drafted(world.model_copy(update={"finished": tuple(over)}))
@@ -189,7 +211,7 @@ def test_the_file_for_node_exporter_is_replaced_in_one_step(tmp_path):
 
 
 def test_two_runs_in_one_process_share_nothing():
-    one, other = full_exposition(), Exposition("1")
+    one, other = full_exposition(), Exposition("1", every=60)
 
     assert value(one, "gpuplan_epochs_total", outcome="applied") == 1
     assert value(other, "gpuplan_epochs_total", outcome="applied") == 0

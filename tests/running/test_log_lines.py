@@ -32,6 +32,17 @@ def test_an_event_is_a_line_of_pairs():
     assert rest == 'level=info event=planned epoch=3 gap=0.5 who="a b"'
 
 
+def test_of_a_change_nothing_is_left_out():
+    (line,) = lines(
+        LogFormat.TEXT,
+        lambda: tell(LOG, "policy_changed", epoch=3, whole={"knob": "a.b", "old": 5, "new": None}),
+    )
+    (emptied,) = lines(LogFormat.TEXT, lambda: tell(LOG, "policy_changed", whole={"old": ["x"], "new": []}))
+
+    assert line.endswith("event=policy_changed epoch=3 knob=a.b old=5 new=null")
+    assert emptied.endswith("new=[]")
+
+
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text() | st.integers() | st.booleans()))
 def test_json_holds_what_was_told_in_one_line(fields):
     (line,) = lines(LogFormat.JSON, lambda: tell(LOG, "event", **fields))

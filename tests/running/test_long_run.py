@@ -7,15 +7,18 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from periodic import GREEDY, Busy, carried_out
+from periodic import EVERY, Busy, carried_out
 
+from planner.models.policy import Disruption, Policy
 from planner.running.history import read_history
 from planner.running.record import EpochOutcome
+
+SPARING = Policy(solvers=(), disruption=Disruption(minimum_runtime=2 * EVERY, max_preemptions=2))
 
 
 @pytest.mark.parametrize("epochs", [200 if os.environ.get("GPUPLAN_EVERY_SEED") else 40])
 def test_a_busy_cluster_is_planned_for_hours(tmp_path, epochs):
-    busy = Busy(tmp_path, seed=epochs)
+    busy = Busy(tmp_path, policy=SPARING, seed=epochs)
     busy.arrive(20)
 
     assert busy.epochs(epochs)
@@ -34,11 +37,13 @@ def test_a_busy_cluster_is_planned_for_hours(tmp_path, epochs):
     assert accounted == Counter(busy.submitted)
     assert ended > epochs / 2
     assert busy.failures > epochs / 40
-    # Nobody is stopped before the policy allows it, nor twice for the same job, unless that lost its node.
+    # Nobody is stopped sooner or more often than the policy allows, nor twice for the same job, unless that
+    # lost its node.
     stopped = busy.stopped.values()
     again = [later - earlier for times in stopped for earlier, later in pairwise(times)]
     assert sum(map(len, stopped)) > epochs / 20
-    assert all(apart.total_seconds() > GREEDY.disruption.minimum_runtime for apart in again)
+    assert all(apart.total_seconds() > SPARING.disruption.minimum_runtime for apart in again)
+    assert max(map(len, stopped)) == SPARING.disruption.max_preemptions
     turns = Counter(busy.turns)
     assert {pair for pair, times in turns.items() if times > 1 + busy.hit[pair[1]]} == set()
     # Of an epoch its plan stays and nothing else; memory grows with the jobs that are over, and not by more.

@@ -18,6 +18,8 @@ from planner.models.policy import Disruption, SolverName
 from planner.running.history import History, read_history
 from planner.running.record import EpochOutcome
 
+pytestmark = pytest.mark.usefixtures("no_processes")
+
 WORLD = snapshot(
     nodes=cluster(2),
     jobs=[job("a", gpus=8), job("b", gpus=8, waited=timedelta(hours=1)), job("c", gpus=8)],
@@ -307,6 +309,83 @@ def test_told_to_stop_while_it_searches_it_keeps_the_best_plan_so_far(bench, tmp
     assert one.around.plans.latest().solution.ended == "interrupted"
 
 
+def left_half_done(bench_):
+    """An epoch that is told to stop after the first of two actions."""
+    live = bench_.live
+    bench_.live = replace(live, stop=iter([False, True]).__next__)
+    bench_.epochs(1)
+    bench_.live = live
+
+
+OTHER_RULES = Disruption(preempt=False)
+PEOPLE = Approval(most_changes=0)
+
+
+@pytest.mark.parametrize(
+    ("rules", "then"),
+    [
+        ({"disruption": OTHER_RULES}, "applied"),
+        ({"approval": PEOPLE}, "awaits_approval"),
+        # Only the effort is another one.
+        ({"solvers": (SolverName.MILP,)}, None),
+    ],
+)
+def test_under_another_policy_a_plan_is_made_anew_and_not_resumed(bench, rules, then):
+    one = bench()
+    left_half_done(one)
+    one.policy = GREEDY.model_copy(update=rules)
+    one.around.policy.reread()
+    one.epochs(1)
+
+    stopped, given_up, after = records(one)
+    assert given_up.plan_id == stopped.plan_id
+    if then is None:
+        assert given_up.outcome is EpochOutcome.RESUMED
+        return
+    assert (given_up.outcome, given_up.done) == (EpochOutcome.PARTLY_APPLIED, 0)
+    assert (given_up.done_before, given_up.undone) == (1, 1)
+    assert "the policy has other rules" in given_up.error
+    assert after.outcome.value == then
+
+
+def test_what_people_left_undone_of_a_plan_that_awaits_approval_is_left_to_them(bench):
+    one = bench(policy=GREEDY.model_copy(update={"approval": PEOPLE}))
+    one.epochs(1)
+    plan = one.around.plans.latest()
+    with pytest.raises(PlannerError):
+        replace(one.live, stop=iter([False, True]).__next__).apply(plan, resume=False)
+    one.epochs(1)
+
+    first, left, after = records(one)
+    assert first.outcome is after.outcome is EpochOutcome.AWAITS_APPROVAL
+    assert (left.plan_id, left.done_before, left.undone) == (plan.plan_id, 1, 1)
+    assert "left to people" in left.error
+    assert len(keys(one)) == 1
+
+
+def test_what_people_did_of_a_plan_as_a_whole_is_written_down(bench):
+    one = bench(policy=GREEDY.model_copy(update={"approval": PEOPLE}))
+    one.epochs(1)
+    one.live.apply(one.around.plans.latest(), resume=False)
+    one.epochs(1)
+
+    assert outcomes(one) == ["awaits_approval", "resumed", "unchanged"]
+    assert (records(one)[1].done, records(one)[1].done_before) == (0, 2)
+
+
+def test_what_a_later_run_finds_changed_in_the_policy_is_recorded(bench):
+    one = bench()
+    one.epochs(1)
+    two = bench(policy=GREEDY.model_copy(update={"approval": PEOPLE}))
+    two.epochs(2)
+
+    assert [[change.knob for change in record.policy_changes] for record in records(two)] == [
+        [],
+        ["approval.most_changes"],
+        [],
+    ]
+
+
 def test_an_apply_that_is_stale_when_it_is_resumed_gives_way_to_a_new_plan(bench):
     one = bench()
     live = one.live
@@ -411,6 +490,63 @@ def test_a_history_that_cannot_be_written_is_trouble_but_no_end(bench, caplog, m
             assert not one.epochs(1)
     assert "not_recorded" in caplog.text
     assert one.epochs(1)
+
+
+def test_a_history_that_cannot_be_read_after_the_start_is_no_end(bench, monkeypatch):
+    one = bench()
+    number, asked = History.next_number, []
+
+    def once(self):
+        asked.append(None)
+        if len(asked) > 1:
+            raise PlannerError("the disk is gone.")
+        return number.fget(self)
+
+    monkeypatch.setattr(History, "next_number", property(once))
+
+    assert one.epochs(3)
+    assert [record.number for record in records(one)] == [1, 2, 3]
+
+
+def test_an_epoch_that_was_not_recorded_leaves_a_gap_in_the_history(bench, monkeypatch):
+    one, add, calls = bench(), History.add, []
+
+    def full_once(self, record):
+        calls.append(None)
+        if len(calls) == 2:
+            raise PlannerError("the disk is full.")
+        add(self, record)
+
+    monkeypatch.setattr(History, "add", full_once)
+
+    assert one.epochs(3)
+    assert [record.number for record in records(one)] == [1, 3]
+    numbers = sorted(int(path.name[:6]) for path in one.around.plans.folder.glob("0*"))
+    assert numbers == [1, 2, 3]
+
+
+def test_an_audit_log_that_cannot_be_read_at_the_start_is_no_end(bench, caplog):
+    one = bench()
+    one.epochs(1)
+    (one.folder / "audit.jsonl").write_text("edited\n")
+    with caplog.at_level(logging.ERROR, "planner.running"):
+        assert one.epochs(1)
+
+    assert "not_resumed" in caplog.text
+    assert outcomes(one) == ["applied", "unchanged"]
+
+
+def test_a_job_whose_node_failed_and_returned_is_started_again_by_a_clock_that_stands_still(bench):
+    one = bench(snapshot(nodes=cluster(1), jobs=[job("a", gpus=8)]))
+    one.epochs(1)
+
+    one.cluster.fail("n0")
+    one.cluster.bring_back("n0")
+    one.epochs(1)
+
+    assert outcomes(one) == ["applied", "applied"]
+    assert records(one)[1].done == 1
+    assert one.cluster.snapshot().job_by_name["a"].running is not None
 
 
 def test_two_queues_take_nothing_from_each_other_for_ever(bench):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.running.pace import FIRST_RETRY, LONGEST_RETRY, Pace
+from planner.running.pace import FIRST_RETRY, LONGEST_RETRY, LONGEST_SECONDS, Pace
 
 EVERY = 60.0
 
@@ -49,6 +49,22 @@ def test_retries_come_within_an_eighth_of_the_interval_then_double_up_to_four_in
         assert pause.skipped == 0
         now += pause.seconds
     assert paced.failures == failures
+
+
+@pytest.mark.parametrize(
+    ("every", "first", "longest"),
+    [(60, 7.5, 240), (300, 37.5, 900), (900, 60, 900), (3600, 60, 3600), (86_400, 60, 86_400)],
+)
+def test_long_intervals_are_retried_within_a_minute_and_never_later_than_the_next_tick_would_be(
+    every, first, longest
+):
+    paced, pauses = Pace(every, began=0.0, draw=random.Random(1)), []
+    for _ in range(40):
+        pauses.append(paced.after(sum(pauses), trouble=True).seconds)
+
+    assert 0.8 * first <= pauses[0] <= 1.2 * first
+    assert 0.8 * longest <= max(pauses) <= 1.2 * longest
+    assert max(every, LONGEST_SECONDS) >= longest
 
 
 def test_a_fault_that_lasts_a_year_overflows_nothing():

@@ -66,6 +66,30 @@ def test_numbers_that_begin_anew_are_newer_than_those_of_the_history_before(tmp_
     assert store.latest() == PLAN
 
 
+def test_the_plan_saved_last_is_kept_whatever_the_clock_says(tmp_path):
+    store = PlanStore(tmp_path, keep=2)
+    for number in (1, 2):
+        os.utime(store.save(OTHER, number), (2**32, 2**32 + number))
+
+    store.save(PLAN, 3)
+
+    assert names(store) == [
+        f"000002-{OTHER.plan_id[:8]}.json",
+        f"000003-{PLAN.plan_id[:8]}.json",
+        LATEST,
+    ]
+    assert store.latest() == PLAN
+
+
+def test_what_a_killed_run_was_writing_goes_and_what_others_write_stays(tmp_path):
+    drafts = [".000007-0123abcd.json.89abcdef.tmp", f".{LATEST}.89abcdef.tmp"]
+    others = [".notes.json.89abcdef.tmp", ".latest.json.swp", "000001-0123abcd.json.tmp"]
+    for name in drafts + others:
+        (tmp_path / name).write_text("")
+
+    assert names(PlanStore(tmp_path, keep=1)) == sorted(others)
+
+
 def test_a_latest_plan_that_was_edited_is_refused(tmp_path):
     store = PlanStore(tmp_path, keep=3)
     path = store.save(PLAN, 1)

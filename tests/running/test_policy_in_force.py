@@ -6,7 +6,7 @@ import pytest
 
 from planner.models.errors import BadInputError
 from planner.models.policy import BudgetPolicy, Disruption, Policy, Prices, Profile
-from planner.running.policy_in_force import PolicyInForce, knob_changes
+from planner.running.policy_in_force import PolicyInForce, knob_changes, policy_reader
 from planner.sources.files import load_policy
 
 
@@ -56,6 +56,38 @@ def test_a_file_that_is_gone_is_broken_too(file):
 
     assert policy.error
     assert not policy.policy.disruption.preempt
+
+
+def test_the_policy_of_a_folder_does_not_lapse_with_its_file(file):
+    policy = PolicyInForce(policy_reader(None, str(file.parent)))
+    text = file.read_text()
+
+    file.unlink()
+    assert policy.reread() == ()
+    assert "policy.yaml" in policy.error
+    assert not policy.policy.disruption.preempt
+
+    file.with_name("policy.yml").write_text(text)
+    assert policy.reread() == ()
+    assert policy.error == ""
+
+
+def test_a_folder_without_a_policy_has_the_default_one_until_there_is_one(tmp_path):
+    policy = PolicyInForce(policy_reader(None, str(tmp_path)))
+    assert policy.policy == Policy()
+
+    (tmp_path / "policy.yaml").write_text("disruption: {preempt: false}\n")
+
+    assert [change.knob for change in policy.reread()] == ["disruption.preempt"]
+
+
+def test_what_has_changed_since_an_earlier_run_is_told_once(file):
+    policy = in_force(file)
+
+    policy.compare_with(Policy())
+
+    assert [change.knob for change in policy.reread()] == ["disruption.preempt"]
+    assert policy.reread() == ()
 
 
 def test_a_run_does_not_begin_with_a_broken_policy(file):

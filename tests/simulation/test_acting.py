@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from build import NOW, job, node, pool, replica, snapshot
 
 from planner.epoch import plan_epoch
@@ -14,6 +15,8 @@ from planner.simulation.elapsing import elapse
 from planner.simulation.happening import Kind
 from planner.simulation.trace import Physics, Trace
 from planner.simulation.world import opening
+
+pytestmark = pytest.mark.usefixtures("no_processes")
 
 PHYSICS = Physics(checkpoint_every=600, checkpoint=60, restart=120)
 FREE = Disruption(preempt=True, resize=True, migrate=True)
@@ -84,7 +87,7 @@ def test_a_preempted_job_waits_and_is_expected_to_take_the_rest():
 
     assert Preempt in kinds
     waits = after.tasks["a"]
-    assert waits.job.running is None
+    assert (waits.job.running, waits.job.preemptions) == (None, 1)
     # The next checkpoint would have been ten minutes after the last one.
     assert waits.job.expected_duration == 1800 + 500 + 120
     assert next((each.held.lost, each.held.idle) for each in happened if each.job == "a") == (500, 0)

@@ -6,19 +6,27 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from build import NOW, job, node, replica, snapshot
+from build import NOW, job, node, pool, replica, snapshot
 from replayed import random_trace
 
+from planner.epoch import plan_epoch
 from planner.models.calendar import Tariff
 from planner.models.errors import PlannerError
 from planner.models.horizon import Backfill, HorizonPolicy
 from planner.models.policy import Disruption, Policy
 from planner.models.units import MILLI
 from planner.simulation import replay as replaying
+from planner.simulation.acting import carry_out
 from planner.simulation.contest import Case, hold
+from planner.simulation.elapsing import Elapsed, elapse
+from planner.simulation.happening import Happening, Kind
 from planner.simulation.replay import SETTLED, Clock, Progress, replay
+from planner.simulation.scoring import Account
 from planner.simulation.trace import Coming, Physics, Trace
+from planner.simulation.world import opening
 from planner.sources.outages import NodeEvent, Outage
+
+pytestmark = pytest.mark.usefixtures("no_processes")
 
 GREEDY = Policy(solvers=(), disruption=Disruption(preempt=False, resize=False))
 MINUTE = 60
@@ -116,6 +124,73 @@ def test_a_job_that_can_never_start_ends_it_a_quiet_day_later_which_does_not_cou
     assert found.scores.gpu_utilization == pytest.approx(0.5)
 
 
+HELD = job("h", gpus=1, held=True)
+RUNNING = job("r", gpus=1, at=[replica("n0", gpus=[0])], expected_duration=60)
+
+
+@pytest.mark.parametrize("jobs", [(), (HELD,), (RUNNING,), (HELD, RUNNING)])
+@pytest.mark.parametrize("every", [MINUTE, 86_400])
+def test_a_source_in_which_nobody_waits_is_planned_once_at_least(jobs, every):
+    found = run(trace(jobs=jobs), every=every)
+
+    assert found.stopped == "finished"
+    assert found.epochs[0].at == NOW
+    assert (found.scores.jobs, found.scores.wait) == (0, None)
+
+
+def test_where_no_job_can_ever_start_the_first_epoch_counts():
+    found = run(trace(jobs=[job("huge", gpus=16)]), every=30 * MINUTE)
+
+    assert found.stopped == "stuck"
+    assert [epoch.at for epoch in found.epochs] == [NOW]
+    assert (found.scores.waiting, found.scores.queue_max) == (1, 1)
+
+
+def test_a_start_on_a_node_that_is_still_to_come_up_ends_no_wait_before():
+    start = snapshot(nodes=(), jobs=[job("a", gpus=8, priority=50)], pools=(pool(provisioning=300),))
+    early, late = (
+        run(Trace(start), every=MINUTE, seconds=seconds).scores.wait.mean for seconds in (120, 600)
+    )
+
+    assert (early.value - 120, early.at_least) == (late.value - 300, True)
+    assert not late.at_least
+
+
+def test_a_start_that_never_came_to_be_ends_no_wait():
+    start = snapshot(nodes=(), jobs=[job("a", gpus=8, priority=50)], pools=(pool(provisioning=300),))
+    given = Trace(start)
+    before = opening(given)
+    account = Account(given, before)
+    plan = plan_epoch(before.snapshot(), GREEDY, seed=0, created_at=NOW)
+    after, began = carry_out(before, plan)
+    account.hear(Elapsed(after, began))
+    passed = elapse(after, NOW + timedelta(seconds=60)).world
+    waits, held = passed.tasks["a"].stopped(passed.now, passed.physics)
+    passed = replace(passed, tasks={"a": waits})
+    account.hear(Elapsed(passed, (Happening(passed.now, Kind.PREEMPTED, "a", held),)))
+
+    later = elapse(passed, NOW + timedelta(seconds=600)).world
+    wait = account.scorecard(later, run(trace(), seconds=0).epochs).wait
+
+    submitted = start.job_by_name["a"].submitted_at
+    assert (wait.mean.value, wait.mean.at_least) == ((later.now - submitted).total_seconds(), True)
+
+
+def test_work_that_was_done_before_the_simulation_is_not_lost_in_it():
+    runs = job(
+        "r",
+        gpus=8,
+        at=[replica("n0", gpus=range(8))],
+        waited=timedelta(hours=3),
+        expected_duration=6 * 3600,
+    )
+    outages = (Outage(900, "n0", NodeEvent.FAILS),)
+
+    found = run(trace(jobs=[runs], outages=outages, physics=Physics(checkpoint_every=0)), seconds=1800)
+
+    assert found.scores.lost_gpu_hours == found.scores.gpu_hours == pytest.approx(8 * 0.25)
+
+
 def test_where_nothing_has_changed_no_other_plan_is_made():
     found = run(trace(comes("a", 0, 3600), comes("b", 0, 3600)), every=10 * MINUTE)
 
@@ -152,6 +227,24 @@ def test_a_preempted_job_loses_what_it_had_not_saved_and_does_it_again():
     never = run(replace(given, physics=Physics(checkpoint_every=0, restart=60)), policy, every=15 * MINUTE)
     assert never.scores.lost_gpu_hours == pytest.approx(8 / 2, abs=1e-3)
     assert never.scores.completion.p99.value == 1800 + 900 + 60 + 3600
+
+
+def vip(number):
+    """One of those that come every hour, more important than the one before, and take half of it."""
+    return comes(f"vip{number}", 3600 * number, 1800, priority=number)
+
+
+def test_a_job_is_preempted_no_more_often_than_the_policy_allows():
+    given = trace(comes("a", 0, 6 * 3600, priority=0), *map(vip, range(1, 6)))
+
+    def preempted(**rules):
+        policy = Policy(solvers=(), disruption=Disruption(**rules))
+        epochs = run(given, policy, every=30 * MINUTE).epochs
+        return [(epoch.at - NOW) // timedelta(hours=1) for epoch in epochs for _ in range(epoch.preempted)]
+
+    assert preempted() == [1, 2, 3, 4, 5]
+    assert preempted(max_preemptions=2) == [1, 2]
+    assert preempted(max_preemptions=0) == []
 
 
 def test_failing_nodes_interrupt_jobs():

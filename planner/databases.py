@@ -1,0 +1,59 @@
+"""SQLite files of ours: each is marked as what it is, and their faults become errors for people."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from planner.models.errors import PlannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BUSY_SECONDS: Final = 30.0
+"""For which one process waits for another to be done with a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseKind:
+    """What a file may be."""
+
+    noun: str
+    """For messages, such as `history`."""
+    application: int
+    """Marks files as of this kind (SQLite's application_id)."""
+    version: int
+    """Of their tables (SQLite's user_version)."""
+
+    def mark(self, db: sqlite3.Connection) -> None:
+        """Make a new file one of this kind."""
+        db.execute(f"PRAGMA application_id = {self.application}")
+        db.execute(f"PRAGMA user_version = {self.version}")
+
+    def refuse_others(self, db: sqlite3.Connection, path: Path) -> None:
+        """Raise PlannerError if the file is of another kind, or has tables of another version."""
+        application, version = (
+            int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("application_id", "user_version")
+        )
+        if (application, version) != (self.application, self.version):
+            ours = application == self.application
+            found = f"tables of version {version}" if ours else "the file of another application"
+            raise PlannerError(
+                f"{path} is no {self.noun} that this gpuplan reads: "
+                f"expected tables of version {self.version}, found {found}.\n"
+                f"Give the path of a {self.noun}, or one where nothing is."
+            )
+
+    @contextmanager
+    def clear_errors(self, path: Path) -> Iterator[None]:
+        """SQLite's errors as errors for people."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise PlannerError(
+                f"{self.noun} {path} cannot be used: {error}.\n"
+                f"Check that the file is a {self.noun}, may be written, and has room on its disk."
+            ) from None
