@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -64,6 +64,10 @@ class Figures(Noun):
         return value / MILLI if milli and value is not None else value
 
 
+RATIOS: Final = frozenset({"gpu_allocation_ratio", "fragmentation_ratio", "gap"})
+"""Figures that are parts of a whole."""
+
+
 class Trial(Noun):
     """One world and what became of it."""
 
@@ -73,8 +77,10 @@ class Trial(Noun):
     """None if it could not be planned."""
     failure: str = ""
     """Why it could not be planned."""
+    expected: Count = 0
+    """Statements that its scenario makes about its plan: figures, and jobs that run or wait."""
     unmet: tuple[str, ...] = ()
-    """Expectations that do not hold, with what was found."""
+    """Those of them that do not hold, with what was found."""
     differences: dict[str, float] = Field(default_factory=dict)
     """Of figures from the base's, those that are not 0."""
 
@@ -90,6 +96,11 @@ class Comparison(Noun):
     seed: int
     base: Trial
     scenarios: tuple[Trial, ...]
+
+    @property
+    def expected(self) -> int:
+        """Statements that scenarios make about their plans."""
+        return sum(trial.expected for trial in self.scenarios)
 
     @property
     def sound(self) -> bool:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from planner.models.base import Noun
 from planner.models.cluster import Node
 from planner.models.job import Job
-from planner.models.policy import Policy
+from planner.models.policy_part import PartOfPolicy
 from planner.models.scenario_choices import AtLeastOne, JobChoice, NodeChoice
 from planner.models.units import Count, Label, Mib, Milli, Name
 
@@ -208,7 +208,7 @@ class SetPolicy(Noun):
     """Some knobs of the policy; all others stay, and lists are replaced as a whole."""
 
     change: Literal["set_policy"]
-    policy: Policy
+    policy: PartOfPolicy
 
     def stated(self) -> dict[str, Any]:
         """The knobs that the document names, as a document."""

@@ -104,6 +104,11 @@ class Expectation(Noun):
         return self
 
     @property
+    def statements(self) -> int:
+        """How many things it says."""
+        return len(self.checks) + (self.job is not None)
+
+    @property
     def checks(self) -> dict[str, Check]:
         """Comparisons by figure."""
         stated: dict[str, Any] = self.model_dump(exclude={"job", "runs"}, exclude_none=True)

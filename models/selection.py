@@ -69,7 +69,7 @@ def _gpu_refusal(job: Job, gpus: NodeGpus | None) -> str | None:
     for profile in sorted(request.mig):
         if not _offers(gpus, profile):
             return f"GPU model {gpus.model} offers no MIG profile {profile}"
-    if request.gpu_memory_mib > (memory_mib := _memory_mib(gpus, request)):
+    if request.gpu_memory_mib > (memory_mib := memory_of_each(gpus, request)):
         return f"GPU memory of {memory_mib if request.mig else gpus.memory_mib} MiB is too small"
     return None
 
@@ -81,8 +81,8 @@ def _offers(gpus: NodeGpus, profile: str) -> bool:
     return any(profile == instance.profile for gpu in gpus.details for instance in gpu.mig or ())
 
 
-def _memory_mib(gpus: NodeGpus, request: ResourceRequest) -> int:
-    """Memory that comes with each part of a GPU; the smallest of several MIG instances counts."""
+def memory_of_each(gpus: NodeGpus, request: ResourceRequest) -> int:
+    """MiB that come with each GPU or part of one; the smallest of several MIG instances counts."""
     if not request.mig:
         # A share gets its part of the device's memory.
         return gpus.memory_mib * (request.gpu_milli or MILLI) // MILLI

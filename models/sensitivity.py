@@ -30,8 +30,13 @@ class NodeValue(Noun):
     nodes: Count
     """That there are."""
     marginal: int | None = None
-    """Points of the linear relaxation with one node more beyond those without; None if it took too long."""
+    """Points of the linear relaxation with one node more beyond those without; None if it has no value."""
     steps: tuple[Step, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """In words, with the pool where nothing else tells it apart."""
+        return kind_name(self.kind, self.pool)
 
 
 class Sensitivity(Noun):
@@ -49,9 +54,14 @@ class Sensitivity(Noun):
     """Value of the linear relaxation without more nodes."""
     kinds: tuple[NodeValue, ...]
     failures: tuple[str, ...] = ()
-    """What could not be planned, and why."""
+    """What could not be planned or relaxed, and why."""
 
     @property
     def sound(self) -> bool:
-        """True if everything could be planned."""
+        """True if there is nothing of the kind."""
         return not self.failures
+
+
+def kind_name(words: str, pool: str | None) -> str:
+    """`8 × H100-80GB`, or `8 × H100-80GB, pool spot`."""
+    return words if pool is None else f"{words}, pool {pool}"

@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from planner.epoch import limits_of, plan_epoch
+from planner.lost_work import lost_gpu_hours
 from planner.models.errors import PlannerError
-from planner.models.plan import JobAction, Migrate
+from planner.models.plan import JobAction, Migrate, Plan
 from planner.models.policy_review import JobChange, KnobChange, PolicyPlan, PolicyReview, QueueChange
 from planner.models.units import MILLI, print_milli
 from planner.models.verifier import verify_target
-from planner.whatif.engines import Task
+from planner.whatif.trials import fault_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from planner.models.plan import Plan
     from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
     from planner.solvers.worker import Outcome
-
-_SECONDS: Final = 120.0
-_SECONDS_PER_JOB: Final = 0.01
-"""What posing and drafting may take beside the search, before something must be wrong."""
-
-
-def task_of(snapshot: Snapshot, policy: Policy, seed: int) -> Task:
-    """Planning under one of the policies, as a task for an engine."""
-    seconds = limits_of(policy, seed).seconds + _SECONDS + _SECONDS_PER_JOB * len(snapshot.jobs)
-    return Task("planner.policy_review:planned", (snapshot, policy, seed), seconds)
-
-
-def planned(snapshot: Snapshot, policy: Policy, seed: int, _report: Callable[[object], None]) -> Plan | str:
-    """The plan; of a failure that gpuplan reports on purpose its message."""
-    try:
-        return plan_epoch(snapshot, policy, seed=seed, created_at=snapshot.taken_at)
-    except PlannerError as error:
-        return str(error)
 
 
 def plan_of(outcome: Outcome, which: str) -> Plan:
@@ -49,12 +29,10 @@ def plan_of(outcome: Outcome, which: str) -> Plan:
     PlannerError
         There is none, for the reason told.
     """
-    if isinstance(outcome.last, str) or outcome.last is None:
-        why = outcome.last or outcome.failure or "it did not end in time and was killed"
-        raise PlannerError(f"there is no plan under the {which} policy: {why}")
-    plan: Any = outcome.last
-    found: Plan = plan
-    return found
+    if isinstance(outcome.last, Plan):
+        return outcome.last
+    why = outcome.last if isinstance(outcome.last, str) else fault_of(outcome, "planning")
+    raise PlannerError(f"there is no plan under the {which} policy: {why}")
 
 
 def review(old: Plan, new: Plan) -> PolicyReview:
@@ -76,7 +54,7 @@ def review(old: Plan, new: Plan) -> PolicyReview:
         queues=tuple(_queues(old, new)),
         gain_by_new=gain,
     )
-    undecided = not found.same and gain is not None and abs(gain) <= _unknown(new)
+    undecided = not found.same and gain is not None and abs(gain) <= max(_unknown(old), _unknown(new))
     return found.model_copy(update={"undecided": undecided})
 
 
@@ -153,7 +131,6 @@ def _by_queue(plan: Plan) -> dict[str, tuple[int, int]]:
 
 def _figures(plan: Plan) -> PolicyPlan:
     solution, jobs = plan.solution, plan.metrics.jobs
-    lost = sum(float(action.reason.numbers.get("lost_gpu_hours", 0)) for action in plan.actions)
     held = sum(replica.quota_milli for placement in plan.placements for replica in placement.replicas)
     return PolicyPlan(
         plan_id=plan.plan_id,
@@ -167,7 +144,7 @@ def _figures(plan: Plan) -> PolicyPlan:
         preempted=jobs.preempted,
         waiting=jobs.waiting,
         gpus_held=held / MILLI,
-        lost_gpu_hours=round(lost, 3),
+        lost_gpu_hours=lost_gpu_hours(plan.actions),
         promises=jobs.promised,
     )
 

@@ -34,7 +34,10 @@ def figures(**more):
         "seconds": 1.6,
         "terms": {"completion": 9_900},
         "waiting": {ReasonCode.HELD: 1, ReasonCode.RESOURCES: 3},
-        "gpu_models": (ModelUse(gpu_model="H100-80GB", usable=36, used=22.9),),
+        "gpu_models": (
+            ModelUse(gpu_model="A100", usable=4, used=1),
+            ModelUse(gpu_model="H100", usable=32, used=21.9),
+        ),
     }
     return Figures(**defaults | more)
 
@@ -42,7 +45,7 @@ def figures(**more):
 BASE = figures()
 
 
-def trial(name, *, description="", unmet=(), failure="", **more):
+def trial(name, *, description="", expected=0, unmet=(), failure="", **more):
     found = None if failure else figures(**more)
     changed = {} if found is None else differences(found, BASE)
     return Trial(
@@ -50,6 +53,7 @@ def trial(name, *, description="", unmet=(), failure="", **more):
         description=description,
         figures=found,
         failure=failure,
+        expected=max(expected, len(unmet)),
         unmet=unmet,
         differences=changed,
     )

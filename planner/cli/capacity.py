@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from planner.cli.options import ascii_only, terminal_width, wants_colour
-from planner.cli.planning import layout_options, planning_options, read_question
+from planner.cli.layout import layout_options, show
+from planner.cli.planning import planning_options, read_question
 from planner.cli.searching import searching
 
 EXIT_CANNOT = 20
@@ -54,11 +54,5 @@ def capacity_command(
         asked = jobs_named(jobs, snapshot, source)
     with searching("looking for the cheapest nodes", limits_of(policy, seed).seconds) as watch:
         found = size(snapshot, policy, asked, seed=seed, most=most, watch=watch)
-    if as_json:
-        click.echo(found.model_dump_json(indent=2))
-    else:
-        text = capacity_text(
-            found, width=terminal_width(), colour=wants_colour(), ascii_only=plain or ascii_only()
-        )
-        click.echo(text, nl=False)
+    show(found, capacity_text, as_json=as_json, plain=plain)
     return EXIT_CANNOT if found.cannot else 0

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from planner.cli.options import working
+from planner.cli.options import stray_option, working
 
+_OPTIONS = {"openb": {"nodes", "pods", "at"}, "simulated": {"state"}, "synthetic": {"profile", "seed"}}
 DOCUMENTS = ("snapshot", "policy", "plan", "scenario")
 STATE = ".gpuplan/simulated.db"
 
@@ -16,7 +17,7 @@ STATE = ".gpuplan/simulated.db"
 @click.option(
     "--from",
     "kind",
-    type=click.Choice(["openb", "simulated", "synthetic"]),
+    type=click.Choice(list(_OPTIONS)),
     required=True,
     help="What to read: the openb trace, the simulated cluster, or a seeded synthetic workload.",
 )
@@ -48,8 +49,13 @@ def snapshot_command(
     from planner.sources.files import snapshot_text
     from planner.sources.scenario_folder import write_scenario
     from planner.wording import counted
-    from planner.writing import write_atomically
+    from planner.writing import require_writable, write_atomically
 
+    for other in _OPTIONS.keys() - {kind}:
+        if stray := stray_option(_OPTIONS[other]):
+            raise click.UsageError(f"{stray} is for --from {other}.")
+    if out is not None and not out.is_dir():
+        require_writable(out)
     with working(f"reading {kind}"):
         match kind:
             case "openb":

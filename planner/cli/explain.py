@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import Duration, ascii_only, terminal_width, wants_colour, working
+from planner.cli.layout import layout_options, show
+from planner.cli.options import stray_option, working
+from planner.cli.planning import planning_options, read_question
+from planner.cli.searching import searched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,30 +24,9 @@ if TYPE_CHECKING:
 @click.command("explain")
 @click.argument("source")
 @click.argument("name")
-@click.option("--policy", "policy_file", help="Policy file; by default policy.yaml in SOURCE, else defaults.")
-@click.option("--time-limit", type=Duration(), help="Wall clock for the epoch, such as 10s.")
-@click.option(
-    "--solver",
-    type=click.Choice(["auto", "milp", "cpsat", "greedy"]),
-    default="auto",
-    show_default=True,
-    help="auto: as the policy says.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the solvers.")
-@click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
-@click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
-def explain_command(
-    source: str,
-    name: str,
-    policy_file: str | None,
-    time_limit: int | None,
-    solver: str,
-    seed: int,
-    deterministic: bool,
-    as_json: bool,
-    plain: bool,
-) -> None:
+@planning_options
+@layout_options
+def explain_command(source: str, name: str, as_json: bool, plain: bool, **planning: Any) -> None:
     """
     Explain a job, a queue or a node: why it is as it is, and what would make a waiting job start.
 
@@ -55,20 +36,17 @@ def explain_command(
     from planner.explaining.naming import meaning
     from planner.planfile import load_plan
 
-    if _is_plan(source):
-        plan = load_plan(source)
+    if not _is_plan(source):
+        question = read_question(source, **planning)
+        plan = searched(question.snapshot, question.policy, seed=question.seed)
+    elif stray := stray_option(planning):
+        raise click.UsageError(f"{stray} is for a snapshot; a saved plan is not planned again.")
     else:
-        plan = _planned(
-            source, policy_file, time_limit=time_limit, solver=solver, seed=seed, deterministic=deterministic
-        )
+        plan = load_plan(source)
     kind, meant = meaning(plan, name, source=source)
     with working(f"explaining {kind} {meant}"):
         found, text = _explained(plan, kind, meant, source)
-    if as_json:
-        click.echo(found.model_dump_json(indent=2))
-        return
-    told = text(width=terminal_width(), colour=wants_colour(), ascii_only=plain or ascii_only())
-    click.echo(told, nl=False)
+    show(found, text, as_json=as_json, plain=plain)
 
 
 def _explained(plan: Plan, kind: Kind, name: str, source: str) -> tuple[Noun, Callable[..., str]]:
@@ -78,20 +56,17 @@ def _explained(plan: Plan, kind: Kind, name: str, source: str) -> tuple[Noun, Ca
             from planner.explaining import explain
             from planner.rendering.explanation import explanation_text
 
-            job = explain(plan, name, source=source)
-            return job, partial(explanation_text, job)
+            return explain(plan, name, source=source), explanation_text
         case "queue":
             from planner.explaining.queue import explain_queue
             from planner.rendering.explanation_queue import queue_text
 
-            queue = explain_queue(plan, name)
-            return queue, partial(queue_text, queue)
+            return explain_queue(plan, name), queue_text
         case "node":
             from planner.explaining.node import explain_node
             from planner.rendering.explanation_node import node_text
 
-            node = explain_node(plan, name)
-            return node, partial(node_text, node)
+            return explain_node(plan, name), node_text
 
 
 def _is_plan(source: str) -> bool:
@@ -104,24 +79,3 @@ def _is_plan(source: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(document, dict) and {"plan_id", "actions"} <= document.keys()
-
-
-def _planned(
-    source: str,
-    policy_file: str | None,
-    *,
-    time_limit: int | None,
-    solver: str,
-    seed: int,
-    deterministic: bool,
-) -> Plan:
-    """The plan of a snapshot."""
-    from planner.cli.plan import with_options
-    from planner.cli.searching import searched
-    from planner.sources.files import default_policy_path, load_policy, load_snapshot
-
-    with working("reading"):
-        snapshot = load_snapshot(source)
-        policy = load_policy(policy_file or default_policy_path(source))
-    policy = with_options(policy, time_limit, solver, deterministic=deterministic)
-    return searched(snapshot, policy, seed=seed)

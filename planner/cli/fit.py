@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import ascii_only, terminal_width, wants_colour
-from planner.cli.planning import layout_options, planning_options, read_question
+from planner.cli.layout import layout_options, show
+from planner.cli.planning import planning_options, read_question
 from planner.cli.searching import searching
 
 if TYPE_CHECKING:
@@ -49,11 +49,7 @@ def fit_command(
     wanted = _read_job(job_file, snapshot) if job_file else _named(job or "", snapshot, source)
     with searching(f"fitting copies of {wanted.name}", limits_of(policy, seed).seconds) as watch:
         found = fit(snapshot, policy, wanted, seed=seed, most=most or MOST, watch=watch)
-    if as_json:
-        click.echo(found.model_dump_json(indent=2))
-        return
-    text = fit_text(found, width=terminal_width(), colour=wants_colour(), ascii_only=plain or ascii_only())
-    click.echo(text, nl=False)
+    show(found, fit_text, as_json=as_json, plain=plain)
 
 
 def _named(name: str, snapshot: Snapshot, source: str) -> Job:

@@ -7,12 +7,14 @@ import re
 import shutil
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
 _SHARE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)")
 
@@ -56,6 +58,38 @@ class Share(click.ParamType[float]):
         if not 0 <= share <= 1:
             self.fail(f"expected at least 0% and at most 100%, found {value}", param, ctx)
         return share
+
+
+class NewFile(click.ParamType[Path]):
+    """A file to be written, by the end of its name of one of some kinds; refused before any work is done."""
+
+    name = "path"
+
+    def __init__(self, *kinds: str) -> None:
+        self._kinds = kinds
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Its path, at which it can be written."""
+        from planner.writing import require_writable
+
+        path = Path(value)
+        if self._kinds and path.suffix.lower() not in self._kinds:
+            self.fail(f"expected a name that ends in {' or '.join(self._kinds)}, found {value}", param, ctx)
+        require_writable(path)
+        return path
+
+
+PICTURE = NewFile(".svg", ".png")
+
+
+def stray_option(of: Collection[str]) -> str | None:
+    """The first option among these parameters of the running command that stands on its command line."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name in of and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            return parameter.opts[-1]
+    return None
 
 
 def terminal_width() -> int:

@@ -7,67 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.options import Duration, Share, ascii_only, terminal_width, wants_colour, working
+from planner.cli.layout import all_option, layout_options, show, show_text
+from planner.cli.options import Duration, NewFile, Share, stray_option, working
+from planner.cli.planning import planning_options, read_question
 from planner.cli.searching import searched
 
 if TYPE_CHECKING:
     from planner.models.plan import Plan
-    from planner.models.policy import Policy
     from planner.models.solution import Milestone
 
 EXIT_CHANGES = 10
 _VIOLATIONS_SHOWN = 20
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
-_ascii_option = click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
-_all_option = click.option(
-    "-a", "--all", "everything", is_flag=True, help="Every action on a line of its own."
-)
-
 
 @click.command("plan")
 @click.argument("source")
-@click.option("--policy", "policy_file", help="Policy file; by default policy.yaml in SOURCE, else defaults.")
-@click.option(
-    "--time-limit",
-    type=Duration(),
-    help="Wall clock for the epoch, such as 10s; with --deterministic a safety stop at ten times that.",
-)
-@click.option(
-    "--solver",
-    type=click.Choice(["auto", "milp", "cpsat", "greedy"]),
-    default="auto",
-    show_default=True,
-    help="auto: as the policy says.",
-)
-@click.option(
-    "--stop-gap",
-    type=Share(),
-    help="Stop when the plan is proven to be so close to the best, such as 1%.",
-)
+@planning_options
 @click.option("--after", help="Last plan: its promises are kept, and a cluster at rest after it stays so.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the solvers.")
-@click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock.")
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Save the plan to this file.")
-@click.option("--report", type=click.Path(path_type=Path), help="Write an HTML report to this file.")
-@click.option(
-    "--search-log",
-    type=click.Path(path_type=Path),
-    help="Log the search to this file as it goes on (JSON lines).",
-)
-@_json_option
-@_ascii_option
-@_all_option
+@click.option("-o", "--out", type=NewFile(), help="Save the plan to this file.")
+@click.option("--report", type=NewFile(), help="Write an HTML report to this file.")
+@click.option("--search-log", type=NewFile(), help="Log the search to this file as it goes on (JSON lines).")
+@layout_options
+@all_option
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 10 if the plan has changes.")
 def plan_command(
     source: str,
-    policy_file: str | None,
-    time_limit: int | None,
-    solver: str,
-    stop_gap: float | None,
     after: str | None,
-    seed: int,
-    deterministic: bool,
     out: Path | None,
     report: Path | None,
     search_log: Path | None,
@@ -75,6 +40,7 @@ def plan_command(
     plain: bool,
     everything: bool,
     detailed_exitcode: bool,
+    **planning: Any,
 ) -> int:
     """
     Plan one epoch of SOURCE: what starts, stops or moves, which nodes change, what waits, and why.
@@ -85,48 +51,24 @@ def plan_command(
     """
     from planner.planfile import load_plan, save_plan
     from planner.promises import carry_over
-    from planner.sources.files import default_policy_path, load_policy, load_snapshot
 
-    with working("reading"):
-        snapshot = load_snapshot(source)
-        last = None if after is None else load_plan(after)
-        if last is not None:
+    question = read_question(source, **planning)
+    snapshot, last = question.snapshot, None
+    if after is not None:
+        with working("reading the last plan"):
+            last = load_plan(after)
             snapshot = carry_over(snapshot, last)
-        policy = load_policy(policy_file or default_policy_path(source))
-    policy = with_options(policy, time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
     seen: list[Milestone] = []
-    plan = searched(snapshot, policy, seed=seed, log=search_log, last=last, seen=seen)
-    with working("writing"):
-        if out is not None:
-            save_plan(plan, out)
-        if report is not None:
-            _write_report(plan, seen, report)
-    _print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=out)
+    plan = searched(snapshot, question.policy, seed=question.seed, log=search_log, last=last, seen=seen)
+    try:
+        with working("writing"):
+            if out is not None:
+                save_plan(plan, out)
+            if report is not None:
+                _write_report(plan, seen, report)
+    finally:
+        _print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=out)
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
-
-
-def with_options(
-    policy: Policy,
-    time_limit: int | None,
-    solver: str,
-    *,
-    deterministic: bool,
-    stop_gap: float | None = None,
-) -> Policy:
-    """The policy with what the command line overrides."""
-    from planner.models.policy import BudgetMode, SolverName
-
-    budget = policy.budget
-    if time_limit is not None:
-        budget = budget.model_copy(update={"time_limit_ms": time_limit})
-    if stop_gap is not None:
-        budget = budget.model_copy(update={"stop_gap": stop_gap})
-    if deterministic:
-        budget = budget.model_copy(update={"mode": BudgetMode.DETERMINISTIC})
-    solvers = policy.solvers
-    if solver != "auto":
-        solvers = () if solver == "greedy" else (SolverName(solver),)
-    return policy.model_copy(update={"budget": budget, "solvers": solvers})
 
 
 def _write_report(plan: Plan, seen: list[Milestone], path: Path) -> None:
@@ -144,22 +86,13 @@ def _print_plan(plan: Plan, *, as_json: bool, plain: bool, everything: bool, pat
         return
     from planner.rendering.text import plan_text
 
-    text = plan_text(
-        plan,
-        width=terminal_width(),
-        colour=wants_colour(),
-        ascii_only=plain or ascii_only(),
-        verbose=everything,
-        path=None if path is None else str(path),
-    )
-    click.echo(text, nl=False)
+    show_text(plan, plan_text, plain=plain, verbose=everything, path=None if path is None else str(path))
 
 
 @click.command("show")
 @click.argument("plan_file")
-@_json_option
-@_ascii_option
-@_all_option
+@layout_options
+@all_option
 def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -> None:
     """Show a saved plan again, as it was reviewed."""
     from planner.planfile import load_plan
@@ -187,10 +120,9 @@ def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -
 @click.option("--stop-gap", type=Share(), help="policy: stop when so close to the best, such as 1%.")
 @click.option("--seed", type=int, default=0, show_default=True, help="policy: seed of the solvers.")
 @click.option("--deterministic", is_flag=True, help="policy: stop solvers by work done, not by the clock.")
-@_json_option
-@_ascii_option
-@_all_option
-@click.option("--detailed-exitcode", is_flag=True, help="policy: exit with 10 if anybody gains or loses.")
+@layout_options
+@all_option
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 10 if the plan has changes.")
 def diff_command(
     plan_file: str,
     source: str | None,
@@ -205,16 +137,19 @@ def diff_command(
     Compare before and after a plan by job, node and queue; with SOURCE, its drift too.
 
     With --policy OLD the arguments are NEW and SOURCE, and two policies are compared by what they come to:
-    who gains, who loses, and what is lost.
+    who gains, who loses, and what is lost; --detailed-exitcode is then 10 if anybody gains or loses.
     """
     if old_policy is not None:
-        from planner.cli.policy_review import review_policies, show_review
+        from planner.cli.policy_review import review_policies
+        from planner.rendering.policy_review import review_text
 
         if source is None:
             raise click.UsageError("--policy OLD needs two arguments: the new policy, and SOURCE.")
         found = review_policies((old_policy, plan_file), source, **planning)
-        show_review(found, as_json=as_json, plain=plain, everything=everything)
+        show(found, review_text, as_json=as_json, plain=plain, verbose=everything)
         return EXIT_CHANGES if detailed_exitcode and not found.same else 0
+    if stray := stray_option(planning):
+        raise click.UsageError(f"{stray} is for --policy OLD; a saved plan is not planned again.")
     from planner.diffing import diff
     from planner.planfile import load_plan
     from planner.promises import reminded_of
@@ -223,22 +158,8 @@ def diff_command(
 
     plan = load_plan(plan_file)
     live = reminded_of(load_snapshot(source), plan.snapshot) if source else None
-    difference = diff(plan, live)
-    if as_json:
-        click.echo(difference.model_dump_json(indent=2))
-        return 0
-    click.echo(
-        diff_text(
-            difference,
-            width=terminal_width(),
-            colour=wants_colour(),
-            ascii_only=plain or ascii_only(),
-            verbose=everything,
-            path=plan_file,
-        ),
-        nl=False,
-    )
-    return 0
+    show(diff(plan, live), diff_text, as_json=as_json, plain=plain, verbose=everything, path=plan_file)
+    return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
 
 
 @click.command("verify")

@@ -21,7 +21,11 @@ _OPTIONS = (
     click.option(
         "--policy", "policy_file", help="Policy file; by default policy.yaml in SOURCE, else defaults."
     ),
-    click.option("--time-limit", type=Duration(), help="Wall clock for each plan, such as 10s."),
+    click.option(
+        "--time-limit",
+        type=Duration(),
+        help="Wall clock for each plan, such as 10s; with --deterministic a safety stop at ten times that.",
+    ),
     click.option(
         "--solver",
         type=click.Choice(["auto", "milp", "cpsat", "greedy"]),
@@ -29,14 +33,9 @@ _OPTIONS = (
         show_default=True,
         help="auto: as the policy says.",
     ),
-    click.option("--stop-gap", type=Share(), help="Stop when so close to the best, such as 1%."),
+    click.option("--stop-gap", type=Share(), help="Stop when proven to be so close to the best, such as 1%."),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of the solvers."),
     click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock."),
-)
-
-_LAYOUT = (
-    click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text."),
-    click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII."),
 )
 
 
@@ -56,13 +55,6 @@ def planning_options(command: _Command) -> _Command:
     return command
 
 
-def layout_options(command: _Command) -> _Command:
-    """How what was found is shown."""
-    for option in reversed(_LAYOUT):
-        command = option(command)
-    return command
-
-
 def read_question(
     source: str,
     *,
@@ -74,7 +66,6 @@ def read_question(
     deterministic: bool,
 ) -> Question:
     """Read a snapshot and its policy, with what the command line overrides."""
-    from planner.cli.plan import with_options
     from planner.sources.files import default_policy_path, load_policy, load_snapshot
 
     with working("reading"):
@@ -82,3 +73,27 @@ def read_question(
         policy = load_policy(policy_file or default_policy_path(source))
     policy = with_options(policy, time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
     return Question(snapshot, policy, seed)
+
+
+def with_options(
+    policy: Policy,
+    time_limit: int | None,
+    solver: str,
+    *,
+    deterministic: bool,
+    stop_gap: float | None = None,
+) -> Policy:
+    """The policy with what the command line overrides."""
+    from planner.models.policy import BudgetMode, SolverName
+
+    budget = policy.budget
+    if time_limit is not None:
+        budget = budget.model_copy(update={"time_limit_ms": time_limit})
+    if stop_gap is not None:
+        budget = budget.model_copy(update={"stop_gap": stop_gap})
+    if deterministic:
+        budget = budget.model_copy(update={"mode": BudgetMode.DETERMINISTIC})
+    solvers = policy.solvers
+    if solver != "auto":
+        solvers = () if solver == "greedy" else (SolverName(solver),)
+    return policy.model_copy(update={"budget": budget, "solvers": solvers})

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from planner.cli.options import ascii_only, terminal_width, wants_colour, working
+from planner.cli.options import working
+from planner.cli.planning import with_options
 
 if TYPE_CHECKING:
     from planner.models.policy_review import PolicyReview
@@ -23,10 +22,10 @@ def review_policies(
     deterministic: bool,
 ) -> PolicyReview:
     """Plan a snapshot under the old and the new policy, beside each other where there are processors."""
-    from planner.cli.plan import with_options
-    from planner.policy_review import plan_of, review, task_of
+    from planner.policy_review import plan_of, review
     from planner.sources.files import load_policy, load_snapshot
     from planner.whatif.engines import Processes, all_of, processors
+    from planner.whatif.trials import PLAN, Case, task_of
 
     with working("reading"):
         snapshot = load_snapshot(source).canonical()
@@ -38,25 +37,8 @@ def review_policies(
         ]
     names = ("old", "new")
     with working("planning under both policies"):
-        tasks = [task_of(snapshot, policy, seed) for policy in policies]
+        tasks = [task_of(Case(snapshot, policy, seed), PLAN) for policy in policies]
         outcomes = all_of(Processes(min(2, processors())), tasks, names, lambda _: None)
     old, new = (plan_of(outcome, name) for outcome, name in zip(outcomes, names, strict=True))
     with working("comparing"):
         return review(old, new)
-
-
-def show_review(found: PolicyReview, *, as_json: bool, plain: bool, everything: bool) -> None:
-    """Print a review."""
-    if as_json:
-        click.echo(found.model_dump_json(indent=2))
-        return
-    from planner.rendering.policy_review import review_text
-
-    text = review_text(
-        found,
-        width=terminal_width(),
-        colour=wants_colour(),
-        ascii_only=plain or ascii_only(),
-        verbose=everything,
-    )
-    click.echo(text, nl=False)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from planner.cli.counting import counting
 from planner.cli.engine import engine_of, engine_options
-from planner.cli.options import ascii_only, terminal_width, wants_colour
-from planner.cli.planning import layout_options, planning_options, read_question
+from planner.cli.layout import layout_options, show
+from planner.cli.options import PICTURE
+from planner.cli.planning import planning_options, read_question
 
 if TYPE_CHECKING:
-    from planner.models.sweep import Sweep
+    from pathlib import Path
 
-_PICTURES = (".svg", ".png")
+    from planner.models.sweep import Sweep
 
 
 class TwoFigures(click.ParamType[tuple[str, str]]):
@@ -46,12 +46,7 @@ class TwoFigures(click.ParamType[tuple[str, str]]):
     show_default=True,
     help="Two figures; combinations that none beats in both are marked.",
 )
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    help="Draw the two figures to this file: .svg or .png.",
-)
+@click.option("-o", "--out", type=PICTURE, help="Draw the two figures to this file: .svg or .png.")
 @planning_options
 @engine_options
 @layout_options
@@ -76,17 +71,13 @@ def sweep_command(
     demand=1,2,10           so many times the waiting jobs (demand:QUEUE of one queue)
     pool:POOL=0,4           so many nodes of a pool more
     like:NODE=0,1           so many nodes more like an existing one
-    price:POOL=1,2.5        price of a pool's nodes
+    price:POOL=1,2.5        price of a pool's new nodes
     solver=milp,greedy
     """  # noqa: D301 - \b is click's
     from planner.rendering.sweep import sweep_text
     from planner.whatif.knobs import read_knobs, turned
     from planner.whatif.sweeping import sweep
 
-    if out is not None and out.suffix.lower() not in _PICTURES:
-        raise click.BadParameter(
-            f"expected a name that ends in .svg or .png, found {out}", param_hint="--out"
-        )
     read = read_knobs(knobs)
     question = read_question(source, **planning)
     worlds = turned(read, question.snapshot, question.policy)
@@ -104,19 +95,16 @@ def sweep_command(
             weighed=weighed,
             ended=ended,
         )
-    if out is not None:
-        _draw(found, out)
-    if as_json:
-        click.echo(found.model_dump_json(indent=2))
-    else:
-        text = sweep_text(
-            found, width=terminal_width(), colour=wants_colour(), ascii_only=plain or ascii_only()
-        )
-        click.echo(text, nl=False)
+    try:
+        if out is not None:
+            _draw(found, out)
+    finally:
+        show(found, sweep_text, as_json=as_json, plain=plain)
     return 0 if found.sound else 1
 
 
 def _draw(found: Sweep, out: Path) -> None:
     from planner.rendering.charts.sweep import sweep_chart
+    from planner.writing import write_atomically
 
-    out.write_bytes(sweep_chart(found, out.suffix.lower().removeprefix(".")))
+    write_atomically(out, sweep_chart(found, out.suffix.lower().removeprefix(".")))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from planner.cli.counting import counting
 from planner.cli.engine import engine_of, engine_options
-from planner.cli.options import ascii_only, terminal_width, wants_colour, working
-from planner.cli.planning import layout_options, planning_options, read_question
+from planner.cli.layout import layout_options, show
+from planner.cli.options import NewFile, stray_option, working
+from planner.cli.planning import planning_options, read_question
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from planner.cli.planning import Question
     from planner.models.comparison import Comparison
     from planner.models.sensitivity import Sensitivity
@@ -48,9 +50,7 @@ class Steps(click.ParamType[tuple[int, ...]]):
 @click.option("--like", multiple=True, help="sensitivity: only the kind of this node; several may be given.")
 @planning_options
 @engine_options
-@click.option(
-    "--report", type=click.Path(path_type=Path), help="Write an HTML report of the comparison to this file."
-)
+@click.option("--report", type=NewFile(), help="Write an HTML report of the comparison to this file.")
 @layout_options
 def whatif_command(
     source: str,
@@ -72,24 +72,28 @@ def whatif_command(
     A scenario is a file with a name, changes, and what is expected of its plan. `gpuplan schema scenario`
     prints all that it may hold. Ends with 1 if an expectation is not met or a scenario cannot be planned.
     """
+    from planner.rendering.sensitivity import sensitivity_text
+    from planner.rendering.whatif import comparison_text
+
     if bool(scenarios) == values_nodes:
         raise click.UsageError("Give at least one scenario, or --sensitivity without any.")
     if report is not None and values_nodes:
         raise click.UsageError("--report is for scenarios.")
+    if not values_nodes and (stray := stray_option(("steps", "like"))):
+        raise click.UsageError(f"{stray} is for --sensitivity.")
     question = read_question(source, **planning)
-    found: Comparison | Sensitivity
     with engine_of(engine, jobs=jobs, scheduler=scheduler) as chosen:
         if values_nodes:
-            found = _valued(question, chosen, steps, like, source)
-        else:
-            found = _compared(question, chosen, scenarios)
-    if report is not None:
-        _write_report(found, report)
-    if as_json:
-        click.echo(found.model_dump_json(indent=2))
-    else:
-        click.echo(_text(found, plain=plain), nl=False)
-    return 0 if found.sound else 1
+            valued = _valued(question, chosen, steps, like, source)
+            show(valued, sensitivity_text, as_json=as_json, plain=plain)
+            return 0 if valued.sound else 1
+        compared = _compared(question, chosen, scenarios)
+    try:
+        if report is not None:
+            _write_report(compared, report)
+    finally:
+        show(compared, comparison_text, as_json=as_json, plain=plain)
+    return 0 if compared.sound else 1
 
 
 def _compared(question: Question, engine: Engine, scenarios: tuple[str, ...]) -> Comparison:
@@ -121,19 +125,8 @@ def _valued(
         )
 
 
-def _write_report(comparison: Any, path: Path) -> None:
+def _write_report(comparison: Comparison, path: Path) -> None:
     from planner.rendering.reports.whatif import whatif_report
     from planner.writing import write_atomically
 
     write_atomically(path, whatif_report(comparison))
-
-
-def _text(found: Comparison | Sensitivity, *, plain: bool) -> str:
-    from planner.models.comparison import Comparison
-    from planner.rendering.sensitivity import sensitivity_text
-    from planner.rendering.whatif import comparison_text
-
-    width, colour, narrow = terminal_width(), wants_colour(), plain or ascii_only()
-    if isinstance(found, Comparison):
-        return comparison_text(found, width=width, colour=colour, ascii_only=narrow)
-    return sensitivity_text(found, width=width, colour=colour, ascii_only=narrow)

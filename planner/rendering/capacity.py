@@ -46,6 +46,12 @@ def _answer(capacity: Capacity) -> str:
     jobs, runs = len(capacity.jobs), len(capacity.runs)
     who = counted(jobs, "job") if jobs == runs else f"{runs:,} of {counted(jobs, 'job')}"
     verb = "runs" if runs == 1 and jobs == 1 else "run"
+    if not jobs:
+        return "No job waits that is not held."
+    if not runs:
+        return (
+            "No nodes of the pools make any of the jobs run." if jobs > 1 else "No nodes of the pools help."
+        )
     if not capacity.pools:
         if runs < jobs:
             return f"{who} {verb} on what is free; no nodes of the pools help the others."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from planner.lost_work import lost_gpu_hours
 from planner.models.policy import BudgetMode
 from planner.models.solution import Ended
 from planner.models.units import MILLI, print_timestamp
-from planner.rendering.grouping import number_of
 from planner.rendering.style import Tone
 from planner.rendering.timing import horizon_parts
 from planner.wording import counted, in_gpu_hours, money
@@ -15,12 +15,16 @@ from planner.wording import counted, in_gpu_hours, money
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from planner.models.comparison import Comparison
     from planner.models.plan import Metrics, Plan, SolutionSummary
+    from planner.models.sensitivity import Sensitivity
+    from planner.models.sweep import Sweep
     from planner.rendering.grouping import Moving, SortedActions
     from planner.rendering.style import Style
 
 
 _MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
+_LARGEST_GAP: Final = 10.0
 _TOLD_BY_TYPE: Final = ("start", "grow", "shrink", "migrate", "preempt", "repartition")
 _TOLD_ALWAYS: Final = ("start", "preempt")
 _NODE_VERBS: Final = {"scale_up": "add", "drain": "drain", "scale_down": "remove"}
@@ -35,6 +39,18 @@ def short(fingerprint: str) -> str:
 def percent(ratio: float) -> str:
     """`0.9 %`."""
     return f"{100 * ratio:.1f} %"
+
+
+def known_gap(gap: float) -> str:
+    """`1.6 %`; one that says only that hardly anything is known yet is not spelled out."""
+    return percent(gap) if gap < _LARGEST_GAP else f"> {percent(_LARGEST_GAP)}"
+
+
+def asked_lines(title: str, found: Comparison | Sensitivity | Sweep, style: Style) -> list[str]:
+    """What was asked, and of which world."""
+    *begun, last = style.wrap(f"{title}, at {print_timestamp(found.epoch)}", 0, hanging=2)
+    about = [f"snapshot {short(found.snapshot)}", f"policy {short(found.policy)}", f"seed {found.seed}"]
+    return [style.paint(line, Tone.STRONG) for line in (*begun, *style.flow([last, *about]))]
 
 
 def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
@@ -118,13 +134,13 @@ def change_counts(actions: SortedActions) -> list[str]:
 
 def _lost(actions: SortedActions, type_: str) -> str:
     """` (206 GPU-hours lost)` by all actions of a type, nothing where none is."""
-    lost = lost_gpu_hours(action for action in actions.disturbances if action.type == type_)
+    lost = lost_text(action for action in actions.disturbances if action.type == type_)
     return f" ({lost} lost)" if lost else ""
 
 
-def lost_gpu_hours(actions: Iterable[Moving]) -> str:
+def lost_text(actions: Iterable[Moving]) -> str:
     """Work that is in no checkpoint, `206 GPU-hours`; nothing where none is lost."""
-    hours = sum(number_of(action, "lost_gpu_hours") for action in actions)
+    hours = lost_gpu_hours(actions)
     return in_gpu_hours(round(hours * _MILLI_SECONDS_PER_HOUR)) if hours else ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.rendering.header import percent, short
+from planner.rendering.header import known_gap, short
 from planner.rendering.style import Tone
 from planner.rendering.table import Row, table
 from planner.running.record import TROUBLE, EpochOutcome
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _HEAD: Final = ("EPOCH", "BEGAN", "OUTCOME", "PLAN", "DONE", "OBJECTIVE", "GAP")
 _NUMBERS: Final = (0, 4, 5, 6)
-_LARGEST_GAP: Final = 10.0
 
 
 def history_text(records: Sequence[EpochRecord], style: Style) -> str:
@@ -50,18 +49,11 @@ def _row(record: EpochRecord, today: date) -> Row:
             short(record.plan_id or ""),
             done,
             "" if record.objective is None else f"{record.objective:,}",
-            _gap(record.gap),
+            "" if record.gap is None else known_gap(record.gap),
         ),
         note="; ".join(notes),
         tone=Tone.STOP if record.outcome in TROUBLE else None,
     )
-
-
-def _gap(gap: float | None) -> str:
-    """`1.6 %`; one that says only that hardly anything is known is not spelled out."""
-    if gap is None:
-        return ""
-    return percent(gap) if gap < _LARGEST_GAP else f"> {percent(_LARGEST_GAP)}"
 
 
 def _sum(records: Sequence[EpochRecord]) -> str:

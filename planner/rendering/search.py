@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.models.solution import Ended
 from planner.models.units import print_timestamp
-from planner.rendering.header import percent
+from planner.rendering.header import known_gap, percent
 from planner.rendering.table import Row, table
 from planner.wording import counted
 
@@ -24,7 +24,6 @@ _DOING: Final = {"place": "placing", "repack": "repacking", WRITING: "writing th
 """Stages that read better as what is done; the others are shown by their names."""
 
 _MOST_ROWS: Final = 20
-_LARGEST_GAP: Final = 10.0
 
 _WHY: Final = {
     "proven": "nothing better exists",
@@ -49,18 +48,13 @@ def now_lines(now: Milestone, *, seconds: float, limit: float, style: Style) -> 
         known.append(f"found {now.found:,}")
     known.append(f"bound {now.bound:,}")
     if now.gap is not None:
-        known.append(f"gap {_gap(now.gap)}")
+        known.append(f"gap {known_gap(now.gap)}")
     clock = [f"{seconds:.0f} s used"]
     if now.stage != WRITING:
         clock.append(f"{max(0.0, limit - seconds):.0f} s left")
         if now.objective is not None:
             clock.append("Ctrl-C keeps this plan")
     return [*style.flow(known, indent=0), *style.flow(clock, indent=0)]
-
-
-def _gap(gap: float) -> str:
-    """`1.6 %`; one that says only that hardly anything is known yet is not spelled out."""
-    return percent(gap) if gap < _LARGEST_GAP else f"> {percent(_LARGEST_GAP)}"
 
 
 def search_text(search: Search, style: Style) -> str:
@@ -94,7 +88,7 @@ def _milestones(milestones: Sequence[Milestone], style: Style) -> list[str]:
                 "-" if each.objective is None else f"{each.objective:,}",
                 "" if each.found is None else f"{each.found:,}",
                 f"{each.bound:,}",
-                "-" if each.gap is None else _gap(each.gap),
+                "-" if each.gap is None else known_gap(each.gap),
             )
         )
         for each in shown

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.units import print_timestamp
-from planner.rendering.header import short
+from planner.rendering.header import asked_lines
 from planner.rendering.style import Style, Tone
 from planner.rendering.table import Row, table
 
@@ -18,20 +17,8 @@ _UNKNOWN = "?"
 def sensitivity_text(found: Sensitivity, *, width: int, colour: bool, ascii_only: bool) -> str:
     """One line a kind of node; below the table, what its columns say."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
-    head = [
-        f"Value of more nodes, at {print_timestamp(found.epoch)}",
-        f"snapshot {short(found.snapshot)}",
-        f"policy {short(found.policy)}",
-        f"seed {found.seed}",
-    ]
-    counts = [step.nodes for step in found.kinds[0].steps] if found.kinds else []
-    rows = [
-        Row(("", "", "MARGINAL", *("PLANNED" if index == 0 else "" for index, _ in enumerate(counts)))),
-        Row(("NODE", "NOW", "+1", *(f"+{count:,}" for count in counts))),
-        *(Row(_cells(kind)) for kind in found.kinds),
-    ]
-    lines = [style.paint(line, Tone.STRONG) for line in style.flow(head)]
-    lines += ["", *table(rows, style, right=range(1, 3 + len(counts))), ""]
+    lines = [*asked_lines("Value of more nodes", found, style), ""]
+    lines += [*_table(found, style), ""] if found.kinds else []
     for failure in found.failures:
         lines += [style.paint(line, Tone.STOP) for line in style.wrap(failure, 0, hanging=2)]
     for note in _notes(found):
@@ -39,10 +26,19 @@ def sensitivity_text(found: Sensitivity, *, width: int, colour: bool, ascii_only
     return "\n".join(lines) + "\n"
 
 
+def _table(found: Sensitivity, style: Style) -> list[str]:
+    counts = [step.nodes for step in found.kinds[0].steps]
+    rows = [
+        Row(("", "", "MARGINAL", *("PLANNED" if index == 0 else "" for index, _ in enumerate(counts)))),
+        Row(("NODE", "NOW", "+1", *(f"+{count:,}" for count in counts))),
+        *(Row(_cells(kind)) for kind in found.kinds),
+    ]
+    return table(rows, style, right=range(1, 3 + len(counts)))
+
+
 def _cells(kind: NodeValue) -> tuple[str, ...]:
     marginal = _UNKNOWN if kind.marginal is None else f"{kind.marginal:+,}"
-    name = kind.kind if kind.pool is None else f"{kind.kind}, pool {kind.pool}"
-    return name, f"{kind.nodes:,}", marginal, *map(_gain, kind.steps)
+    return kind.name, f"{kind.nodes:,}", marginal, *map(_gain, kind.steps)
 
 
 def _gain(step: Step) -> str:
@@ -50,6 +46,8 @@ def _gain(step: Step) -> str:
 
 
 def _notes(found: Sensitivity) -> list[str]:
+    if not found.kinds:
+        return ["There are neither nodes nor pools that there could be more of."]
     notes = [
         "Marginal: points that the linear relaxation gains with one node more; it may place parts of jobs."
     ]

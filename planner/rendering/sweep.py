@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.units import print_timestamp
-from planner.rendering.header import percent, short
+from planner.models.comparison import RATIOS
+from planner.rendering.header import asked_lines, percent
 from planner.rendering.style import Style, Tone
 from planner.rendering.table import Row, table
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from planner.models.comparison import Figures
     from planner.models.sweep import Sweep
 
-_RATIOS: Final = frozenset({"gpu_allocation_ratio", "fragmentation_ratio", "gap"})
 _ALWAYS: Final = ("jobs_running", "jobs_waiting", "gpu_allocation_ratio", "objective", "gap")
 _WORDS: Final = {
     "jobs_running": "RUNNING",
@@ -43,20 +42,14 @@ WEIGHABLE: Final = tuple(_WORDS)
 def sweep_text(sweep: Sweep, *, width: int, colour: bool, ascii_only: bool) -> str:
     """All combinations, and what the mark says."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
-    head = [
-        f"Sweep of {' and '.join(knob.name for knob in sweep.knobs)}, at {print_timestamp(sweep.epoch)}",
-        f"snapshot {short(sweep.snapshot)}",
-        f"policy {short(sweep.policy)}",
-        f"seed {sweep.seed}",
-    ]
     shown = [*dict.fromkeys((*_ALWAYS[:3], *sweep.weighed, *_ALWAYS[3:]))]
-    heads = (*(knob.name for knob in sweep.knobs), *(_WORDS[name] for name in shown), "")
+    heads = (*_names(sweep), *(_WORDS[name] for name in shown), "")
     rows = [Row(heads)]
     for point in sweep.points:
         found = point.figures
         cells = ["failed" if found is None else in_words(found, name) for name in shown]
         rows.append(Row((*point.values, *cells, FRONT_MARK if point.on_front else "")))
-    lines = [style.paint(line, Tone.STRONG) for line in style.flow(head)]
+    lines = asked_lines(f"Sweep of {' and '.join(knob.name for knob in sweep.knobs)}", sweep, style)
     lines += ["", *table(rows, style, right=range(len(heads) - 1)), ""]
     for point in sweep.points:
         if point.failure:
@@ -67,9 +60,16 @@ def sweep_text(sweep: Sweep, *, width: int, colour: bool, ascii_only: bool) -> s
     return "\n".join([*lines, *style.wrap(f"{note}and as good in the other.", 0)]) + "\n"
 
 
+def _names(sweep: Sweep) -> list[str]:
+    """Knobs by the last part of their paths, if that tells them apart."""
+    names = [knob.name for knob in sweep.knobs]
+    ends = [name.rpartition(".")[2] for name in names]
+    return ends if len(set(ends)) == len(ends) else names
+
+
 def in_words(figures: Figures, name: str) -> str:
     """One figure as people read it."""
     value = figures.figure(name)
     if value is None:
         return "?"
-    return percent(value) if name in _RATIOS else f"{value:,.12g}"
+    return percent(value) if name in RATIOS else f"{value:,.12g}"

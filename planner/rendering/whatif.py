@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.models.units import print_timestamp
-from planner.rendering.header import percent, short
+from planner.rendering.header import asked_lines, percent
 from planner.rendering.style import Style, Tone
 from planner.rendering.table import Row, table
 from planner.wording import counted
@@ -38,13 +37,7 @@ class ComparisonLine:
 def comparison_text(comparison: Comparison, *, width: int, colour: bool, ascii_only: bool) -> str:
     """Scenarios, their figures beside those of the base, and what is not as expected."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
-    head = [
-        f"What if, at {print_timestamp(comparison.epoch)}",
-        f"snapshot {short(comparison.snapshot)}",
-        f"policy {short(comparison.policy)}",
-        f"seed {comparison.seed}",
-    ]
-    lines = [style.paint(line, Tone.STRONG) for line in style.flow(head)]
+    lines = asked_lines("What if", comparison, style)
     lines += ["", *table([Row((each.name,), note=each.description) for each in comparison.scenarios], style)]
     for block in _blocks(comparison, style):
         lines += ["", *block]
@@ -193,13 +186,20 @@ def _faults(comparison: Comparison, style: Style) -> list[str]:
 
 
 def _summary(comparison: Comparison) -> str:
-    scenarios = comparison.scenarios
-    failed = sum(bool(trial.failure) for trial in scenarios)
-    unmet = sum(len(trial.unmet) for trial in scenarios)
-    parts = [counted(len(scenarios), "scenario")]
-    if failed:
-        parts.append(f"{failed:,} failed")
-    if unmet:
-        is_unmet = "is" if unmet == 1 else "are"
-        parts.append(f"{counted(unmet, 'expectation')} {is_unmet} not met")
+    parts = [counted(len(comparison.scenarios), "scenario"), *verdicts(comparison)]
     return f"{', '.join(parts)}. Figures of scenarios are differences from the base, shares in points."
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """`1 failed`, `2 of 5 expectations not met`; where all is well, whether anything was expected at all."""
+    failed = sum(bool(trial.failure) for trial in comparison.scenarios)
+    unmet = sum(len(trial.unmet) for trial in comparison.scenarios)
+    expected = counted(comparison.expected, "expectation")
+    bad = {
+        "the base failed": comparison.base.failure,
+        f"{failed:,} failed": failed,
+        f"{unmet:,} of {expected} not met": unmet,
+    }
+    if comparison.sound:
+        return [f"{expected} met" if comparison.expected else "no expectation stated"]
+    return [words for words, is_so in bad.items() if is_so]

@@ -59,7 +59,12 @@ def compare(
 
 
 def _trial(scenario: Scenario, found: Tried, base: Figures | None) -> Trial:
-    trial = Trial(name=scenario.name, description=scenario.description, failure=found.failure)
+    trial = Trial(
+        name=scenario.name,
+        description=scenario.description,
+        failure=found.failure,
+        expected=sum(expectation.statements for expectation in scenario.expectations),
+    )
     if found.figures is None:
         return trial
     update = {

@@ -6,7 +6,7 @@ Knobs of a sweep: `NAME=value,value,…`, each value the change of a scenario.
     demand=1,2,10              so many times the waiting jobs; demand:QUEUE those of one queue
     pool:spot=0,4,8            so many nodes of a pool more
     like:h100-1=0,1,2          so many nodes more like an existing one
-    price:spot=1,2.5           price of a pool's nodes
+    price:spot=1,2.5           price of a pool's new nodes
     solver=milp,greedy
 """
 
@@ -19,32 +19,43 @@ import yaml
 
 from planner.models.errors import BadInputError, InputProblem
 from planner.models.near_miss import NearMisses
+from planner.models.policy_part import PartOfPolicy
 from planner.models.scenario import Scenario
+from planner.models.scenario_changes import (
+    AddNodes,
+    ScaleDemand,
+    SetPolicy,
+    SetPrice,
+    SetQuota,
+    SetSolver,
+)
 from planner.models.sweep import Knob
 from planner.sources.judging import judge_noun
 from planner.whatif.patching import patch
+from planner.whatif.patching_rules import merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from planner.models.policy import Policy
+    from planner.models.scenario_changes import Change
     from planner.models.snapshot import Snapshot
     from planner.whatif.patching import Patched
 
 _MOST_KNOBS: Final = 2
 
-_CHANGES: Final[dict[str, Callable[[str, Any], dict[str, Any]]]] = {
-    "quota": lambda of, value: {"change": "set_quota", "queue": of, "nominal": value},
-    "pool": lambda of, value: {"change": "add_nodes", "pool": of, "count": value},
-    "like": lambda of, value: {"change": "add_nodes", "like": of, "count": value},
-    "price": lambda of, value: {"change": "set_price", "pools": [of], "value": value},
-    "demand": lambda of, value: {"change": "scale_demand", "queue": of, "factor": value},
+_KNOBS: Final[dict[str, tuple[type[Change], Callable[[str, Any], dict[str, Any]]]]] = {
+    "demand": (ScaleDemand, lambda _, value: {"change": "scale_demand", "factor": value}),
+    "demand:": (ScaleDemand, lambda of, value: {"change": "scale_demand", "queue": of, "factor": value}),
+    "like:": (AddNodes, lambda of, value: {"change": "add_nodes", "like": of, "count": value}),
+    "pool:": (AddNodes, lambda of, value: {"change": "add_nodes", "pool": of, "count": value}),
+    "price:": (SetPrice, lambda of, value: {"change": "set_price", "pools": [of], "value": value}),
+    "quota:": (SetQuota, lambda of, value: {"change": "set_quota", "queue": of, "nominal": value}),
+    "solver": (SetSolver, lambda _, value: {"change": "set_solver", "solver": value}),
 }
-_WITHOUT_NAME: Final[dict[str, Callable[[Any], dict[str, Any]]]] = {
-    "demand": lambda value: {"change": "scale_demand", "factor": value},
-    "solver": lambda value: {"change": "set_solver", "solver": value},
-}
-_ADDS: Final = ("pool", "like")
+"""Knobs that are none of the policy; those with a colon have a name behind it."""
+
+_ADDS: Final = ("pool:", "like:")
 """None of them more is no change at all."""
 
 
@@ -87,22 +98,51 @@ def turned(
     Raises
     ------
     BadInputError
-        With every value that is none for its knob, and every knob that there is not.
+        With every value that is none for its knob, every knob that there is not, and every combination that
+        makes no sense.
     """
     problems: dict[InputProblem, None] = {}
+    changes: dict[str, Change | None] = {}
+    for knob in knobs:
+        for value in knob.values:
+            place = f"{knob.name}={value}"
+            changes[place], faults = _judged(knob.name, value)
+            problems |= dict.fromkeys(InputProblem(place, fault) for fault in faults)
     made = []
     for values in product(*(knob.values for knob in knobs)):
-        changes = []
-        for knob, value in zip(knobs, values, strict=True):
-            change = _change(knob.name, _read(value))
-            faults = _faults(change, snapshot, policy)
-            problems.update({InputProblem(f"{knob.name}={value}", fault): None for fault in faults})
-            changes += [] if faults or change is None else [change]
-        scenario = Scenario.model_validate({"name": "sweep", "changes": changes})
-        made.append((values, patch(snapshot, policy, scenario)))
+        places = [f"{knob.name}={value}" for knob, value in zip(knobs, values, strict=True)]
+        together = _together({place: change for place in places if (change := changes[place]) is not None})
+        patched = patch(snapshot, policy, Scenario(name="sweep", changes=tuple(together.values())))
+        told = [*together]
+        for misfit in patched.misfits:
+            place = ", ".join(places) if misfit.index is None else told[misfit.index]
+            problems[InputProblem(place, misfit.message)] = None
+        made.append((values, patched))
     if problems:
         raise BadInputError(tuple(problems))
     return made
+
+
+def _judged(name: str, text: str) -> tuple[Change | None, list[str]]:
+    """The change that gives a knob a value, None where nothing changes; and all that is wrong with it."""
+    value, near = _read(text), NearMisses()
+    kind, colon, of = name.partition(":")
+    change: Change | None
+    if text == "0" and name.startswith(_ADDS):
+        return None, []
+    if kind + colon in _KNOBS:
+        noun, made = _KNOBS[kind + colon]
+        change, problems = judge_noun(made(of, value), noun, lambda _: None, subject="the knob", near=near)
+    elif colon or f"{kind}:" in _KNOBS:
+        known = [f"{each}NAME" if each.endswith(":") else each for each in _KNOBS]
+        hint = near.hint(f"{kind}:NAME", known)
+        return None, [f"there is no such knob.\n  Known: {', '.join(known)}, or a path in the policy.{hint}"]
+    else:
+        for key in reversed(name.split(".")):
+            value = {key: value}
+        part, problems = judge_noun(value, PartOfPolicy, lambda _: None, subject="the policy", near=near)
+        change = None if part is None else SetPolicy(change="set_policy", policy=part)
+    return change, [problem.message for problem in problems]
 
 
 def _read(text: str) -> Any:
@@ -113,23 +153,19 @@ def _read(text: str) -> Any:
         return text
 
 
-def _change(name: str, value: Any) -> dict[str, Any] | None:
-    """The change that gives a knob a value; None where it changes nothing."""
-    kind, colon, of = name.partition(":")
-    if colon and kind in _CHANGES:
-        return None if kind in _ADDS and value == 0 else _CHANGES[kind](of, value)
-    if name in _WITHOUT_NAME:
-        return _WITHOUT_NAME[name](value)
-    for key in reversed(name.split(".")):
-        value = {key: value}
-    return {"change": "set_policy", "policy": value}
+def _together(changes: dict[str, Change]) -> dict[str, Change]:
+    """
+    The changes of one combination by the knobs that they are from.
 
-
-def _faults(change: dict[str, Any] | None, snapshot: Snapshot, policy: Policy) -> list[str]:
-    if change is None:
-        return []
-    document = {"name": "sweep", "changes": [change]}
-    scenario, problems = judge_noun(document, Scenario, lambda _: None, subject="the knob", near=NearMisses())
-    if scenario is None:
-        return [problem.message for problem in problems]
-    return [misfit.message for misfit in patch(snapshot, policy, scenario).misfits]
+    Knobs of the policy are one change: with all of them it may be right, and wrong with any one alone.
+    """
+    made: dict[str, Change] = {
+        place: change for place, change in changes.items() if not isinstance(change, SetPolicy)
+    }
+    rules = {place: change for place, change in changes.items() if isinstance(change, SetPolicy)}
+    if rules:
+        policy: Any = {}
+        for change in rules.values():
+            policy = merged(policy, change.stated())
+        made[", ".join(rules)] = SetPolicy.model_validate({"change": "set_policy", "policy": policy})
+    return made

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.models.cluster import NodeGpus, NodePool
 from planner.models.placement import MigSlice
+from planner.models.selection import memory_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -30,7 +31,7 @@ def add_nodes(world: World, change: AddNodes) -> Faults:
     if change.like is not None:
         yield from world.unknown("node", change.like, world.nodes)
         if (like := world.nodes.get(change.like)) is not None:
-            pattern = _as_new(like)
+            pattern = like.as_new()
     if change.pool is not None:
         yield from world.unknown("pool", change.pool, world.pools)
         if (pool := world.pools.get(change.pool)) is not None:
@@ -44,16 +45,6 @@ def add_nodes(world: World, change: AddNodes) -> Faults:
         world.nodes[name] = pattern.model_copy(update={"name": name, **moved})
     if pattern.pool in world.pools:
         _make_room(world, world.pools[pattern.pool])
-
-
-def _as_new(node: Node) -> Node:
-    """The node as if it came from its maker: all of it works, and it stands for itself."""
-    gpus = node.gpus
-    if gpus is not None:
-        details = tuple(gpu.model_copy(update={"healthy": True}) for gpu in gpus.details)
-        gpus = gpus.model_copy(update={"details": details})
-    usable = {"cordoned": False, "drain": False, "ready": True, "ready_at": None}
-    return node.model_copy(update={"gpus": gpus, "nvlink_island": "", **usable})
 
 
 def _make_room(world: World, pool: NodePool) -> None:
@@ -138,8 +129,8 @@ def _may_stay(world: World, job: Job, touched: Collection[str]) -> bool:
             continue
         models.add(gpus.model)
         if replica.node in touched and (
-            job.request.gpu_memory_mib > gpus.memory_mib
-            or any(isinstance(held, MigSlice) or held.index >= gpus.count for held in replica.gpus)
+            any(isinstance(held, MigSlice) or held.index >= gpus.count for held in replica.gpus)
+            or job.request.gpu_memory_mib > memory_of_each(gpus, job.request)
         ):
             return False
     return len(models) <= 1 and (not job.gpu_models or models <= job.gpu_models.keys())

@@ -86,18 +86,18 @@ def _quota(before: Quota | None, change: SetQuota) -> Quota:
 
 def set_policy(world: World, change: SetPolicy) -> Faults:
     """Some knobs are set; what a mapping does not name stays."""
-    merged = _merged(world.policy.model_dump(mode="json"), change.stated())
-    policy, problems = judge_noun(merged, Policy, lambda _: None, subject="the policy", near=NearMisses())
+    document = merged(world.policy.model_dump(mode="json"), change.stated())
+    policy, problems = judge_noun(document, Policy, lambda _: None, subject="the policy", near=NearMisses())
     yield from (problem.message for problem in problems)
     if policy is not None:
         world.policy = policy
 
 
-def _merged(before: Any, stated: Any) -> Any:
-    """Mappings key by key, all else as stated."""
+def merged(before: Any, stated: Any) -> Any:
+    """A document with what another one states: mappings key by key, all else as it is stated."""
     if not (isinstance(before, dict) and isinstance(stated, dict)):
         return stated
-    return before | {key: _merged(before.get(key), value) for key, value in stated.items()}
+    return before | {key: merged(before.get(key), value) for key, value in stated.items()}
 
 
 def set_solver(world: World, change: SetSolver) -> Faults:

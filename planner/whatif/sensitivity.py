@@ -21,13 +21,13 @@ from planner.models.formulation import formulate
 from planner.models.formulation.columns import Columns
 from planner.models.scenario import Scenario
 from planner.models.scenario_changes import AddNodes
-from planner.models.sensitivity import NodeValue, Sensitivity, Step
+from planner.models.sensitivity import NodeValue, Sensitivity, Step, kind_name
 from planner.posing import pose
 from planner.solvers.consulting import RELAXING
 from planner.solvers.interface import Budget, well_formed
 from planner.whatif.engines import Task, all_of
 from planner.whatif.patching import patch
-from planner.whatif.trials import Case, task_of, tried
+from planner.whatif.trials import Case, fault_of, task_of, tried
 from planner.wording import node_size
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
     from planner.solvers.interface import Solver
+    from planner.solvers.worker import Outcome
     from planner.whatif.engines import Engine
 
 ENTRY: Final = "planner.whatif.sensitivity:relaxed"
@@ -54,6 +55,11 @@ class Kind:
     like: str
     nodes: int
     pool: str | None = None
+
+    @property
+    def name(self) -> str:
+        """In words, with the pool where nothing else tells it apart."""
+        return kind_name(self.words, self.pool)
 
     def more(self, count: int) -> AddNodes:
         """So many of them more."""
@@ -76,7 +82,7 @@ def kinds_of(snapshot: Snapshot) -> list[Kind]:
         for pool in snapshot.cluster.pools
         if (words := node_size(pool.template)) not in by_words
     ]
-    return sorted(kinds, key=lambda kind: (-kind.nodes, kind.words))
+    return sorted(kinds, key=lambda kind: (-kind.nodes, kind.name))
 
 
 def _commonest(nodes: Sequence[Node]) -> Node:
@@ -99,47 +105,59 @@ def sensitivity(
     ended: Callable[[str], None] = lambda _: None,
 ) -> Sensitivity:
     """Value more nodes of each kind both ways, everything planned and relaxed beside each other."""
-
-    def world(kind: Kind, count: int) -> Case:
-        scenario = Scenario(name="more", changes=(kind.more(count),))
-        patched = patch(snapshot, policy, scenario)
-        return Case(patched.snapshot, patched.policy, seed)
-
-    base = Case(snapshot, policy, seed)
-    tasks = {("base", 0): task_of(base), ("relaxation of base", 0): _relaxation(base)}
+    asked = [_Asked(), _Asked(relaxed=True)]
     for kind in kinds:
-        tasks[f"relaxation with one more {kind.words}", 1] = _relaxation(world(kind, 1))
-        for count in steps:
-            tasks[kind.words, count] = task_of(world(kind, count))
-    names = [name if not count else f"{count} more: {name}" for name, count in tasks]
-    outcomes = dict(zip(tasks, all_of(engine, list(tasks.values()), names, ended), strict=True))
-    relaxations = {key: outcome.last for key, outcome in outcomes.items() if tasks[key].entry == ENTRY}
-    plans = {key: tried(outcome) for key, outcome in outcomes.items() if tasks[key].entry != ENTRY}
-    without, relaxation = plans["base", 0].figures, relaxations["relaxation of base", 0]
+        asked += [_Asked(kind, 1, relaxed=True), *(_Asked(kind, count) for count in steps)]
+    tasks = [each.task(snapshot, policy, seed) for each in asked]
+    outcomes = dict(zip(asked, all_of(engine, tasks, [each.name for each in asked], ended), strict=True))
+    plans = {each: tried(outcome) for each, outcome in outcomes.items() if not each.relaxed}
+    bounds = {each: _bound(outcome) for each, outcome in outcomes.items() if each.relaxed}
+    without, relaxation = plans[_Asked()].figures, bounds[_Asked(relaxed=True)]
+    faults = {each: plan.failure for each, plan in plans.items() if plan.failure}
+    faults |= {each: fault_of(outcomes[each], "relaxing") for each, bound in bounds.items() if bound is None}
     return Sensitivity(
         snapshot=snapshot.fingerprint(),
         policy=policy.fingerprint(),
         epoch=snapshot.taken_at,
         seed=seed,
         objective=None if without is None else without.objective,
-        relaxation=relaxation if isinstance(relaxation, int) else None,
+        relaxation=relaxation,
         kinds=tuple(
             NodeValue(
                 kind=kind.words,
                 like=kind.like,
                 pool=kind.pool,
                 nodes=kind.nodes,
-                marginal=_less(relaxations[f"relaxation with one more {kind.words}", 1], relaxation),
-                steps=tuple(_step(count, plans[kind.words, count].figures, without) for count in steps),
+                marginal=_less(bounds[_Asked(kind, 1, relaxed=True)], relaxation),
+                steps=tuple(_step(count, plans[_Asked(kind, count)].figures, without) for count in steps),
             )
             for kind in kinds
         ),
-        failures=tuple(
-            f"{f'{count} more: ' if count else ''}{name}: {plan.failure}"
-            for (name, count), plan in plans.items()
-            if plan.failure
-        ),
+        failures=tuple(f"{each.name}: {faults[each]}" for each in asked if each in faults),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A world to be planned or relaxed: the base, or with so many nodes more of a kind."""
+
+    kind: Kind | None = None
+    more: int = 0
+    relaxed: bool = False
+
+    @property
+    def name(self) -> str:
+        """In words, for people who wait for it."""
+        world = "base" if self.kind is None else f"{self.more:,} more: {self.kind.name}"
+        return f"relaxation of {world}" if self.relaxed else world
+
+    def task(self, snapshot: Snapshot, policy: Policy, seed: int) -> Task:
+        """What an engine is to carry out."""
+        if self.kind is not None:
+            patched = patch(snapshot, policy, Scenario(name="more", changes=(self.kind.more(self.more),)))
+            snapshot, policy = patched.snapshot, patched.policy
+        case = Case(snapshot, policy, seed)
+        return _relaxation(case) if self.relaxed else task_of(case)
 
 
 def _relaxation(case: Case) -> Task:
@@ -161,8 +179,12 @@ def relaxed(case: Case, _report: Callable[[object], None]) -> int | None:
     return None if answer is None else answer.bound
 
 
-def _less(value: object, base: object) -> int | None:
-    return value - base if isinstance(value, int) and isinstance(base, int) else None
+def _bound(outcome: Outcome) -> int | None:
+    return outcome.last if isinstance(outcome.last, int) else None
+
+
+def _less(value: int | None, base: int | None) -> int | None:
+    return None if value is None or base is None else value - base
 
 
 def _step(count: int, found: Figures | None, base: Figures | None) -> Step:

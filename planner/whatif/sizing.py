@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from planner.epoch import plan_epoch
 from planner.models.capacity import Capacity, PoolNodes, Unplaced
 from planner.models.plan import ScaleUp
+from planner.models.policy import LARGEST_POINTS
 from planner.whatif.undisturbed import undisturbed
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _MOST_POINTS: Final = 4 * 10**7
 """Of all nodes together: prices stay exact, and a job can be worth more than all of them."""
 
-_FINEST: Final = (1, 10, 100, 1000, 10_000)
+_PARTS: Final = (1, 10, 100, 1000, 10_000)
 """Parts of the currency's unit that prices may be told in."""
 
 
@@ -45,7 +46,7 @@ def size(
     job is worth more than all nodes together, so that no node is saved at the cost of a job.
     """
     asked = [job for job in jobs if job.running is None]
-    roomy, rooms = _with_room(snapshot, most)
+    roomy, rooms = _with_room(snapshot, most, sum(job.gang.minimum for job in asked))
     scale = _scale_of(roomy.cluster.pools, rooms)
     world, rules = undisturbed(
         roomy, policy, asked, points=scale.of_a_job, currency=scale.currency, scaling=scale.of_a_node
@@ -65,7 +66,7 @@ def size(
         pools=_pools(snapshot, added),
         hourly_cost=cost,
         hourly_cost_at_least=0.0 if slack is None else _at_least(plan, slack, scale, rooms),
-        proven=slack == 0,
+        proven=slack == 0 and scale.exact and (scale.of_a_node > 0 or not added),
         placed={
             name: tuple(sorted({replica.node for replica in placement.replicas}))
             for name, placement in sorted(placed.items())
@@ -87,34 +88,40 @@ class _Scale:
     """Beside its price, so that of equally dear mixes the one with fewer nodes is better."""
     of_all_nodes: int
     of_a_job: int
+    exact: bool
+    """True if all prices are whole points."""
 
 
 def _scale_of(pools: Sequence[NodePool], rooms: dict[str, int]) -> _Scale:
     prices = {pool.name: pool.template.price_per_hour for pool in pools}
-    parts = next(
-        (parts for parts in _FINEST if all(_whole(price * parts) for price in prices.values())), _FINEST[-1]
-    )
-    count = sum(rooms.values())
-    total = sum(ceil(prices[name] * parts) * room for name, room in rooms.items())
+    totals = {
+        parts: sum(ceil(prices[name] * parts) * room for name, room in rooms.items()) for parts in _PARTS
+    }
+    # A job that is worth more than all nodes must still be one that may be written down.
+    bearable = [parts for parts, total in totals.items() if 2 * total < LARGEST_POINTS] or _PARTS[:1]
+    telling = [parts for parts in bearable if all(_whole(price * parts) for price in prices.values())]
+    parts = telling[0] if telling else bearable[-1]
+    count, total = sum(rooms.values()), totals[parts]
     # A node more must weigh less than the smallest difference in price.
     finest = count + 1 if total * (count + 1) < _MOST_POINTS else 1
     of_a_node = 1 if finest > 1 or not total else 0
     of_all_nodes = total * finest + count * of_a_node
-    return _Scale(parts * finest, finest, of_a_node, of_all_nodes, 2 * of_all_nodes + 1)
+    of_a_job = min(LARGEST_POINTS, 2 * of_all_nodes + 1)
+    return _Scale(parts * finest, finest, of_a_node, of_all_nodes, of_a_job, exact=bool(telling))
 
 
 def _whole(amount: float) -> bool:
     return abs(amount - round(amount)) < 1e-6
 
 
-def _with_room(snapshot: Snapshot, most: int | None) -> tuple[Snapshot, dict[str, int]]:
-    """The snapshot with pools that may get so many nodes, and how many each may get."""
+def _with_room(snapshot: Snapshot, most: int | None, replicas: int) -> tuple[Snapshot, dict[str, int]]:
+    """The snapshot with pools that may get so many nodes, none of them more than there are replicas."""
     members = Counter(node.pool for node in snapshot.cluster.nodes)
     pools, rooms = [], {}
     for pool in snapshot.cluster.pools:
         room = max(0, pool.maximum - members[pool.name]) if most is None else most
-        rooms[pool.name] = room
-        maximum = max(pool.minimum, members[pool.name] + room)
+        rooms[pool.name] = min(room, replicas)
+        maximum = max(pool.minimum, members[pool.name] + rooms[pool.name])
         pools.append(pool.model_copy(update={"maximum": maximum}))
     cluster = snapshot.cluster.model_copy(update={"pools": tuple(pools)})
     return snapshot.model_copy(update={"cluster": cluster}), rooms
@@ -130,10 +137,12 @@ def _at_least(plan: Plan, slack: int, scale: _Scale, rooms: dict[str, int]) -> f
     added = [action for action in plan.actions if isinstance(action, ScaleUp)]
     own = sum(round(action.after.price_per_hour * scale.currency) for action in added)
     own += scale.of_a_node * len(added)
+    count = sum(rooms.values())
     # All that is not price may be the nodes' own points, in the dearest case of all of them.
-    least = own - slack - scale.of_a_node * sum(rooms.values())
-    steps = max(0, ceil(least / scale.finest))
-    return round(steps * scale.finest / scale.currency, 6)
+    least = own - slack - scale.of_a_node * count
+    # Half a point a node was rounded off in this mix and in the other, or prices go by whole steps.
+    least = ceil(least / scale.finest) * scale.finest if scale.exact else least - count
+    return round(max(0, least) / scale.currency, 6)
 
 
 def _pools(snapshot: Snapshot, added: Counter[str]) -> tuple[PoolNodes, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.afterwards import cluster_after
 from planner.epoch import limits_of, plan_epoch
+from planner.lost_work import lost_gpu_hours
 from planner.metrics import gpus_in_use
 from planner.models.comparison import Figures, ModelUse
 from planner.models.errors import PlannerError
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from planner.models.snapshot import Snapshot
     from planner.solvers.worker import Outcome
 
-ENTRY: Final = "planner.whatif.trials:attempt"
+FIGURES: Final = "planner.whatif.trials:attempt"
+PLAN: Final = "planner.whatif.trials:planned"
+"""What may be asked for: a plan in figures, or all of it."""
 
 _SECONDS: Final = 120.0
 _SECONDS_PER_JOB: Final = 0.01
@@ -50,20 +53,27 @@ class Tried:
     """Of the jobs asked about, those that run."""
 
 
-def task_of(case: Case) -> Task:
+def task_of(case: Case, entry: str = FIGURES) -> Task:
     """Planning a world, as a task for an engine."""
     limit = limits_of(case.policy, case.seed).seconds
     allowed = _SECONDS + _SECONDS_PER_JOB * len(case.snapshot.jobs)
-    return Task(ENTRY, (case,), limit + allowed)
+    return Task(entry, (case,), limit + allowed)
 
 
-def attempt(case: Case, _report: Callable[[object], None]) -> Tried:
-    """Plan a world; a failure that gpuplan reports on purpose becomes its message."""
+def planned(case: Case, _report: Callable[[object], None]) -> Plan | str:
+    """The plan of a world; of a failure that gpuplan reports on purpose its message."""
     snapshot = case.snapshot
     try:
-        plan = plan_epoch(snapshot, case.policy, seed=case.seed, created_at=snapshot.taken_at)
+        return plan_epoch(snapshot, case.policy, seed=case.seed, created_at=snapshot.taken_at)
     except PlannerError as error:
-        return Tried(failure=str(error))
+        return str(error)
+
+
+def attempt(case: Case, report: Callable[[object], None]) -> Tried:
+    """The plan of a world in figures."""
+    plan = planned(case, report)
+    if isinstance(plan, str):
+        return Tried(failure=plan)
     running = {placement.job for placement in plan.placements}
     return Tried(figures_of(plan), runs=frozenset(running & set(case.asked)))
 
@@ -72,16 +82,20 @@ def tried(outcome: Outcome) -> Tried:
     """What a task came to, whatever became of its process."""
     if isinstance(outcome.last, Tried):
         return outcome.last
+    return Tried(failure=fault_of(outcome, "planning"))
+
+
+def fault_of(outcome: Outcome, what: str) -> str:
+    """Why a task, told in a word, has no result."""
     if outcome.killed:
-        return Tried(failure="planning did not end in time and was killed")
-    return Tried(failure=f"planning {outcome.failure or 'gave no answer'}")
+        return f"{what} did not end in time and was killed"
+    return f"{what} {outcome.failure or 'gave no answer'}"
 
 
 def figures_of(plan: Plan) -> Figures:
     """A plan in figures."""
     target, solution, metrics = plan.target, plan.solution, plan.metrics
     used, usable = gpus_in_use(cluster_after(plan.snapshot, target), plan.placements)
-    lost = sum(float(action.reason.numbers.get("lost_gpu_hours", 0)) for action in plan.actions)
     reasons = Counter(waiting.reason.code for waiting in plan.waiting)
     return Figures(
         plan_id=plan.plan_id,
@@ -95,7 +109,7 @@ def figures_of(plan: Plan) -> Figures:
         gpu_allocation_ratio=metrics.gpu_allocation_ratio,
         fragmentation_ratio=metrics.fragmentation_ratio,
         jain_index=metrics.jain_index,
-        lost_gpu_hours=round(lost, 3),
+        lost_gpu_hours=lost_gpu_hours(plan.actions),
         nodes_added=len(target.added),
         nodes_removed=len(target.removed),
         hourly_cost=metrics.hourly_cost,

@@ -44,7 +44,8 @@ def undisturbed(
 
     Without a `currency` pools get no nodes; with one, a node costs its price in that and `scaling` more.
     """
-    running = [job for job in snapshot.jobs if job.running is not None]
+    # A policy alone does not keep jobs from being moved off nodes that are to be drained.
+    running = [job.model_copy(update={"preemptible": False}) for job in snapshot.jobs if job.running]
     asked = [_worth(job, points) for job in jobs]
     world = snapshot.model_copy(update={"jobs": (*running, *asked)}).canonical()
     prices = Prices(
@@ -63,7 +64,7 @@ def undisturbed(
     rules = {
         "weights": Weights(basis=SizeBasis.JOB, ageing=Ageing(gain=0, cap=0)),
         "prices": prices,
-        "disruption": Disruption(preempt=False, resize=False, migrate=False),
+        "disruption": Disruption(resize=False),
         "pools": PoolPolicy(scale_up=currency is not None, scale_down=False),
         "horizon": HorizonPolicy(),
         "budget": budget,

@@ -132,6 +132,50 @@ def test_diff_names_what_changes(gpuplan, plan_file, quickstart):
     assert gpuplan("diff", plan_file, quickstart).code == 0
 
 
+def test_a_diff_too_ends_with_10_if_the_plan_has_changes(gpuplan, plan_file, quickstart):
+    assert gpuplan("diff", plan_file, "--detailed-exitcode").code == 10
+    assert gpuplan("diff", plan_file, quickstart, "--json", "--detailed-exitcode").code == 10
+    gpuplan("apply", plan_file, "--executor", "simulated", "--auto-approve")
+    gpuplan("snapshot", "--from", "simulated", "-o", "after.json")
+    gpuplan("plan", "after.json", "-o", "nothing.json")
+
+    assert gpuplan("diff", "nothing.json", "--detailed-exitcode").code == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--time-limit", "1s"),
+        ("--solver", "auto"),
+        ("--stop-gap", "1%"),
+        ("--seed", "0"),
+        ("--deterministic", None),
+    ],
+)
+@pytest.mark.parametrize("command", [["diff"], ["explain", "distill"]], ids=["diff", "explain"])
+def test_a_saved_plan_takes_no_options_of_planning(gpuplan, plan_file, command, option, value):
+    shown = gpuplan(command[0], plan_file, *command[1:], option, *([] if value is None else [value]))
+
+    assert shown.code == 2
+    assert f"{option} is for" in shown.err
+    assert "a saved plan is not planned again." in " ".join(shown.err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("synthetic", "--profile", "p.yaml", "--nodes", "n.csv"), "--nodes is for --from openb."),
+        (("openb", "--nodes", "n.csv", "--pods", "p.csv", "--seed", "1"), "--seed is for --from synthetic."),
+        (("synthetic", "--state", "s.db"), "--state is for --from simulated."),
+    ],
+)
+def test_options_of_other_sources_are_refused(gpuplan, arguments, told):
+    shown = gpuplan("snapshot", "--from", *arguments)
+
+    assert shown.code == 2
+    assert told in shown.err
+
+
 def test_verify_agrees_with_the_plan(gpuplan, plan_file, quickstart):
     shown = gpuplan("verify", plan_file, quickstart)
 

@@ -8,6 +8,8 @@ import shutil
 import pytest
 
 from planner.planfile import load_plan
+from planner.sources import files
+from planner.sources.files import load_snapshot
 
 QUICK = ("--every", "1ms", "--solver", "greedy")
 
@@ -72,12 +74,37 @@ def test_a_broken_policy_is_refused_at_the_start(gpuplan, quickstart, tmp_path):
     assert "p.yaml:1" in ran.err
 
 
+def test_a_policy_file_that_goes_away_leaves_its_policy_in_force(gpuplan, quickstart, tmp_path, monkeypatch):
+    source = tmp_path / "copy"
+    shutil.copytree(quickstart, source)
+    policy = source / "policy.yaml"
+    policy.write_text("approval: {most_changes: 0}\n")
+
+    def and_gone(place):
+        policy.unlink(missing_ok=True)
+        return load_snapshot(place)
+
+    monkeypatch.setattr(files, "load_snapshot", and_gone)
+    options = ("--epochs", 2, "--executor", "simulated", "--apply", "--metrics-file", "m.prom")
+    ran = gpuplan("run", source, *QUICK, *options)
+
+    told = json.loads(gpuplan("history", "--json").out)["epochs"]
+    assert ran.err.count("event=policy_unreadable") == 2
+    assert [epoch["outcome"] for epoch in told] == ["awaits_approval"] * 2
+    assert "gpuplan_policy_file_ok 0.0\n" in (tmp_path / "m.prom").read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
         (("-",), "expected a directory or a file, found -"),
         (("x", "--apply"), "--apply needs a cluster: expected --executor"),
         (("x", "--advance", "1h"), "--advance needs a cluster: expected --executor"),
+        (("x", "--state", "c.db"), "--state needs a cluster: expected --executor"),
+        (
+            ("x", "--executor", "simulated", "--drift", "strict"),
+            "--drift is about applying: expected --apply",
+        ),
         (("x", "--every", "0s"), "expected an interval above 0"),
         (("x", "--listen", "here"), "expected HOST:PORT such as 127.0.0.1:9464, found 'here'"),
         (("x", "--listen", ":99999"), "expected HOST:PORT"),
@@ -88,6 +115,15 @@ def test_contradictions_are_refused(gpuplan, options, told):
 
     assert ran.code == 2
     assert told in ran.err
+
+
+def test_a_source_that_is_not_there_is_refused_at_the_start(gpuplan, quickstart):
+    gpuplan("simulated", "create", quickstart)
+
+    ran = gpuplan("run", "nowhere", "--executor", "simulated", "--apply", "--epochs", 1)
+
+    assert ran.code == 24
+    assert "nowhere: is not there" in ran.err
 
 
 def test_an_empty_history_says_so_and_a_missing_one_is_an_error(gpuplan, quickstart):

@@ -171,10 +171,12 @@ def test_plan_on_a_terminal_takes_its_progress_back_and_pipes_no_escapes(quickst
     assert blank(opened.text)
 
 
+# Whoever is started in the background of a script ignores SIGINT, and so does all that it starts.
 INTERRUPTIBLE = """
-import sys
+import signal, sys
 from planner.cli import main
 from planner.solvers import SOLVERS
+signal.signal(signal.SIGINT, signal.default_int_handler)
 SOLVERS["milp"] = SOLVERS["cpsat"] = "solver_doubles:report_and_hang"
 main()
 """

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+
+from planner.simulation import contest
 
 POLICY = "solvers: []\nweights: {basis: job}\n"
 PHILLY = "timestamp,duration,num_gpus,cluster\n2017-10-09 07:00:00,600,1,vc\n2017-10-09 07:20:00,60,16,vc\n"
@@ -100,6 +103,47 @@ def test_wrong_options_are_usage_errors(gpuplan, quickstart, options, word):
 
     assert shown.code == 2
     assert word in shown.err
+
+
+@pytest.mark.parametrize("option", ["--csv", "--scores", "--report"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_replayed(
+    gpuplan, quickstart, option, monkeypatch
+):
+    monkeypatch.setattr(contest, "hold", None)
+
+    shown = gpuplan("simulate", quickstart, *SHORT, option, "no/such/folder/file")
+
+    assert (shown.code, shown.out) == (1, "")
+    assert "no/such/folder/file cannot be written" in shown.err
+
+
+def test_what_was_found_is_shown_though_a_file_cannot_be_written_any_more(
+    gpuplan, quickstart, tmp_path, monkeypatch
+):
+    (tmp_path / "there").mkdir()
+    hold = contest.hold
+
+    def and_gone(*given, **more):
+        (tmp_path / "there").rmdir()
+        return hold(*given, **more)
+
+    monkeypatch.setattr(contest, "hold", and_gone)
+    shown = gpuplan("simulate", quickstart, *SHORT, "--csv", "there/series.csv")
+
+    assert shown.code == 1
+    assert "greedy: 2 epochs in 1h" in shown.out
+    assert "there/series.csv cannot be written" in shown.err
+
+
+def test_a_source_without_jobs_is_simulated_too(gpuplan, quickstart, tmp_path):
+    source = tmp_path / "empty"
+    shutil.copytree(quickstart, source)
+    (source / "jobs.yaml").write_text("jobs: []\n")
+
+    shown = gpuplan("simulate", source, "--solver", "greedy", "--report", "r.html")
+
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.startswith("Simulation of 0 jobs on 6 nodes with 36 GPUs\n")
 
 
 def test_a_bad_trace_is_bad_input_and_nothing_is_replayed(gpuplan, quickstart, tmp_path):

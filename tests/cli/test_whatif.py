@@ -27,7 +27,7 @@ def test_shipped_scenarios_come_out_as_they_expect(gpuplan, quickstart):
 
     assert shown.code == 0, shown.out
     assert shown.err == ""
-    assert "4 scenarios." in shown.out
+    assert "4 scenarios, " in shown.out
     for name in SCENARIOS:
         assert name in shown.out
 
@@ -88,6 +88,8 @@ def test_a_report_is_written(gpuplan, quickstart, tmp_path):
         ["--sensitivity", "--steps", "0"],
         ["--sensitivity", "--steps", "a"],
         ["--sensitivity", "--report", "x.html"],
+        ["s.yaml", "--steps", "1"],
+        ["s.yaml", "--like", "h100-1"],
         ["s.yaml", "--scheduler", "tcp://127.0.0.1:1"],
         ["s.yaml", "--engine", "dask"],
     ],

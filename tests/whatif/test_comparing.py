@@ -18,6 +18,8 @@ from planner.whatif.engines import Processes, Task
 from planner.whatif.patching import patch
 from planner.whatif.trials import figures_of
 
+pytestmark = pytest.mark.usefixtures("no_processes")
+
 STEADY = BudgetPolicy(mode=BudgetMode.DETERMINISTIC)
 POLICY = Policy(budget=STEADY)
 
@@ -98,6 +100,7 @@ def test_unmet_expectations_say_what_was_found():
         "expected gpus_held < base; found 2 (base 2)",
         "expected gpu_allocation_ratio <= 50 %; found 1",
     )
+    assert found.expected == 6
     assert not found.sound
 
 

@@ -199,6 +199,27 @@ def test_jobs_stay_on_other_gpus_only_if_they_may_use_them():
     assert (gpus.model, gpus.count, gpus.memory_mib, gpus.details) == ("T4", 6, 15360, ())
 
 
+@pytest.mark.parametrize(("memory_mib", "stays"), [(16_000, True), (15_999, False)])
+def test_a_share_stays_on_other_gpus_if_its_part_of_their_memory_is_enough(memory_mib, stays):
+    share = job("share", milli=500, at=[replica("n0", gpus=[0], milli=500)])
+    wanting = share.model_copy(update={"request": share.request.model_copy(update={"gpu_memory_mib": 8_000})})
+    change = {"change": "replace_gpus", "nodes": {"names": ["n0"]}, "model": "V100", "memory_mib": memory_mib}
+
+    [made] = after(snapshot(jobs=[wanting]), change).jobs
+
+    assert (made.running is not None) == stays
+
+
+def test_slices_of_profiles_that_other_gpus_do_not_have_are_lost():
+    sliced = job("sliced", mig={"1g.10gb": 1}, at=[replica("n0", mig=[(5, "1g.10gb", 0)])])
+    wanting = sliced.model_copy(update={"request": sliced.request.model_copy(update={"gpu_memory_mib": 1})})
+    world = snapshot(nodes=[node("n0", mig={5: [("1g.10gb", 0)]})], jobs=[wanting])
+
+    [made] = after(world, {"change": "replace_gpus", "nodes": {"all": True}, "model": "A100-40GB"}).jobs
+
+    assert made.running is None
+
+
 def test_prices_are_set_or_multiplied():
     tariff = Tariff(name="peak", cron="0 17 * * *", duration=60, price_per_gpu_hour=2)
     spot = pool("spot", template=node("spot", price_per_hour=4))
@@ -340,6 +361,18 @@ def test_what_a_merged_policy_contradicts_is_told():
 
     assert found == []
     assert "max_delay only with mode aggressive" in made.misfits[0].message
+
+
+def test_a_knob_that_goes_with_another_is_judged_beside_the_policys():
+    policy = Policy.model_validate({"horizon": {"backfill": {"mode": "aggressive", "max_delay": "1h"}}})
+    change = {"change": "set_policy", "policy": {"horizon": {"backfill": {"max_delay": "2h"}}}}
+
+    made = patched(snapshot(), change, policy=policy)
+
+    assert made.misfits == ()
+    assert made.policy.horizon.backfill.max_delay == 7200
+    [fault] = said(snapshot(), change)
+    assert fault.startswith("the policy in horizon.backfill: expected max_delay only with mode aggressive")
 
 
 def test_the_solver_is_replaced():

@@ -69,6 +69,30 @@ def test_nodes_of_a_pool_that_is_empty_are_valued_too():
     assert (kind.pool, kind.marginal, kind.steps[0].gain) == ("p", 800, 800)
 
 
+def test_pools_that_are_equal_in_words_have_values_of_their_own():
+    disks = {"fast": {"disk": "nvme"}, "slow": {}}
+    pools = [pool(name, template=node(name, labels=labels), most=0) for name, labels in disks.items()]
+    picky = job("a", gpus=8, node_selector={"disk": "nvme"})
+
+    found = valued(snapshot(nodes=[], jobs=[picky], pools=pools), steps=(1,))
+
+    assert [(kind.pool, kind.marginal, kind.steps[0].gain) for kind in found.kinds] == [
+        ("fast", 800, 800),
+        ("slow", 0, 0),
+    ]
+    assert "8 × H100-80GB, pool slow" in text(found)
+
+
+def test_what_failed_is_told_with_its_pool():
+    world = snapshot(nodes=[], pools=[pool("spot")])
+
+    found = valued(world, steps=(1,), engine=Failing(3))
+
+    assert [each.partition(": planning")[0] for each in found.failures] == [
+        "1 more: 8 × H100-80GB, pool spot"
+    ]
+
+
 def test_what_could_not_be_planned_is_unknown_and_told():
     world = snapshot(nodes=[node("n0")], jobs=[job("a", gpus=16)])
     # In this order: base, its relaxation, that with one node more, one more, two more.
@@ -77,9 +101,19 @@ def test_what_could_not_be_planned_is_unknown_and_told():
     [kind] = found.kinds
     assert kind.marginal is None
     assert [step.gain for step in kind.steps] == [0, None]
-    assert found.failures == ("2 more: 8 × H100-80GB: planning did not end in time and was killed",)
+    assert found.failures == (
+        "relaxation of 1 more: 8 × H100-80GB: relaxing did not end in time and was killed",
+        "2 more: 8 × H100-80GB: planning did not end in time and was killed",
+    )
     assert not found.sound
     assert "8 × H100-80GB    1         ?       +0   ?" in text(found)
+
+
+def test_where_there_is_nothing_to_have_more_of_that_is_said():
+    shown = text(valued(snapshot(nodes=[])))
+
+    assert shown.endswith("\n\nThere are neither nodes nor pools that there could be more of.\n")
+    assert "MARGINAL" not in shown
 
 
 def test_both_columns_are_named_and_explained():

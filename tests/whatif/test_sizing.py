@@ -6,6 +6,7 @@ import functools
 
 import crowding
 import instances
+import pytest
 from build import job, node, pool, queue, replica, snapshot
 
 from planner.epoch import plan_epoch
@@ -14,6 +15,8 @@ from planner.models.policy import BudgetMode, BudgetPolicy, Policy
 from planner.rendering.capacity import capacity_text
 from planner.whatif import sizing
 from planner.whatif.sizing import size
+
+pytestmark = pytest.mark.usefixtures("no_processes")
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 FEATURES = ("anti_affinity", "filters", "mig", "overcommit", "power", "racks", "sharing", "spread")
@@ -124,6 +127,51 @@ def test_prices_in_small_coins_are_told_apart():
     assert found.proven
 
 
+@pytest.mark.parametrize(("dear", "cheap"), [(1.000002, 1.000001), (1.00019, 1.00009)])
+def test_prices_that_points_cannot_tell_apart_prove_nothing(dear, cheap):
+    waiting = [job(f"j{index}", gpus=4) for index in range(3)]
+    world = snapshot(nodes=[], jobs=waiting, pools=[priced("a", dear), priced("b", cheap)])
+
+    found = sized(world, *waiting)
+
+    assert not found.proven
+    assert found.hourly_cost_at_least <= 3 * cheap <= found.hourly_cost
+
+
+def test_where_points_do_not_count_nodes_fewer_may_do():
+    waiting = [job(f"j{index}", gpus=1) for index in range(100)]
+    dear = [priced("p", 100.0001, gpus=50, most=100), priced("q", 200.0002, gpus=100, most=100)]
+
+    with_nodes = sized(snapshot(nodes=[], jobs=waiting, pools=dear), *waiting)
+    without = sized(snapshot(nodes=[node("n0", gpus=100)], jobs=waiting, pools=dear), *waiting)
+
+    assert (with_nodes.hourly_cost, with_nodes.hourly_cost_at_least) == (200.0002, 200.0002)
+    assert not with_nodes.proven
+    assert "though fewer may do" in capacity_text(with_nodes, width=200, colour=False, ascii_only=False)
+    assert (without.pools, without.proven) == ((), True)
+
+
+@pytest.mark.parametrize(("replicas", "proven"), [(100, True), (1000, False)])
+def test_that_no_nodes_help_is_proven_only_if_a_job_can_be_worth_more_than_all_of_them(replicas, proven):
+    giant = job("giant", gpus=8, replicas=replicas)
+    world = snapshot(nodes=[], jobs=[giant], pools=[priced("p", 1_000_000, most=1000)])
+
+    found = sized(world, giant)
+
+    assert [each.job for each in found.cannot] == ["giant"]
+    assert found.cannot_proven == proven
+
+
+def test_more_room_than_there_are_replicas_makes_prices_no_coarser():
+    waiting = [job(f"j{index}", gpus=4) for index in range(3)]
+    world = snapshot(nodes=[], jobs=waiting, pools=[priced("dear", 98.32, gpus=8), priced("cheap", 0.0376)])
+
+    found = sized(world, *waiting, most=100_000)
+
+    assert mix(found) == {"cheap": 3}
+    assert found.proven
+
+
 def test_what_is_free_is_used_first():
     waiting = [job("a", gpus=4), job("b", gpus=4)]
     world = snapshot(nodes=[node("n0", gpus=4)], jobs=waiting, pools=[priced("p", 1)])
@@ -188,6 +236,20 @@ def test_without_pools_only_what_is_free_helps():
     found = sized(snapshot(nodes=[node("n0")], jobs=waiting), *waiting)
 
     assert (len(found.runs), len(found.cannot), found.pools) == (1, 1, ())
+
+
+@pytest.mark.parametrize(
+    ("waiting", "words"),
+    [
+        ((), "No job waits that is not held."),
+        ((job("a", gpus=9),), "No nodes of the pools help.\n\n1 job cannot run:"),
+        ((job("a", gpus=9), job("b", gpus=9)), "No nodes of the pools make any of the jobs run.\n\n2 jobs"),
+    ],
+)
+def test_where_no_job_runs_the_answer_says_so(waiting, words):
+    found = sized(snapshot(nodes=[node("n0")], jobs=waiting), *waiting)
+
+    assert capacity_text(found, width=80, colour=False, ascii_only=False).startswith(words)
 
 
 def test_jobs_that_run_need_nothing():

@@ -31,9 +31,9 @@ def swept(*knobs, world=WORLD, weighed=("hourly_cost", "jobs_running"), engine=N
     return sweep(world, POLICY, read, worlds, engine or Here(), seed=0, weighed=weighed)
 
 
-def refused(*knobs):
+def refused(*knobs, world=WORLD):
     with pytest.raises(BadInputError) as error:
-        turned(read_knobs(knobs), WORLD, POLICY)
+        turned(read_knobs(knobs), world, POLICY)
     return str(error.value)
 
 
@@ -70,11 +70,61 @@ def test_each_knob_turns_what_it_names(knob, change):
 def test_all_that_is_wrong_with_knobs_is_told_at_once():
     told = refused("prices.guarante=1,2", "quota:z=1,x")
 
-    assert "prices.guarante=1: the knob has unknown field 'guarante'" in told
+    assert "prices.guarante=1: the policy has unknown field 'guarante' in prices." in told
     assert "Maybe 'guarantee' was meant." in told
     assert "quota:z=1: there is no queue 'z'." in told
-    assert "quota:z=x: the knob has changes[0].nominal = 'x'" in told
+    assert "quota:z=x: the knob has nominal = 'x'" in told
     assert told.count("quota:z=1:") == 1
+
+
+@pytest.mark.parametrize("name", ["quota", "quotas:q", "price"])
+def test_a_knob_that_there_is_not_is_told_with_those_that_there_are(name):
+    told = refused(f"{name}=1")
+
+    assert told.startswith(f"{name}=1: there is no such knob.\n  Known: demand, demand:NAME, like:NAME,")
+    assert f"Maybe '{name.partition(':')[0].removesuffix('s')}:NAME' was meant." in told
+
+
+def company(**quotas):
+    """Two queues of one company that is guaranteed 20 GPUs."""
+    below = [queue(name, nominal=nominal, parent="company") for name, nominal in quotas.items()]
+    return snapshot(queues=[queue("company", nominal=5, guarantee=20), *below], jobs=[job("a", queue="one")])
+
+
+def test_values_that_are_wrong_together_are_refused_together():
+    told = refused("quota:one=0,20", "quota:two=2", world=company(one=20, two=0))
+
+    assert told.startswith("quota:one=0, quota:two=2: queue 'company'")
+    assert "quota:one=20" not in told
+
+
+def test_values_that_are_right_together_need_not_be_so_alone():
+    made = turned(read_knobs(["quota:one=0", "quota:two=20"]), company(one=20, two=0), POLICY)
+
+    assert [patched.misfits for _, patched in made] == [()]
+
+
+BACKFILL = ("horizon.backfill.mode=aggressive", "horizon.backfill.max_delay=60,120")
+
+
+def test_knobs_of_the_policy_are_judged_in_one_policy():
+    made = turned(read_knobs(BACKFILL), WORLD, POLICY)
+
+    assert [each.policy.horizon.backfill.max_delay for _, each in made] == [60, 120]
+    assert refused(BACKFILL[0]).startswith(
+        f"{BACKFILL[0]}: the policy in horizon.backfill: expected a max_delay"
+    )
+    told = refused("horizon.backfill.mode=aggressive", "horizon.backfill.max_delay=0")
+    assert told.startswith("horizon.backfill.mode=aggressive, horizon.backfill.max_delay=0: the policy in")
+
+
+def test_a_knob_goes_with_what_the_policy_has():
+    policy = Policy.model_validate({"horizon": {"backfill": {"mode": "aggressive", "max_delay": 60}}})
+
+    [(_, made)] = turned(read_knobs(["horizon.backfill.max_delay=2h"]), WORLD, policy)
+
+    assert made.policy.horizon.backfill.max_delay == 7200
+    assert made.policy.horizon.backfill.mode == "aggressive"
 
 
 @pytest.mark.parametrize(
@@ -138,6 +188,17 @@ def test_the_table_marks_the_front():
     assert [row[0] for row in rows] == ["0", "1", "2"]
     assert [row[1] for row in rows] == ["2", "3", "4"]
     assert [row[-1] == "*" for row in rows] == [point.on_front for point in found.points] == [True] * 3
+
+
+@pytest.mark.parametrize("width", [72, 80])
+def test_long_paths_fit_the_width(width):
+    found = swept(*BACKFILL)
+
+    lines = sweep_text(found, width=width, colour=False, ascii_only=False).splitlines()
+
+    assert max(map(len, lines)) <= width
+    assert "of horizon.backfill.mode and horizon.backfill.max_delay" in " ".join(" ".join(lines).split())
+    assert width < 80 or any(line.split()[:2] == ["mode", "max_delay"] for line in lines)
 
 
 @pytest.mark.parametrize("knobs", [["demand=1,2"], ["demand=1,2", "quota:q=2,4"]])

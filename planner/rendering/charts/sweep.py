@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from matplotlib.ticker import PercentFormatter
 
+from planner.models.comparison import RATIOS
 from planner.rendering.charts.canvas import DASHES, PAPER, figure_of_file, file_bytes
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
     from planner.models.sweep import Sweep, SweepPoint
 
-_RATIOS: Final = frozenset({"gpu_allocation_ratio", "fragmentation_ratio", "gap"})
 _MOST_LABELS: Final = 40
 
 
@@ -25,7 +25,7 @@ def sweep_chart(sweep: Sweep, kind: str) -> bytes:
         axes.set_xlabel(across.replace("_", " "))
         axes.set_ylabel(up.replace("_", " "))
         for name, axis in ((across, axes.xaxis), (up, axes.yaxis)):
-            if name in _RATIOS:
+            if name in RATIOS:
                 axis.set_major_formatter(PercentFormatter(1.0))
         names = " and ".join(knob.name for knob in sweep.knobs)
         axes.set_title(f"Sweep of {names}, with its Pareto front", loc="left", fontsize=10)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from planner.rendering.charts.changed_bars import ChangedBar, changed_bars_svg
 from planner.rendering.header import percent
 from planner.rendering.reports.page import Head, Picture, Table, indented, render
-from planner.rendering.whatif import comparison_lines
+from planner.rendering.whatif import comparison_lines, verdicts
 from planner.wording import counted
 
 if TYPE_CHECKING:
@@ -71,14 +71,11 @@ def whatif_report(comparison: Comparison) -> str:
     trials = [trial for trial in comparison.scenarios if trial.figures is not None]
     base = comparison.base.figures
     pictures = [] if base is None else [_picture(each, base, trials) for each in _DRAWN]
-    failed = sum(bool(trial.failure) for trial in comparison.scenarios)
-    unmet = sum(len(trial.unmet) for trial in comparison.scenarios)
     return render(
         "whatif.html.j2",
         comparison=comparison,
         count=counted(len(comparison.scenarios), "scenario"),
-        failed=f"{failed:,} failed" if failed else "",
-        unmet=f"{counted(unmet, 'expectation')} not met" if unmet else "",
+        verdicts=verdicts(comparison),
         sections=[("scenarios", "Scenarios"), ("charts", "Charts"), ("figures", "Figures")],
         cards=[_card(trial, base) for trial in comparison.scenarios],
         charts=[picture for picture in pictures if picture.svg],

@@ -1,0 +1,47 @@
+"""How what was found is shown: options of the commands that show something, and the printing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from planner.cli.options import ascii_only, terminal_width, wants_colour
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from planner.models.base import Noun
+
+_Command = TypeVar("_Command", bound="Callable[..., Any]")
+
+_OPTIONS = (
+    click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text."),
+    click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII."),
+)
+
+all_option = click.option(
+    "-a", "--all", "everything", is_flag=True, help="Every action on a line of its own."
+)
+
+
+def layout_options(command: _Command) -> _Command:
+    """Options of a command that shows what it found; `show` takes them."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def show(found: Noun, text: Callable[..., str], *, as_json: bool, plain: bool, **about: Any) -> None:
+    """Print what was found: as one document, or as text."""
+    if as_json:
+        click.echo(found.model_dump_json(indent=2))
+    else:
+        show_text(found, text, plain=plain, **about)
+
+
+def show_text(found: Noun, text: Callable[..., str], *, plain: bool, **about: Any) -> None:
+    """Print a text of what was found that fits the terminal."""
+    narrow = plain or ascii_only()
+    told = text(found, width=terminal_width(), colour=wants_colour(), ascii_only=narrow, **about)
+    click.echo(told, nl=False)
