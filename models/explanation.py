@@ -54,6 +54,18 @@ class Neighbour(Noun):
     """It holds a GPU that the explained job gets."""
 
 
+class Exchange(Noun):
+    """What the plan does to another job, for which it takes or gives up places, quota or power."""
+
+    job: Name
+    action: str
+    """Type of its action."""
+    points: int
+    """What that does to the objective."""
+    lost_gpu_hours: float = 0.0
+    """Its work since its last checkpoint, if it has to leave."""
+
+
 class Explanation(Noun):
     """One job of a plan."""
 
@@ -74,6 +86,10 @@ class Explanation(Noun):
     """So many of them suffice; None is all."""
     nodes: tuple[Name, ...] = ()
     """Where it runs or starts, or is planned to start; sorted."""
+    nodes_before: tuple[Name, ...] = ()
+    """Where it runs now, of a job that the plan stops, moves or resizes; sorted."""
+    exchange: tuple[Exchange, ...] = ()
+    """Whose place it takes, and who takes its place; by name."""
     horizon_end: Timestamp | None = None
     """The plan looks so far ahead; None if it looks at this instant alone."""
     projected_start: Timestamp | None = None

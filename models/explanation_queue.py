@@ -68,5 +68,7 @@ class QueueExplanation(Noun):
     """The first, by name."""
     reclaimable_in_all: Count = 0
     one_more: Name | None = None
-    """The job that would start if the queue had a GPU of quota more, the worthiest; None if nobody would."""
+    """The job that would start if the queue had a GPU of quota more, the worthiest; None if none would."""
     one_more_points: int | None = None
+    one_more_tried: Count = 0
+    """Jobs that it was tried for, the worthiest that wait for quota; 0 for a queue without one of its own."""

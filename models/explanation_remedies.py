@@ -44,6 +44,8 @@ class RemedyKind(StrEnum):
     NODE = "node"
     """The cluster has nodes more."""
     UNCORDON = "uncordon"
+    POWER = "power"
+    """GPUs of a rack may draw more together."""
     WAIT = "wait"
     """Nothing is done until running jobs have ended."""
 
@@ -53,7 +55,9 @@ class RemedyPart(Noun):
 
     kind: RemedyKind
     subject: Name
-    """A queue, a job, a node, a pool, a GPU model, or the name of a knob."""
+    """A queue, a job, a node, a pool, a rack, a GPU model, or the name of a knob."""
+    job: Name | None = None
+    """Another job that is changed, which has to start together with the explained one."""
     gpu_model: str = ""
     """Whose quota it is, where there is one for a model alone."""
     before: int | float | str | None = None
@@ -74,7 +78,7 @@ class Remedy(Noun):
     points: int
     """The objective with the job started, less the objective of the plan."""
     nodes: tuple[Name, ...]
-    """Where it would start; sorted."""
+    """Where it would start, with all that start together with it; sorted."""
     stops: tuple[Name, ...] = ()
     """Running jobs that stop; sorted."""
     lost_gpu_hours: float | None = None
@@ -105,3 +109,7 @@ class Remedies(Noun):
     """Found as well and left out: they bring less than others of their kind."""
     unconfirmed: Count = 0
     """Seemed to be enough, but the planner found no concrete place, or the verifier a broken rule."""
+    unplaced: bool = False
+    """There seems to be room as things are, but no such place was found: no change was tried then."""
+    together_with: tuple[Name, ...] = ()
+    """Jobs that wait and have to start with it; no priority was tried then."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from brute import TooLargeError, _on_node
 from build import NOW
 from targets import judged, sorted_by_job
 
+from planner.afterwards import cluster_after
 from planner.drafting import draft
 from planner.explaining.ground import Ground
 from planner.explaining.smallest import remedies
@@ -20,10 +22,11 @@ from planner.future import Future
 from planner.models.cluster import Level
 from planner.models.dependency import FinishedJob
 from planner.models.explanation_remedies import RemedyKind
-from planner.models.job import Gang, Toleration
+from planner.models.job import Gang, Running, Toleration
 from planner.models.placement import Placement
 from planner.models.selection import condition
 from planner.models.solution import Solution, SolveStatus
+from planner.models.target import Target
 from planner.models.units import MILLI
 from planner.models.violation import Rule
 from planner.posing import pose
@@ -34,7 +37,7 @@ MOST_JUDGED = 400
 
 WIDER = (*Level, None)
 STEPS = {RemedyKind.QUOTA: -0.001, RemedyKind.REPLICAS: 1, RemedyKind.CPUS: 0.001, RemedyKind.MEMORY: 1}
-STEPS |= {RemedyKind.SPREAD: -1, RemedyKind.NODE: -1, RemedyKind.WAIT: -1}
+STEPS |= {RemedyKind.SPREAD: -1, RemedyKind.NODE: -1, RemedyKind.WAIT: -1, RemedyKind.POWER: -1}
 """By kind, what makes the amount of a change one step smaller."""
 
 
@@ -68,32 +71,52 @@ class World:
     policy: object
     target: object
     job: str
-    stopped: frozenset = frozenset()
+    otherwise: World | None = None
+    """The same, come about in another way."""
 
     def may_start(self):
-        """True if the job, as small as it may be, breaks no rule on some places."""
-        job = self.snapshot.job_by_name[self.job]
+        """True if the job, and all that start with it, as small as may be, break no rule on some places."""
+        members = self._members()
+        every = itertools.product(*(self._choices(job, alone=len(members) == 1) for job in members))
+        for number, choice in enumerate(every):
+            if number == MOST_JUDGED:
+                raise TooLargeError
+            if not self._violations(dict(zip(members, choice, strict=True))):
+                return True
+        return self.otherwise is not None and replace(self.otherwise, job=self.job).may_start()
+
+    def _members(self):
+        """The job, and who waits and has to start with it."""
+        job, jobs = self.snapshot.job_by_name[self.job], self.snapshot.jobs
+        group = [other for other in jobs if job.co_start and other.co_start == job.co_start]
+        placed = {each.job for each in self.target.placements}
+        if any(other.running for other in group):
+            return [self.job]
+        return [
+            self.job,
+            *(each.name for each in group if each != job and not each.held and each.name not in placed),
+        ]
+
+    def _choices(self, name, *, alone):
+        job = self.snapshot.job_by_name[name]
+        later = (Rule.GANG, Rule.LOCALITY, *(() if alone else (Rule.DEPENDENCIES,)))
         spots = [
             replica
             for node in (*self.snapshot.cluster.nodes, *self.target.added)
             if node.name not in self.target.removed
             for replica in _on_node(job, node)
-            if not self._violations((replica,), but=(Rule.GANG, Rule.LOCALITY))
+            if not self._violations({name: (replica,)}, but=later)
         ]
-        every = itertools.combinations_with_replacement(spots, job.gang.minimum)
-        for number, replicas in enumerate(every):
-            if number == MOST_JUDGED:
-                raise TooLargeError
-            if not self._violations(replicas):
-                return True
-        return False
+        return itertools.islice(
+            itertools.combinations_with_replacement(spots, job.gang.minimum), MOST_JUDGED + 1
+        )
 
-    def _violations(self, replicas, but=()):
-        placement = Placement(job=self.job, replicas=tuple(replicas))
+    def _violations(self, replicas_of, but=()):
+        new = [Placement(job=name, replicas=tuple(replicas)) for name, replicas in replicas_of.items()]
         target = replace(
             self.target,
-            placements=sorted_by_job((*self.target.placements, placement)),
-            planned=tuple(each for each in self.target.planned if each.job != self.job),
+            placements=sorted_by_job((*self.target.placements, *new)),
+            planned=tuple(each for each in self.target.planned if each.job not in self._members()),
         )
         found = judged(self.snapshot, self.policy, target).violations
         return [each for each in found if each.rule not in but]
@@ -108,12 +131,25 @@ def changed(plan, name, parts):
     """With some parts of a remedy."""
     world = as_planned(plan, name)
     for part in parts:
-        world = _CHANGES[part.kind](world, part)
+        # What is said of another member is done to that one.
+        world = replace(_with(replace(world, job=part.job or name), part), job=name)
     return world
 
 
-def lesser(parts):
-    """Every way to do a little less: each part left out, and each amount one step smaller."""
+def _with(world, part):
+    """With one part, in whichever way the world has come about."""
+    seen = _CHANGES[part.kind](world, part)
+    if world.otherwise is None:
+        return seen
+    return replace(seen, otherwise=_with(replace(world.otherwise, job=world.job), part))
+
+
+def lesser(parts, *, waits_from=0):
+    """
+    Every way to do a little less: each part left out, and each amount one step smaller.
+
+    Waiting less counts from some second on; up to there the plan itself says that the job does not start.
+    """
     for number, part in enumerate(parts):
         others = (*parts[:number], *parts[number + 1 :])
         yield others
@@ -122,6 +158,8 @@ def lesser(parts):
             yield (*others, part.model_copy(update={"after": nearer.value}))
         elif part.kind in STEPS:
             after = round(part.after + STEPS[part.kind], 3)
+            if part.kind is RemedyKind.WAIT and after < waits_from:
+                continue
             yield (*others, part.model_copy(update={"after": after}))
 
 
@@ -212,27 +250,29 @@ def _policy(world, part):
 
 
 def _stop(world, part):
-    """Stopped by hand: it waits, and is held."""
+    """Stopped by the plan, or by hand: it waits then, and is held."""
     job = world.snapshot.job_by_name[part.subject]
     held = job.model_copy(update={"running": None, "held": True})
-    return _without(_with_jobs(world, {part.subject: held}), {part.subject})
+    by_hand = _without(_with_jobs(world, {part.subject: held}), {part.subject})
+    return replace(_without(world, {part.subject}), otherwise=by_hand)
 
 
 def _defer(world, part):
-    return _without(world, {part.subject})
+    """With all that would start together with it."""
+    group = world.snapshot.job_by_name[part.subject].co_start
+    return _without(
+        world,
+        {part.subject} | {each.name for each in world.snapshot.jobs if group and each.co_start == group},
+    )
 
 
 def _nodes(world, part):
     cluster = world.snapshot.cluster
     patterns = {pool.name: pool.template for pool in cluster.pools} | cluster.node_by_name
-    pattern = patterns[part.subject]
-    gpus = pattern.gpus
-    if gpus:
-        healthy = tuple(gpu.model_copy(update={"healthy": True}) for gpu in gpus.details)
-        gpus = gpus.model_copy(update={"details": healthy})
-    update = {"gpus": gpus, "ready": True, "ready_at": None, "cordoned": False, "drain": False, "pool": None}
+    new = patterns[part.subject].as_new()
     return _with_node(
-        world, *(pattern.model_copy(update=update | {"name": f"x{number}"}) for number in range(part.after))
+        world,
+        *(new.model_copy(update={"name": f"x{number}", "pool": None}) for number in range(part.after)),
     )
 
 
@@ -241,18 +281,46 @@ def _uncordon(world, part):
     return _with_node(world, node.model_copy(update={"cordoned": False}))
 
 
+def _power(world, part):
+    caps = tuple(
+        cap.model_copy(update={"watts": part.after}) if cap.rack == part.subject else cap
+        for cap in world.snapshot.cluster.rack_power
+    )
+    cluster = world.snapshot.cluster.model_copy(update={"rack_power": caps})
+    return replace(world, snapshot=world.snapshot.model_copy(update={"cluster": cluster}))
+
+
 def _wait(world, part):
+    """The world after so many seconds: with the plan carried out, some jobs over, and later starts begun."""
+    moment = world.snapshot.taken_at + timedelta(seconds=part.after)
     stays = Future(world.snapshot, world.policy, world.target).stays
     over = {name for name, stay in stays.items() if stay.end <= part.after}
-    jobs = world.snapshot.job_by_name
-    finished = tuple(
-        FinishedJob(name=name, queue=jobs[name].queue, started_at=NOW, ended_at=NOW) for name in sorted(over)
+    there = {name: stay for name, stay in stays.items() if name not in over and stay.start <= part.after}
+    there = {name: stay for name, stay in there.items() if name not in world._members()}
+    jobs = [
+        job.model_copy(update={"running": _running(job, there.get(job.name), world)})
+        for job in world.snapshot.jobs
+        if job.name not in over
+    ]
+    known = world.snapshot.job_by_name
+    ended = tuple(
+        FinishedJob(name=name, queue=known[name].queue, started_at=NOW, ended_at=NOW) for name in sorted(over)
     )
-    left = tuple(job for job in world.snapshot.jobs if job.name not in over)
-    snapshot = world.snapshot.model_copy(
-        update={"jobs": left, "finished": (*world.snapshot.finished, *finished)}
+    update = {"jobs": tuple(jobs), "finished": (*world.snapshot.finished, *ended), "taken_at": moment}
+    update["cluster"] = cluster_after(world.snapshot, world.target)
+    placements = [Placement(job=name, replicas=stay.replicas) for name, stay in there.items()]
+    return replace(
+        world,
+        snapshot=world.snapshot.model_copy(update=update),
+        target=Target(sorted_by_job(placements)),
     )
-    return _without(replace(world, snapshot=snapshot), over)
+
+
+def _running(job, stay, world):
+    if stay is None:
+        return None
+    started = job.running.started_at if job.running else world.snapshot.taken_at
+    return Running(started_at=started, replicas=stay.replicas)
 
 
 _CHANGES = {
@@ -272,5 +340,6 @@ _CHANGES = {
     RemedyKind.DEFER: _defer,
     RemedyKind.NODE: _nodes,
     RemedyKind.UNCORDON: _uncordon,
+    RemedyKind.POWER: _power,
     RemedyKind.WAIT: _wait,
 }

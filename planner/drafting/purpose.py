@@ -6,7 +6,6 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from planner.changes import Deed
 from planner.drafting.ordering import JobStep, LayoutStep
 
 if TYPE_CHECKING:
@@ -20,14 +19,6 @@ class Purpose:
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self._steps = {step.id: step for step in steps}
-
-    def preempted(self) -> dict[str, tuple[str, ...]]:
-        """Who follows each job that is stopped, by its name."""
-        return {
-            step.change.job.name: self.followers(step)
-            for step in self._steps.values()
-            if isinstance(step, JobStep) and step.change.deed is Deed.PREEMPT
-        }
 
     def followers(self, step: JobStep) -> tuple[str, ...]:
         """
@@ -48,8 +39,13 @@ class Purpose:
         return tuple(sorted(self._followed.get(step.id, ())))
 
     def served(self, step: LayoutStep) -> tuple[str, ...]:
-        """Jobs that use the instances a repartition creates, sorted."""
-        return tuple(sorted(self._served.get(step.id, ())))
+        """
+        Jobs that use the instances a repartition creates, sorted.
+
+        Of several repartitions of a GPU one may create none that are used: those that come to the GPU.
+        """
+        coming = self._coming.get((step.change.node, step.change.gpu), ())
+        return tuple(sorted(self._served.get(step.id, coming)))
 
     def arriving(self, node: str) -> tuple[str, ...]:
         """Jobs with new replicas on a node, sorted."""
@@ -68,6 +64,17 @@ class Purpose:
                 for id_ in step.after:
                     served[id_].add(step.change.job.name)
         return served
+
+    @cached_property
+    def _coming(self) -> dict[tuple[str, int], set[str]]:
+        """Jobs with new MIG instances, by node and GPU."""
+        coming: dict[tuple[str, int], set[str]] = defaultdict(set)
+        for step in self._steps.values():
+            if isinstance(step, JobStep):
+                for replica in step.change.arriving:
+                    for held in replica.mig_slices:
+                        coming[replica.node, held.index].add(step.change.job.name)
+        return coming
 
     @cached_property
     def _followed(self) -> dict[str, set[str]]:

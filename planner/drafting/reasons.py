@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from planner.drafting.ordering import Step
     from planner.drafting.promises import Promises
     from planner.drafting.purpose import Purpose
+    from planner.drafting.scarcity import Scarcity
     from planner.drafting.worth import Worth
 
 UNCHANGED: Final = Reason(code=ReasonCode.UNCHANGED, text="runs on as it is")
@@ -35,6 +36,7 @@ class Reasons:
     purpose: Purpose
     worth: Worth
     promises: Promises
+    scarcity: Scarcity
 
     def reason(self, step: Step) -> Reason:
         """Why a step is taken."""
@@ -53,6 +55,13 @@ class Reasons:
                 return self._laid_out(step)
             case NodeStep():
                 return self._node(step)
+
+    def makes_room_for(self, step: JobStep) -> tuple[str, ...]:
+        """Jobs that take what a job gives up, be it places, quota or power; sorted."""
+        if followers := self.purpose.followers(step):
+            return followers
+        given = self.scarcity.yielded(step.change)
+        return given.jobs if given else ()
 
     def _started(self, step: JobStep) -> Reason:
         """What the reviewer cannot see from size, nodes and queue."""
@@ -80,7 +89,7 @@ class Reasons:
     def _grown(self, step: JobStep) -> Reason:
         change = step.change
         numbers: _Numbers = {"points": self.worth.points(change)}
-        parts = [self._resized(change, numbers)]
+        parts = [self._resized(change, numbers), f"brings {numbers['points']:,} points"]
         if victims := self.purpose.followed(step):
             parts.append(f"takes the place of {named(victims)}")
             numbers["takes_the_place_of"] = ", ".join(victims)
@@ -134,15 +143,26 @@ class Reasons:
         if followers := self.purpose.followers(step):
             numbers["makes_room_for"] = ", ".join(followers)
             return ReasonCode.MAKES_ROOM, f"makes room for {named(followers)}"
-        if change.deed is not Deed.MIGRATE:
-            return ReasonCode.MAKES_ROOM, "gives up quota or power that others need"
-        if change.before and change.after:
-            before, after = (
-                self.worth.gpu_model(change.job, placement) for placement in (change.before, change.after)
-            )
-            if before != after and change.job.speed_milli(after) > change.job.speed_milli(before):
-                return ReasonCode.MOVED, f"to a faster GPU model, {before} → {after}"
-        return ReasonCode.MOVED, "to places that are worth more"
+        if given := self.scarcity.yielded(change):
+            numbers |= {"makes_room_for": ", ".join(given.jobs), **given.numbers}
+            return ReasonCode.MAKES_ROOM, f"gives up {given.text} for {named(given.jobs)}"
+        code = ReasonCode.MOVED if change.deed is Deed.MIGRATE else ReasonCode.MAKES_ROOM
+        return code, self._better(change, numbers) or "so that other changes of this plan fit"
+
+    def _better(self, change: JobChange, numbers: _Numbers) -> str:
+        """What is better where a job moves, for itself or for larger jobs to come; empty if nothing is."""
+        if change.before is None or change.after is None:
+            return ""
+        before, after = (
+            self.worth.gpu_model(change.job, placement) for placement in (change.before, change.after)
+        )
+        if before != after and change.job.speed_milli(after) > change.job.speed_milli(before):
+            return f"to a faster GPU model, {before} → {after}"
+        if (points := self.worth.larger_blocks(change)) > 0:
+            numbers["fragmentation_points"] = points
+            where = named(change.nodes_left)
+            return f"leaves GPUs free in larger blocks on {where}, worth {points:,} points"
+        return "to places that are worth more" if self.worth.points(change) > 0 else ""
 
     def _closing(self, change: JobChange) -> str:
         """That it leaves nodes before a window closes them; empty if it does not."""
@@ -177,7 +197,7 @@ class Reasons:
     def _laid_out(self, step: LayoutStep) -> Reason:
         layout, jobs = step.change, self.purpose.served(step)
         before, after = set(layout.before or ()), set(layout.after)
-        text = f"for {named(jobs)}" if jobs else "for jobs to come"
+        text = f"for {named(jobs)}"
         if layout.before is None:
             text = f"{text}; switches MIG mode on"
         return Reason(
@@ -199,16 +219,19 @@ class Reasons:
                 text = f"to be removed once {named(leaving)} {'has' if len(leaving) == 1 else 'have'} left"
                 return Reason(code=ReasonCode.IDLE, text=text, numbers={"jobs": ", ".join(leaving)})
             case NodeDeed.DRAIN:
-                text = f"confirms that {named(leaving)} {'has' if len(leaving) == 1 else 'have'} left"
+                then = "removed" if step.node in self.changes.target.removed else "drained"
+                have = "has" if len(leaving) == 1 else "have"
+                text = f"confirms that {named(leaving)} {have} left a node to be {then}"
                 return Reason(code=ReasonCode.DRAINED, text=text, numbers={"jobs": ", ".join(leaving)})
             case NodeDeed.SCALE_DOWN:
                 text = f"nobody needs it; saves {money(node.price_per_hour)}/h"
                 return Reason(code=ReasonCode.IDLE, text=text, numbers=price)
             case NodeDeed.SCALE_UP:
-                text = f"needed by {named(arriving)}" if arriving else "needed by the plan"
+                pool = next(each for each in self.changes.snapshot.cluster.pools if each.name == node.pool)
+                least = f"pool {pool.name} keeps at least {counted(pool.minimum, 'node')}"
+                text = f"needed by {named(arriving)}" if arriving else least
                 text = f"{text}; costs {money(node.price_per_hour)}/h"
-                wait = self.changes.provisioning(node.pool)
-                if wait:
+                if wait := pool.provisioning:
                     text = f"{text}, ready after {duration(wait)}"
                 numbers = price | {"provisioning_seconds": wait, "jobs": ", ".join(arriving)}
                 return Reason(code=ReasonCode.DEMAND, text=text, numbers=numbers)

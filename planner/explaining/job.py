@@ -13,9 +13,9 @@ from planner.explaining.standing import standing
 from planner.future import Future
 from planner.models.durations import DurationSource
 from planner.models.errors import BadInputError, InputProblem
-from planner.models.explanation import AwaitedJob, Duration, Explanation, Neighbour
+from planner.models.explanation import AwaitedJob, Duration, Exchange, Explanation, Neighbour
 from planner.models.near_miss import NearMisses
-from planner.models.plan import JobAction, Start
+from planner.models.plan import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
 from planner.waiting.prerequisites import Prerequisites
 from planner.wording import gang_size
 
@@ -41,11 +41,11 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
     if job is None:
         hint = NearMisses().hint(name, plan.snapshot.job_by_name)
         raise BadInputError((InputProblem(source, f"no job has the name {name!r}.{hint}"),))
-    future = Future(plan.snapshot, plan.policy, plan.target)
     action = next(one for one in plan.actions if isinstance(one, JobAction) and one.job == name)
     waiting = next((one for one in plan.waiting if one.job == name), None)
-    stay = future.stays.get(name)
     ground = None if waiting is None or job.running is not None else Ground(plan)
+    future = ground.outlook.future if ground else Future(plan.snapshot, plan.policy, plan.target)
+    stay = future.stays.get(name)
     return Explanation(
         plan_id=plan.plan_id,
         epoch=plan.epoch,
@@ -55,11 +55,13 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         priority=job.priority,
         asks_for=gang_size(job.request, job.gang.minimum, job.gang.maximum),
         action=action.type,
-        reason=action.reason if waiting is None else waiting.reason,
+        reason=waiting.reason if waiting and isinstance(action, Wait) else action.reason,
         duration=_duration(job, stay, future),
         depends_on=tuple(_awaited(job, future)),
         depends_on_at_least=job.depends_on_at_least,
         nodes=tuple(sorted({replica.node for replica in stay.replicas})) if stay else (),
+        nodes_before=_nodes_before(action),
+        exchange=tuple(_exchange(action, plan)),
         horizon_end=future.moment(future.slots.end) if future.slots.count > 1 else None,
         projected_start=waiting.projected_start if waiting else None,
         promised=waiting is not None and waiting.promised,
@@ -73,6 +75,28 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         remedies=None if ground is None else remedies(ground, job),
         neighbours=tuple(_neighbours(stay, future)) if stay and stay.slot else (),
     )
+
+
+def _nodes_before(action: JobAction) -> tuple[str, ...]:
+    if not isinstance(action, Preempt | Shrink | Grow | Migrate):
+        return ()
+    return tuple(sorted({replica.node for replica in action.before.replicas}))
+
+
+def _exchange(action: JobAction, plan: Plan) -> Iterator[Exchange]:
+    """What is done to those that the reason of an action names."""
+    numbers = action.reason.numbers
+    told = (str(numbers.get(key, "")) for key in ("takes_the_place_of", "makes_room_for"))
+    names = {name for each in told for name in each.split(", ") if name}
+    for other in plan.actions:
+        if isinstance(other, JobAction) and other.job in names:
+            theirs = other.reason.numbers
+            yield Exchange(
+                job=other.job,
+                action=other.type,
+                points=int(theirs.get("points", 0)),
+                lost_gpu_hours=float(theirs.get("lost_gpu_hours", 0)),
+            )
 
 
 def _duration(job: Job, stay: Stay | None, future: Future) -> Duration:

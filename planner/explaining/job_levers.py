@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from planner.clock import clock
-from planner.explaining.lever import Lever, always
+from planner.explaining.lever import Lever, always, for_member
 from planner.models.cluster import Level
 from planner.models.explanation_remedies import RemedyKind, RemedyPart
 from planner.models.job import Gang, Toleration
@@ -15,16 +15,30 @@ from planner.models.units import MILLI, print_milli, print_timestamp
 from planner.wording import gang_size, in_cpus, in_gib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from planner.explaining.question import Question
-    from planner.models.job import Job
+    from planner.models.job import Job, ResourceRequest
 
 _WIDER: Final = (*Level, None)
 
+_SIZES: Final[dict[str, tuple[RemedyKind, str, Callable[[int], str], Callable[[int], int | float]]]] = {
+    "cpu_milli": (RemedyKind.CPUS, "cpus", in_cpus, print_milli),
+    "memory_mib": (RemedyKind.MEMORY, "memory_mib", in_gib, int),
+}
+"""By field of a request: the kind of remedy, its name, and the amount in words and for programs."""
 
-def job_levers(question: Question) -> Iterator[Lever]:
-    """All that may be changed in a job, less far-reaching changes first."""
+
+def member_levers(question: Question) -> Iterator[Lever]:
+    """All that may be changed in the job, and in those that start together with it."""
+    yield from _job_levers(question)
+    for other in question.others:
+        for lever in _job_levers(question.seen_by(other.name)):
+            yield for_member(lever, other.name, question.job.name)
+
+
+def _job_levers(question: Question) -> Iterator[Lever]:
+    """Less far-reaching changes first."""
     job = question.job
     if job.held:
         part = RemedyPart(
@@ -156,39 +170,34 @@ def _smaller(job: Job) -> Iterator[Lever]:
             text=f"ask for {after} instead of {before}",
         )
 
-    def with_cpus(question: Question, step: int) -> Question:
-        return _asking(question, {"cpu_milli": request.cpu_milli - step})
-
-    def cpus_part(step: int) -> RemedyPart:
-        left = request.cpu_milli - step
-        return RemedyPart(
-            kind=RemedyKind.CPUS,
-            subject="cpus",
-            before=print_milli(request.cpu_milli),
-            after=print_milli(left),
-            text=f"ask for {in_cpus(left)} a replica instead of {in_cpus(request.cpu_milli)}",
-        )
-
-    def with_memory(question: Question, step: int) -> Question:
-        return _asking(question, {"memory_mib": request.memory_mib - step})
-
-    def memory_part(step: int) -> RemedyPart:
-        left = request.memory_mib - step
-        return RemedyPart(
-            kind=RemedyKind.MEMORY,
-            subject="memory_mib",
-            before=request.memory_mib,
-            after=left,
-            text=f"ask for {in_gib(left)} a replica instead of {in_gib(request.memory_mib)}",
-        )
-
     if gang.minimum > 1:
         yield Lever(gang.minimum - 1, with_fewer, fewer_part)
     # A job of CPUs alone keeps some: one that asks for nothing is another job.
     if (most := request.cpu_milli - (0 if request.needs_gpu else MILLI)) > 0:
-        yield Lever(most, with_cpus, cpus_part)
+        yield _asking_for_less(request, "cpu_milli", most)
     if request.memory_mib:
-        yield Lever(request.memory_mib, with_memory, memory_part)
+        yield _asking_for_less(request, "memory_mib", request.memory_mib)
+
+
+def _asking_for_less(request: ResourceRequest, field: Literal["cpu_milli", "memory_mib"], most: int) -> Lever:
+    """Of CPUs or memory, by its own unit."""
+    kind, subject, in_words, printed = _SIZES[field]
+    before = getattr(request, field)
+
+    def less(question: Question, step: int) -> Question:
+        smaller = question.job.request.model_copy(update={field: before - step})
+        return _with(question, {"request": smaller})
+
+    def part(step: int) -> RemedyPart:
+        return RemedyPart(
+            kind=kind,
+            subject=subject,
+            before=printed(before),
+            after=printed(before - step),
+            text=f"ask for {in_words(before - step)} a replica instead of {in_words(before)}",
+        )
+
+    return Lever(most, less, part)
 
 
 def _switch(update: dict[str, Any], part: RemedyPart) -> Lever:
@@ -197,10 +206,6 @@ def _switch(update: dict[str, Any], part: RemedyPart) -> Lever:
 
 def _with(question: Question, update: dict[str, Any]) -> Question:
     return replace(question, job=question.job.model_copy(update=update))
-
-
-def _asking(question: Question, update: dict[str, Any]) -> Question:
-    return _with(question, {"request": question.job.request.model_copy(update=update)})
 
 
 def _word(level: Level) -> str:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
-from planner.explaining.placing import placement_in
+from planner.explaining.placing import placements_in
 from planner.explaining.question import Question
+from planner.models.job import Running
+from planner.models.plan import Keep, Repartition, Wait
+from planner.models.plan import Start as Starting
 from planner.models.verifier import verify, verify_target
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from planner.explaining.ground import Ground, Room
     from planner.models.job import Job
     from planner.models.placement import Placement
@@ -20,16 +26,16 @@ _MOST_ROOMS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The job on its places, which the verifier accepts."""
+    """The job, and those that start together with it, on places which the verifier accepts."""
 
-    placement: Placement
+    placements: tuple[Placement, ...]
     points: int
     """The objective with it, less the objective without."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Names, sorted."""
-        return tuple(sorted({replica.node for replica in self.placement.replicas}))
+        return tuple(sorted({replica.node for each in self.placements for replica in each.replicas}))
 
 
 @dataclass(frozen=True)
@@ -41,22 +47,31 @@ class Judge:
 
     def start(self, question: Question) -> Start | None:
         """The job on places that break no rule; None if none were found."""
-        job = question.job
-        rooms = sorted(self.ground.rooms(question), key=lambda room: _order(room, job))
-        for room in rooms[:_MOST_ROOMS]:
-            placement = placement_in(room, question, self.ground)
-            if placement is not None and (points := self._points(question, placement)) is not None:
-                return Start(placement, points)
+        for rooms in self._choices(question):
+            placements = placements_in(rooms, question, self.ground)
+            if placements and (points := self._points(question, placements)) is not None:
+                return Start(placements, points)
         return None
 
-    def _points(self, question: Question, placement: Placement) -> int | None:
-        """What the placement is worth; None if it breaks a rule."""
-        found = self._verified(question, placement)
-        if found.violations:
+    def _choices(self, question: Question) -> Iterator[list[tuple[str, Room]]]:
+        """One of the best rooms after the other; where jobs start together, those of all of them at once."""
+        best = []
+        for each in question.by_member():
+            rooms = sorted(self.ground.rooms(each), key=partial(_order, each.job))[:_MOST_ROOMS]
+            best += [(each.job.name, room) for room in rooms]
+        yield from [best] if question.others else ([each] for each in best)
+
+    def _points(self, question: Question, placements: tuple[Placement, ...]) -> int | None:
+        """What the placements are worth, by the prices of now; None if they break a rule."""
+        found = self._verified(replace(question, second=0), placements)
+        if question.second:
+            if self._verified(question, placements).violations:
+                return None
+        elif found.violations:
             if not question.stopped:
                 return None
             # What the plan may not do, somebody may still do by hand; the price is the same.
-            if self._verified(question, placement, by_hand=True).violations:
+            if self._verified(question, placements, by_hand=True).violations:
                 return None
         return found.objective - self._before(question)
 
@@ -69,28 +84,50 @@ class Judge:
         known = self._objectives.get(key)
         if known is None:
             plain = Question.about(question.plan, jobs[question.job.name])
-            plain = replace(plain, stopped=deferred, over=question.over)
-            known = self._objectives[key] = self._verified(plain, None).objective
+            plain = replace(plain, stopped=deferred, over=question.over, begun=question.begun)
+            known = self._objectives[key] = self._verified(plain, ()).objective
         return known
 
     def _verified(
-        self, question: Question, placement: Placement | None, *, by_hand: bool = False
+        self, question: Question, placements: tuple[Placement, ...], *, by_hand: bool = False
     ) -> Verification:
         """
-        The verifier's word on the plan with the job on a placement, or without it.
+        The verifier's word on the plan with the job on some places, or without it.
 
         Of a plan that only starts jobs, it is asked about the world with these running, which is the same
-        question and takes it a third of the time.
+        question and takes it a third of the time. So it is of every plan if some time has gone by since.
         """
         ground, plan = self.ground, question.plan
-        target = question.target(placement)
-        if ground.only_starts:
-            world = question.snapshot(ground.settled, ground.cluster, by_hand=by_hand)
+        target = question.target(placements, without=None if placements else question.over)
+        if self._only_starts or question.second:
+            world = question.snapshot(self._settled, ground.cluster, by_hand=by_hand)
             return verify(world, question.policy, target.placements)
         world = question.snapshot(plan.snapshot.job_by_name, plan.snapshot.cluster, by_hand=by_hand)
         return verify_target(world, question.policy, target)
 
+    @cached_property
+    def _only_starts(self) -> bool:
+        """True if the plan looks no further than this instant, and disturbs nobody, nor changes any node."""
+        actions = self.ground.plan.actions
+        calm = all(isinstance(action, Starting | Keep | Wait | Repartition) for action in actions)
+        return calm and self.ground.outlook.future.slots.count == 1
 
-def _order(room: Room, job: Job) -> tuple[int, int, str]:
+    @cached_property
+    def _settled(self) -> dict[str, Job]:
+        """The jobs as the plan leaves them: those that it places run, and no others do."""
+        snapshot, placed = self.ground.plan.snapshot, self.ground.placed
+        jobs = dict(snapshot.job_by_name)
+        for name, job in snapshot.job_by_name.items():
+            if (placement := placed.get(name)) is not None:
+                running = job.running or Running(started_at=snapshot.taken_at, replicas=placement.replicas)
+                # The very replicas of the target: whoever compares the two need not look into them.
+                held = running.model_copy(update={"replicas": placement.replicas})
+                jobs[name] = job.model_copy(update={"running": held})
+            elif job.running:
+                jobs[name] = job.model_copy(update={"running": None})
+        return jobs
+
+
+def _order(job: Job, room: Room) -> tuple[int, int, str]:
     """Fast GPU models first, then small rooms: what is left is worth more in one piece."""
     return -job.speed_milli(room.gpu_model), sum(room.counts.values()), room.gpu_model or ""

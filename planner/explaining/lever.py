@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,22 +23,35 @@ class Lever:
     """What so many steps are, in words."""
 
 
+def for_member(lever: Lever, name: str, asked: str) -> Lever:
+    """A lever on a member of a question as one on the question about another member."""
+
+    def pull(question: Question, step: int) -> Question:
+        return lever.pull(question.seen_by(name), step).seen_by(asked)
+
+    def part(step: int) -> RemedyPart:
+        found = lever.part(step)
+        return found.model_copy(update={"job": name, "text": f"for {name}: {found.text}"})
+
+    return replace(lever, pull=pull, part=part)
+
+
 def always(part: RemedyPart) -> Callable[[int], RemedyPart]:
     """The part of a lever of one step."""
     return lambda _: part
 
 
-def least(lever: Lever, enough: Callable[[int], bool]) -> int | None:
+def least(most: int, enough: Callable[[int], bool]) -> int | None:
     """
-    The fewest steps that are enough, as enough stays enough; None if not even all of them are.
+    The fewest steps that are enough, as enough stays enough; None if not even the most are.
 
     Few are tried first, by doubling: far pulls ask about much of the cluster.
     """
     low, high = 1, 1
     while not enough(high):
-        if high == lever.most:
+        if high == most:
             return None
-        low, high = high + 1, min(2 * high, lever.most)
+        low, high = high + 1, min(2 * high, most)
     while low < high:
         middle = (low + high) // 2
         if enough(middle):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.explaining.ground import Ground
+from planner.explaining.power import rack_of
 from planner.explaining.question import Question
 from planner.models.explanation_node import (
     GpuHolder,
@@ -38,7 +40,7 @@ def explain_node(plan: Plan, name: str) -> NodeExplanation:
     node = ground.nodes.get(name, known[name])
     gone = name not in ground.nodes
     anybody = plan.snapshot.jobs[0] if plan.snapshot.jobs else None
-    place = None if gone or anybody is None else ground.place(name, Question.about(plan, anybody))
+    place = None if gone or anybody is None else _place(name, Question.about(plan, anybody), ground)
     free = place.free if place else None
     return NodeExplanation(
         plan_id=plan.plan_id,
@@ -59,6 +61,17 @@ def explain_node(plan: Plan, name: str) -> NodeExplanation:
         closures=tuple(_closures(name, ground)),
         stranded=tuple(_stranded(place, ground)) if place else (),
     )
+
+
+def _place(name: str, question: Question, ground: Ground) -> Place:
+    """What is free on the node, by the power of its rack as well."""
+    place = ground.counting.place(name, question)
+    left = ground.counting.power.of_racks(question.rack_power, ()).get(rack_of(place.node))
+    watts = place.node.gpus.watts if place.node.gpus else 0
+    if left is None or not watts:
+        return place
+    milli = left // watts
+    return replace(place, power_milli=milli if place.power_milli is None else min(milli, place.power_milli))
 
 
 def _state(node: Node, plan: Plan, *, gone: bool) -> Iterator[str]:
@@ -85,7 +98,7 @@ def _gpus(node: Node, ground: Ground, place: Place | None) -> Iterator[GpuUse]:
     for job, replica in ground.on_node.get(node.name, ()):
         for held in replica.gpus:
             what = in_gpus(held.milli) if isinstance(held, GpuShare) else f"{held.profile} at {held.start}"
-            holders[held.index].append(GpuHolder(job=job, holds=what))
+            holders[held.index].append(GpuHolder(job=job.name, holds=what))
     for index, gpu in node.gpus.by_index.items():
         milli = place.free.gpu_milli[index] if place else MILLI
         yield GpuUse(
@@ -99,7 +112,7 @@ def _gpus(node: Node, ground: Ground, place: Place | None) -> Iterator[GpuUse]:
 
 def _tenants(name: str, ground: Ground) -> Iterator[NodeTenant]:
     future = ground.outlook.future
-    replicas = Counter(job for job, _ in ground.on_node.get(name, ()))
+    replicas = Counter(job.name for job, _ in ground.on_node.get(name, ()))
     stays = [future.stays[job] for job in replicas]
     for stay in sorted(stays, key=lambda each: (each.end, each.job.name)):
         job = stay.job

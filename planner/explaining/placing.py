@@ -1,5 +1,5 @@
 """
-Placing one job in a room: concrete places from the production planner, for the verifier to judge.
+Placing jobs in rooms: concrete places from the production planner, for the verifier to judge.
 
 The planner is asked about a few nodes only, on which everybody else stays where the plan has them. Quotas and
 everything of time were looked at before, and the verifier looks again.
@@ -7,8 +7,10 @@ everything of time were looked at before, and the verifier looks again.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from planner.explaining.power import rack_of
 from planner.models.job import Running
 from planner.models.placement import GpuShare, Replica
 from planner.models.policy import Disruption, Policy, PoolPolicy
@@ -22,13 +24,13 @@ if TYPE_CHECKING:
 
     from planner.explaining.ground import Ground, Room
     from planner.explaining.question import Question
-    from planner.models.cluster import Node
+    from planner.models.cluster import Node, RackPower
     from planner.models.job import Job
     from planner.models.placement import Placement
     from planner.models.snapshot import Snapshot
 
 _SPARE_NODES: Final = 8
-"""Beside as many as the job has replicas: among them the planner chooses."""
+"""Beside as many as the jobs have replicas: among them the planner chooses."""
 
 _ANY_QUEUE: Final = "queue"
 
@@ -43,25 +45,43 @@ _FREE_OF_TIME: Final[dict[str, Any]] = {
 }
 
 
-def placement_in(room: Room, question: Question, ground: Ground) -> Placement | None:
-    """Places for the job on nodes of the room; None if the planner finds none there."""
-    ordered = sorted(room.counts, key=lambda name: (-room.counts[name], name))
-    few = ordered[: question.job.gang.minimum + _SPARE_NODES]
-    found = _placed_on(few, question, ground)
-    if found is None and len(few) < len(ordered):
-        found = _placed_on(ordered, question, ground)
-    return found
+def placements_in(rooms: list[tuple[str, Room]], question: Question, ground: Ground) -> tuple[Placement, ...]:
+    """Places for all members of the question in rooms, each for one of them; empty if none are found."""
+    enough = sum(job.gang.minimum for job in question.members) + _SPARE_NODES
+    few = [(name, room.roomiest[:enough]) for name, room in rooms]
+    everything = [(name, room.roomiest) for name, room in rooms]
+    return _placed_on(few, question, ground) or (
+        _placed_on(everything, question, ground) if few != everything else ()
+    )
 
 
-def _placed_on(names: list[str], question: Question, ground: Ground) -> Placement | None:
-    snapshot, job = question.plan.snapshot, _eager(question.job)
-    nodes = tuple(ground.place(name, question).node for name in sorted(names))
-    cluster = snapshot.cluster.model_copy(update={"nodes": nodes, "pools": (), "reservations": ()})
+def _placed_on(
+    choice: list[tuple[str, list[str]]], question: Question, ground: Ground
+) -> tuple[Placement, ...]:
+    """Places on nodes chosen for each member."""
+    snapshot = question.plan.snapshot
+    chosen: dict[str, dict[str, str]] = defaultdict(dict)
+    for job, names in choice:
+        for name in names:
+            chosen[name][f"room for {job}"] = ""
+    nodes = tuple(
+        node.model_copy(update={"labels": node.labels | labels})
+        for name, labels in sorted(chosen.items())
+        for node in (ground.counting.place(name, question).node,)
+    )
+    cluster = snapshot.cluster.model_copy(
+        update={
+            "nodes": nodes,
+            "pools": (),
+            "reservations": (),
+            "rack_power": tuple(_power_here(nodes, question, ground)),
+        }
+    )
     world = snapshot.model_copy(
         update={
             "cluster": cluster,
             "queues": (Queue(name=_ANY_QUEUE),),
-            "jobs": (*_staying(nodes, question, ground), job),
+            "jobs": (*_staying(nodes, question, ground), *map(_eager, question.members)),
             "finished": (),
         }
     ).canonical()
@@ -74,7 +94,8 @@ def _placed_on(names: list[str], question: Question, ground: Ground) -> Placemen
         pools=PoolPolicy(scale_up=False, scale_down=False),
     )
     target = greedy(pose(world, policy)).target(world.running_placements)
-    return next((each for each in target.placements if each.job == job.name), None)
+    found = tuple(each for each in target.placements if each.job in question.names)
+    return found if len(found) == len(question.names) else ()
 
 
 def _eager(job: Job) -> Job:
@@ -88,21 +109,36 @@ def _eager(job: Job) -> Job:
             "held": False,
             "not_before": None,
             "gang": gang,
+            "node_selector": job.node_selector | {f"room for {job.name}": ""},
         }
     )
+
+
+def _power_here(nodes: tuple[Node, ...], question: Question, ground: Ground) -> Iterator[RackPower]:
+    """What the caps of racks leave to these nodes, without what is drawn on others."""
+    here = {node.name for node in nodes}
+    for cap in question.rack_power:
+        rack = cap.region, cap.zone, cap.rack
+        if not any(rack_of(node) == rack for node in nodes):
+            continue
+        away = ground.counting.power.drawn(rack, question.gone, away_from=here)
+        yield cap.model_copy(update={"watts": max(1, cap.watts - -(-away // MILLI))})
 
 
 def _staying(nodes: tuple[Node, ...], question: Question, ground: Ground) -> Iterator[Job]:
     """Who is on the nodes, or is promised a part of them, as jobs that run and stay."""
     snapshot = question.plan.snapshot
-    here = {node.name for node in nodes}
-    names = {owner for name in here for owner, _ in ground.on_node.get(name, ())} - question.gone
-    for name in sorted(names):
-        replicas = tuple(each for each in ground.placed[name].replicas if each.node in here)
-        yield _steady(snapshot.job_by_name[name], replicas, snapshot)
+    held: dict[str, list[Replica]] = defaultdict(list)
     for node in nodes:
-        held = ground.promised_away(node.name, question)
-        parts = tuple(GpuShare(index=index, milli=milli) for index, milli in sorted(held.items()))
+        for job, replica in ground.counting.there(node.name, question):
+            held[job.name].append(replica)
+    for name, replicas in sorted(held.items()):
+        yield _steady(snapshot.job_by_name[name], tuple(replicas), snapshot)
+    for node in nodes:
+        # Who is done soonest has most; that the others are done in time the verifier looks at.
+        by_member = [ground.counting.promised_away(node.name, each) for each in question.by_member()]
+        promised = min(by_member, key=lambda each: each.total())
+        parts = tuple(GpuShare(index=index, milli=milli) for index, milli in sorted(promised.items()))
         if parts:
             name = f"promised-on-{node.name}"
             while name in snapshot.job_by_name:

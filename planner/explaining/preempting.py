@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from planner.explaining.stopping import lost_gpu_hours
+from planner.holdings import holdings_of
 from planner.models.earnings import Earnings
 from planner.models.explanation_remedies import Remedy, RemedyKind, RemedyPart
 from planner.posing.queues import borrowers
-from planner.quota_room import own_usage
 from planner.wording import named
 
 if TYPE_CHECKING:
@@ -32,9 +32,13 @@ _MOST_THRESHOLDS: Final = 3
 
 
 def by_priority(question: Question, judge: Judge, prices: dict[str, int]) -> Remedy | None:
-    """The job of a higher priority, and who is stopped for it; None if no priority makes the plan do it."""
+    """
+    The job of a higher priority, and who is stopped for it; None if no priority makes the plan do it.
+
+    Not looked for where others have to start with the job, whose priorities count as well.
+    """
     ground, job = judge.ground, question.job
-    if not question.policy.disruption.preempt:
+    if not question.policy.disruption.preempt or question.others:
         return None
     required = dict(_required(question, ground))
     gap = question.policy.disruption.priority_gap
@@ -44,12 +48,15 @@ def by_priority(question: Question, judge: Judge, prices: dict[str, int]) -> Rem
         if one.running and one.name not in ground.placed
     ]
     thresholds = sorted({max(each, job.priority) for each in (*required.values(), *left) if each <= _HIGHEST})
-    if not thresholds or not ground.rooms(_without(question, required, thresholds[-1])):
+    if not thresholds or not ground.has_room(_without(question, required, thresholds[-1])):
         return None
     first = bisect_left(
         thresholds, True, key=lambda each: bool(ground.rooms(_without(question, required, each)))
     )
+    best: tuple[int, Question, Start] | None = None
     for priority in thresholds[first : first + _MOST_THRESHOLDS]:
+        if best is not None and best[0] <= priority:
+            break
         raised = replace(question, job=job.model_copy(update={"priority": priority}))
         chosen = _chosen(
             raised, ground, [name for name, each in required.items() if each <= priority], prices
@@ -57,26 +64,25 @@ def by_priority(question: Question, judge: Judge, prices: dict[str, int]) -> Rem
         if chosen is None or (start := judge.start(chosen)) is None:
             continue
         worth = _worthwhile(chosen, start)
-        if worth is None or worth == job.priority:
+        if worth is None or worth == job.priority or (best is not None and best[0] <= worth):
             continue
         if worth != priority:
             chosen = replace(chosen, job=job.model_copy(update={"priority": worth}))
             if (start := judge.start(chosen)) is None:
                 continue
-        return _remedy(question, chosen, start, ground)
-    return None
+        best = worth, chosen, start
+    return None if best is None else _remedy(question, *best[1:], ground)
 
 
 def _required(question: Question, ground: Ground) -> Iterator[tuple[str, int]]:
     """Running jobs that may be stopped, each with the least priority of who may follow it."""
     plan, rules = ground.plan, question.policy.disruption
-    lending = borrowers(plan.snapshot, own_usage(plan.snapshot, plan.snapshot.running_placements))
+    lending = borrowers(plan.snapshot, holdings_of(plan.snapshot).usage)
     for name, placement in sorted(ground.placed.items()):
         job = plan.snapshot.job_by_name[name]
-        if job.running is None or not job.preemptible or job.running.replicas != placement.replicas:
+        if job.running is None or job.running.replicas != placement.replicas:
             continue
-        ran = (plan.snapshot.taken_at - job.running.started_at).total_seconds()
-        if ran >= rules.minimum_runtime:
+        if rules.may_disturb(job, plan.snapshot.taken_at):
             yield name, 0 if job.queue in lending else job.priority + rules.priority_gap
 
 
@@ -107,7 +113,8 @@ def _chosen(question: Question, ground: Ground, names: list[str], prices: dict[s
 def _cheapest(room: Room, ground: Ground, names: set[str], prices: dict[str, int], job: Job) -> set[str]:
     """Who is on as many of the room's nodes as it takes, those first whose jobs cost least for a replica."""
     there = {
-        node: {owner for owner, _ in ground.on_node.get(node, ()) if owner in names} for node in room.counts
+        node: names.intersection(each.job.name for each in ground.on_node.get(node, ()))
+        for node in room.counts
     }
     cost = {node: sum(prices[name] for name in owners) / room.counts[node] for node, owners in there.items()}
     found: set[str] = set()
@@ -128,7 +135,7 @@ def _worthwhile(question: Question, start: Start) -> int | None:
     def points(priority: int) -> int:
         raised = job.model_copy(update={"priority": priority})
         earnings = Earnings(plan.snapshot, question.policy)
-        return earnings.completion(raised, model, len(start.placement.replicas))
+        return earnings.completion(raised, model, job.gang.minimum)
 
     costs = points(job.priority) - start.points
     if points(_HIGHEST) <= costs:
@@ -146,7 +153,7 @@ def _worthwhile(question: Question, start: Start) -> int | None:
 def _remedy(question: Question, chosen: Question, start: Start, ground: Ground) -> Remedy:
     before, after = question.job.priority, chosen.job.priority
     stops = tuple(sorted(chosen.stopped))
-    to = f"; the plan may then stop {named(stops)}" if stops else ""
+    to = f", the least at which stopping {named(stops)} for it pays" if stops else ""
     part = RemedyPart(
         kind=RemedyKind.PRIORITY,
         subject="priority",

@@ -1,10 +1,11 @@
-"""Question: may this one job start, with everything else as a plan leaves it and a few things changed?"""
+"""Question: may this job start, with everything else as a plan leaves it and a few things changed?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from planner.models.dependency import FinishedJob, Outcome
 from planner.models.target import Target
@@ -12,7 +13,7 @@ from planner.models.target import Target
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from planner.models.cluster import Cluster, Node
+    from planner.models.cluster import Cluster, Node, RackPower
     from planner.models.job import Job
     from planner.models.placement import Placement
     from planner.models.plan import Plan
@@ -34,22 +35,56 @@ class Question:
     """As it would be."""
     policy: Policy
     queues: tuple[Queue, ...]
+    rack_power: tuple[RackPower, ...]
+    others: tuple[Job, ...] = ()
+    """Jobs that wait as well and have to start together with the job, as they would be."""
     nodes: tuple[Node, ...] = ()
     """New ones, and others than they are, by name."""
     stopped: frozenset[str] = frozenset()
     """Jobs that run no more, or that the plan would not start."""
     over: frozenset[str] = frozenset()
     """Jobs that have ended well."""
+    begun: tuple[Placement, ...] = ()
+    """Later starts of the plan that have taken place."""
+    second: int = 0
+    """When it is asked, after the snapshot was taken."""
 
     @classmethod
-    def about(cls, plan: Plan, job: Job) -> Question:
+    def about(cls, plan: Plan, job: Job, others: tuple[Job, ...] = ()) -> Question:
         """Nothing is changed."""
-        return cls(plan, job, plan.policy, plan.snapshot.queues)
+        snapshot = plan.snapshot
+        return cls(plan, job, plan.policy, snapshot.queues, snapshot.cluster.rack_power, others)
+
+    @property
+    def members(self) -> tuple[Job, ...]:
+        """The job, and all that start together with it."""
+        return (self.job, *self.others)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Of the members."""
+        return frozenset(job.name for job in self.members)
+
+    def by_member(self) -> tuple[Question, ...]:
+        """The same question, asked about each member."""
+        return tuple(self.seen_by(job.name) for job in self.members)
+
+    def seen_by(self, name: str) -> Question:
+        """The same question, asked about one of the members."""
+        if name == self.job.name:
+            return self
+        job = next(each for each in self.others if each.name == name)
+        return replace(self, job=job, others=tuple(each for each in self.members if each is not job))
 
     @cached_property
     def gone(self) -> frozenset[str]:
         """Jobs that hold nothing any more."""
         return self.stopped | self.over
+
+    @cached_property
+    def node_by_name(self) -> dict[str, Node]:
+        """The nodes that are new or others than they are."""
+        return {node.name: node for node in self.nodes}
 
     def snapshot(self, jobs: Mapping[str, Job], cluster: Cluster, *, by_hand: bool = False) -> Snapshot:
         """
@@ -58,43 +93,42 @@ class Question:
         A stopped job runs or waits in it as the plan found it, so that stopping it is the plan's affair;
         `by_hand` somebody has stopped it before, and holds it.
         """
-        snapshot = self.plan.snapshot
+        snapshot, members = self.plan.snapshot, {job.name: job for job in self.members}
         found = []
         for job in snapshot.jobs:
-            if job.name == self.job.name:
-                found.append(self.job)
+            if job.name in members:
+                found.append(members[job.name])
             elif job.name in self.stopped:
                 found.append(job.model_copy(update={"running": None, "held": True}) if by_hand else job)
             elif job.name not in self.over:
                 found.append(jobs[job.name])
+        update: dict[str, Any] = {}
         if self.nodes:
-            nodes = cluster.node_by_name | {node.name: node for node in self.nodes}
-            cluster = cluster.model_copy(update={"nodes": tuple(nodes[name] for name in sorted(nodes))})
+            nodes = cluster.node_by_name | self.node_by_name
+            update["nodes"] = tuple(nodes[name] for name in sorted(nodes))
+        if self.rack_power is not snapshot.cluster.rack_power:
+            update["rack_power"] = self.rack_power
         return snapshot.model_copy(
             update={
                 "jobs": tuple(found),
                 "queues": self.queues,
-                "cluster": cluster,
+                "cluster": cluster.model_copy(update=update) if update else cluster,
                 "finished": (*snapshot.finished, *self._ended(snapshot)),
+                "taken_at": snapshot.taken_at + timedelta(seconds=self.second),
             }
         )
 
-    def target(self, placement: Placement | None) -> Target:
-        """
-        The plan's target without those who are over.
-
-        With the job on a placement those are left out as well who are stopped for it.
-        """
-        target, name = self.plan.target, self.job.name
-        gone = self.over if placement is None else self.gone
+    def target(self, placements: tuple[Placement, ...], *, without: frozenset[str] | None = None) -> Target:
+        """The plan's target without some jobs, by default all that are gone, and with the members there."""
+        target = self.plan.target
+        gone = self.gone if without is None else without
         left = [each for each in target.placements if each.job not in gone]
-        if placement is not None:
-            left = sorted([*left, placement], key=lambda each: each.job)
+        started = {each.job for each in (*placements, *self.begun)} | gone
         return Target(
-            placements=tuple(left),
+            placements=tuple(sorted([*left, *placements, *self.begun], key=lambda each: each.job)),
             added=target.added,
             removed=target.removed,
-            planned=tuple(each for each in target.planned if placement is None or each.job != name),
+            planned=tuple(each for each in target.planned if each.job not in started),
         )
 
     def _ended(self, snapshot: Snapshot) -> list[FinishedJob]:

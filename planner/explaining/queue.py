@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from planner.explaining.ground import Ground
 from planner.explaining.judging import Judge
-from planner.explaining.question import Question
+from planner.holdings import holdings_of
 from planner.models.earnings import Earnings
 from planner.models.explanation_queue import QueueExplanation, QuotaUse, Reclaimable, WaitingFor
 from planner.models.plan import ReasonCode
 from planner.models.queue import ALL_MODELS, queue_limits
 from planner.models.units import MILLI, print_milli
 from planner.posing.queues import borrowers
-from planner.quota_room import of_resource, own_usage
+from planner.quota_room import of_resource
 from planner.wording import counted
 
 if TYPE_CHECKING:
@@ -39,9 +39,10 @@ def explain_queue(plan: Plan, name: str) -> QueueExplanation:
     waiting = [job for job in plan.snapshot.jobs if job.queue in family and job.name in reasons]
     running = [job for job in plan.snapshot.jobs if job.queue in family and job.name in ground.placed]
     quotas = tuple(_quotas(queue, waiting, ground))
-    lending = borrowers(plan.snapshot, own_usage(plan.snapshot, plan.snapshot.running_placements))
+    lending = borrowers(plan.snapshot, holdings_of(plan.snapshot).usage)
     reclaimable = list(_reclaimable(plan, family, lending, ground))
-    starter = _one_more(queue, waiting, ground)
+    candidates = _short_of_quota(queue, waiting, ground)
+    starter = _one_more(queue, candidates, ground)
     kinds = Counter(reasons[job.name].code for job in waiting)
     short = any(quota.missing_milli for quota in quotas)
     return QueueExplanation(
@@ -73,6 +74,7 @@ def explain_queue(plan: Plan, name: str) -> QueueExplanation:
         reclaimable_in_all=len(reclaimable),
         one_more=starter[0] if starter else None,
         one_more_points=starter[1] if starter else None,
+        one_more_tried=len(candidates),
     )
 
 
@@ -89,7 +91,7 @@ def _quotas(queue: Queue, waiting: list[Job], ground: Ground) -> Iterator[QuotaU
     for resource in (ALL_MODELS, *sorted(queue.gpu_models)):
         quota = queue.quota_for(resource)
         limits = queue_limits(ground.plan.snapshot.queues, resource)
-        own = of_resource(ground.own, resource)
+        own = of_resource(ground.quotas.own(0), resource)
         used, limit = limits.usage(own)[queue.name], limits.limit[queue.name]
         # A limit is the quota of the subtree and what may be borrowed beside it; a root borrows nothing.
         borrowing = quota.borrowing_limit if quota and queue.parent else 0
@@ -136,30 +138,36 @@ def _reclaimable(
     if not rules.preempt:
         return
     for job in plan.snapshot.jobs:
-        if job.running is None or not job.preemptible or job.queue in family or job.queue not in lending:
+        if job.queue in family or job.queue not in lending:
             continue
-        ran = (plan.snapshot.taken_at - job.running.started_at).total_seconds()
-        if job.name in ground.placed and ran >= rules.minimum_runtime:
+        if job.name in ground.placed and rules.may_disturb(job, plan.snapshot.taken_at):
             milli = sum(replica.quota_milli for replica in ground.placed[job.name].replicas)
             yield Reclaimable(job=job.name, queue=job.queue, gpu_milli=print_milli(milli))
 
 
-def _one_more(queue: Queue, waiting: list[Job], ground: Ground) -> tuple[str, int] | None:
-    """The worthiest waiting job that starts with one GPU of quota more, and the points it brings."""
+def _short_of_quota(queue: Queue, waiting: list[Job], ground: Ground) -> list[Job]:
+    """The worthiest jobs that wait for quota; none for a queue that has no quota of its own to be raised."""
     plan = ground.plan
     if queue.quota is None:
+        return []
+    earnings = Earnings(plan.snapshot, plan.policy)
+    short = {each.job for each in plan.waiting if each.reason.code in _FOR_QUOTA}
+    asked = [job for job in waiting if job.name in short]
+    return sorted(asked, key=lambda job: (-earnings.full_points(job), job.name))[:_MOST_ASKED]
+
+
+def _one_more(queue: Queue, asked: list[Job], ground: Ground) -> tuple[str, int] | None:
+    """The first job that starts with one GPU of quota more, and the points it brings."""
+    plan = ground.plan
+    if not asked or queue.quota is None:
         return None
     more = queue.quota.model_copy(update={"nominal": queue.quota.nominal + MILLI})
     queues = tuple(
         each.model_copy(update={"quota": more}) if each is queue else each for each in plan.snapshot.queues
     )
-    earnings = Earnings(plan.snapshot, plan.policy)
-    short = {each.job for each in plan.waiting if each.reason.code in _FOR_QUOTA}
-    asked = [job for job in waiting if job.name in short]
-    asked.sort(key=lambda job: (-earnings.full_points(job), job.name))
     judge = Judge(ground)
-    for job in asked[:_MOST_ASKED]:
-        question = replace(Question.about(plan, job), queues=queues)
+    for job in asked:
+        question = replace(ground.question(job), queues=queues)
         start = judge.start(question)
         if start is not None and start.points > 0:
             return job.name, start.points

@@ -12,16 +12,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from planner.explaining.job_levers import job_levers
+from planner.explaining.job_levers import member_levers
 from planner.explaining.judging import Judge
 from planner.explaining.lever import least
+from planner.explaining.node_levers import new_node_points
 from planner.explaining.preempting import by_priority
-from planner.explaining.question import Question
 from planner.explaining.stopping import lost_gpu_hours, prices, stop_lever, stops
-from planner.explaining.world_levers import new_node_points, waiting_lever, world_levers
-from planner.models.explanation_remedies import Fit, Remedies, Remedy, RemedyKind
+from planner.explaining.until import Until, as_planned
+from planner.explaining.world_levers import world_levers
+from planner.models.explanation_remedies import Fit, Remedies, Remedy, RemedyKind, RemedyPart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from planner.explaining.ground import Ground
     from planner.explaining.judging import Start
     from planner.explaining.lever import Lever
+    from planner.explaining.question import Question
+    from planner.future import Future
     from planner.models.job import Job
 
 _MOST_SHOWN: Final = 8
@@ -43,7 +46,9 @@ _PASSING_ON: Final = {RemedyKind.STOP, RemedyKind.DEFER}
 
 def remedies(ground: Ground, job: Job) -> Remedies:
     """What would make a job start that waits in a plan."""
-    return _Search(Judge(ground), Question.about(ground.plan, job)).answer()
+    question = ground.question(job)
+    found = _Search(Judge(ground), question).answer()
+    return found.model_copy(update={"together_with": tuple(other.name for other in question.others)})
 
 
 @dataclass
@@ -55,12 +60,12 @@ class _Search:
     unconfirmed: int = 0
 
     def answer(self) -> Remedies:
-        if self.ground.rooms(self.question):
+        if self.ground.has_room(self.question):
             start = self.judge.start(self.question)
             if start is None:
-                return Remedies(unconfirmed=1)
+                return Remedies(unplaced=True)
             return Remedies(fits=Fit(points=start.points, nodes=start.nodes))
-        levers = [*job_levers(self.question), *world_levers(self.question, self.ground)]
+        levers = [*member_levers(self.question), *world_levers(self.question, self.ground)]
         alone = [lever for lever in levers if self._is_enough([lever])]
         for lever in self._few_alike(alone):
             self._try([lever])
@@ -70,9 +75,7 @@ class _Search:
             self.found.append(remedy)
         if all(_PASSING_ON & {part.kind for part in remedy.parts} for remedy in self.found):
             self._try_several([lever for lever in levers if lever not in alone], set(in_the_way))
-        later = waiting_lever(self.question, self.ground)
-        if later is not None:
-            self._try([later])
+        self._wait()
         self.found.sort(key=lambda each: (-each.points, len(each.parts), [part.text for part in each.parts]))
         shown = tuple(self.found[:_MOST_SHOWN])
         return Remedies(
@@ -129,7 +132,7 @@ class _Search:
 
     def _is_enough(self, levers: Sequence[Lever]) -> bool:
         """True if all of them, pulled as far as they go, seem to be enough."""
-        return bool(self.ground.rooms(self._pulled(levers, [lever.most for lever in levers])))
+        return self.ground.has_room(self._pulled(levers, [lever.most for lever in levers]))
 
     def _try(self, levers: Sequence[Lever]) -> None:
         """The fewest steps of each lever, one after the other; kept if the verifier agrees that they do."""
@@ -138,17 +141,31 @@ class _Search:
 
             def enough(step: int, number: int = number) -> bool:
                 tried = [*steps[:number], step, *steps[number + 1 :]]
-                return bool(self.ground.rooms(self._pulled(levers, tried)))
+                return self.ground.has_room(self._pulled(levers, tried))
 
-            if (step := least(lever, enough)) is None:
+            if (step := least(lever.most, enough)) is None:
                 return
             steps[number] = step
-        changed = self._pulled(levers, steps)
-        start = self.judge.start(changed)
-        if start is None:
+        parts = tuple(lever.part(step) for lever, step in zip(levers, steps, strict=True))
+        self._judge(parts, self._pulled(levers, steps))
+
+    def _wait(self) -> None:
+        """Nothing is done: the plan says when the job starts, or it is looked for after the plan's end."""
+        future, name = self.ground.outlook.future, self.question.job.name
+        if (planned := future.planned.get(name)) is not None:
+            nodes = tuple(sorted({replica.node for replica in planned.replicas}))
+            part = as_planned(name, future)
+            self.found.append(Remedy(parts=(part,), points=0, nodes=nodes, **_when(part, future)))
+        elif (later := Until(self.question, self.ground).first()) is not None:
+            changed, part = later
+            self._judge((part,), changed)
+
+    def _judge(self, parts: tuple[RemedyPart, ...], changed: Question) -> None:
+        """Keep what the verifier agrees with."""
+        if (start := self.judge.start(changed)) is None:
             self.unconfirmed += 1
-            return
-        self.found.append(self._remedy(levers, steps, changed, start))
+        else:
+            self.found.append(self._remedy(parts, changed, start))
 
     def _pulled(self, levers: Sequence[Lever], steps: Sequence[int]) -> Question:
         question = self.question
@@ -156,15 +173,10 @@ class _Search:
             question = lever.pull(question, step)
         return question
 
-    def _remedy(
-        self, levers: Sequence[Lever], steps: Sequence[int], changed: Question, start: Start
-    ) -> Remedy:
-        parts = tuple(lever.part(step) for lever, step in zip(levers, steps, strict=True))
+    def _remedy(self, parts: tuple[RemedyPart, ...], changed: Question, start: Start) -> Remedy:
         jobs, known = changed.plan.snapshot.job_by_name, changed.plan.snapshot.cluster.node_by_name
         stopped = tuple(sorted(name for name in changed.stopped if jobs[name].running is not None))
         new = [node for node in changed.nodes if node.name not in known]
-        seconds = next((int(part.after or 0) for part in parts if part.kind is RemedyKind.WAIT), None)
-        moment = None if seconds is None else self.ground.outlook.future.moment(seconds)
         return Remedy(
             parts=parts,
             points=start.points - sum(new_node_points(changed.policy, node) for node in new),
@@ -172,6 +184,13 @@ class _Search:
             stops=stopped,
             lost_gpu_hours=lost_gpu_hours(stopped, self.ground) if stopped else None,
             price_per_hour=sum(node.price_per_hour for node in new) if new else None,
-            seconds=seconds,
-            starts_at=moment,
+            **_when(parts[0], self.ground.outlook.future),
         )
+
+
+def _when(part: RemedyPart, future: Future) -> dict[str, Any]:
+    """What a remedy says of time, of which only waiting takes any."""
+    if part.kind is not RemedyKind.WAIT:
+        return {}
+    seconds = int(part.after or 0)
+    return {"seconds": seconds, "starts_at": future.moment(seconds)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from planner.explaining.queue import below
+from planner.holdings import holdings_of
 from planner.models.earnings import Earnings
 from planner.models.explanation_standing import FreeBlock, Holder, QuotaStanding, Rival, Standing
 from planner.models.plan import ReasonCode
@@ -12,7 +13,7 @@ from planner.models.queue import ALL_MODELS, queue_limits
 from planner.models.selection import refusal
 from planner.models.units import MILLI, print_milli
 from planner.posing.queues import borrowers
-from planner.quota_room import of_resource, own_usage
+from planner.quota_room import of_resource
 from planner.waiting.matching import Matcher
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def standing(question: Question, ground: Ground) -> Standing:
     holders = list(_holders(question, set(matching), short, ground)) if lacking else []
     return Standing(
         points=Earnings(ground.plan.snapshot, ground.plan.policy).full_points(job),
-        replicas_fitting=min(job.gang.minimum, sum(ground.counts(question).values())),
+        replicas_fitting=min(job.gang.minimum, sum(ground.counting.counts(question).values())),
         replicas_needed=job.gang.minimum,
         matching_nodes=len(matching),
         largest_free=_largest_free(matching, question, ground),
@@ -61,10 +62,11 @@ def standing(question: Question, ground: Ground) -> Standing:
 def _quotas(question: Question, ground: Ground) -> Iterator[QuotaStanding]:
     """The limits from the job's queue up, of all models together and of those that the job may use."""
     job = question.job
-    models = sorted(job.gpu_models) or sorted({model for held in ground.own.values() for model in held})
+    own = ground.quotas.own(0)
+    models = sorted(job.gpu_models) or sorted({model for held in own.values() for model in held})
     for resource in (ALL_MODELS, *models):
         limits = queue_limits(question.queues, resource)
-        usage = limits.usage(of_resource(ground.own, resource))
+        usage = limits.usage(of_resource(own, resource))
         needed = job.request.total_gpu_milli * job.gang.minimum
         name: str | None = job.queue
         while name is not None and needed > 0:
@@ -86,7 +88,7 @@ def _largest_free(matching: list[str], question: Question, ground: Ground) -> Fr
     """The node with most whole GPUs free, and of several the one with most CPUs."""
     if not matching:
         return None
-    places = [ground.offered(name, question) for name in matching]
+    places = [ground.counting.offered(name, question) for name in matching]
 
     def room(place: Place) -> tuple[int, int, int, int]:
         free = place.free
@@ -146,7 +148,7 @@ def _holders(
     """Jobs that run once the plan is carried out and hold the quota or the nodes, the first to end first."""
     plan = ground.plan
     family = below(plan, short.queue) if short else frozenset[str]()
-    lending = borrowers(plan.snapshot, own_usage(plan.snapshot, plan.snapshot.running_placements))
+    lending = borrowers(plan.snapshot, holdings_of(plan.snapshot).usage)
     future = ground.outlook.future
     rules = plan.policy.disruption
     stays = [future.stays[name] for name in ground.placed]
@@ -156,8 +158,6 @@ def _holders(
         milli = sum(each.quota_milli for each in there)
         if (short and job.queue not in family) or not there or (question.job.request.needs_gpu and not milli):
             continue
-        running = job.running
-        ran = (plan.snapshot.taken_at - running.started_at).total_seconds() if running else 0
         yields = job.queue in lending or question.job.priority >= job.priority + rules.priority_gap
         yield Holder(
             job=job.name,
@@ -167,7 +167,5 @@ def _holders(
             gpu_milli=print_milli(milli),
             nodes=tuple(sorted({each.node for each in there})),
             ends_at=future.moment(stay.end),
-            may_be_stopped=bool(
-                running and rules.preempt and job.preemptible and ran >= rules.minimum_runtime and yields
-            ),
+            may_be_stopped=rules.preempt and yields and rules.may_disturb(job, plan.snapshot.taken_at),
         )

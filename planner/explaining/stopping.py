@@ -10,6 +10,7 @@ from planner.models.earnings import Earnings
 from planner.models.explanation_remedies import RemedyKind, RemedyPart
 from planner.models.pricing import disruption_points
 from planner.models.units import MILLI
+from planner.wording import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,39 +34,58 @@ def prices(ground: Ground) -> dict[str, int]:
 
 
 def stops(question: Question, ground: Ground, prices: dict[str, int]) -> list[str]:
-    """Jobs each of which alone is in the way, cheapest first."""
+    """Jobs each of which alone is in the way, cheapest first; of those that start together the cheapest."""
     found: list[str] = []
     asked = 0
-    counts = ground.counts(question)
-    missing = question.job.gang.minimum - sum(counts.values())
+    question = max(question.by_member(), key=lambda each: _missing(each, ground))
+    counts, missing = ground.counting.counts(question), _missing(question, ground)
     models: dict[tuple[str, frozenset[tuple[str, int]]], bool] = {}
+    told: set[str] = set()
     for name in sorted(ground.placed.keys() - question.gone, key=lambda name: (prices[name], name)):
-        without = replace(question, stopped=question.stopped | {name})
-        if missing > 0 and ground.gained(name, question, counts, enough=missing) < missing:
+        if name in told:
             continue
-        if question.job.request.needs_gpu:
-            kind = ground.plan.snapshot.job_by_name[name].queue, frozenset(ground.held(name).items())
+        told |= (party := _party(name, ground))
+        without = replace(question, stopped=question.stopped | party)
+        if missing > 0 and ground.counting.gained(party, question, counts, enough=missing) < missing:
+            continue
+        if question.job.request.needs_gpu and len(party) == 1:
+            kind = ground.plan.snapshot.job_by_name[name].queue, frozenset(ground.quotas.held(name).items())
             if kind not in models:
                 models[kind] = bool(ground.allowed_models(without))
             if not models[kind]:
                 continue
         asked += 1
-        if ground.rooms(without):
+        if ground.has_room(without):
             found.append(name)
         if asked == _MOST_ASKED:
             break
     return found
 
 
+def _missing(question: Question, ground: Ground) -> int:
+    """Replicas of the job that no node takes; negative where more find room than there are."""
+    return question.job.gang.minimum - sum(ground.counting.counts(question).values())
+
+
+def _party(name: str, ground: Ground) -> frozenset[str]:
+    """A job, and all that the plan starts together with it: none of them starts without the others."""
+    job = ground.plan.snapshot.job_by_name[name]
+    if job.running is not None:
+        return frozenset({name})
+    return frozenset({name, *ground.outlook.companions(job)}) & ground.placed.keys()
+
+
 def stop_lever(name: str, ground: Ground) -> Lever:
     """That somebody does without a job."""
-    job = ground.plan.snapshot.job_by_name[name]
+    job, party = ground.plan.snapshot.job_by_name[name], _party(name, ground)
     who = f"{name} (queue {job.queue}, priority {job.priority:,})"
     kind, text = RemedyKind.STOP, f"stop {who}"
     if job.running is None:
+        others = sorted(party - {name})
+        who = f"{who}, and {named(others)} with it," if others else who
         kind, text = RemedyKind.DEFER, f"let {who} wait, which this plan starts"
     part = RemedyPart(kind=kind, subject=name, text=text)
-    return Lever(1, lambda question, _: replace(question, stopped=question.stopped | {name}), lambda _: part)
+    return Lever(1, lambda question, _: replace(question, stopped=question.stopped | party), lambda _: part)
 
 
 def lost_gpu_hours(names: Iterable[str], ground: Ground) -> float:

@@ -31,7 +31,7 @@ from planner.rendering.grouping import (
     number_of,
     wait_kinds,
 )
-from planner.rendering.header import lost_gpu_hours
+from planner.rendering.header import lost_text
 from planner.rendering.hostlist import hostlist
 from planner.rendering.style import Tone
 from planner.rendering.table import Row, table
@@ -234,7 +234,7 @@ def kind_note(kind: JobKind) -> str:
     if followers:
         whom = next(iter(followers)) if len(followers) == 1 else counted(len(followers), "job")
         parts.append(f"makes room for {whom}")
-    if lost := lost_gpu_hours(kind.actions):
+    if lost := lost_text(kind.actions):
         parts.append(f"loses {lost}")
     points = round(sum(number_of(action, "points") for action in kind.actions))
     if points:

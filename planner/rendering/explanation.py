@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Final
 from planner.clock import clock
 from planner.models.durations import DurationSource
 from planner.models.plan import DeadlineState
-from planner.models.units import print_timestamp
+from planner.models.units import MILLI, print_timestamp
 from planner.rendering.explanation_remedies import remedy_lines, standing_entries
 from planner.rendering.header import short, signed
 from planner.rendering.hostlist import hostlist
 from planner.rendering.style import Style, Tone
 from planner.waiting.time_words import DONE
-from planner.wording import counted, duration
+from planner.wording import counted, duration, in_gpu_hours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.explanation import AwaitedJob, Explanation, Neighbour
+    from planner.models.explanation import AwaitedJob, Exchange, Explanation, Neighbour
 
 _LABEL: Final = 12
 _MOST_NEIGHBOURS: Final = 20
@@ -54,7 +54,6 @@ def explanation_text(found: Explanation, *, width: int, colour: bool, ascii_only
 
 def _entries(found: Explanation) -> Iterator[tuple[str, str]]:
     """Label and text; a label that goes on is empty."""
-    now = found.epoch
     yield (
         "asks for",
         f"{found.asks_for}; queue {found.queue}, user {found.user}, priority {found.priority:,}",
@@ -65,9 +64,24 @@ def _entries(found: Explanation) -> Iterator[tuple[str, str]]:
     if found.depends_on_at_least is not None:
         yield "", f"{found.depends_on_at_least:,} of these suffice"
     yield "why", f"{found.reason.code}: {found.reason.text}"
-    if found.action in ("start", "grow") and isinstance(points := found.reason.numbers.get("points"), int):
+    if found.action == "start" and isinstance(points := found.reason.numbers.get("points"), int):
         yield "brings", f"{signed(points)} points"
+    for number, other in enumerate(found.exchange[:_MOST_NEIGHBOURS]):
+        yield ("" if number else "in exchange"), _exchange(other)
+    if (rest := len(found.exchange) - _MOST_NEIGHBOURS) > 0:
+        yield "", f"… {counted(rest, 'more job')}"
     yield from standing_entries(found)
+    yield from _times(found)
+    told = found.neighbours[:_MOST_NEIGHBOURS]
+    for number, neighbour in enumerate(told):
+        yield ("" if number else "until then"), _neighbour(neighbour, found)
+    if rest := len(found.neighbours) - len(told):
+        yield "", f"… {counted(rest, 'more job')}"
+
+
+def _times(found: Explanation) -> Iterator[tuple[str, str]]:
+    """When it starts, where, and until when."""
+    now = found.epoch
     if found.projected_start is not None:
         held = "promised" if found.promised else "foreseen, not promised"
         waits = f"; waits {found.waits_for}" if found.waits_for else ""
@@ -76,8 +90,8 @@ def _entries(found: Explanation) -> Iterator[tuple[str, str]]:
         end = found.horizon_end
         none = "not projected, the plan looks at this instant alone"
         yield "start", none if end is None else f"none up to {clock(end, now)}"
-    if found.nodes:
-        yield "places", hostlist(found.nodes)
+    if found.nodes or found.nodes_before:
+        yield "places", _places(found)
     if found.earlier_promise is not None:
         yield "promise", _promise(found)
     if found.projected_finish is not None:
@@ -87,11 +101,6 @@ def _entries(found: Explanation) -> Iterator[tuple[str, str]]:
     if (outlook := found.deadline) is not None:
         hard = " (hard)" if outlook.hard else ""
         yield "deadline", f"{clock(outlook.deadline, now)}{hard}: {_OUTLOOKS[outlook.state]}"
-    told = found.neighbours[:_MOST_NEIGHBOURS]
-    for number, neighbour in enumerate(told):
-        yield ("" if number else "until then"), _neighbour(neighbour, found)
-    if rest := len(found.neighbours) - len(told):
-        yield "", f"… {counted(rest, 'more job')}"
 
 
 def duration_text(found: Explanation) -> str:
@@ -141,6 +150,21 @@ def _promise(found: Explanation) -> str:
         change = "earlier" if found.projected_start < found.earlier_promise else "later"
         text = f"{before}; now {change}"
     return f"{text}: {found.promise_changed}" if found.promise_changed else text
+
+
+def _places(found: Explanation) -> str:
+    """`h100-1`, `h100-1 → h100-2`, `leaves h100-1`."""
+    before, after = hostlist(found.nodes_before), hostlist(found.nodes)
+    if not after:
+        return f"leaves {before}"
+    return f"{before} → {after}" if before not in ("", after) else after
+
+
+def _exchange(other: Exchange) -> str:
+    lost = (
+        f", loses {in_gpu_hours(round(other.lost_gpu_hours * MILLI * 3600))}" if other.lost_gpu_hours else ""
+    )
+    return f"{other.job} {_STATES[other.action]}: {signed(other.points)} points{lost}"
 
 
 def _neighbour(neighbour: Neighbour, found: Explanation) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from planner.models.reason import ReasonCode
 from planner.models.units import print_timestamp
 from planner.rendering.header import short, signed
 from planner.rendering.style import Style, Tone
@@ -48,8 +49,17 @@ def _entries(found: QueueExplanation) -> Iterator[tuple[str, str]]:
     if found.one_more is not None:
         brings = f", for {signed(found.one_more_points)} points" if found.one_more_points else ""
         yield "1 GPU more", f"of quota would start {found.one_more}{brings}"
-    elif any(each.code.value == "WaitingForQuota" for each in found.waiting):
-        yield "1 GPU more", "of quota would start nobody"
+    elif found.one_more_tried == 1:
+        yield "1 GPU more", "of quota would not start the job that waits for it"
+    elif found.one_more_tried:
+        yield "1 GPU more", f"of quota would start none of the {_tried(found)} that wait for it"
+
+
+def _tried(found: QueueExplanation) -> str:
+    """`4 jobs`, or `30 worthiest jobs` where not all were tried."""
+    for_quota = (ReasonCode.WAITING_FOR_QUOTA, ReasonCode.EXCEEDS_MAX_QUOTA)
+    waiting = sum(each.jobs for each in found.waiting if each.code in for_quota)
+    return counted(found.one_more_tried, "worthiest job" if found.one_more_tried < waiting else "job")
 
 
 def _quota(quota: QuotaUse) -> str:

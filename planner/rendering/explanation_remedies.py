@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from planner.clock import clock
+from planner.models.explanation_remedies import RemedyKind
 from planner.models.units import MILLI
 from planner.rendering.header import signed
 from planner.rendering.hostlist import hostlist
 from planner.rendering.style import Tone
-from planner.wording import counted, decimal, duration, in_cpus, in_gib, in_gpu_hours, in_gpus, money
+from planner.wording import counted, decimal, duration, in_cpus, in_gib, in_gpu_hours, in_gpus, money, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,10 +86,7 @@ def remedy_lines(found: Explanation, style: Style) -> list[str]:
     if remedies.fits is not None:
         return ["", *style.wrap(_fits(remedies), 0)]
     if not remedies.found:
-        return [
-            "",
-            *style.wrap(f"No change of one or two things would make it start.{_unconfirmed(remedies)}", 0),
-        ]
+        return ["", *style.wrap(f"{_NOTHING[remedies.unplaced]}{_doubts(remedies)}", 0)]
     title = style.paint("What would make it start", Tone.STRONG)
     width = max(len(signed(each.points)) for each in remedies.found)
     width = max(width, len("POINTS"))
@@ -100,13 +98,19 @@ def remedy_lines(found: Explanation, style: Style) -> list[str]:
         lines += [f"  {signed(each.points):>{width}}  {cost:<{_COST}}  {first.strip()}", *below]
     if remedies.more:
         lines += style.wrap(f"… {remedies.more:,} more like these", 2)
-    return [*lines, *style.wrap(f"{_MEANING}{_unconfirmed(remedies)}", 0)]
+    return [*lines, *style.wrap(f"{_MEANING}{_doubts(remedies)}", 0)]
 
 
 _MEANING: Final = (
     "Everything else stays as this plan leaves it. The verifier has found each change to be enough; with "
     "less the job waits. Points are what the objective gains."
 )
+_NOTHING: Final = {
+    False: "Nothing that was tried would make it start.",
+    True: "By what is free it would fit now, but no places were found that the verifier accepts: so no "
+    "change was tried.",
+}
+"""Said where no change is told; the second where none was tried."""
 
 
 def _cost(remedy: Remedy) -> str:
@@ -135,8 +139,14 @@ def _fits(remedies: Remedies) -> str:
     return f"It would fit now on {hostlist(fit.nodes)}, {costs}"
 
 
-def _unconfirmed(remedies: Remedies) -> str:
-    if not remedies.unconfirmed:
-        return ""
-    what = counted(remedies.unconfirmed, "more change")
-    return f" Whether {what} would do is not known."
+def _doubts(remedies: Remedies) -> str:
+    """What was not tried, or not found out."""
+    text = ""
+    if any(part.kind is RemedyKind.PRIORITY for each in remedies.found for part in each.parts):
+        text = " A priority is the least for the jobs that it names."
+    if remedies.together_with:
+        text += f" It starts only together with {named(remedies.together_with)}; priorities were not tried."
+    if remedies.unconfirmed:
+        more = "more " if remedies.found else ""
+        text += f" Whether {counted(remedies.unconfirmed, f'{more}change')} would do is not known."
+    return text

@@ -6,9 +6,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from planner.changes import Deed
+from planner.holdings import holdings_of
 from planner.models.units import MILLI
 from planner.posing.queues import borrowers
-from planner.quota_room import own_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -75,7 +75,7 @@ def _least_priorities(changes: Changes, policy: Policy) -> dict[str, int]:
     if not cut:
         return {}
     snapshot = changes.snapshot
-    lending = borrowers(snapshot, own_usage(snapshot, snapshot.running_placements))
+    lending = borrowers(snapshot, holdings_of(snapshot).usage)
     least: dict[str, int] = {}
     for change in cut:
         if change.job.queue not in lending:

@@ -7,6 +7,7 @@ thousands of them cost what their few kinds cost.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,8 @@ class _Examiner:
         self._places = [Place(node, free[node.name], in_use, power.get(node.name)) for node in cluster.nodes]
         self._growing = self._pools() if policy.pools.scale_up else []
         self._capped = bool(power)
-        self._models = {model for node in cluster.nodes if (model := node.gpu_model)}
+        self._model_at = [node.gpu_model for node in cluster.nodes]
+        self._models = {model for model in self._model_at if model}
         nodes = [*cluster.nodes, *(growing.place.node for growing in self._growing)]
         added = {node.name for node in target.added}
         new = [index for index, node in enumerate(nodes) if index >= len(cluster.nodes) or node.name in added]
@@ -100,7 +102,7 @@ class _Examiner:
         empty = MigRoom((), policy.mig)
         self._free = FreePool(self._places)
         self._empty = FreePool([Place(node, NodeFree.of(node), empty) for node in nodes])
-        self._room = QuotaRoom(snapshot, target.placements, added=target.added)
+        self._room = QuotaRoom.holding(snapshot.queues, changes.holdings.usage)
         self._barriers = Barriers(changes, policy)
         self._ways_out = WaysOut(snapshot, policy, target, cluster)
         self._outlook = Outlook(snapshot, policy, target)
@@ -248,12 +250,10 @@ class _Examiner:
         key = (matching, sets)
         pools = self._free_pools.get(key)
         if pools is None:
-            there = [index for index in matching if index < len(self._places)]
+            there = matching[: bisect_left(matching, len(self._places))]
             pools = self._free_pools[key] = [
                 self._free.part(
-                    there
-                    if models is None
-                    else [index for index in there if self._places[index].node.gpu_model in models]
+                    there if models is None else [index for index in there if self._model_at[index] in models]
                 )
                 for models in sets
             ]

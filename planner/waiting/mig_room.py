@@ -15,7 +15,7 @@ from planner.models.units import MILLI
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.cluster import Gpu, Node
+    from planner.models.cluster import Gpu, Node, NodeGpus
     from planner.models.mig import MigGeometry
     from planner.models.occupancy import NodeFree
     from planner.models.placement import Placement
@@ -34,9 +34,9 @@ class MigRoom:
     def __init__(self, placements: Iterable[Placement], policy: MigPolicy) -> None:
         used: dict[str, dict[int, set[MigInstance]]] = {}
         for placement in placements:
-            for replica in placement.replicas:
+            for replica in placement.on_mig:
                 for held in replica.mig_slices:
-                    instance = MigInstance(profile=held.profile, start=held.start)
+                    instance = held.instance
                     used.setdefault(replica.node, {}).setdefault(held.index, set()).add(instance)
         self._used = used
         self._policy = policy
@@ -45,7 +45,7 @@ class MigRoom:
 
     def replicas(self, node: Node, free: NodeFree, profiles: Profiles) -> int:
         """Replicas whose instances find room on the node at the same time."""
-        states = self._states(node, free)
+        states = self._states(node, free) if node.gpus and self._may_have(node.gpus) else None
         if not states:
             return 0
         key = (node.gpu_model, frozenset(states.items()), profiles)
@@ -93,13 +93,17 @@ class MigRoom:
     def _states(self, node: Node, free: NodeFree) -> Counter[_State]:
         """GPUs by what can be had of them."""
         states: Counter[_State] = Counter()
-        if node.gpus is None or not (_geometry_of(node) or node.gpus.details):
+        if node.gpus is None or not self._may_have(node.gpus):
             return states
         used = self._used.get(node.name, {})
         for index, gpu in node.gpus.by_index.items():
             if gpu.healthy and (gpu.mig is not None or self._may_be_switched(node, free, index)):
                 states[self._state(gpu, frozenset(used.get(index, ())))] += 1
         return states
+
+    def _may_have(self, gpus: NodeGpus) -> bool:
+        """False for most GPUs: they are not in MIG mode, and stay so."""
+        return bool(gpus.details or (self._policy.switch_mode and mig_geometry(gpus.model)))
 
     def _may_be_switched(self, node: Node, free: NodeFree, index: int) -> bool:
         return bool(self._policy.switch_mode and _geometry_of(node) and free.gpu_milli[index] == MILLI)

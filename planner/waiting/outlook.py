@@ -53,38 +53,44 @@ class Outlook:
         seconds = self.future.durations.expected(job).seconds if timely else None
         return promised, seconds, job.user if closing else None
 
-    def never(self, job: Job) -> Reason | None:
-        """Why the job can never start any more."""
+    def begins(self, job: Job) -> int:
+        """The second before which the job may not start, by its begin time and its data; 0 is now."""
+        return self._prerequisites.begins(job)
+
+    def never(self, job: Job, second: int = 0) -> Reason | None:
+        """Why the job can never start from some second on."""
         if job.depends_on and (state := self._prerequisites.dependencies(job)).hopeless:
             return time_words.never_satisfied(state)
         if job.hard_deadline and job.deadline is not None:
             seconds = self.future.fastest(job)
-            begins, deadline = self._prerequisites.begins(job), self.future.second(job.deadline)
+            begins, deadline = max(self.begins(job), second), self.future.second(job.deadline)
             if begins + seconds > deadline:
                 return time_words.deadline_impossible(
                     begins=begins, seconds=seconds, deadline=deadline, future=self.future
                 )
         return None
 
-    def not_yet(self, job: Job) -> Reason | None:
-        """What must come true before the job may start."""
+    def not_yet(self, job: Job, second: int = 0) -> Reason | None:
+        """What must come true before a job that is not `never` to start may do so at some second."""
         if job.depends_on and (state := self._prerequisites.dependencies(job)).needed:
             return time_words.depends(state, self.future)
+        if self.begins(job) <= second:
+            return None
         now = self.future.snapshot.taken_at
         moment, data = self._prerequisites.not_before(job), self._prerequisites.data(job)
         if data is not None and (moment is None or data[1] > moment):
             return time_words.data_to_come(*data, now)
         return time_words.not_before(moment, now) if moment is not None else None
 
-    def closed(self, job: Job, nodes: Iterable[Node]) -> dict[str, Window]:
-        """The window that closes each node, by name, before the job would be done if it started there now."""
+    def closed(self, job: Job, nodes: Iterable[Node], second: int = 0) -> dict[str, Window]:
+        """The window that closes each node, by name, before the job would be done that starts there then."""
         if not self.future.snapshot.cluster.reservations:
             return {}
         found = {}
         for node in nodes:
             model = node.gpu_model if job.request.needs_gpu else None
             seconds = self.future.durations.seconds(job, model)
-            if (window := self.future.windows.bars(job, node.name, 0, seconds)) is not None:
+            if (window := self.future.windows.bars(job, node.name, second, seconds)) is not None:
                 found[node.name] = window
         return found
 

@@ -110,9 +110,7 @@ def _priorities(snapshot: Snapshot, policy: Policy, target: Target) -> dict[tupl
     least: dict[tuple[str, bool], int] = {}
     for placement in target.placements:
         job = jobs[placement.job]
-        if job.running is None or not job.preemptible:
-            continue
-        if (snapshot.taken_at - job.running.started_at).total_seconds() < rules.minimum_runtime:
+        if not rules.may_disturb(job, snapshot.taken_at):
             continue
         required = job.priority + rules.priority_gap
         for replica in placement.replicas:

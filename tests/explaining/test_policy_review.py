@@ -73,15 +73,22 @@ def test_a_policy_that_forbids_the_old_plan_is_said_to():
     assert "forbids the old plan" in text(found)
 
 
-def test_a_difference_within_the_gap_is_undecided():
-    old, new = greedy_plan(WORLD, CALM), greedy_plan(WORLD, FREE)
-    sure = new.model_copy(
-        update={"solution": new.solution.model_copy(update={"bound": new.solution.objective, "gap": 0.0})}
-    )
+def with_slack(plan, points):
+    """The plan as if a better one could have so many points more."""
+    bound = plan.solution.objective + points
+    return plan.model_copy(update={"solution": plan.solution.model_copy(update={"bound": bound})})
 
-    assert review(old, new).undecided
-    assert "undecided" in text(review(old, new))
-    assert not review(old, sure).undecided
+
+@pytest.mark.parametrize(
+    ("old_slack", "new_slack", "undecided"), [(0, 0, False), (10_000, 0, True), (0, 10_000, True)]
+)
+def test_a_difference_within_either_gap_is_undecided(old_slack, new_slack, undecided):
+    old, new = greedy_plan(WORLD, CALM), greedy_plan(WORLD, FREE)
+
+    found = review(with_slack(old, old_slack), with_slack(new, new_slack))
+
+    assert found.undecided == undecided
+    assert ("undecided" in text(found)) == undecided
 
 
 def test_knobs_are_told_by_their_path():

@@ -11,7 +11,7 @@ from remedying import greedy_plan
 from planner.explaining.naming import meaning
 from planner.explaining.node import explain_node
 from planner.explaining.queue import explain_queue
-from planner.models.cluster import Gpu
+from planner.models.cluster import Gpu, RackPower
 from planner.models.errors import BadInputError
 from planner.models.plan import ReasonCode
 from planner.models.policy import Disruption, Policy
@@ -83,6 +83,16 @@ def test_whose_jobs_may_be_reclaimed_and_whose_queue_owes():
     assert borrower.reclaimable == ()
 
 
+def test_nobody_is_reclaimed_who_was_stopped_so_often_before():
+    queues = [queue("q", nominal=8, guarantee=4), queue("r", nominal=8, guarantee=2)]
+    running = [old("big", *range(4), queue="r"), old("often", *range(4, 8), queue="r", preemptions=1)]
+    plan = greedy_plan(
+        snapshot(queues=queues, jobs=running), Policy(disruption=Disruption(max_preemptions=1))
+    )
+
+    assert [each.job for each in explain_queue(plan, "q").reclaimable] == ["big"]
+
+
 def test_who_would_start_with_one_gpu_of_quota_more():
     queues = [queue("q", nominal=1)]
     waiting = [job("a", gpus=1), job("worthier", gpus=1, priority=2), job("large", gpus=2, priority=9)]
@@ -92,6 +102,37 @@ def test_who_would_start_with_one_gpu_of_quota_more():
 
     assert (found.one_more, found.one_more_points) == ("worthier", 300)
     assert "would start worthier, for +300 points" in queue_text(found, **LAYOUT)
+
+
+def said_of_one_more(waiting, nominal=1):
+    world = snapshot(queues=[queue("q", nominal=nominal)], jobs=[old("r", 0), *waiting])
+    found = explain_queue(greedy_plan(world, CALM), "q")
+    wide = LAYOUT | {"width": 120}
+    return found, [line for line in queue_text(found, **wide).splitlines() if "1 GPU more" in line]
+
+
+def test_how_many_were_tried_where_one_gpu_more_starts_nobody():
+    one, one_said = said_of_one_more([job("a", gpus=4)])
+    many, many_said = said_of_one_more([job(f"j{number}", gpus=4) for number in range(31)])
+
+    assert (one.one_more, one.one_more_tried) == (None, 1)
+    assert one_said == ["  1 GPU more    of quota would not start the job that waits for it"]
+    assert many.one_more_tried == 30
+    assert many_said == [
+        "  1 GPU more    of quota would start none of the 30 worthiest jobs that wait for it"
+    ]
+
+
+def test_nothing_is_said_of_one_gpu_more_where_none_was_tried():
+    held = [job("a", gpus=1, held=True)]
+    below_a_limit = [queue("all", nominal=1), queue("q", parent="all")]
+    world = snapshot(queues=below_a_limit, jobs=[old("r", 0), job("a", gpus=1)])
+
+    unlimited = explain_queue(greedy_plan(world, CALM), "q")
+
+    assert said_of_one_more(held)[1] == []
+    assert unlimited.one_more_tried == 0
+    assert "1 GPU more" not in queue_text(unlimited, **LAYOUT)
 
 
 # --- nodes ------------------------------------------------------------------------------------------
@@ -138,6 +179,18 @@ def test_why_nobody_starts_on_the_rest_of_a_node():
     assert [(each.jobs, each.example) for each in found] == [(3, "w0"), (1, "h")]
     assert found[0].why == "too few CPUs (1 CPU free)"
     assert found[1].why == "fit here, wait for Held"
+
+
+@pytest.mark.parametrize("about", [{"power_cap_watts": 700}, {"rack": "r"}])
+def test_power_that_a_node_or_its_rack_lacks_strands_the_rest(about):
+    caps = (RackPower(rack="r", watts=700),)
+    world = snapshot(
+        nodes=[node("n0", watts=700, **about)], jobs=[old("hog", 0), job("w", gpus=1)], rack_power=caps
+    )
+
+    (found,) = explain_node(greedy_plan(world, CALM), "n0").stranded
+
+    assert found.why == "too few watts (0 GPUs may draw power)"
 
 
 def test_a_node_without_jobs_or_gpus_can_be_explained():

@@ -13,10 +13,13 @@ from remedying import as_planned, changed, greedy_plan, lesser, remedies_of
 from time_instances import timely
 
 from planner.explaining import judging
+from planner.models.calendar import Reservation, ReservationKind
 from planner.models.cluster import Level, RackPower, Taint
 from planner.models.explanation_remedies import RemedyKind
-from planner.models.job import LocalityPreference, NodeMatch, PreferredNodes, Spread
+from planner.models.horizon import HorizonPolicy
+from planner.models.job import AntiAffinity, LocalityPreference, NodeMatch, PreferredNodes, Spread
 from planner.models.policy import Disruption, MigPolicy, Policy
+from planner.models.slots import Slots
 from planner.models.verifier import Verification
 from planner.models.violation import Rule, Violation
 
@@ -51,11 +54,17 @@ def checked(plan, name):
     remedies = remedies_of(plan, name)
     assert as_planned(plan, name).may_start() == (remedies.fits is not None)
     assert not (remedies.fits and remedies.found)
+    slots = Slots.of(plan.policy.horizon, plan.epoch)
+    horizon = slots.end if slots.count > 1 else 0
+    planned = {each.job: each.projected_start for each in plan.waiting if each.projected_start}
     for remedy in remedies.found:
         if RemedyKind.PRIORITY in kinds(remedy):
             continue
+        if remedy.parts[0].subject == name and remedy.points == 0 and name in planned:
+            assert remedy.starts_at == planned[name]
+            continue
         assert changed(plan, name, remedy.parts).may_start(), f"not enough: {remedy}"
-        for parts in lesser(remedy.parts):
+        for parts in lesser(remedy.parts, waits_from=horizon):
             assert not changed(plan, name, parts).may_start(), (
                 f"not the least: {remedy}, as {parts} is enough"
             )
@@ -65,7 +74,7 @@ def checked(plan, name):
 @pytest.mark.parametrize(
     ("make", "seeds", "least"),
     [(tiny, range(part, 360, 6), 80) for part in range(PARTS)]
-    + [(everything_mixed, range(12), 20), (timely, range(40), 80)],
+    + [(everything_mixed, range(12), 20), (timely, (*range(40), 101), 80)],
 )
 def test_each_remedy_is_enough_and_nothing_less_is(make, seeds, least):
     jobs, too_large, said = 0, 0, []
@@ -223,8 +232,21 @@ def test_the_lowest_priority_that_pays_and_whom_it_stops():
     assert 1 <= remedy.parts[0].after <= 3
 
 
+def test_whom_it_pays_to_stop_at_the_lowest_priority_not_who_may_be_stopped_first():
+    dear = runs("dear", "n0", *range(8), weight=5)
+    cheap = runs("cheap", "n1", *range(8), weight=0.1, priority=2)
+
+    remedy = found(snapshot(jobs=[dear, cheap, job("a", gpus=8)]), policy=Policy())[RemedyKind.PRIORITY]
+
+    assert (remedy.stops, remedy.parts[0].after) == (("cheap",), 3)
+
+
 def test_no_priority_where_nobody_may_be_stopped():
-    assert RemedyKind.PRIORITY not in found(snapshot(jobs=[*FULL, job("a", gpus=8)]))
+    world = snapshot(jobs=[*FULL, job("a", gpus=8)])
+    spared = Policy(disruption=Disruption(max_preemptions=0))
+
+    assert RemedyKind.PRIORITY not in found(world)
+    assert RemedyKind.PRIORITY not in found(world, policy=spared)
 
 
 def test_the_running_job_that_loses_least():
@@ -273,6 +295,47 @@ def test_the_power_of_a_rack_counts_for_new_nodes():
     assert RemedyKind.NODE not in found(
         snapshot(nodes=nodes, rack_power=caps, jobs=[FULL[0], job("a", gpus=8)])
     )
+
+
+def test_a_new_node_is_in_no_nvlink_island():
+    nodes = [node("n0", gpus=4, nvlink_island="i1"), node("n1", gpus=4, nvlink_island="i2")]
+    close = LocalityPreference(required=Level.NVLINK_ISLAND)
+    world = snapshot(
+        nodes=nodes, jobs=[runs("old", "n1", *range(4)), job("a", gpus=4, replicas=2, locality=close)]
+    )
+
+    remedies = found(world)
+
+    assert RemedyKind.NODE not in remedies
+    assert RemedyKind.LOCALITY not in remedies
+    assert RemedyKind.STOP not in remedies
+
+
+def test_the_power_that_a_rack_lacks():
+    nodes = [node("n0", rack="r", watts=700), node("n1", rack="r", watts=700)]
+    caps = (RackPower(rack="r", watts=10 * 700),)
+
+    remedies = found(snapshot(nodes=nodes, rack_power=caps, jobs=[FULL[0], job("a", gpus=4)]))
+    part = remedies[RemedyKind.POWER].parts[0]
+
+    assert (part.subject, part.before, part.after) == ("r", 7000, 12 * 700)
+    assert remedies[RemedyKind.STOP].stops == ("old",)
+    assert RemedyKind.NODE not in remedies
+
+
+def test_a_gang_shares_the_power_of_its_rack():
+    nodes = [node(f"n{number}", rack=f"r{number // 2}", watts=700) for number in range(4)]
+    caps = tuple(RackPower(rack=name, watts=8 * 700) for name in ("r0", "r1"))
+    plan = greedy_plan(snapshot(nodes=nodes, rack_power=caps, jobs=[job("a", gpus=8, replicas=3)]), CALM)
+
+    remedies = remedies_of(plan, "a")
+
+    assert remedies.fits is None
+    assert remedies.unconfirmed == 0
+    assert {part.kind for each in remedies.found for part in each.parts} == {
+        RemedyKind.REPLICAS,
+        RemedyKind.POWER,
+    }
 
 
 def test_waiting_for_the_last_of_those_in_the_way():
@@ -335,3 +398,134 @@ def test_of_two_jobs_one_of_which_must_be_over_the_first_to_end_is_waited_for():
     remedy = found(snapshot(jobs=[long, short, waiting]))[RemedyKind.WAIT]
 
     assert "short" in remedy.parts[0].text
+
+
+# --- jobs that start together -----------------------------------------------------------------------------
+
+
+def company(**more):
+    """Two jobs of four GPUs each that start together."""
+    return [job("a", gpus=4, co_start="g"), job("b", gpus=4, co_start="g", **more)]
+
+
+def test_a_change_makes_the_whole_company_start():
+    world = snapshot(nodes=[node("n0")], jobs=[runs("old", "n0", 0), *company()])
+
+    remedies = remedies_of(greedy_plan(world, CALM), "a")
+    by_kind = {kinds(each): each for each in remedies.found}
+
+    assert remedies.together_with == ("b",)
+    assert by_kind[RemedyKind.NODE,].points == 800 - 5
+    assert by_kind[RemedyKind.STOP,].stops == ("old",)
+    assert by_kind[RemedyKind.WAIT,].parts[0].subject == "old"
+
+
+def test_what_is_changed_in_another_member_is_told_of_that_one():
+    world = snapshot(nodes=[node("n0")], jobs=company(node_selector={"disk": "nvme"}))
+
+    (part,) = found(world)[RemedyKind.SELECTOR].parts
+
+    assert (part.job, part.before) == ("b", "disk=nvme")
+    assert part.text == "for b: drop its condition on nodes: disk=nvme"
+
+
+def test_quota_is_raised_by_what_the_company_needs_together():
+    world = snapshot(queues=[queue("q", nominal=6)], jobs=[runs("old", "n0", 0), *company()])
+
+    assert found(world)[RemedyKind.QUOTA].parts[0].after == 9
+
+
+def test_who_waits_instead_waits_with_its_company():
+    first = [job("x", gpus=4, priority=5, co_start="g"), job("y", gpus=4, priority=5, co_start="g")]
+    world = snapshot(nodes=[node("n0")], jobs=[*first, job("a", gpus=4)])
+
+    remedy = found(world)[RemedyKind.DEFER]
+
+    assert remedy.parts[0].text == "let x (queue q, priority 5), and y with it, wait, which this plan starts"
+
+
+# --- nothing is done --------------------------------------------------------------------------------------
+
+
+def ahead(slots=3):
+    return CALM.model_copy(update={"horizon": HorizonPolicy(slots=slots, length="1h")})
+
+
+def test_a_plan_that_looks_ahead_says_itself_until_when():
+    world = snapshot(nodes=[node("n0")], jobs=[FULL[0], job("a", gpus=8, expected_duration=1800)])
+
+    remedy = found(world, policy=ahead())[RemedyKind.WAIT]
+
+    assert remedy.parts[0].text == "wait until 13:00, when it is promised to start"
+    assert (remedy.points, remedy.seconds, remedy.nodes) == (0, 3600, ("n0",))
+
+
+def test_beyond_the_horizon_those_who_start_until_then_are_waited_for_as_well():
+    old = runs("old", "n0", *range(8), expected_duration=2 * 3600)
+    later = job("b", gpus=8, priority=5, expected_duration=8 * 3600)
+    world = snapshot(nodes=[node("n0")], jobs=[old, later, job("a", gpus=8, expected_duration=8 * 3600)])
+
+    remedy = found(world, policy=ahead())[RemedyKind.WAIT]
+
+    assert remedy.parts[0].subject == "b"
+    # Old has run for an hour, and b is promised a start when it ends.
+    assert remedy.seconds == 9 * 3600
+
+
+def test_quota_that_is_promised_to_others_later_is_counted():
+    soon = job("b", gpus=2, not_before=NOW + timedelta(hours=1), expected_duration=3600)
+    long = job("a", gpus=4, held=True, expected_duration=3 * 3600)
+    world = snapshot(queues=[queue("q", nominal=4)], jobs=[soon, long])
+
+    remedies = remedies_of(greedy_plan(world, ahead(slots=4)), "a")
+
+    assert remedies.unconfirmed == 0
+    assert [
+        part.after for each in remedies.found for part in each.parts if part.kind == RemedyKind.QUOTA
+    ] == [6]
+
+
+def test_a_window_is_waited_for_and_one_to_come_is_kept_clear_of():
+    def closed(name, begins, hours):
+        kind, start = ReservationKind.MAINTENANCE, NOW + timedelta(hours=begins)
+        return Reservation(name=name, kind=kind, nodes=("n0",), start=start, duration=f"{hours}h")
+
+    windows = (closed("first", -1, 2), closed("second", 2, 1))
+    jobs = [job("short", gpus=1, expected_duration=1800), job("long", gpus=1, expected_duration=2 * 3600)]
+    world = snapshot(nodes=[node("n0")], reservations=windows, jobs=jobs)
+
+    waits = {name: found(world, name)[RemedyKind.WAIT] for name in ("short", "long")}
+
+    assert waits["short"].parts[0].text == "wait until maintenance first is over at 13:00"
+    assert waits["long"].parts[0].text == "wait until maintenance second is over at 15:00"
+
+
+def test_its_begin_time_is_waited_for_where_there_is_room():
+    later = NOW + timedelta(hours=1)
+
+    remedy = found(snapshot(jobs=[job("a", gpus=1, not_before=later)]))[RemedyKind.WAIT]
+
+    assert remedy.parts[0].text == "wait until 13:00, before which it may not begin"
+
+
+# --- what is not known ------------------------------------------------------------------------------------
+
+
+def test_room_without_places_is_told_apart_from_changes_that_do_not_help(monkeypatch):
+    world = snapshot(nodes=[node("n0")], jobs=[job("a", gpus=1, weight=0)])
+    plan = greedy_plan(world, CALM)
+    wrong = Violation(Rule.QUEUES, "queue q", "9 GPUs", "8 GPUs")
+    monkeypatch.setattr(judging, "verify", lambda *_: Verification((wrong,), objective=0, terms={}))
+
+    remedies = remedies_of(plan, "a")
+
+    assert remedies.unplaced
+    assert (remedies.found, remedies.fits, remedies.unconfirmed) == ((), None, 0)
+
+
+def test_who_must_not_meet_a_job_may_start_without_it():
+    apart = AntiAffinity(level=Level.NODE, labels={"kind": "noisy"})
+    noisy = runs("noisy", "n0", 0, labels={"kind": "noisy"})
+    world = snapshot(nodes=[node("n0")], jobs=[noisy, job("a", gpus=1, anti_affinity=(apart,))])
+
+    assert found(world)[RemedyKind.STOP].stops == ("noisy",)

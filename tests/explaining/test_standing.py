@@ -89,6 +89,16 @@ def test_only_jobs_that_the_planner_may_stop_are_said_to_be_stoppable():
     assert not any(each.may_be_stopped for each in stands(world).holders)
 
 
+def test_who_was_stopped_so_often_before_may_not_be_stopped():
+    running = [old("first", *range(4), preemptions=1), old("second", *range(4, 8), preemptions=2)]
+    world = snapshot(**ONE_NODE, jobs=[*running, job("a", gpus=8, priority=5)])
+    policy = Policy(disruption=Disruption(max_preemptions=2))
+
+    allowed = {each.job: each.may_be_stopped for each in stands(world, policy=policy).holders}
+
+    assert allowed == {"first": True, "second": False}
+
+
 def test_nobody_holds_what_a_held_job_lacks():
     found = stands(snapshot(**ONE_NODE, jobs=[old("r", 0), job("a", gpus=1, held=True)]))
 

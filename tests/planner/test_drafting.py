@@ -289,7 +289,7 @@ def test_a_growth_counts_on_its_new_replicas_alone():
     found = action(PLAN, "grow/embed")
 
     assert found.reason.code is ReasonCode.RESIZED
-    assert found.reason.text == "1 → 2 replicas of at most 3"
+    assert found.reason.text == "1 → 2 replicas of at most 3; brings 90 points"
     assert found.preconditions[1:] == (Free(node="h100-03", gpus=(GpuShare(index=5, milli=1000),)),)
 
 
@@ -391,7 +391,7 @@ def test_a_node_that_is_still_in_use_is_cordoned_and_drained_before_it_goes():
     ]
     assert "cordon/old-2" not in ids(PLAN)
     assert "drain/h100-04" in ids(PLAN)
-    assert action(PLAN, "drain/h100-04").reason.text == "confirms that notebook has left"
+    assert action(PLAN, "drain/h100-04").reason.text == "confirms that notebook has left a node to be drained"
 
 
 def test_nodes_are_told_as_they_will_be():

@@ -483,20 +483,21 @@ def test_a_policy_that_keeps_layouts_leaves_the_idle_instances_alone():
     )
 
 
-NO_PREEMPTION = Policy(disruption=Disruption(preempt=False, minimum_runtime=0))
+NO_PREEMPTION = Policy(disruption=Disruption(preempt=False, max_preemptions=3))
 
 
 @pytest.mark.parametrize(
-    ("priority", "preemptible", "policy", "told"),
+    ("priority", "victim", "policy", "told"),
     [
-        (1, True, NO_PREEMPTION, "; preemption is off"),
-        (0, True, NO_PREEMPTION, ""),
-        (1, False, NO_PREEMPTION, ""),
-        (1, True, Policy(), ""),
+        (1, {}, NO_PREEMPTION, "; preemption is off"),
+        (0, {}, NO_PREEMPTION, ""),
+        (1, {"preemptible": False}, NO_PREEMPTION, ""),
+        (1, {"preemptions": 3}, NO_PREEMPTION, ""),
+        (1, {}, Policy(), ""),
     ],
 )
-def test_preemption_is_called_off_only_where_it_could_help(priority, preemptible, policy, told):
-    low = running("low", replica("n0", gpus=range(8)), preemptible=preemptible)
+def test_preemption_is_called_off_only_where_it_could_help(priority, victim, policy, told):
+    low = running("low", replica("n0", gpus=range(8)), **victim)
 
     assert why(job(gpus=1, priority=priority), low, nodes=cluster(1), policy=policy) == (
         ReasonCode.RESOURCES,

@@ -14,6 +14,7 @@ from planner.explaining import explain
 from planner.models.dependency import Dependency, FinishedJob, Outcome
 from planner.models.errors import BadInputError
 from planner.models.explanation import Explanation
+from planner.models.explanation_remedies import Remedies
 from planner.models.target import Planned
 from planner.rendering.explanation import explanation_text
 
@@ -75,11 +76,13 @@ def test_a_job_with_a_promised_start():
         What would make it start
           POINTS  COSTS              CHANGE
              +89                     add 1 node of 8 × H100-80GB like h100-1
-              +8  8 GPU-hours        raise its priority from 0 to 1; the plan may then
-                                     stop train-b
+              +8  8 GPU-hours        raise its priority from 0 to 1, the least at which
+                                     stopping train-b for it pays
+               0  2h                 wait until 14:00, when it is promised to start
           -1,572  8 GPU-hours        stop train-b (queue research, priority 0)
         Everything else stays as this plan leaves it. The verifier has found each change
-        to be enough; with less the job waits. Points are what the objective gains.
+        to be enough; with less the job waits. Points are what the objective gains. A
+        priority is the least for the jobs that it names.
         """)
 
 
@@ -96,6 +99,46 @@ def test_a_job_that_starts_and_one_that_runs():
           killed      at 14:00 if it still runs
         """)
     assert lines(timely_plan(), "train-a")["takes"] == "3h, as declared; 2h left"
+
+
+def test_whose_place_it_takes_and_who_takes_its_place():
+    old = job("old", gpus=8, at=[replica("n0", gpus=range(8))])
+    world = snapshot(jobs=[old, job("new", gpus=8, priority=9)])
+    plan = drafted(world, placement("new", replica("n0", gpus=range(8))), stopped=["old"])
+
+    taker, victim = lines(plan, "new"), lines(plan, "old")
+
+    assert taker["in exchange"] == "old is stopped and waits: -1,680 points, loses 8 GPU-hours"
+    assert victim["in exchange"] == "new starts now: +8,000 points"
+    assert victim["why"].startswith("MakesRoom: makes room for new; ran 1h, loses 8 GPU-hours")
+    assert victim["places"] == "leaves n0"
+
+
+def test_a_job_that_moves_says_from_where():
+    old = job("old", gpus=8, at=[replica("n0", gpus=range(8))])
+
+    plan = drafted(snapshot(jobs=[old]), placement("old", replica("n1", gpus=range(8))))
+
+    assert lines(plan, "old")["places"] == "n0 → n1"
+
+
+@pytest.mark.parametrize(
+    ("remedies", "said"),
+    [
+        (Remedies(), "Nothing that was tried would make it start."),
+        (Remedies(unplaced=True), "so no change was tried."),
+        (Remedies(unconfirmed=2), "Whether 2 changes would do is not known."),
+        (Remedies(together_with=("b",)), "It starts only together with b; priorities were not tried."),
+    ],
+)
+def test_what_is_said_where_no_change_helps(remedies, said):
+    found = explain(timely_plan(), "render", source="plan.json").model_copy(update={"remedies": remedies})
+
+    told = " ".join(explanation_text(found, width=80, colour=False, ascii_only=False).split())
+
+    assert said in told
+    assert ("Nothing that was tried" in told) != remedies.unplaced
+    assert "more change" not in told
 
 
 def test_what_it_depends_on_is_told_job_by_job():

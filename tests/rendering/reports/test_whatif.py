@@ -22,14 +22,21 @@ def test_every_scenario_stands_with_its_description_and_what_it_changes():
 def test_what_failed_and_what_is_not_as_expected_is_at_the_top_and_with_its_scenario():
     text = page().text
 
-    assert "× 1 failed × 1 expectation not met" in text
+    assert "× 1 failed × 1 of 1 expectation not met" in text
     assert "× expected jobs_running >= base; found 5 (base 6)" in text
     assert "× failed: planning did not end in time and was killed" in text
-    assert "everything as expected" not in text
+    assert "✓" not in text
 
 
 def test_where_all_is_as_expected_the_page_says_so():
-    assert "✓ everything as expected" in page(trial("a", jobs_running=7)).text
+    assert "✓ 2 expectations met" in page(trial("a", expected=2, jobs_running=7)).text
+
+
+def test_where_nothing_is_expected_nothing_is_praised():
+    text = page(trial("a", jobs_running=7)).text
+
+    assert "no expectation stated" in text
+    assert "✓" not in text
 
 
 def test_a_scenario_that_changes_nothing_is_said_to():

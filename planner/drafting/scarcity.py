@@ -1,0 +1,112 @@
+"""What a job gives up that others need who do not take its place: quota, or power of a rack."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from planner.models.queue import ALL_MODELS
+from planner.models.units import MILLI, print_milli
+from planner.quota_room import QuotaRoom
+from planner.wording import in_gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from planner.changes import Changes, JobChange
+    from planner.models.cluster import RackPower
+    from planner.models.placement import Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Yielded:
+    """A part of something scarce, and who gets it."""
+
+    text: str
+    """`4 GPUs of queue research`, `2,800 W of rack r1`."""
+    jobs: tuple[str, ...]
+    """Sorted."""
+    numbers: dict[str, int | float | str]
+
+
+@dataclass(frozen=True)
+class Scarcity:
+    """Answers for the changes of one plan."""
+
+    changes: Changes
+
+    def yielded(self, change: JobChange) -> Yielded | None:
+        """What there would be too little of for others if a job kept all it has; None if there is enough."""
+        return next((each for each in (*self._quota(change), *self._power(change)) if each.jobs), None)
+
+    def _quota(self, change: JobChange) -> Iterator[Yielded]:
+        left, taken = self._by_model(change.leaving), self._by_model(change.arriving)
+        for model, milli in sorted((left - taken).items()):
+            short = self._room.now(change.job.queue, milli, (model,)).shortage
+            if short is None or (short.gpu_model == ALL_MODELS and taken):
+                continue
+            yield Yielded(
+                f"{in_gpus(milli)} of queue {short.queue}",
+                tuple(sorted(self._who_takes_quota(change, short.queue, short.gpu_model))),
+                {"queue": short.queue, "gpus": print_milli(milli)},
+            )
+
+    def _who_takes_quota(self, change: JobChange, queue: str, gpu_model: str) -> Iterator[str]:
+        for other in self.changes.jobs:
+            name: str | None = other.job.queue
+            while name not in (None, queue):
+                name = self._parents[name]
+            takes = self._by_model(other.arriving) - self._by_model(other.leaving)
+            if (
+                other is not change
+                and name == queue
+                and (takes if gpu_model == ALL_MODELS else takes[gpu_model])
+            ):
+                yield other.job.name
+
+    def _power(self, change: JobChange) -> Iterator[Yielded]:
+        for cap in self.changes.cluster.rack_power:
+            given = self._drawn(cap, change.leaving) - self._drawn(cap, change.arriving)
+            if given <= 0 or self._drawn(cap, self._all_replicas) + given <= cap.watts * MILLI:
+                continue
+            takers = (
+                other.job.name
+                for other in self.changes.jobs
+                if self._drawn(cap, other.arriving) > self._drawn(cap, other.leaving)
+            )
+            watts = given // MILLI
+            yield Yielded(
+                f"{watts:,} W of rack {cap.rack}", tuple(sorted(takers)), {"rack": cap.rack, "watts": watts}
+            )
+
+    def _by_model(self, replicas: Iterable[Replica]) -> Counter[str]:
+        """Thousandths of GPUs that replicas hold."""
+        held: Counter[str] = Counter()
+        for replica in replicas:
+            if model := self.changes.nodes[replica.node].gpu_model:
+                held[model] += replica.quota_milli
+        return +held
+
+    def _drawn(self, cap: RackPower, replicas: Iterable[Replica]) -> int:
+        """Thousandths of watts that replicas draw on a rack."""
+        rack = (cap.region, cap.zone, cap.rack)
+        nodes = ((self.changes.nodes[replica.node], replica.quota_milli) for replica in replicas)
+        return sum(
+            node.gpus.watts * milli
+            for node, milli in nodes
+            if node.gpus and (node.region, node.zone, node.rack) == rack
+        )
+
+    @cached_property
+    def _all_replicas(self) -> list[Replica]:
+        return [replica for placement in self.changes.target.placements for replica in placement.replicas]
+
+    @cached_property
+    def _room(self) -> QuotaRoom:
+        return QuotaRoom.holding(self.changes.snapshot.queues, self.changes.holdings.usage)
+
+    @cached_property
+    def _parents(self) -> dict[str | None, str | None]:
+        return {queue.name: queue.parent for queue in self.changes.snapshot.queues}
