@@ -17,7 +17,7 @@ import numpy as np
 from planner.models.solution import SolveStatus
 from planner.solvers import cpsat
 from planner.solvers.interface import Answer
-from planner.solvers.worker import Outcome
+from planner.solvers.worker import Outcome, run_apart
 
 
 def crash(formulation, budget, hint, report):
@@ -267,6 +267,10 @@ def start_another_and_hang(report):
 def tell_pid_and_hang(report):
     report(os.getpid())
     time.sleep(600)
+
+
+def work_apart_and_hang(report):
+    run_apart(f"{__name__}:tell_pid_and_hang", (), 600.0, report)
 
 
 def interrupt_own_group(report):

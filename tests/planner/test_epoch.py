@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import build
 import instances
@@ -19,6 +20,8 @@ from planner.models.policy import BudgetMode, BudgetPolicy, Policy, SolverName
 from planner.models.target import Target
 from planner.models.verifier import verify
 from planner.progress import done_in
+
+pytestmark = pytest.mark.usefixtures("no_processes")
 
 DETERMINISTIC = instances.POLICY.model_copy(update={"budget": BudgetPolicy(mode=BudgetMode.DETERMINISTIC)})
 GREEDY = instances.POLICY.model_copy(update={"solvers": ()})
@@ -129,6 +132,42 @@ def test_one_more_node_or_a_larger_quota_never_worsens_the_optimum():
         assert before.solution.objective <= more_quota.solution.objective
         better += before.solution.objective < more_nodes.solution.objective
     assert better >= 1
+
+
+def test_the_time_limit_counts_what_it_takes_to_pose_the_question(monkeypatch):
+    pose = epoch.pose
+
+    def slow(*arguments):
+        time.sleep(0.3)
+        return pose(*arguments)
+
+    monkeypatch.setattr(epoch, "pose", slow)
+    jobs = [build.job("small", gpus=1, priority=2), build.job("large", gpus=2, priority=1)]
+    policy = Policy(budget=BudgetPolicy(time_limit="200ms"))
+
+    solution = planned(build.snapshot(nodes=[build.node(gpus=2)], jobs=jobs), policy).solution
+
+    assert (solution.solver, solution.fallback.reason) == ("greedy", "milp: no time left of 0.2 s")
+    assert solution.seconds >= solution.phases["pose"] >= 0.3
+
+
+def test_neither_the_best_plan_nor_the_last_one_is_judged_again(monkeypatch):
+    snapshot = build.snapshot(jobs=[build.job(name, gpus=1) for name in "abc"])
+    judged, verify_target = [], epoch.verify_target
+
+    def counting(snapshot, policy, target, *more):
+        judged.append(target)
+        return verify_target(snapshot, policy, target, *more)
+
+    monkeypatch.setattr(epoch, "verify_target", counting)
+    placements = [Placement(job=name, replicas=(build.replica(gpus=(at,)),)) for at, name in enumerate("abc")]
+    best, *worse = (Target(tuple(placements[:count])) for count in (3, 2, 1, 0))
+    check = epoch._Check(snapshot, Policy())
+
+    for target in (best, *worse, worse[-1], best):
+        assert check(target).violations == ()
+
+    assert judged == [best, *worse]
 
 
 def test_plan_that_breaks_a_rule_is_withheld(monkeypatch):
