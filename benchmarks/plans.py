@@ -34,8 +34,11 @@ SOLVERS = ("greedy", "milp", "cpsat")
 
 HEAD: Final = (
     "case", "asked for", "plan by", "status", "gap", "GPUs allocated", "greedy",
-    "formulate / solve / place / verify, s", "whole command", "peak memory",
+    "pose / solve / place / refine / verify, s", "whole command", "peak memory",
 )  # fmt: skip
+
+_PHASES: Final = ("pose", "solve", "disaggregate", "refine", "verify")
+"""As the search names them."""
 
 _SIZES: Final = {"M": 10, "L": 30, "L5": 15, "XL": 60}
 """Made-up sizes with their time limits in seconds."""
@@ -128,7 +131,7 @@ def cells(case: Case, solver: str, runs: list[Run]) -> tuple[str, ...]:
 
     phases = {
         name: median([each.plan["solution"]["phases"].get(name, 0.0) for each in runs])
-        for name in ("greedy", "formulate", "solve", "disaggregate", "verify")
+        for name in ("greedy", *_PHASES)
     }
     return (
         case.name,
@@ -138,7 +141,7 @@ def cells(case: Case, solver: str, runs: list[Run]) -> tuple[str, ...]:
         f"{100 * median([each.plan['solution']['gap'] for each in runs]):.3f} %",
         f"{100 * plan['metrics']['gpu_allocation_ratio']:.2f} %",
         f"{1000 * phases['greedy']:.0f} ms",
-        " / ".join(f"{phases[name]:.1f}" for name in ("formulate", "solve", "disaggregate", "verify")),
+        " / ".join(f"{phases[name]:.1f}" for name in _PHASES),
         f"{median([each.wall for each in runs]):.1f} s",
         f"{max(each.peak_mib for each in runs):.0f} MiB",
     )

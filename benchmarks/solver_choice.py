@@ -9,16 +9,11 @@ nothing on its way, so it is run once for each instant.
 from __future__ import annotations
 
 import argparse
-import pickle
 import resource
-import subprocess
-import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -31,8 +26,11 @@ from planner.posing import pose
 from planner.solvers import cpsat, milp
 from planner.solvers.greedy import greedy
 from planner.solvers.interface import Answer, Budget, integer_bound
+from planner.solvers.worker import run_apart
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from planner.models.formulation.rows import Formulation, Ints
     from planner.solvers.interface import Report
 
@@ -40,6 +38,8 @@ INSTANTS: Final = (5, 10, 30)
 """Seconds after which to look; models of more than 20,000 columns are given 60 as well."""
 
 LARGE: Final = 20_000
+
+WATCHED: Final = "benchmarks.solver_choice:watched"
 
 STARTING: Final = 30
 """Seconds for a process to start, to build the model and to end, beside those for the search."""
@@ -145,9 +145,10 @@ class Course:
         return max([hint, *points]), min(bounds, default=None)
 
 
-def watched(solver: str, question: Path, seconds: float) -> None:
-    """Run a solver in this process; what it reports is in a file at once, should it not live to its end."""
-    formulation, hint = pickle.loads(question.read_bytes())
+def watched(
+    solver: str, formulation: Formulation, hint: Ints, seconds: float, report: Callable[[object], None]
+) -> Course:
+    """Run a solver in this process; its course so far is reported, should it not live to its end."""
     course = Course()
     began = time.monotonic()
 
@@ -161,58 +162,41 @@ def watched(solver: str, question: Path, seconds: float) -> None:
             course.bounds.append((at, answer.bound + formulation.constant))
         both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
         course.peak_mib = max(resource.getrusage(who).ru_maxrss for who in both) / 1024
-        _course_of(question).write_bytes(pickle.dumps(course))
+        report(course)
 
     answer = SOLVERS[solver](formulation, Budget(began + seconds), hint, note)
     course.ended = f"{answer.status.value.lower()}, {time.monotonic() - began:.1f} s"
     note(answer)
-
-
-def _course_of(question: Path) -> Path:
-    return question.with_suffix(".course")
-
-
-def apart(solver: str, question: Path, seconds: float) -> Course:
-    """Run a solver in a fresh process, which is ended if it does not end soon after its time."""
-    command = [sys.executable, "-m", "benchmarks.solver_choice", "--child", solver, str(question)]
-    _course_of(question).write_bytes(pickle.dumps(Course()))
-    try:
-        subprocess.run(
-            [*command, str(seconds)], stdout=subprocess.DEVNULL, check=True, timeout=seconds + STARTING
-        )
-        ended = ""
-    except subprocess.CalledProcessError as error:
-        ended = f"ended with {error.returncode}"
-    except subprocess.TimeoutExpired:
-        ended = f"killed {STARTING} s late"
-    course: Course = pickle.loads(_course_of(question).read_bytes())
-    course.ended = course.ended or ended
     return course
 
 
-def question_of(name: str, folder: Path) -> tuple[Path, Formulation, Ints]:
-    """The block model of a made-up cluster with greedy's plan, and the file that holds both."""
+def apart(solver: str, formulation: Formulation, hint: Ints, seconds: float) -> Course:
+    """Run a solver in a fresh process, which is ended if it does not end soon after its time."""
+    outcome = run_apart(WATCHED, (solver, formulation, hint, seconds), seconds + STARTING, lambda _: None)
+    course = cast("Course", outcome.last or Course())
+    course.ended = course.ended or outcome.failure or f"killed {STARTING} s late"
+    return course
+
+
+def question_of(name: str) -> tuple[Formulation, Ints]:
+    """The block model of a made-up cluster, with greedy's plan."""
     snapshot = made_up(SIZES[name], seed=1).canonical()
     problem = pose(snapshot, Policy())
     x = Columns(problem)
-    formulation = formulate(problem, x)
-    hint = x.encode(greedy(problem).target(snapshot.running_placements))
-    path = folder / f"{name}.pickle"
-    path.write_bytes(pickle.dumps((formulation, hint)))
-    return path, formulation, hint
+    return formulate(problem, x), x.encode(greedy(problem).target(snapshot.running_placements))
 
 
-def lines(name: str, folder: Path) -> None:
-    path, formulation, hint = question_of(name, folder)
+def lines(name: str) -> None:
+    formulation, hint = question_of(name)
     instants = (*INSTANTS, 60) if len(formulation.upper) > LARGE else INSTANTS
     start = formulation.points(hint)
     for solver in SOLVERS:
         if solver in TELLS_NOTHING:
-            runs = {seconds: apart(solver, path, seconds) for seconds in instants}
+            runs = {seconds: apart(solver, formulation, hint, seconds) for seconds in instants}
             course = runs[instants[-1]]
             had = [runs[seconds].had(seconds + STARTING, start) for seconds in instants]
         else:
-            course = apart(solver, path, instants[-1])
+            course = apart(solver, formulation, hint, instants[-1])
             had = [course.had(seconds, start) for seconds in instants]
         better = [at for at, points in course.points if points > start]
         first = f"{better[0]:.1f} s" if better else "–"
@@ -225,18 +209,12 @@ def lines(name: str, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", default=["S", "M", "L", "L5"], help=", ".join(SIZES))
-    parser.add_argument("--child", nargs=3, metavar=("SOLVER", "FILE", "SECONDS"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.child:
-        solver, path, seconds = chosen.child
-        watched(solver, Path(path), float(seconds))
-        return
     instants = [f"at {seconds} s" for seconds in (*INSTANTS, 60)]
     head = ("case (hint)", "solver", "first improvement", *instants, "peak memory", "ended")
     print("| " + " | ".join(head) + " |\n" + "|" + "---|" * len(head))
-    with tempfile.TemporaryDirectory() as folder:
-        for name in chosen.sizes:
-            lines(name, Path(folder))
+    for name in chosen.sizes:
+        lines(name)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class Milestone:
     """What was known at one instant of an epoch's search."""
 
     seconds: float
-    """Since the search began."""
+    """Since the epoch began."""
     stage: str
     """What was at work, such as `greedy` or the name of a solver."""
     objective: int | None
@@ -94,7 +94,7 @@ class Solution:
     greedy_objective: int
     seconds: float
     phases: dict[str, float] = field(default_factory=dict)
-    """Seconds by phase: greedy, formulate, solve, disaggregate."""
+    """Seconds by phase: pose, greedy, solve, disaggregate, refine, verify, and what else was done."""
     fallback: Fallback | None = None
     rejected: tuple[Rejected, ...] = ()
     not_disaggregated: int = 0

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def disaggregate(
-    problem: Problem, aggregate: Aggregate, *, deadline: float | None = None
+    problem: Problem, aggregate: Aggregate, *, deadline: float | None = None, once: bool = False
 ) -> tuple[Ledger, int]:
     """
     Realize the counts of an aggregate answer, then fill what is left; also the number of jobs missed.
@@ -52,11 +52,11 @@ def disaggregate(
     divide each other, with no other resource scarce, every job finds its place where it belongs. If one goes
     astray elsewhere, and there is time as for the first before the deadline (an instant of `time.monotonic`),
     a second pass takes only replicas of several GPUs by size and all others by density, the best paid looking
-    elsewhere at once, which loses less of value. The better one counts. If none can put everybody back who
-    left to be moved, greedy's plan is the answer.
+    elsewhere at once, which loses less of value. The better one counts; there is but one if `once` is enough.
+    If none can put everybody back who left to be moved, greedy's plan is the answer.
     """
     done, began = [], time.monotonic()
-    for patient in (True, False):
+    for patient in (True,) if once else (True, False):
         if not patient and deadline is not None and 2 * time.monotonic() - began >= deadline:
             break
         attempt = _Realization(problem, aggregate, patient=patient, deadline=deadline)

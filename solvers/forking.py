@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 import signal
 import time
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from planner.solvers.lifeline import end_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,8 +40,6 @@ def side_by_side(
     """
     waiting = list(enumerate(calls))[::-1]
     running: dict[Connection, tuple[int, BaseProcess]] = {}
-    # Collecting garbage writes to all objects that it looks at, and pages written to are no longer shared.
-    gc.freeze()
     try:
         while waiting or running:
             while waiting and len(running) < workers and time.monotonic() < deadline:
@@ -56,21 +57,22 @@ def side_by_side(
         for _, process in running.values():
             process.kill()
             process.join()
-        gc.unfreeze()
 
 
 def _fork(call: Callable[[], _T], deadline: float) -> tuple[Connection, BaseProcess]:
     """Begin a call in a process of its own; where its result comes from."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(call, sending, deadline))
+    process = context.Process(target=_work, args=(call, sending, deadline, os.getpid()))
     process.start()
     sending.close()
     return receiving, process
 
 
-def _work(call: Callable[[], _T], sending: Connection, deadline: float) -> None:
-    # It does not outlive a parent that was killed.
+def _work(call: Callable[[], _T], sending: Connection, deadline: float, parent: int) -> None:
+    end_with(parent)
+    # Collecting garbage writes to all objects that it looks at, and pages written to are no longer shared.
+    gc.freeze()
     signal.setitimer(signal.ITIMER_REAL, max(0.0, deadline - time.monotonic()) + 2 * _GRACE_SECONDS)
     sending.send(call())
 
@@ -79,5 +81,5 @@ def _received(receiving: Connection) -> Any:
     with receiving:
         try:
             return receiving.recv()
-        except EOFError:
+        except (EOFError, OSError):  # nothing at all, or the beginning of an answer
             return None

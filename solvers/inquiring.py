@@ -59,7 +59,7 @@ class Inquiry:
         """True once the linear relaxation has had its turn."""
         self._last: Finding | None = None
         now = time.monotonic()
-        left = search.deadline - now - self._time_to_place()
+        left = search.left - self._time_to_place()
         self._resting = search.ended is Ended.SETTLED
         self._placing = left > 0 and not self._resting
         # Without time to place a plan a bound is still worth having.
@@ -72,13 +72,7 @@ class Inquiry:
     def made(self) -> bool:
         """Ask, and place what is answered; False if the next solver is to be tried."""
         with self._search.phase("solve"), suppress(EnoughError):
-            outcome = run_apart(CONSULTING, self._arguments(), self._seconds, self._hear)
-            if outcome.failure and not self.relaxed:
-                # What broke may be the relaxation, and the solver another's.
-                self._search.bound_note = f"relaxation: {outcome.failure}"
-                self.relaxed, self._asks_relaxation = True, False
-                outcome = run_apart(CONSULTING, self._arguments(), self._seconds, self._hear)
-            return self._judge(outcome)
+            return self._judge(self._asked())
         return True
 
     @contextmanager
@@ -92,6 +86,9 @@ class Inquiry:
         with self._search.phase("solve"), suppress(EnoughError):
             return self._judge(child.follow(self._hear))
         return True
+
+    def _asked(self) -> Outcome:
+        return run_apart(CONSULTING, self._arguments(), self._seconds, self._hear)
 
     @property
     def _seconds(self) -> float:
@@ -138,13 +135,12 @@ class Inquiry:
         vertex = finding.is_vertex and finding.final == (stage == RELAXATION)
         guess = finding.aggregate if vertex else None
         if guess is not None and self._solver is not None and self._has_time():
-            self._placed_vertex = self._place(RELAXATION, guess)
+            # Where the solver goes on from there, a plan soon is worth more than a slightly better one.
+            self._placed_vertex = self._place(RELAXATION, guess, once=not self._divided)
 
     def _has_time(self) -> bool:
         search = self._search
-        if search.limits.deterministic:
-            return True
-        return self._time_to_place() < search.deadline - time.monotonic()
+        return search.limits.deterministic or self._time_to_place() < search.left
 
     @property
     def _name(self) -> str:
@@ -153,6 +149,11 @@ class Inquiry:
     def _judge(self, outcome: Outcome) -> bool:
         """Place what a solver has answered in the end; False if the next one is to be tried."""
         search, solver = self._search, self._solver
+        if outcome.failure and not self.relaxed:
+            # What broke may be the relaxation, and the solver another's.
+            search.bound_note = f"relaxation: {outcome.failure}"
+            self.relaxed, self._asks_relaxation = True, False
+            outcome = self._asked()
         if solver is None:
             return True
         finding = self._answer(outcome)
@@ -207,11 +208,11 @@ class Inquiry:
             return f"claimed the bound {finding.claimed}, below a verified plan of {best}"
         return finding.fault or None
 
-    def _place(self, solver: str, aggregate: Aggregate) -> bool:
+    def _place(self, solver: str, aggregate: Aggregate, *, once: bool = False) -> bool:
         """Put an answer on nodes and have it verified; False if it breaks a rule."""
         search = self._search
         deadline = None if search.limits.deterministic else search.deadline
         with search.phase("disaggregate"):
-            placed, missed = disaggregate(search.problem, aggregate, deadline=deadline)
+            placed, missed = disaggregate(search.problem, aggregate, deadline=deadline, once=once)
             target = placed.target(search.running)
         return search.offer(solver, target, missed=missed, stage="place", exact=solver in SOLVERS)

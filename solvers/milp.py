@@ -13,13 +13,14 @@ import pulp
 
 from planner.models.solution import SolveStatus
 from planner.solvers.interface import MANY_COLUMNS, MANY_LATER, Answer, integer_bound
+from planner.solvers.lowering import flat, limits, lowered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from planner.models.formulation.rows import Cut, Formulation, Ints, Row
+    from planner.models.formulation.rows import Cut, Formulation, Ints
     from planner.solvers.interface import Budget, Report
 
     Floats = NDArray[np.float64]
@@ -150,33 +151,19 @@ class _Highs:
             "mip_abs_gap": 0.999,
         }.items():
             self._highs.setOptionValue(name, value)
-        if self._highs.passModel(self._lowered()) == highspy.HighsStatus.kError:
+        if self._highs.passModel(lowered(formulation, highspy)) == highspy.HighsStatus.kError:
             raise ValueError("HiGHS does not take the model")
-
-    def _lowered(self) -> Any:
-        """The formulation in the arrays of HiGHS; PuLP would need a hundred times as long for large ones."""
-        formulation, names = self._formulation, self._names
-        rows = formulation.rows
-        model = names.HighsLp()
-        model.num_col_, model.num_row_ = len(formulation.upper), len(rows)
-        model.col_cost_ = -formulation.objective.astype(np.float64)
-        model.col_lower_ = np.zeros(len(formulation.upper))
-        model.col_upper_ = formulation.upper.astype(np.float64)
-        model.row_lower_, model.row_upper_ = _limits(rows, names.kHighsInf)
-        model.integrality_ = [names.HighsVarType.kInteger] * len(formulation.upper)
-        matrix = model.a_matrix_
-        matrix.format_ = names.MatrixFormat.kRowwise
-        matrix.index_, matrix.value_, matrix.start_ = _flat(rows)
-        return model
+        self._set_integrality(highspy.HighsVarType.kInteger)
 
     def relax(self) -> Floats | None:
         """
         Values of all columns at the best vertex of the linear relaxation; None if it took too long.
 
         Rows that it breaks and that follow from the others are added to them, for all that is asked later
-        too, until there are none or the time is up. Without presolve: that costs more than it saves here, and
-        what the dual simplex has when it is stopped are multipliers of the model itself, from which a bound
-        follows.
+        too, until there are none or the time is up. Large models begin with those that it is likely to break:
+        that saves rounds, and costs smaller ones more than it saves. Without presolve: that costs more than
+        it saves here, and what the dual simplex has when it is stopped are multipliers of the model itself,
+        from which a bound follows.
         """
         highs, formulation = self._highs, self._formulation
         self._set_integrality(self._names.HighsVarType.kContinuous)
@@ -185,15 +172,18 @@ class _Highs:
         enough = time.monotonic() + _SHARE_OF_ROWS * self._budget.seconds
         if self._budget.ticks is not None:
             enough = self._budget.deadline
+        if len(formulation.upper) > MANY_COLUMNS:
+            self._add(formulation.likely())
+        told = False
         while self._run_relaxation():
             values = np.array(highs.getSolution().col_value)
             self.reduced_costs = np.array(highs.getSolution().col_dual)
             if time.monotonic() >= enough or not (cuts := formulation.broken(values)):
                 break
-            if not self._cuts:
+            if not told:
                 self._report(self._relaxed(None))
-            self._cuts += cuts
-            self._add_rows(formulation.strengthened(cuts).rows[len(formulation.rows) :])
+                told = True
+            self._add(cuts)
         self._set_integrality(self._names.HighsVarType.kInteger)
         highs.setOptionValue("presolve", "choose")
         self._report(self._relaxed(values))
@@ -222,9 +212,14 @@ class _Highs:
         status, cuts = SolveStatus.NO_ANSWER, tuple(self._cuts)
         return Answer(status, guess, self.bound, multipliers, cuts, detail, is_vertex=guess is not None)
 
-    def _add_rows(self, rows: Sequence[Row]) -> None:
-        columns, coefficients, starts = _flat(rows)
-        lower, upper = _limits(rows, self._names.kHighsInf)
+    def _add(self, cuts: list[Cut]) -> None:
+        """Add rows that follow from those of the formulation."""
+        if not cuts:
+            return
+        self._cuts += cuts
+        rows = self._formulation.strengthened(cuts).rows[len(self._formulation.rows) :]
+        columns, coefficients, starts = flat(rows)
+        lower, upper = limits(rows, self._names.kHighsInf)
         self._highs.addRows(len(rows), lower, upper, len(columns), starts[:-1], columns, coefficients)
 
     def maximize(
@@ -291,23 +286,6 @@ class _Highs:
 
     def _set_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
         self._highs.changeColsBounds(len(columns), columns.astype(np.int32), lower, upper)
-
-
-def _flat(rows: Sequence[Row]) -> tuple[NDArray[np.int32], Floats, NDArray[np.int32]]:
-    """Columns and coefficients of the nonzeros, row by row, and where each row starts."""
-    nothing = np.zeros(0, dtype=np.int64)
-    return (
-        np.concatenate([nothing, *(row.columns for row in rows)]).astype(np.int32),
-        np.concatenate([nothing, *(row.coefficients for row in rows)]).astype(np.float64),
-        np.cumsum([0, *(len(row.columns) for row in rows)]).astype(np.int32),
-    )
-
-
-def _limits(rows: Sequence[Row], infinite: float) -> tuple[Floats, Floats]:
-    return (
-        np.array([-infinite if row.lower is None else row.lower for row in rows], dtype=float),
-        np.array([infinite if row.upper is None else row.upper for row in rows], dtype=float),
-    )
 
 
 class _Watch:

@@ -30,7 +30,7 @@ _GAP: Final = 0.001
 """Of the answer of a part; closer is not worth the time."""
 
 _WORTHWHILE: Final = 0.001
-"""Of the objective: a round that wins less is the last."""
+"""Of the objective: a round that wins no more is the last."""
 
 _PLACING: Final = 0.1
 """Of the time of a part, to place what was found."""
@@ -44,7 +44,7 @@ def improve_in_parts(ledger: Ledger, parts: int, budget: Budget, report: Callabl
         _improve_each(ledger, divide(ledger, parts, chance), budget)
         if ledger.objective > before:
             report()
-        if budget.ticks is not None or ledger.objective - before < _WORTHWHILE * abs(ledger.objective):
+        if budget.ticks is not None or ledger.objective - before <= _WORTHWHILE * abs(ledger.objective):
             return
 
 

@@ -50,6 +50,7 @@ def solve(
     check: Check,
     watch: Watch | None = None,
     *,
+    began: float | None = None,
     warm: Target | None = None,
     newcomers: frozenset[str] = frozenset(),
     settled: bool = False,
@@ -60,13 +61,15 @@ def solve(
     Never worse than greedy, or in a hurry than `warm`, nor than leaving all as it is, and never later than
     the limit by more than the time to place, verify and clean up, whatever an exact solver does. The bound is
     the least that was proven: at worst the problem's ceiling. `watch` is shown how the search goes. Once
-    there is a plan an interruption (KeyboardInterrupt) ends the search with it; a second is passed on.
+    there is a plan an interruption (KeyboardInterrupt) ends the search with it; a second is passed on. Time
+    counts from the instant (of `time.monotonic`) at which the epoch `began`, to pose the problem included;
+    without it from now.
 
     `warm` is a plan to begin with, carried on with jobs that are `newcomers` to it; of equally good ones it
     is kept, and if there is no time to look for a better one nothing else is done. If all is `settled`, all
     stays as it is, and only the bound is looked for.
     """
-    search = Search(problem, running, limits, check, watch)
+    search = Search(problem, running, limits, check, watch, began)
     if settled:
         search.rest()
     elif warm is not None:
@@ -79,7 +82,7 @@ def solve(
         if _is_hurried(search):
             search.ended = Ended.SETTLED if settled else Ended.TIME
             return search.solution()
-        if len(problem.nodes) >= _MANY_NODES and limits.solvers and not settled:
+        if len(problem.nodes) >= _MANY_NODES and limits.solvers and search.left > 0 and not settled:
             _plan_large(search)
             return search.solution()
         if not settled:
@@ -104,7 +107,7 @@ def _carry_on(search: Search, last: Target, newcomers: frozenset[str]) -> None:
 def _is_hurried(search: Search) -> bool:
     """True if there is the last plan to go on with, and not the time to look for a better one."""
     has_plan = search.best.solver == LAST_PLAN and not search.limits.deterministic
-    return has_plan and search.deadline - time.monotonic() < _CHECKS_OF_GREEDY * search.one_check
+    return has_plan and search.left < _CHECKS_OF_GREEDY * search.one_check
 
 
 def _start(search: Search) -> None:
@@ -140,7 +143,7 @@ def _improve(search: Search) -> None:
 def _ask(search: Search, solvers: tuple[str, ...], *, relax: bool) -> None:
     """Ask solvers in turn until one answers."""
     for solver in solvers:
-        if time.monotonic() >= search.deadline:
+        if search.left <= 0:
             return
         inquiry = Inquiry(search, solver, relax=relax)
         if inquiry.made() or search.proven:
@@ -165,7 +168,7 @@ def _plan_large(search: Search) -> None:
 def _is_out_of_time(search: Search) -> bool:
     """True if there is no time for more than greedy's plan, which is then said."""
     limits = search.limits
-    if time.monotonic() < search.deadline:
+    if search.left > 0:
         return False
     search.ended = Ended.TIME
     search.failures += [(solver, f"no time left of {limits.seconds:g} s") for solver in limits.solvers[:1]]
@@ -175,7 +178,10 @@ def _is_out_of_time(search: Search) -> bool:
 def _refine(search: Search) -> None:
     """Improve the best plan neighbourhood by neighbourhood, in a process that can be killed."""
     limits = search.limits
-    if search.problem.slots > 1 or search.deadline - time.monotonic() <= search.one_check:
+    if search.problem.slots > 1:
+        return
+    if search.left <= search.one_check:
+        search.ended = Ended.TIME
         return
     budget = limits.budget(search.deadline)
     begun_at, newest = search.best.objective, list[Target]()

@@ -72,13 +72,17 @@ class Search:
         limits: Limits,
         check: Check,
         watch: Watch | None = None,
+        began: float | None = None,
     ) -> None:
+        """The time counts from where the epoch began, an instant of `time.monotonic`; from now without it."""
         self.problem = problem
         self.running = running
         self.limits = limits
-        self.began = time.monotonic()
-        self._checks = 0
-        self.phases: dict[str, float] = {}
+        now = time.monotonic()
+        self.began = now if began is None else began
+        self.phases: dict[str, float] = {} if began is None else {"pose": now - began}
+        self.one_check = 0.0
+        """Seconds that it takes to verify a plan, at most: one that is known already takes none."""
         self.failures: list[tuple[str, str]] = []
         """(solver, reason), of what did not help."""
         self.bound_note = ""
@@ -117,15 +121,17 @@ class Search:
         return self.began + self.limits.seconds - self.one_check
 
     @property
-    def one_check(self) -> float:
-        """Seconds that it takes to verify a plan, on average."""
-        return self.phases["verify"] / self._checks
+    def left(self) -> float:
+        """Seconds until then; below 0 after it."""
+        return self.deadline - time.monotonic()
 
     def judge(self, target: Target) -> Verification:
         """Have a plan verified."""
+        began = time.monotonic()
         with self.phase("verify"):
-            self._checks += 1
-            return self._check(target)
+            verification = self._check(target)
+        self.one_check = max(self.one_check, time.monotonic() - began)
+        return verification
 
     def offer(
         self, solver: str, target: Target, *, missed: int = 0, stage: str = "", exact: bool = False

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from planner.models.problem import QueueBudget
-    from planner.models.problem_jobs import Shape
+    from planner.models.problem_jobs import Incumbent, Shape
     from planner.solvers.ledger import Ledger
 
     Ints: TypeAlias = NDArray[np.int64]
@@ -27,8 +26,7 @@ _FEW: Final = 16
 """Up to so many nodes are looked at one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Victim:
+class Victim(NamedTuple):
     """An incumbent that may leave a node, or one replica of it that may."""
 
     incumbent: int
@@ -55,12 +53,11 @@ class Victims:
         self._on_node: dict[int, list[Victim]] = defaultdict(list)
         self._below: dict[tuple[str, int], list[Victim]] = {}
         for index, incumbent in enumerate(ledger.problem.incumbents):
-            for victim in _of_incumbent(ledger, index):
-                node = incumbent.holds[victim.positions[0]].node
-                if node is not None:
-                    self._on_node[node].append(victim)
+            for node, victim in _of_incumbent(index, incumbent):
+                self._on_node[node].append(victim)
         for victims in self._on_node.values():
-            victims.sort(key=lambda victim: (victim.density, not victim.shrinks, victim.incumbent))
+            if len(victims) > 1:
+                victims.sort(key=lambda victim: (victim.density, not victim.shrinks, victim.incumbent))
         everyone = [victim for _, victims in sorted(self._on_node.items()) for victim in victims]
         self.least_rank = min((victim.rank for victim in everyone), default=None)
         """Nobody of a smaller rank may preempt anybody; None if nobody may at all."""
@@ -176,19 +173,18 @@ def _upwards(budget: QueueBudget, queue: int) -> Iterator[int]:
         above = budget.parent[above]
 
 
-def _of_incumbent(ledger: Ledger, index: int) -> Iterator[Victim]:
+def _of_incumbent(index: int, incumbent: Incumbent) -> Iterator[tuple[int, Victim]]:
     """An incumbent as a victim on each of its nodes, whole and replica by replica."""
-    incumbent = ledger.problem.incumbents[index]
-    on_node: dict[int, list[int]] = defaultdict(list)
+    on_node: dict[int, list[int]] = {}
     for position, hold in enumerate(incumbent.holds):
         if hold.node is not None:
-            on_node[hold.node].append(position)
+            on_node.setdefault(hold.node, []).append(position)
     milli, rank = incumbent.shape.quota_milli, incumbent.rank
-    for positions in on_node.values():
+    for node, positions in on_node.items():
         if incumbent.stop_points is not None:
             loss, freed = -incumbent.stop_points, milli * len(positions)
-            yield Victim(index, tuple(positions), loss, max(1, freed), shrinks=False, rank=rank)
+            yield node, Victim(index, tuple(positions), loss, max(1, freed), shrinks=False, rank=rank)
         if incumbent.shrinkable:
             loss = -incumbent.shrink_points - incumbent.resize_points
             for position in positions:
-                yield Victim(index, (position,), loss, max(1, milli), shrinks=True, rank=rank)
+                yield node, Victim(index, (position,), loss, max(1, milli), shrinks=True, rank=rank)

@@ -3,7 +3,7 @@ Work in a process of its own, so that it may crash or hang and the plan still co
 
 The parent writes a pickled question to standard input; the child reports on standard output, as often as it
 likes. Solvers that print there are turned to standard error. A child outlives neither its time nor a parent
-that was killed: the kernel's own timer ends it.
+that was killed: the kernel sees to both, to the second on Linux alone.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from planner.models.solution import SolveStatus
 from planner.solvers.interface import Answer, well_formed
+from planner.solvers.lifeline import end_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,6 +45,8 @@ _WORDS: Final = 200
 _LAST_RESORT: Final = 5.0
 """Seconds after which a child that nobody has killed is ended by its own timer."""
 
+_SELDOM: Final = 100_000
+"""New objects after which garbage is looked for: nearly all of a large model stays."""
 
 _FRUGAL: Final = {"MALLOC_MMAP_THRESHOLD_": "1000000", "MALLOC_TRIM_THRESHOLD_": "1000000"}
 """
@@ -110,7 +112,7 @@ def begun(entry: str, arguments: tuple[Any, ...], seconds: float) -> Iterator[Ch
     """A child process that is at work and is gone at the end; somebody may listen to it meanwhile."""
     began = time.monotonic()
     # -P and the path without "": what lies in the user's folder is not ours to import.
-    command = [sys.executable, "-P", "-m", "planner.solvers.worker"]
+    command = [sys.executable, "-P", "-m", "planner.solvers.worker", str(os.getpid()), entry]
     path = os.pathsep.join(folder for folder in sys.path if folder)
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
@@ -123,15 +125,11 @@ def begun(entry: str, arguments: tuple[Any, ...], seconds: float) -> Iterator[Ch
             start_new_session=True,
         )
         child = Child(process, began + seconds + GRACE_SECONDS, errors)
-        question = pickle.dumps((entry, arguments, seconds + GRACE_SECONDS + _LAST_RESORT))
-        exchange = threading.Thread(target=partial(_exchange, process, question, child.news), daemon=True)
-        del question
-        exchange.start()
         try:
+            child.ask((arguments, seconds + GRACE_SECONDS + _LAST_RESORT))
             yield child
         finally:
             child.end()
-            exchange.join(GRACE_SECONDS)
 
 
 class Child:
@@ -142,6 +140,16 @@ class Child:
         self._process, self._deadline, self._errors = process, deadline, errors
         self.news: queue.SimpleQueue[object] = queue.SimpleQueue()
         """Reports that nobody has listened to yet."""
+        self._exchange: threading.Thread | None = None
+
+    def ask(self, question: object) -> None:
+        """Hand over what is to be done, and take what is reported from now on."""
+        # In a list, from which it is taken: nobody else keeps it in memory for as long as the child works.
+        pickled = [pickle.dumps(question)]
+        self._exchange = threading.Thread(
+            target=_exchange, args=(self._process, pickled, self.news), daemon=True
+        )
+        self._exchange.start()
 
     def follow(self, listen: Callable[[object], None]) -> Outcome:
         """
@@ -176,6 +184,8 @@ class Child:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        if self._exchange is not None:
+            self._exchange.join(GRACE_SECONDS)
 
 
 _END: Final = object()
@@ -198,13 +208,13 @@ def _rest(news: queue.SimpleQueue[object], last: object) -> object:
     return last
 
 
-def _exchange(child: subprocess.Popen[bytes], question: bytes, news: queue.SimpleQueue[object]) -> None:
-    """Ask, then pass on whatever is reported, so that the child never waits for its parent to read."""
+def _exchange(child: subprocess.Popen[bytes], question: list[bytes], news: queue.SimpleQueue[object]) -> None:
+    """Ask what the list has; pass on whatever is reported, so that the child never waits for its parent."""
     assert child.stdin is not None  # noqa: S101 - both are pipes
     assert child.stdout is not None  # noqa: S101
     # A pipe may break while it is written to, and again as what is left is flushed.
     with suppress(OSError), child.stdin:
-        child.stdin.write(question)
+        child.stdin.write(question.pop())
     with suppress(OSError, ValueError), child.stdout:
         for message in messages(child.stdout):
             news.put(message)
@@ -225,7 +235,8 @@ def messages(stream: IO[bytes]) -> Iterator[object]:
 
 
 def main() -> None:
-    """Read a question, answer it, reporting on the way."""
+    """Read a question, answer it, reporting on the way; the parent's id and the entry point are arguments."""
+    end_with(int(sys.argv[1]))
     reports = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     # It is the parent that decides what an interruption means.
@@ -235,11 +246,14 @@ def main() -> None:
         pickle.dump(message, reports)
         reports.flush()
 
-    entry, arguments, seconds = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent
+    gc.set_threshold(_SELDOM)
+    # While the question is still being written: to import takes as long.
+    answer = pkgutil.resolve_name(sys.argv[2])
+    arguments, seconds = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent
     signal.setitimer(signal.ITIMER_REAL, seconds)
     # The question stays to the end: no need to look through it for garbage again and again.
     gc.freeze()
-    report(pkgutil.resolve_name(entry)(*arguments, report))
+    report(answer(*arguments, report))
     # Nothing is left to be tidied up that the end of a process does not: libraries take their time for that.
     reports.close()
     os._exit(0)

@@ -2,7 +2,8 @@
 Gathering: what gangs that need one domain can have of its nodes, and the rows that follow from it.
 
 For a linear relaxation a gang may be in many domains a little, wherever a node is cheap. Rows that forbid it
-are too many to write down, so those are added that an answer breaks.
+are too many to write down: it begins with those of the nodes that are dearest to clear, and those are added
+that an answer breaks.
 """
 
 from __future__ import annotations
@@ -61,6 +62,14 @@ class Gathering:
     """… of which this is the position …"""
     gained: Ints
     """… by so many replicas."""
+    dearest: Ints
+    """The nodes that may be in T, by what is lost when all leave them, most first."""
+
+    def likely(self) -> Iterator[tuple[int, ...]]:
+        """Sets T whose rows an answer is likely to break: the dearest nodes, one more each time."""
+        elsewhere = int(self.most.sum()) - np.cumsum(self.most[self.dearest])
+        for last in np.flatnonzero(elsewhere < self.least.max(initial=0)).tolist():
+            yield tuple(sorted(self.dearest[: last + 1].tolist()))
 
     def broken(self, values: Floats) -> Iterator[tuple[int, ...]]:
         """Sets T whose rows are broken by values of all columns, which may be fractions; the worst first."""
@@ -99,6 +108,7 @@ def gatherings(problem: Problem, x: Columns) -> Iterator[Gathering]:
         if (level := kind.together.required) is not None:
             key = level, domain, kind.groups[tier], kind.shape
             users[key].append((column, kind.minimum, kind.rank))
+    losses = _losses(problem)
     for (level, domain, groups, shape), gangs in users.items():
         cells = [
             cell
@@ -107,10 +117,23 @@ def gatherings(problem: Problem, x: Columns) -> Iterator[Gathering]:
             for cell in x.cells.strata.get((group, rank), ())
             if problem.domain_of(level)[x.cells.all[cell].nodes[0]] == domain
         ]
-        yield _gathered(x, cells, shape, gangs)
+        yield _gathered(x, cells, shape, gangs, losses)
 
 
-def _gathered(x: Columns, cells: list[int], shape: Shape, gangs: list[tuple[int, int, int]]) -> Gathering:
+def _losses(problem: Problem) -> Floats:
+    """By node, points lost when all incumbents leave it, each gang's shared out evenly over its nodes."""
+    losses = np.zeros(len(problem.nodes))
+    for one in problem.incumbents:
+        lost = -(one.stop_points or 0) / len(one.holds)
+        for hold in one.holds:
+            if hold.node is not None:
+                losses[hold.node] += lost
+    return losses
+
+
+def _gathered(
+    x: Columns, cells: list[int], shape: Shape, gangs: list[tuple[int, int, int]], losses: Floats
+) -> Gathering:
     nodes = sorted({node for cell in cells for node in x.cells.all[cell].nodes})
     most, fixed = np.zeros(len(nodes), dtype=np.int64), np.zeros(len(nodes), dtype=np.int64)
     known = np.ones(len(nodes), dtype=bool)
@@ -139,4 +162,5 @@ def _gathered(x: Columns, cells: list[int], shape: Shape, gangs: list[tuple[int,
         columns=columns[counts],
         node=(np.cumsum(known) - 1)[where[counts]],
         gained=gained[counts],
+        dearest=np.argsort(-losses[nodes][known], kind="stable"),
     )

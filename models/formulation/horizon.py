@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from planner.models.formulation.columns import Columns
     from planner.models.formulation.later import Area, Presence
     from planner.models.formulation.prospects import Measure, Supply
+    from planner.models.formulation.rows import Ints
     from planner.models.problem import Problem, QueueBudget
 
 
@@ -46,7 +47,7 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
         return
     yield from _once(problem, x)
     yield from _presences(problem, x)
-    ahead = Prospects(x)
+    ahead, upper = Prospects(x), np.array(x.upper, dtype=np.int64)
     areas = sorted({each.area for each in x.later.presences})
     inside: dict[Area, list[Presence]] = defaultdict(list)
     for each in x.later.presences:
@@ -56,7 +57,7 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
         for area in areas:
             # Where nobody comes, whoever is there was there before, and no less is free.
             if slot == 1 or any(each.coming[slot] for each in inside[area]):
-                yield from _room(x, area, slot, inside[area], ahead.supply(area, slot))
+                yield from _room(problem, upper, (area, slot), inside[area], ahead.supply(area, slot))
         for number, budget in enumerate(problem.budgets):
             yield from _quota(x, number, budget, slot)
     yield from _precedence(problem, x)
@@ -90,9 +91,11 @@ def _presences(problem: Problem, x: Columns) -> Iterator[Row]:
             yield row("horizon", ("there", number, slot), terms, lower=0, upper=0)
 
 
-def _room(x: Columns, area: Area, slot: int, present: list[Presence], supply: Supply) -> Iterator[Row]:
-    """Rows of all that is measured on the nodes of an area in one slot."""
-    problem, upper = x.problem, np.array(x.upper, dtype=np.int64)
+def _room(
+    problem: Problem, upper: Ints, place: tuple[Area, int], present: list[Presence], supply: Supply
+) -> Iterator[Row]:
+    """Rows of all that is measured on the nodes of an area in one slot; `upper` bounds the columns."""
+    area, slot = place
     where = ("-".join(map(str, area)), slot)
 
     def fits(name: str, each: Callable[[Presence], int], offer: Measure) -> Iterator[Row]:

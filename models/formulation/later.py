@@ -60,8 +60,8 @@ class Later:
         self.presences: tuple[Presence, ...] = ()
         self.spill: dict[tuple[str, int, int], int] = {}
         """By resource, queue and slot: what a queue uses beyond what it keeps from lending."""
+        self._note_starts_of_now(x)
         if problem.slots == 1:
-            self._note_starts_of_now(x)
             return
         last = {booking.job_class: booking.slot for booking in problem.bookings}
         for index, job_class in enumerate(problem.classes):
@@ -85,7 +85,6 @@ class Later:
     def _presences(self, x: Columns, new: Callable[[int], int]) -> Iterator[Presence]:
         problem = self.problem
         limited = bool(problem.budgets)
-        self._note_starts_of_now(x)
         found: dict[tuple[Any, ...], list[tuple[int, int, int]]] = defaultdict(list)
         """(column, slot of the start, end) of all that have to be counted together."""
         for number, kind, tier in x.tiers():

@@ -60,9 +60,9 @@ class Prospects:
         self.sums = _Changes(problem.slots, self._measures)
         """What changes all that adds up."""
         self._incumbents(x, self.sums)
-        for changes in (self.blocks, self.sums):
-            self._pools(x, changes)
-            changes.close()
+        self._pools(x)
+        self.blocks.close()
+        self.sums.close()
 
     def supply(self, area: Sequence[int], slot: int) -> Supply:
         """What the groups of an area offer in a slot."""
@@ -110,16 +110,20 @@ class Prospects:
         held[: incumbent.until] = [len(hold.gpus), milli, slices, *incumbent.shape.amounts]
         return held
 
-    def _pools(self, x: Columns, pools: _Changes) -> None:
+    def _pools(self, x: Columns) -> None:
+        def note(column: int, node: int, gain: Ints) -> None:
+            for changes in (self.blocks, self.sums):
+                changes.note(column, node, gain, rounded=True)
+
         for opening in x.cells.openings:
-            pools.note(opening.column, opening.nodes[0], self._state(opening.nodes[0], {}), rounded=True)
+            note(opening.column, opening.nodes[0], self._state(opening.nodes[0], {}))
         holds = x.departures.holds
         for closing in x.cells.closings:
             nodes = [*closing.idle, *(node for node, _ in closing.emptied)]
             # The least that any of these equal nodes could have offered.
             gone = [{v: len(at) for v, at in holds.get(node, {}).items()} for node in nodes]
             empty = np.minimum.reduce(list(map(self._state, nodes, gone)))
-            pools.note(closing.column, nodes[0], -empty, rounded=True)
+            note(closing.column, nodes[0], -empty)
 
     def _state(self, node: int, gone: dict[int, int]) -> Ints:
         """

@@ -76,6 +76,10 @@ class Formulation:
             for number, chosen in cuts
         )
 
+    def likely(self) -> list[Cut]:
+        """Further rows that an answer is likely to break."""
+        return [(number, chosen) for number, each in enumerate(self.gatherings) for chosen in each.likely()]
+
     def broken(self, values: Floats) -> list[Cut]:
         """Further rows that values of all columns break, which may be fractions."""
         return [

@@ -26,11 +26,11 @@ _MIG_SLICES = 7
 
 
 class StateList:
-    """States of the nodes of one group, as they are found."""
+    """States of the nodes of one group, as they are found; equal ones are one."""
 
     def __init__(self, problem: Problem, group: int) -> None:
         self._problem, self._group = problem, group
-        self._found: list[tuple[Sequence[int], Sequence[int], bool]] = []
+        self._found: dict[tuple[tuple[int, ...], tuple[int, ...], bool], int] = {}
 
     def add(self, gpus: Sequence[int], amounts: Sequence[int], *, rounded: bool = False) -> int:
         """
@@ -39,12 +39,11 @@ class StateList:
         A rounded one is no state but what a node gains: functions of it are rounded up, since
         ⌊(a + b)/s⌋ ≤ ⌊a/s⌋ + ⌈b/s⌉.
         """
-        self._found.append((gpus, amounts, rounded))
-        return len(self._found) - 1
+        return self._found.setdefault((tuple(gpus), tuple(amounts), rounded), len(self._found))
 
     def closed(self) -> States:
         """All of them as arrays."""
-        return States(self._problem, self._group, self._found)
+        return States(self._problem, self._group, tuple(self._found))
 
 
 class States:

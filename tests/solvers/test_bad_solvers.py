@@ -11,20 +11,14 @@ import time
 from functools import cache, partial
 from pathlib import Path
 
-import build
 import pytest
 import solver_doubles
+from contest import CEILING, GREEDY, OPTIMUM, POLICY, contested, judged
 
-from planner.models.policy import Policy
 from planner.models.solution import Ended, SolveStatus
-from planner.models.verifier import verify_target
 from planner.posing import pose
 from planner.solvers import SOLVERS
 from planner.solvers.portfolio import Limits, solve
-
-POLICY = Policy()
-GREEDY, OPTIMUM, CEILING = 300, 400, 700
-"""Points of `contested`."""
 
 DOUBLES = [
     name
@@ -45,17 +39,6 @@ HARMLESS = {"loud", "report_garbage", "report_not_numbers", "interrupted"}
 """Odd, but with a good answer at the end."""
 TAKEN = {"optimal_but_not", "no_bound", "empty", "report_and_hang", "flood", "bound_in_between"}
 """Nothing in what they say can be found wrong; it is of no use beyond greedy's plan."""
-
-
-def contested():
-    """One node of two GPUs: greedy takes the denser small job (300 points), the large one is worth 400."""
-    small = build.job("small", gpus=1, priority=2)
-    large = build.job("large", gpus=2, priority=1)
-    return build.snapshot(nodes=[build.node(gpus=2)], jobs=[small, large])
-
-
-def judged(snapshot, target):
-    return verify_target(snapshot, POLICY, target)
 
 
 def run(double, *, solvers=("milp",), seconds=30.0, watch=None):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import struct
 import time
+from multiprocessing.connection import Connection
 
 import build
 import instances
@@ -13,6 +17,7 @@ from targets import judged
 from planner.models.job import LocalityPreference
 from planner.models.target import Target
 from planner.posing import pose
+from planner.solvers import partitioning
 from planner.solvers.asking import ask_about, is_free
 from planner.solvers.forking import side_by_side
 from planner.solvers.greedy import greedy
@@ -216,3 +221,33 @@ def test_calls_that_outlive_the_deadline_are_given_up():
     calls = [hangs, hangs, lambda: "never begun"]
 
     assert list(side_by_side(calls, workers=2, deadline=time.monotonic() + 0.1)) == []
+
+
+def test_an_answer_that_was_cut_off_is_none(monkeypatch):
+    def begin(connection, _):
+        os.write(connection.fileno(), struct.pack("!i", 1_000) + b"not a thousand bytes")
+
+    monkeypatch.setattr(Connection, "send", begin)
+
+    assert list(side_by_side([lambda: "lost"], workers=1, deadline=time.monotonic() + 60)) == [(0, None)]
+
+
+def test_what_was_frozen_before_stays_frozen():
+    gc.freeze()
+    try:
+        before = gc.get_freeze_count()
+        list(side_by_side([lambda: "done"], workers=1, deadline=time.monotonic() + 60))
+        assert gc.get_freeze_count() >= before > 0
+    finally:
+        gc.unfreeze()
+
+
+def test_where_nothing_can_be_gained_one_round_is_enough(monkeypatch):
+    rounds = []
+    monkeypatch.setattr(partitioning, "_improve_each", lambda *_: rounds.append("done"))
+    ledger = greedy(pose(build.snapshot(), instances.POLICY))
+
+    improve_in_parts(ledger, 1, Budget(time.monotonic() + 1), lambda: None)
+
+    assert ledger.objective == 0
+    assert rounds == ["done"]

@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import io
+import time
+from contextlib import contextmanager
 from functools import partial
 
 import build
 import pytest
+from contest import POLICY, contested, judged
 from solver_doubles import __name__ as doubles
 from solver_doubles import apart_in_this_process
 
-from planner.models.policy import Policy
-from planner.models.solution import SolveStatus
+from planner.models.solution import Ended, SolveStatus
 from planner.models.target import Target
-from planner.models.verifier import verify_target
 from planner.posing import pose
 from planner.solvers import SOLVERS, consulting, inquiring, portfolio
 from planner.solvers.portfolio import Limits, solve
-from planner.solvers.worker import messages
-
-POLICY = Policy()
-
-
-def contested():
-    """One node of two GPUs: greedy takes the denser small job (300 points), the large one is worth 400."""
-    small = build.job("small", gpus=1, priority=2)
-    large = build.job("large", gpus=2, priority=1)
-    return build.snapshot(nodes=[build.node(gpus=2)], jobs=[small, large])
+from planner.solvers.search import Search
+from planner.solvers.worker import Outcome, messages
 
 
-def judged(snapshot, target):
-    return verify_target(snapshot, POLICY, target)
-
-
-def run(snapshot, *, solvers=("milp",), seconds=10.0, check=None):
+def run(snapshot, *, solvers=("milp",), seconds=10.0, check=None, began=None):
     check = check or partial(judged, snapshot)
-    return solve(pose(snapshot, POLICY), snapshot.running_placements, Limits(seconds, solvers), check)
+    limits = Limits(seconds, solvers)
+    return solve(pose(snapshot, POLICY), snapshot.running_placements, limits, check, began=began)
 
 
 def use(monkeypatch, name, double):
@@ -205,6 +195,65 @@ def test_solver_that_begins_while_greedy_plans_reaches_the_optimum(monkeypatch):
     solution = run(contested(), seconds=30.0)
 
     assert (solution.greedy_objective, solution.objective, solution.bound) == (300, 400, 400)
+
+
+def test_a_relaxation_that_broke_while_greedy_planned_is_left_out(monkeypatch):
+    class Broken:
+        def follow(self, listen):
+            return Outcome(failure="ended with code -6: no message")
+
+    @contextmanager
+    def begun(*question):
+        yield Broken()
+
+    monkeypatch.setattr(portfolio, "_MANY_NODES", 0)
+    monkeypatch.setattr(inquiring, "begun", begun)
+    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
+
+    solution = run(contested(), seconds=30.0)
+
+    assert (solution.solver, solution.objective, solution.fallback) == ("milp", 400, None)
+    assert solution.bound_note == "relaxation: ended with code -6: no message"
+
+
+@pytest.mark.parametrize("many", [0, 10**9])
+def test_time_counts_from_the_beginning_of_the_epoch(monkeypatch, many):
+    monkeypatch.setattr(portfolio, "_MANY_NODES", many)
+    monkeypatch.setattr(inquiring, "begun", None)
+
+    solution = run(contested(), seconds=30.0, began=time.monotonic() - 60)
+
+    assert solution.solver == "greedy"
+    assert solution.fallback.reason == "milp: no time left of 30 s"
+    assert solution.phases["pose"] >= 60
+    assert min(solution.seconds, solution.milestones[0].seconds) >= 60
+    assert "solve" not in solution.phases
+
+
+def test_where_no_time_is_left_to_refine_it_is_the_clock_that_ended_the_search():
+    snapshot = contested()
+    search = Search(pose(snapshot, POLICY), (), Limits(0.0, ()), partial(judged, snapshot))
+
+    portfolio._refine(search)
+
+    assert search.solution().ended is Ended.TIME
+
+
+def test_time_for_a_last_check_is_that_of_one_that_is_not_remembered():
+    snapshot, seen = contested(), []
+
+    def check(target):
+        if target not in seen:
+            seen.append(target)
+            time.sleep(0.2)
+        return judged(snapshot, target)
+
+    search = Search(pose(snapshot, POLICY), (), Limits(10.0, ()), check)
+    for _ in range(9):
+        search.offer("greedy", search.idle)
+
+    assert search.one_check >= 0.2
+    assert search.deadline <= search.began + 10.0 - 0.2
 
 
 @pytest.mark.parametrize("many", [0, 10**9])

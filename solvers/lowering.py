@@ -1,0 +1,54 @@
+"""Lowering: a formulation, or some rows of one, in the arrays of HiGHS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from planner.models.formulation.rows import Formulation, Row
+
+    Floats = NDArray[np.float64]
+    Positions = NDArray[np.int32]
+
+
+def lowered(formulation: Formulation, names: Any) -> Any:
+    """
+    The model as `names`, which is highspy, has it; to be minimized, integrality left out.
+
+    PuLP would need a hundred times as long for large ones.
+    """
+    rows = formulation.rows
+    model = names.HighsLp()
+    model.num_col_, model.num_row_ = len(formulation.upper), len(rows)
+    model.col_cost_ = -formulation.objective.astype(np.float64)
+    model.col_lower_ = np.zeros(len(formulation.upper))
+    model.col_upper_ = formulation.upper.astype(np.float64)
+    model.row_lower_, model.row_upper_ = limits(rows, names.kHighsInf)
+    matrix = model.a_matrix_
+    matrix.format_ = names.MatrixFormat.kRowwise
+    matrix.index_, matrix.value_, matrix.start_ = flat(rows)
+    return model
+
+
+def flat(rows: Sequence[Row]) -> tuple[Positions, Floats, Positions]:
+    """Columns and coefficients of the nonzeros, row by row, and where each row starts."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return (
+        np.concatenate([nothing, *(row.columns for row in rows)]).astype(np.int32),
+        np.concatenate([nothing, *(row.coefficients for row in rows)]).astype(np.float64),
+        np.cumsum([0, *(len(row.columns) for row in rows)]).astype(np.int32),
+    )
+
+
+def limits(rows: Sequence[Row], infinite: float) -> tuple[Floats, Floats]:
+    """Least and greatest value of each row."""
+    return (
+        np.array([-infinite if row.lower is None else row.lower for row in rows], dtype=float),
+        np.array([infinite if row.upper is None else row.upper for row in rows], dtype=float),
+    )
