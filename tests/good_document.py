@@ -146,6 +146,7 @@ GOOD = {
             "time_slicing": True,
             "checkpoint_duration": "30s",
             "restart_duration": "2m",
+            "preemptions": 2,
         },
     ],
     "finished": [

@@ -50,7 +50,7 @@ def record(**about):
 
 def full_exposition():
     """An exposition in which everything has happened once."""
-    exposition = Exposition("1.2.3")
+    exposition = Exposition("1.2.3", every=60)
     fallback = FallbackSummary.model_validate({"from": "milp", "to": "cpsat", "reason": "it hung"})
     solution = PLAN.solution.model_copy(update={"fallback": fallback})
     plan = PLAN.model_copy(update={"solution": solution})

@@ -96,7 +96,7 @@ class Bench:
             now=self.clock.now,
             stop=self.stop,
         )
-        self.exposition = Exposition("1.2.3")
+        self.exposition = Exposition("1.2.3", every=EVERY)
         self.reader = self.live.read
 
     def read(self):

@@ -166,6 +166,12 @@ def policy(draw, features):
     )
 
 
+def sparing(policy, most):
+    """The policy, where nobody is disturbed who was preempted so often."""
+    rules = policy.disruption.model_copy(update={"max_preemptions": most})
+    return policy.model_copy(update={"disruption": rules})
+
+
 def _interference(draw):
     return (
         Interference(classes=CLASSES, points=draw.choice((20, 150))),

@@ -145,6 +145,11 @@ def running(draw, cluster, features, kit, *, most):
     return found
 
 
+def stopped_before(draw, job):
+    """The job, preempted now and then before."""
+    return job.model_copy(update={"preemptions": draw.choice((0, 0, 0, 1, 2))})
+
+
 def _places(draw, one, count, cluster, free):
     """Replicas of a job on nodes of one GPU model, close together and spread as it wants; () if no room."""
     nodes = [node for node in cluster.nodes if bool(node.gpus) or not one.request.needs_gpu]
