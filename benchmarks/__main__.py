@@ -14,6 +14,7 @@ from benchmarks import greedy_claim, one_more, plans, rebalancer, size_table, ta
 from benchmarks.limits import exceeded, figures, load, made_of
 from benchmarks.plots import plot_gaps
 from benchmarks.records import facts_in_words, read
+from benchmarks.saturation import inventory
 
 if TYPE_CHECKING:
     from benchmarks.instances import Instance
@@ -90,7 +91,8 @@ def sizes_command(
 @_only_option
 def admission_command(log: Path | None = None, only: tuple[str, ...] = ()) -> None:
     """Admission alone at 10,000 and 100,000 GPUs, in the shape of published evaluations."""
-    _in_stages("admission", size_table.ADMISSION_INSTANCES, log, only)
+    fleet = size_table.FLEET_INSTANCES if inventory.is_named() else ()
+    _in_stages("admission", (*size_table.ADMISSION_INSTANCES, *fleet), log, only)
 
 
 @main.command("one-more")
@@ -152,7 +154,7 @@ def report_command(log: Path) -> None:
     click.echo(targets.targets_table(records))
     for benchmark, instances in (
         ("sizes", size_table.SIZE_INSTANCES),
-        ("admission", size_table.ADMISSION_INSTANCES),
+        ("admission", (*size_table.ADMISSION_INSTANCES, *size_table.FLEET_INSTANCES)),
     ):
         last = {record["case"]: record for record in records if record["benchmark"] == benchmark}
         known = [(instance, last[instance.title]) for instance in instances if instance.title in last]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from benchmarks.admission import ADMISSIONS, policy_of, snapshot_of
+from benchmarks.saturation import inventory
 from benchmarks.sizes import SIZES, made_up
 from planner.models.policy import Policy
 
@@ -13,12 +14,16 @@ if TYPE_CHECKING:
     from planner.models.snapshot import Snapshot
 
 
+FLEET: Final = "Alibaba 2026"
+"""A real fleet with a made-up queue, see `saturation.inventory`."""
+
+
 @dataclass(frozen=True)
 class Instance:
     """A snapshot and a policy that can be made again from a name and a seed."""
 
     name: str
-    """Of `SIZES` or of `ADMISSIONS`."""
+    """Of `SIZES` or of `ADMISSIONS`, or `FLEET`."""
     seconds: float
     """Time limit of the plan."""
     slots: int = 1
@@ -33,6 +38,8 @@ class Instance:
         """What is there."""
         if self.name in SIZES:
             return made_up(SIZES[self.name], self.seed)
+        if self.name == FLEET:
+            return inventory.case(inventory.file(), seed=self.seed)
         return snapshot_of(ADMISSIONS[self.name], self.seed)
 
     def policy(self) -> Policy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.fresh import fresh
-from benchmarks.instances import Instance
+from benchmarks.instances import FLEET, Instance
 from benchmarks.markdown import mebibytes, percent, seconds, table
 from benchmarks.progress import first_plan, gap_at
 from benchmarks.records import append
@@ -27,6 +27,9 @@ ADMISSION_INSTANCES: Final = (
     *(Instance("10K x 1,000", 10, slots=8), Instance("10K x 5,000", 30, slots=8)),
     *(Instance("100K x 20K", 60, slots=8), Instance("100K x 50K", 120, slots=8)),
 )
+
+FLEET_INSTANCES: Final = (Instance(FLEET, 30),)
+"""Measured with those of admission where the environment names the fleet's file."""
 
 _INSTANTS: Final = (1, 2, 5, 10, 15, 30, 60)
 """Seconds at which the gap is told."""

@@ -20,10 +20,6 @@ class GpuShare(Noun):
     milli: Annotated[int, Field(strict=True, ge=1, le=MILLI)]
 
 
-_SHARES: Final[dict[tuple[int, int], GpuShare]] = {}
-"""Of a hundred thousand that a large cluster holds few differ: they are kept, and compared, once."""
-
-
 class MigSlice(Noun):
     """A MIG instance on one GPU; `start` is its first memory slice."""
 

@@ -100,6 +100,12 @@ class Snapshot(Noun):
         """What has been found out about it, by kind, for all who ask; it changes as little as it does."""
         return {}
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """Without what can be found out again: for other processes that is more than the snapshot."""
+        state = super().__getstate__()
+        kept = {name: value for name, value in self.__dict__.items() if name != "findings"}
+        return state | {"__dict__": kept}
+
     @cached_property
     def running_placements(self) -> tuple[Placement, ...]:
         """Where the running jobs are, in the order of the jobs."""

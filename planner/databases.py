@@ -44,7 +44,7 @@ class DatabaseKind:
             raise PlannerError(
                 f"{path} is no {self.noun} that this gpuplan reads: "
                 f"expected tables of version {self.version}, found {found}.\n"
-                f"Give the path of a {self.noun}, or one where nothing is."
+                f"Give the path of a {self.noun}, or make a new one at another path."
             )
 
     @contextmanager

@@ -65,7 +65,7 @@ class Holdings:
             lists.setdefault(name, list(self.there.get(name, ()))).append(resident)
         changed = {name: tuple(left) for name, left in lists.items()}
         found = Holdings(cluster, self.there | changed)
-        names = lists.keys() | self._other_nodes(cluster)
+        names = sorted(lists.keys() | self._other_nodes(cluster))
         if cluster.overcommit == self._cluster.overcommit:
             there = cluster.node_by_name
             kept = {name: free for name, free in self.free.items() if name in there}

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def write_atomically(path: str | Path, content: str | bytes) -> None:
     """Put a text or bytes at a path, durably, in one step; a pipe or a device there is written through."""
     data = content.encode() if isinstance(content, str) else content
-    target = Path(path).resolve()
     with _faults_told(path):
+        target = _meant(path)
         if target.exists() and not target.is_file():
             target.write_bytes(data)
             return
@@ -44,8 +44,8 @@ def require_writable(path: str | Path) -> None:
     PlannerError
         It cannot, for the reason told.
     """
-    target = Path(path).resolve()
     with _faults_told(path):
+        target = _meant(path)
         if target.is_dir():
             raise _fault(errno.EISDIR)
         # What is a pipe or a device is written through; a file is replaced by another one beside it.
@@ -55,6 +55,12 @@ def require_writable(path: str | Path) -> None:
             raise _fault(errno.ENOTDIR)
         if not os.access(place, os.W_OK):
             raise _fault(errno.EACCES)
+
+
+def _meant(path: str | Path) -> Path:
+    """What a path leads to; a pipe without a name, as in /dev/fd, can be found by that path alone."""
+    given = Path(path)
+    return given if given.exists() and not given.is_file() else given.resolve()
 
 
 @contextmanager

@@ -153,7 +153,8 @@ class Inquiry:
             # What broke may be the relaxation, and the solver another's.
             search.bound_note = f"relaxation: {outcome.failure}"
             self.relaxed, self._asks_relaxation = True, False
-            outcome = self._asked()
+            if solver is not None and time.monotonic() < self._deadline:
+                outcome = self._asked()
         if solver is None:
             return True
         finding = self._answer(outcome)

@@ -283,7 +283,9 @@ def _uncordon(world, part):
 
 def _power(world, part):
     caps = tuple(
-        cap.model_copy(update={"watts": part.after}) if cap.rack == part.subject else cap
+        cap.model_copy(update={"watts": part.after})
+        if [cap.rack, cap.zone, cap.region] == [*reversed(part.subject.split("/")), "", ""][:3]
+        else cap
         for cap in world.snapshot.cluster.rack_power
     )
     cluster = world.snapshot.cluster.model_copy(update={"rack_power": caps})

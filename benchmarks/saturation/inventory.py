@@ -50,10 +50,14 @@ _MIX: Final[tuple[tuple[float, dict[str, Any]], ...]] = (
 """Parts of the jobs in percent, and what one asks for; a third of the GPUs stand alone in their nodes."""
 
 
-def from_environment() -> Path | None:
-    """The file that the environment names, if it does."""
-    named = os.environ.get(VARIABLE)
-    return Path(named) if named else None
+def is_named() -> bool:
+    """True if the environment names the file."""
+    return bool(os.environ.get(VARIABLE))
+
+
+def file() -> Path:
+    """The file that the environment names; raises KeyError if it names none."""
+    return Path(os.environ[VARIABLE])
 
 
 def read_fleet(file: Path) -> Cluster:

@@ -51,7 +51,7 @@ def snapshot_command(
     from planner.wording import counted
     from planner.writing import require_writable, write_atomically
 
-    for other in _OPTIONS.keys() - {kind}:
+    for other in sorted(_OPTIONS.keys() - {kind}):
         if stray := stray_option(_OPTIONS[other]):
             raise click.UsageError(f"{stray} is for --from {other}.")
     if out is not None and not out.is_dir():

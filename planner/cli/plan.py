@@ -26,7 +26,11 @@ _VIOLATIONS_SHOWN = 20
 @click.option("--after", help="Last plan: its promises are kept, and a cluster at rest after it stays so.")
 @click.option("-o", "--out", type=NewFile(), help="Save the plan to this file.")
 @click.option("--report", type=NewFile(), help="Write an HTML report to this file.")
-@click.option("--search-log", type=NewFile(), help="Log the search to this file as it goes on (JSON lines).")
+@click.option(
+    "--search-log",
+    type=click.Path(path_type=Path),
+    help="Log the search to this file as it goes on (JSON lines).",
+)
 @layout_options
 @all_option
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 10 if the plan has changes.")

@@ -20,7 +20,7 @@ from planner.cli.options import (
     terminal_width,
     wants_colour,
 )
-from planner.cli.planning import planning_options
+from planner.cli.planning import planning_options, with_options
 from planner.cli.simulated import state_option
 
 if TYPE_CHECKING:
@@ -128,7 +128,6 @@ def run_command(
     from functools import partial
 
     from planner.auditing import AuditLog
-    from planner.cli.planning import with_options
     from planner.models.policy import Drift
     from planner.running.clusters import LiveCluster
     from planner.running.epoch_at_work import Surroundings

@@ -89,7 +89,7 @@ class Reasons:
     def _grown(self, step: JobStep) -> Reason:
         change = step.change
         numbers: _Numbers = {"points": self.worth.points(change)}
-        parts = [self._resized(change, numbers), f"brings {numbers['points']:,} points"]
+        parts = [self._resized(change, numbers), _gain(self.worth.points(change))]
         if victims := self.purpose.followed(step):
             parts.append(f"takes the place of {named(victims)}")
             numbers["takes_the_place_of"] = ", ".join(victims)
@@ -128,8 +128,8 @@ class Reasons:
             numbers["takes_the_place_of"] = ", ".join(victims)
         points = self.worth.points(change)
         numbers["points"] = points
-        gain = f"costs {-points:,} points" if points < 0 else f"brings {points:,} points"
-        return Reason(code=code, text="; ".join([why, *self._lost(change, numbers), gain]), numbers=numbers)
+        parts = [why, *self._lost(change, numbers), _gain(points)]
+        return Reason(code=code, text="; ".join(parts), numbers=numbers)
 
     def _why_it_leaves(self, step: JobStep, numbers: _Numbers) -> tuple[ReasonCode, str]:
         change, nodes = step.change, self.changes.nodes
@@ -235,3 +235,7 @@ class Reasons:
                     text = f"{text}, ready after {duration(wait)}"
                 numbers = price | {"provisioning_seconds": wait, "jobs": ", ".join(arriving)}
                 return Reason(code=ReasonCode.DEMAND, text=text, numbers=numbers)
+
+
+def _gain(points: int) -> str:
+    return f"costs {-points:,} points" if points < 0 else f"brings {points:,} points"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.queue import ALL_MODELS
 from planner.models.units import MILLI, print_milli
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from planner.changes import Changes, JobChange
-    from planner.models.cluster import RackPower
+    from planner.models.cluster import Node, RackPower
     from planner.models.placement import Replica
+
+_Rack: TypeAlias = "tuple[str, str, str]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +56,27 @@ class Scarcity:
             )
 
     def _who_takes_quota(self, change: JobChange, queue: str, gpu_model: str) -> Iterator[str]:
-        for other in self.changes.jobs:
-            name: str | None = other.job.queue
-            while name not in (None, queue):
-                name = self._parents[name]
-            takes = self._by_model(other.arriving) - self._by_model(other.leaving)
-            if (
-                other is not change
-                and name == queue
-                and (takes if gpu_model == ALL_MODELS else takes[gpu_model])
-            ):
+        for other, takes in self._takers[queue]:
+            if other is not change and (gpu_model == ALL_MODELS or takes[gpu_model]):
                 yield other.job.name
+
+    @cached_property
+    def _takers(self) -> dict[str, list[tuple[JobChange, Counter[str]]]]:
+        """Who takes more than it gives up, and how much of each GPU model, by its queue and those above."""
+        parents = {queue.name: queue.parent for queue in self.changes.snapshot.queues}
+        found: dict[str, list[tuple[JobChange, Counter[str]]]] = defaultdict(list)
+        for change in self.changes.jobs:
+            takes = self._by_model(change.arriving) - self._by_model(change.leaving)
+            name: str | None = change.job.queue if takes else None
+            while name is not None:
+                found[name].append((change, takes))
+                name = parents[name]
+        return found
 
     def _power(self, change: JobChange) -> Iterator[Yielded]:
         for cap in self.changes.cluster.rack_power:
             given = self._drawn(cap, change.leaving) - self._drawn(cap, change.arriving)
-            if given <= 0 or self._drawn(cap, self._all_replicas) + given <= cap.watts * MILLI:
+            if given <= 0 or self._drawn_in_all[_rack(cap)] + given <= cap.watts * MILLI:
                 continue
             takers = (
                 other.job.name
@@ -91,22 +98,25 @@ class Scarcity:
 
     def _drawn(self, cap: RackPower, replicas: Iterable[Replica]) -> int:
         """Thousandths of watts that replicas draw on a rack."""
-        rack = (cap.region, cap.zone, cap.rack)
-        nodes = ((self.changes.nodes[replica.node], replica.quota_milli) for replica in replicas)
-        return sum(
-            node.gpus.watts * milli
-            for node, milli in nodes
-            if node.gpus and (node.region, node.zone, node.rack) == rack
-        )
+        return self._drawn_by_rack(replicas)[_rack(cap)]
 
     @cached_property
-    def _all_replicas(self) -> list[Replica]:
-        return [replica for placement in self.changes.target.placements for replica in placement.replicas]
+    def _drawn_in_all(self) -> Counter[_Rack]:
+        placements = self.changes.target.placements
+        return self._drawn_by_rack(replica for placement in placements for replica in placement.replicas)
+
+    def _drawn_by_rack(self, replicas: Iterable[Replica]) -> Counter[_Rack]:
+        drawn: Counter[_Rack] = Counter()
+        for replica in replicas:
+            node = self.changes.nodes[replica.node]
+            if node.gpus:
+                drawn[_rack(node)] += node.gpus.watts * replica.quota_milli
+        return drawn
 
     @cached_property
     def _room(self) -> QuotaRoom:
         return QuotaRoom.holding(self.changes.snapshot.queues, self.changes.holdings.usage)
 
-    @cached_property
-    def _parents(self) -> dict[str | None, str | None]:
-        return {queue.name: queue.parent for queue in self.changes.snapshot.queues}
+
+def _rack(place: Node | RackPower) -> _Rack:
+    return place.region, place.zone, place.rack

@@ -43,7 +43,8 @@ class Judge:
     """Asks the verifier about starts beside all that one plan does."""
 
     ground: Ground
-    _objectives: dict[frozenset[str], int] = field(default_factory=dict)
+    _objectives: dict[tuple[frozenset[str], frozenset[str]], int] = field(default_factory=dict)
+    """Without the job, by who waits instead and who is over."""
 
     def start(self, question: Question) -> Start | None:
         """The job on places that break no rule; None if none were found."""
@@ -80,7 +81,7 @@ class Judge:
         jobs = question.plan.snapshot.job_by_name
         # Who runs is known in any world; who is to wait instead must not be taken to run already.
         deferred = frozenset(name for name in question.stopped if jobs[name].running is None)
-        key = deferred | question.over
+        key = deferred, question.over
         known = self._objectives.get(key)
         if known is None:
             plain = Question.about(question.plan, jobs[question.job.name])

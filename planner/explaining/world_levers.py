@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from planner.explaining.lever import Lever, always
 from planner.explaining.node_levers import more_nodes, uncordoned
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from planner.explaining.question import Question
     from planner.models.cluster import RackPower
     from planner.models.queue import Queue
-
-_MOST_KINDS_OF_NODES: Final = 8
 
 
 def world_levers(question: Question, ground: Ground) -> Iterator[Lever]:
@@ -130,7 +128,9 @@ def _power(question: Question, ground: Ground) -> Iterator[Lever]:
     for cap in question.rack_power:
         if not needed or (key := (cap.region, cap.zone, cap.rack)) not in racks:
             continue
-        watts = max(node.gpus.watts for node in ground.cluster.nodes if node.gpus and rack_of(node) == key)
+        gpus = (node.gpus for node in ground.cluster.nodes if node.gpus and rack_of(node) == key)
+        if not (watts := max((each.watts for each in gpus), default=0)):
+            continue
         # What runs may draw more than a cap that was lowered since.
         over = max(0, ground.counting.power.drawn(key, ()) - cap.watts * MILLI)
         yield _cap(cap, -(-(needed * watts + over) // MILLI))
@@ -143,13 +143,16 @@ def _cap(cap: RackPower, most: int) -> Lever:
             question, rack_power=tuple(new if each is cap else each for each in question.rack_power)
         )
 
+    # A rack of the same name may be in another zone.
+    rack = "/".join(name for name in (cap.region, cap.zone, cap.rack) if name)
+
     def part(step: int) -> RemedyPart:
         return RemedyPart(
             kind=RemedyKind.POWER,
-            subject=cap.rack,
+            subject=rack,
             before=cap.watts,
             after=cap.watts + step,
-            text=f"raise the power cap of rack {cap.rack} by {step:,} to {cap.watts + step:,} W",
+            text=f"raise the power cap of rack {rack} by {step:,} to {cap.watts + step:,} W",
         )
 
     return Lever(most, raised, part)

@@ -76,5 +76,5 @@ class PlanStore:
             for path in self.folder.iterdir()
             if path != newest and (found := _NAME.fullmatch(path.name))
         ]
-        for *_, path in sorted(others)[: len(others) + 1 - self._keep]:
+        for *_, path in sorted(others)[: max(0, len(others) + 1 - self._keep)]:
             path.unlink(missing_ok=True)

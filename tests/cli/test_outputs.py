@@ -7,7 +7,6 @@ import pytest
 WRITERS = [
     ("plan", "SOURCE", "-o", "plan.json"),
     ("plan", "SOURCE", "--report", "plan.html"),
-    ("plan", "SOURCE", "--search-log", "search.jsonl"),
     ("whatif", "SOURCE", "SCENARIO", "--report", "page.html"),
     ("sweep", "SOURCE", "demand=1,2", "-o", "sweep.svg"),
     ("search-log", "LOG", "-o", "gap.svg"),

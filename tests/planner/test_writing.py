@@ -34,6 +34,18 @@ def test_a_link_is_followed_and_a_device_written_through(tmp_path):
     assert link.read_text() == "text"
 
 
+def test_a_pipe_without_a_name_is_written_through():
+    reading, writing = os.pipe()
+    path = f"/dev/fd/{writing}"
+
+    require_writable(path)
+    write_atomically(path, "text")
+
+    assert os.read(reading, 99) == b"text"
+    os.close(reading)
+    os.close(writing)
+
+
 @pytest.mark.parametrize(
     ("path", "why"),
     [

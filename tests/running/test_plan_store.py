@@ -31,14 +31,16 @@ def test_the_latest_plan_is_the_one_saved_last(tmp_path):
     assert (store.folder / LATEST).resolve() == path.resolve()
 
 
-def test_so_many_plans_are_kept_and_other_files_are_left_alone(tmp_path):
-    store = PlanStore(tmp_path, keep=3)
+@pytest.mark.parametrize("saved", [3, 9, 10, 11, 14])
+def test_so_many_plans_are_kept_and_other_files_are_left_alone(tmp_path, saved):
+    store = PlanStore(tmp_path, keep=10)
     (tmp_path / "notes.json").write_text("{}")
 
-    for number in range(1, 8):
+    for number in range(1, saved + 1):
         store.save(PLAN, number)
 
-    kept = [f"{number:06d}-{PLAN.plan_id[:8]}.json" for number in (5, 6, 7)]
+    numbers = range(max(1, saved - 9), saved + 1)
+    kept = [f"{number:06d}-{PLAN.plan_id[:8]}.json" for number in numbers]
     assert names(store) == sorted([*kept, LATEST, "notes.json"])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 
 import crowding
 import instances
@@ -22,7 +21,7 @@ from planner.whatif.ceiling import ceiling
 from planner.whatif.fitting import fit
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
-SEEDS = 150 if os.environ.get("GPUPLAN_EVERY_SEED") else 50
+SEEDS = 150
 
 
 def fitted(world, wanted, policy=POLICY, **more):
