@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -210,6 +210,20 @@ class RackPower(Noun):
     zone: Label = ""
     region: Label = ""
     watts: Annotated[int, Field(strict=True, ge=1, le=10_000_000)]
+
+
+Rack: TypeAlias = tuple[str, str, str]
+"""Region, zone and name: racks of two zones may have one name."""
+
+
+def rack_of(where: Node | RackPower) -> Rack:
+    """The rack in which a node stands, or that a cap is for."""
+    return where.region, where.zone, where.rack
+
+
+def rack_path(where: Node | RackPower) -> str:
+    """A rack with the region and zone that it is in, such as `eu/z1/r12`."""
+    return "/".join(part for part in rack_of(where) if part)
 
 
 class Cluster(Noun):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from planner.models.cluster import rack_of, rack_path
 from planner.models.inconsistency import NODES, POOLS, RACK_POWER, Inconsistency
 from planner.models.near_miss import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import Node, RackPower
+    from planner.models.cluster import Node, Rack
     from planner.models.inconsistency import View
 
 _LONGEST_TEMPLATE: Final = 240
@@ -74,11 +75,11 @@ def racks_exist(view: View) -> Iterator[Inconsistency]:
     """A power cap is for a rack in which nodes stand, or may come to stand; each rack has one."""
     cluster = view.snapshot.cluster
     nodes = (*cluster.nodes, *(pool.template for pool in cluster.pools))
-    racks = {(node.region, node.zone, node.rack): _path(node) for node in nodes if node.rack}
-    first: dict[tuple[str, str, str], int] = {}
+    racks = {rack_of(node): rack_path(node) for node in nodes if node.rack}
+    first: dict[Rack, int] = {}
     for index, cap in enumerate(cluster.rack_power):
-        here, path = (*RACK_POWER, index, "rack"), _path(cap)
-        key = (cap.region, cap.zone, cap.rack)
+        here, path = (*RACK_POWER, index, "rack"), rack_path(cap)
+        key = rack_of(cap)
         if key not in racks:
             known = set(racks.values())
             yield Inconsistency(
@@ -92,8 +93,3 @@ def racks_exist(view: View) -> Iterator[Inconsistency]:
                 f"there is a power cap for rack '{path}' a second time; expected each rack once.",
                 contradicts=(*RACK_POWER, first[key], "rack"),
             )
-
-
-def _path(where: Node | RackPower) -> str:
-    """A rack with the region and zone that it is in, such as `eu/z1/r12`."""
-    return "/".join(part for part in (where.region, where.zone, where.rack) if part)

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Final, Literal
 
 from planner.models.base import Noun, canonical_list, canonical_object
-from planner.models.cluster import Cluster
+from planner.models.cluster import Cluster, rack_of
 from planner.models.dependency import FinishedJob
 from planner.models.job import Job
 from planner.models.placement import MigSlice, Placement, Replica
@@ -45,9 +45,7 @@ class Snapshot(Noun):
             "nodes": tuple(sorted(cluster.nodes, key=attrgetter("name"))),
             "pools": tuple(sorted(cluster.pools, key=lambda pool: pool.name)),
             "datasets": tuple(sorted(cluster.datasets, key=lambda dataset: dataset.name)),
-            "rack_power": tuple(
-                sorted(cluster.rack_power, key=lambda cap: (cap.region, cap.zone, cap.rack, cap.watts))
-            ),
+            "rack_power": tuple(sorted(cluster.rack_power, key=lambda cap: (*rack_of(cap), cap.watts))),
             "reservations": tuple(sorted(cluster.reservations, key=lambda each: each.name)),
             "tariffs": tuple(sorted(cluster.tariffs, key=lambda tariff: tariff.name)),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from planner.lost_work import lost_gpu_hours
 from planner.models.errors import PlannerError
@@ -11,12 +11,12 @@ from planner.models.plan import JobAction, Migrate, Plan
 from planner.models.policy_review import JobChange, KnobChange, PolicyPlan, PolicyReview, QueueChange
 from planner.models.units import MILLI, print_milli
 from planner.models.verifier import verify_target
+from planner.policy_changes import changed_knobs
 from planner.whatif.trials import fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.policy import Policy
     from planner.solvers.worker import Outcome
 
 
@@ -44,7 +44,10 @@ def review(old: Plan, new: Plan) -> PolicyReview:
         snapshot=new.base.snapshot,
         epoch=new.epoch,
         seed=new.seed,
-        knobs=tuple(knob_changes(old.policy, new.policy)),
+        knobs=tuple(
+            KnobChange(path=path, before=before, after=after)
+            for path, before, after in changed_knobs(old.policy, new.policy)
+        ),
         old=_figures(old),
         new=_figures(new),
         gains=tuple(each for each in changes if each.replicas_after > each.replicas_before),
@@ -56,22 +59,6 @@ def review(old: Plan, new: Plan) -> PolicyReview:
     )
     undecided = not found.same and gain is not None and abs(gain) <= max(_unknown(old), _unknown(new))
     return found.model_copy(update={"undecided": undecided})
-
-
-def knob_changes(old: Policy, new: Policy) -> Iterator[KnobChange]:
-    """Values that differ, by their path in the document."""
-    before, after = (dict(_leaves(policy.model_dump(mode="json"), ())) for policy in (old, new))
-    for path in sorted(before.keys() | after.keys()):
-        if before.get(path) != after.get(path):
-            yield KnobChange(path=path, before=before.get(path), after=after.get(path))
-
-
-def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _leaves(inner, (*path, key))
-    else:
-        yield ".".join(path), value
 
 
 def _job_changes(old: Plan, new: Plan) -> Iterator[JobChange]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from planner.changes import Deed
 from planner.clock import clock
 from planner.drafting.ordering import JobStep, LayoutStep, NodeDeed, NodeStep
+from planner.models.cluster import rack_of
 from planner.models.plan import Reason, ReasonCode
 from planner.models.units import MILLI
 from planner.waiting.time_words import window_name
@@ -71,7 +72,7 @@ class Reasons:
         parts = []
         if len(change.arriving) < job.gang.maximum:
             parts.append(f"{len(change.arriving):,} of at most {job.gang.maximum:,} replicas")
-        racks = {(node.region, node.zone, node.rack) for node in nodes}
+        racks = {rack_of(node) for node in nodes}
         if len(nodes) > 1 and nodes[0].rack and len(racks) == 1:
             parts.append(f"one rack ({nodes[0].rack})")
         if len(job.gpu_models) > 1 and change.after and (model := self.worth.gpu_model(job, change.after)):

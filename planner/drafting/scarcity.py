@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
+from planner.models.cluster import rack_of
 from planner.models.queue import ALL_MODELS
 from planner.models.units import MILLI, print_milli
 from planner.quota_room import QuotaRoom
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from planner.changes import Changes, JobChange
-    from planner.models.cluster import Node, RackPower
+    from planner.models.cluster import Rack, RackPower
     from planner.models.placement import Replica
-
-_Rack: TypeAlias = "tuple[str, str, str]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Scarcity:
     def _power(self, change: JobChange) -> Iterator[Yielded]:
         for cap in self.changes.cluster.rack_power:
             given = self._drawn(cap, change.leaving) - self._drawn(cap, change.arriving)
-            if given <= 0 or self._drawn_in_all[_rack(cap)] + given <= cap.watts * MILLI:
+            if given <= 0 or self._drawn_in_all[rack_of(cap)] + given <= cap.watts * MILLI:
                 continue
             takers = (
                 other.job.name
@@ -98,25 +97,21 @@ class Scarcity:
 
     def _drawn(self, cap: RackPower, replicas: Iterable[Replica]) -> int:
         """Thousandths of watts that replicas draw on a rack."""
-        return self._drawn_by_rack(replicas)[_rack(cap)]
+        return self._drawn_byrack_of(replicas)[rack_of(cap)]
 
     @cached_property
-    def _drawn_in_all(self) -> Counter[_Rack]:
+    def _drawn_in_all(self) -> Counter[Rack]:
         placements = self.changes.target.placements
-        return self._drawn_by_rack(replica for placement in placements for replica in placement.replicas)
+        return self._drawn_byrack_of(replica for placement in placements for replica in placement.replicas)
 
-    def _drawn_by_rack(self, replicas: Iterable[Replica]) -> Counter[_Rack]:
-        drawn: Counter[_Rack] = Counter()
+    def _drawn_byrack_of(self, replicas: Iterable[Replica]) -> Counter[Rack]:
+        drawn: Counter[Rack] = Counter()
         for replica in replicas:
             node = self.changes.nodes[replica.node]
             if node.gpus:
-                drawn[_rack(node)] += node.gpus.watts * replica.quota_milli
+                drawn[rack_of(node)] += node.gpus.watts * replica.quota_milli
         return drawn
 
     @cached_property
     def _room(self) -> QuotaRoom:
         return QuotaRoom.holding(self.changes.snapshot.queues, self.changes.holdings.usage)
-
-
-def _rack(place: Node | RackPower) -> _Rack:
-    return place.region, place.zone, place.rack

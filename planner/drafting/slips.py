@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from planner.clock import clock
 from planner.drafting.slip_room import SlipRoom
+from planner.models.cluster import rack_of
 from planner.quota_room import QuotaRoom
 from planner.waiting.prerequisites import Prerequisites
 from planner.waiting.time_words import until_done, window_text
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from planner.future import Future, Stay
-    from planner.models.cluster import Node
     from planner.models.job import Job
     from planner.models.promise import Promise
 
@@ -200,8 +200,3 @@ def _on(stays: Iterable[Stay], nodes: Collection[str]) -> list[tuple[Stay, str]]
         for stay in stays
         if (here := {replica.node for replica in stay.replicas}.intersection(nodes))
     ]
-
-
-def rack_of(node: Node) -> tuple[str, str, str]:
-    """What power caps of racks are stated for."""
-    return node.region, node.zone, node.rack

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.explaining.ground import Ground
-from planner.explaining.power import rack_of
 from planner.explaining.question import Question
+from planner.models.cluster import rack_of
 from planner.models.explanation_node import (
     GpuHolder,
     GpuUse,

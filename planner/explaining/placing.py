@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.explaining.power import rack_of
+from planner.models.cluster import rack_of
 from planner.models.job import Running
 from planner.models.placement import GpuShare, Replica
 from planner.models.policy import Disruption, Policy, PoolPolicy
@@ -118,7 +118,7 @@ def _power_here(nodes: tuple[Node, ...], question: Question, ground: Ground) -> 
     """What the caps of racks leave to these nodes, without what is drawn on others."""
     here = {node.name for node in nodes}
     for cap in question.rack_power:
-        rack = cap.region, cap.zone, cap.rack
+        rack = rack_of(cap)
         if not any(rack_of(node) == rack for node in nodes):
             continue
         away = ground.counting.power.drawn(rack, question.gone, away_from=here)

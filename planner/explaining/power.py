@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
+from planner.models.cluster import rack_of
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from planner.models.cluster import Cluster, Node, RackPower
+    from planner.models.cluster import Cluster, Node, Rack, RackPower
     from planner.models.placement import Placement, Replica
-
-RackKey: TypeAlias = tuple[str, str, str]
-"""Region, zone and name of a rack."""
 
 
 class Power:
@@ -23,7 +21,7 @@ class Power:
     def __init__(self, cluster: Cluster, placements: Iterable[Placement]) -> None:
         nodes = cluster.node_by_name
         self.capped = bool(cluster.rack_power) or any(node.power_cap_watts for node in cluster.nodes)
-        self._on_rack: dict[RackKey, list[tuple[str, str, int]]] = defaultdict(list)
+        self._on_rack: dict[Rack, list[tuple[str, str, int]]] = defaultdict(list)
         """Job, node and amount."""
         for placement in placements if cluster.rack_power else ():
             for replica in placement.replicas:
@@ -39,16 +37,16 @@ class Power:
         drawn = watts * sum(replica.quota_milli for replica in staying)
         return max(0, node.power_cap_watts * MILLI - drawn) // watts
 
-    def of_racks(self, caps: Iterable[RackPower], gone: Collection[str]) -> dict[RackKey, int]:
+    def of_racks(self, caps: Iterable[RackPower], gone: Collection[str]) -> dict[Rack, int]:
         """What is left of the cap of each rack, without some jobs."""
-        left: dict[RackKey, int] = {}
+        left: dict[Rack, int] = {}
         for cap in caps:
-            key = cap.region, cap.zone, cap.rack
+            key = rack_of(cap)
             room = max(0, cap.watts * MILLI - self.drawn(key, gone))
             left[key] = min(left.get(key, room), room)
         return left
 
-    def drawn(self, rack: RackKey, gone: Collection[str], *, away_from: Collection[str] = ()) -> int:
+    def drawn(self, rack: Rack, gone: Collection[str], *, away_from: Collection[str] = ()) -> int:
         """What is drawn on a rack without some jobs, on nodes other than some."""
         return sum(
             amount for job, node, amount in self._on_rack[rack] if job not in gone and node not in away_from
@@ -56,11 +54,11 @@ class Power:
 
 
 def within_racks(
-    nodes: Mapping[str, Node], counts: Mapping[str, int], need: int, left: Mapping[RackKey, int]
+    nodes: Mapping[str, Node], counts: Mapping[str, int], need: int, left: Mapping[Rack, int]
 ) -> int:
     """Of replicas counted by node, as many as racks have power for; each needs thousandths of GPUs."""
     total = 0
-    racks: dict[RackKey, list[int]] = defaultdict(lambda: [0, 0])
+    racks: dict[Rack, list[int]] = defaultdict(lambda: [0, 0])
     for name, count in counts.items():
         key, watts = rack_of(nodes[name]), _watts(nodes[name])
         if key in left and watts and need:
@@ -70,11 +68,6 @@ def within_racks(
         else:
             total += count
     return total + sum(min(count, left[key] // (need * watts)) for key, (count, watts) in racks.items())
-
-
-def rack_of(node: Node) -> RackKey:
-    """The rack that a node is in."""
-    return node.region, node.zone, node.rack
 
 
 def _watts(node: Node) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.explaining.lever import Lever, always
 from planner.explaining.node_levers import more_nodes, uncordoned
-from planner.explaining.power import rack_of
+from planner.models.cluster import rack_of, rack_path
 from planner.models.explanation_remedies import RemedyKind, RemedyPart
 from planner.models.queue import ALL_MODELS
 from planner.models.units import MILLI, print_milli
@@ -126,7 +126,7 @@ def _power(question: Question, ground: Ground) -> Iterator[Lever]:
     needed = sum(job.request.total_gpu_milli * job.gang.minimum for job in question.members)
     racks = {rack_of(ground.nodes[name]) for name in ground.counting.counts(question)}
     for cap in question.rack_power:
-        if not needed or (key := (cap.region, cap.zone, cap.rack)) not in racks:
+        if not needed or (key := rack_of(cap)) not in racks:
             continue
         gpus = (node.gpus for node in ground.cluster.nodes if node.gpus and rack_of(node) == key)
         if not (watts := max((each.watts for each in gpus), default=0)):
@@ -144,7 +144,7 @@ def _cap(cap: RackPower, most: int) -> Lever:
         )
 
     # A rack of the same name may be in another zone.
-    rack = "/".join(name for name in (cap.region, cap.zone, cap.rack) if name)
+    rack = rack_path(cap)
 
     def part(step: int) -> RemedyPart:
         return RemedyPart(

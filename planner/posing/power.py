@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
+from planner.models.cluster import rack_of
 from planner.models.problem import PowerCap
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.cluster import Node
+    from planner.models.cluster import Node, Rack
     from planner.models.problem_jobs import Incumbent
     from planner.models.snapshot import Snapshot
-
-Rack: TypeAlias = tuple[str, str, str]
-"""Region, zone and rack."""
 
 
 def power_caps(
@@ -45,8 +43,8 @@ def power_caps(
             drawn[rack_of(node)] += held_milli.get(node.name, 0) * node.gpus.watts
     elsewhere = _elsewhere(snapshot, {node.name for node in nodes}, incumbents)
     caps = []
-    for cap in sorted(cluster.rack_power, key=lambda cap: (cap.region, cap.zone, cap.rack, cap.watts)):
-        rack = cap.region, cap.zone, cap.rack
+    for cap in sorted(cluster.rack_power, key=lambda cap: (*rack_of(cap), cap.watts)):
+        rack = rack_of(cap)
         indices = tuple(members[rack])
         watts = tuple(gpus.watts for index in indices if (gpus := nodes[index].gpus))
         left = cap.watts * MILLI - drawn[rack]
@@ -70,8 +68,3 @@ def _elsewhere(
             if replica.node not in names and node.gpus and node.gpus.watts:
                 drawn[rack_of(node)][index] += replica.quota_milli * node.gpus.watts
     return drawn
-
-
-def rack_of(node: Node) -> Rack:
-    """The rack of a node."""
-    return node.region, node.zone, node.rack

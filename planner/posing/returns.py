@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from planner.models.cluster import rack_of
 from planner.models.placement import GpuShare
 from planner.models.problem_nodes import Return
 from planner.models.queue import ALL_MODELS
-from planner.posing.power import rack_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.cluster import Node, NodeGpus
+    from planner.models.cluster import Node, NodeGpus, Rack
     from planner.models.job import Job
     from planner.models.placement import Replica
     from planner.models.problem_jobs import Incumbent
     from planner.models.snapshot import Snapshot
-    from planner.posing.power import Rack
     from planner.posing.shapes import Shapes
     from planner.posing.sites import Sites
     from planner.posing.timing import Timing

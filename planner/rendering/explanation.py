@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final
 from planner.clock import clock
 from planner.models.durations import DurationSource
 from planner.models.plan import DeadlineState
-from planner.models.units import MILLI, print_timestamp
+from planner.models.units import MILLI
+from planner.rendering.explanation_entries import explained
 from planner.rendering.explanation_remedies import remedy_lines, standing_entries
-from planner.rendering.header import short, signed
+from planner.rendering.header import signed
 from planner.rendering.hostlist import hostlist
-from planner.rendering.style import Style, Tone
+from planner.rendering.style import Style
 from planner.waiting.time_words import DONE
 from planner.wording import counted, duration, in_gpu_hours
 
@@ -43,13 +44,8 @@ def explanation_text(found: Explanation, *, width: int, colour: bool, ascii_only
     """A line or more for each thing that there is to say."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     head = f"Job {found.job} {_STATES[found.action]}"
-    where = f"plan {short(found.plan_id)}, epoch {print_timestamp(found.epoch)}"
-    lines = [style.paint(style.clean(head), Tone.STRONG), *style.wrap(f"({where})", 0)]
-    for label, text in _entries(found):
-        first, *below = style.wrap(text, 2 + _LABEL)
-        lines += [f"  {style.clean(label):<{_LABEL}}{first.strip()}", *below]
-    lines += remedy_lines(found, style)
-    return "\n".join(lines) + "\n"
+    lines = explained(head, found, _entries(found), style, label=_LABEL)
+    return "\n".join([*lines, *remedy_lines(found, style)]) + "\n"
 
 
 def _entries(found: Explanation) -> Iterator[tuple[str, str]]:

@@ -6,9 +6,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from planner.clock import clock
-from planner.models.units import MILLI, print_timestamp
-from planner.rendering.header import short
-from planner.rendering.style import Style, Tone
+from planner.models.units import MILLI
+from planner.rendering.explanation_entries import explained
+from planner.rendering.style import Style
 from planner.wording import counted, in_cpus, in_gib, in_gpus, money
 
 if TYPE_CHECKING:
@@ -23,11 +23,7 @@ _MOST_REASONS: Final = 6
 def node_text(found: NodeExplanation, *, width: int, colour: bool, ascii_only: bool) -> str:
     """A line or more for each thing that there is to say."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
-    where = f"(plan {short(found.plan_id)}, epoch {print_timestamp(found.epoch)})"
-    lines = [style.paint(style.clean(f"Node {found.node}"), Tone.STRONG), *style.wrap(where, 0)]
-    for label, text in _entries(found):
-        first, *below = style.wrap(text, 2 + _LABEL)
-        lines += [f"  {style.clean(label):<{_LABEL}}{first.strip()}", *below]
+    lines = explained(f"Node {found.node}", found, _entries(found), style, label=_LABEL)
     return "\n".join(lines) + "\n"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from planner.models.reason import ReasonCode
-from planner.models.units import print_timestamp
-from planner.rendering.header import short, signed
-from planner.rendering.style import Style, Tone
+from planner.rendering.explanation_entries import explained
+from planner.rendering.header import signed
+from planner.rendering.style import Style
 from planner.wording import counted, decimal, in_gpus
 
 if TYPE_CHECKING:
@@ -21,11 +21,7 @@ _LABEL: Final = 14
 def queue_text(found: QueueExplanation, *, width: int, colour: bool, ascii_only: bool) -> str:
     """A line or more for each thing that there is to say."""
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
-    where = f"(plan {short(found.plan_id)}, epoch {print_timestamp(found.epoch)})"
-    lines = [style.paint(style.clean(f"Queue {found.queue}"), Tone.STRONG), *style.wrap(where, 0)]
-    for label, text in _entries(found):
-        first, *below = style.wrap(text, 2 + _LABEL)
-        lines += [f"  {style.clean(label):<{_LABEL}}{first.strip()}", *below]
+    lines = explained(f"Queue {found.queue}", found, _entries(found), style, label=_LABEL)
     return "\n".join(lines) + "\n"
 
 

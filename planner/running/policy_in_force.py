@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from planner.models.errors import PlannerError
+from planner.policy_changes import changed_knobs
 from planner.running.record import KnobChange
 from planner.sources.files import default_policy_path, load_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from planner.models.policy import Policy
 
@@ -59,18 +60,7 @@ def policy_reader(policy_file: str | None, source: str) -> Callable[[], Policy]:
 
 
 def knob_changes(old: Policy, new: Policy) -> tuple[KnobChange, ...]:
-    """Every knob that differs between two policies, by its path; lists are one knob each."""
-    before, after = (dict(_knobs(policy.model_dump(mode="json"))) for policy in (old, new))
+    """Every knob that differs between two policies."""
     return tuple(
-        KnobChange(knob=knob, old=before.get(knob), new=after.get(knob))
-        for knob in sorted(before.keys() | after.keys())
-        if before.get(knob) != after.get(knob)
+        KnobChange(knob=path, old=before, new=after) for path, before, after in changed_knobs(old, new)
     )
-
-
-def _knobs(document: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in document.items():
-        if isinstance(value, dict):
-            yield from _knobs(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", value

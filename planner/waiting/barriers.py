@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.changes import Deed
 from planner.holdings import holdings_of
+from planner.models.cluster import rack_of
 from planner.models.units import MILLI
 from planner.posing.queues import borrowers
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from planner.changes import Changes
-    from planner.models.cluster import Cluster, Level, Node
+    from planner.models.cluster import Cluster, Level, Node, Rack
     from planner.models.job import Job
     from planner.models.placement import Placement
     from planner.models.policy import Policy
@@ -100,12 +101,12 @@ def power_left(cluster: Cluster, placements: Iterable[Placement]) -> dict[str, i
         for replica in placement.replicas:
             if (node := nodes.get(replica.node)) and node.gpus:
                 drawn[replica.node] += replica.quota_milli * node.gpus.watts
-    rack_drawn: dict[tuple[str, str, str], int] = defaultdict(int)
+    rack_drawn: dict[Rack, int] = defaultdict(int)
     for name, amount in drawn.items():
-        rack_drawn[_rack(nodes[name])] += amount
-    caps: dict[tuple[str, str, str], int] = {}
+        rack_drawn[rack_of(nodes[name])] += amount
+    caps: dict[Rack, int] = {}
     for cap in cluster.rack_power:
-        key = cap.region, cap.zone, cap.rack
+        key = rack_of(cap)
         caps[key] = min(cap.watts, caps.get(key, cap.watts))
     left = {}
     for node in cluster.nodes:
@@ -114,12 +115,8 @@ def power_left(cluster: Cluster, placements: Iterable[Placement]) -> dict[str, i
         rooms = []
         if node.power_cap_watts:
             rooms.append(node.power_cap_watts * MILLI - drawn[node.name])
-        if (watts := caps.get(_rack(node))) is not None:
-            rooms.append(watts * MILLI - rack_drawn[_rack(node)])
+        if (watts := caps.get(rack_of(node))) is not None:
+            rooms.append(watts * MILLI - rack_drawn[rack_of(node)])
         if rooms:
             left[node.name] = max(0, min(rooms)) // node.gpus.watts
     return left
-
-
-def _rack(node: Node) -> tuple[str, str, str]:
-    return node.region, node.zone, node.rack

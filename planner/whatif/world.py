@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
+from planner.models.cluster import rack_of
 from planner.models.near_miss import NearMisses, listed
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class World:
     def snapshot(self) -> Snapshot:
         """The world as a snapshot; the very one it began with if its parts are the same."""
         templates = (pool.template for pool in self.pools.values())
-        standing = {(node.region, node.zone, node.rack) for node in (*self.nodes.values(), *templates)}
+        standing = {rack_of(node) for node in (*self.nodes.values(), *templates)}
         cluster = self.base.cluster.model_copy(
             update={
                 "nodes": tuple(self.nodes.values()),
@@ -45,11 +46,7 @@ class World:
                 "tariffs": tuple(self.tariffs.values()),
                 "reservations": tuple(self.reservations.values()),
                 # The cap of a rack that is gone caps nothing.
-                "rack_power": tuple(
-                    cap
-                    for cap in self.base.cluster.rack_power
-                    if (cap.region, cap.zone, cap.rack) in standing
-                ),
+                "rack_power": tuple(cap for cap in self.base.cluster.rack_power if rack_of(cap) in standing),
             }
         )
         queues, jobs = tuple(self.queues.values()), tuple(self.jobs.values())

@@ -8,7 +8,8 @@ from remedying import greedy_plan
 
 from planner.models.errors import PlannerError
 from planner.models.policy import Disruption, MigPolicy, Policy, Prices
-from planner.policy_review import knob_changes, plan_of, review
+from planner.policy_changes import changed_knobs
+from planner.policy_review import plan_of, review
 from planner.rendering.policy_review import review_text
 from planner.solvers.worker import Outcome
 
@@ -96,7 +97,7 @@ def test_knobs_are_told_by_their_path():
         prices=Prices(disruption=300), mig=MigPolicy(repartition=False), profiles={"train": "spread"}
     )
 
-    changes = {each.path: (each.before, each.after) for each in knob_changes(Policy(), new)}
+    changes = {path: (before, after) for path, before, after in changed_knobs(Policy(), new)}
 
     assert changes == {
         "prices.disruption": (100, 300),
