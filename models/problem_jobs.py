@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from planner.models.mig import profile_milli
 from planner.models.policy import Profile
@@ -212,8 +212,7 @@ class JobClass:
         return max((self.most_points, *later))
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(NamedTuple):
     """What one replica of an incumbent holds."""
 
     node: int | None
@@ -224,8 +223,7 @@ class Hold:
     """(GPU index, MIG instance)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Incumbent:
+class Incumbent(NamedTuple):
     """A running job that may be stopped, shrunk, grown or moved."""
 
     job: str

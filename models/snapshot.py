@@ -54,9 +54,11 @@ class Snapshot(Noun):
             "jobs": tuple(sorted(map(_with_replicas_in_order, self.jobs), key=attrgetter("name"))),
             "finished": tuple(sorted(self.finished, key=lambda job: (job.name, job.ended_at))),
         }
-        if _are_members(cluster, sections) and _are_members(self, lists):
+        if not _are_members(cluster, sections):
+            cluster = cluster.model_copy(update=sections)
+        elif _are_members(self, lists):
             return None
-        ordered = self.model_copy(update={"cluster": cluster.model_copy(update=sections), **lists})
+        ordered = self.model_copy(update={"cluster": cluster, **lists})
         ordered.__dict__["_sorted"] = None  # as it would find itself
         return ordered
 

@@ -11,6 +11,7 @@ from planner.models.target import Target
 from planner.models.verifier_case import same_holdings
 from planner.posing.queues import borrowers
 from planner.posing.readiness import finished_by_name, is_met
+from planner.remembered import take_over
 
 if TYPE_CHECKING:
     from planner.models.base import Noun
@@ -34,6 +35,7 @@ def recognized(live: Snapshot, last: Snapshot) -> Snapshot:
     jobs = tuple(_equal_or(job, last.job_by_name.get(job.name)) for job in live.jobs)
     known = live.model_copy(update={"cluster": cluster, "jobs": jobs}).canonical()
     count_from(last, known)
+    take_over(last, known)
     return known
 
 

@@ -156,10 +156,10 @@ class _Asking:
 
     def _incumbent(self, incumbent: Incumbent) -> Incumbent:
         holds = tuple(
-            replace(hold, node=None if hold.node is None else self.position[hold.node])
+            hold._replace(node=None if hold.node is None else self.position[hold.node])
             for hold in incumbent.holds
         )
-        return replace(incumbent, holds=holds, move=None, grow=None)
+        return incumbent._replace(holds=holds, move=None, grow=None)
 
     def _classes(self) -> list[tuple[int, JobClass]]:
         """

@@ -12,7 +12,7 @@ from planner.models.mig import mig_geometry
 from planner.models.occupancy import free_capacity
 from planner.models.overcommit import charged
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.problem_jobs import Role
+from planner.models.problem_jobs import Incumbent, Role
 from planner.models.target import Target
 from planner.models.units import MILLI, print_milli
 from planner.models.verifier import verify_target
@@ -70,7 +70,7 @@ def legal_target(snapshot, policy, problem, draw):
     steps += [each for each in problem.incumbents if each.move is not None or each.grow is not None]
     for step in steps:
         placements = {each.job: each for each in target.placements}
-        if isinstance(step, tuple):
+        if not isinstance(step, Incumbent):
             placement = world.start(*step, placements.values())
             changed = {step[1]: placement} if placement else {}
         else:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from planner.models.problem_jobs import Role
 from planner.models.selection import filters
+from planner.posing.tenures import tenures
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
     from planner.models.windows import Windows
+    from planner.posing.tenures import Tenure
 
 Filters: TypeAlias = "tuple[Hashable, ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class Runner:
+class Runner(NamedTuple):
     """A running job with what the policy lets a plan do to it."""
 
     job: Job
@@ -40,8 +40,7 @@ class Runner:
     """Its queue holds more than it is guaranteed: anybody may follow it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A job that may be given new replicas."""
 
     job: Job
@@ -76,10 +75,11 @@ def runners(
 
     Those for whose end others wait (`needed`) go on undisturbed, unless they have to leave.
     """
-    nodes = snapshot.cluster.node_by_name
-    draining = {node.name for node in nodes.values() if node.drain}
+    of_jobs = tenures(snapshot)
     found = (
-        _runner(snapshot, policy, job, borrowers, windows, draining) for job in snapshot.jobs if job.running
+        _runner(snapshot, policy, job, of_jobs.of(job), borrowers, windows)
+        for job in snapshot.jobs
+        if job.running
     )
     return [
         runner
@@ -93,17 +93,15 @@ def _runner(
     snapshot: Snapshot,
     policy: Policy,
     job: Job,
+    tenure: Tenure | None,
     borrowers: frozenset[str],
     windows: Windows,
-    draining: set[str],
 ) -> Runner | None:
     running, placement, rules = job.running, job.placement, policy.disruption
-    if running is None or placement is None:
+    if running is None or placement is None or tenure is None:
         return None
     count, nodes = len(running.replicas), snapshot.cluster.node_by_name
-    if not placement.nodes <= nodes.keys():
-        return None
-    drains = not draining.isdisjoint(placement.nodes) or windows.expels(job) is not None
+    drains = tenure.drains or windows.expels(job) is not None
     ripe = rules.may_disturb(job, snapshot.taken_at)
     leaves = job.preemptible and drains
     still = job.locality.required is None and job.spread is None
@@ -114,14 +112,11 @@ def _runner(
     grow = rules.resize and still and count < job.gang.maximum
     if not (stop or move or shrink or grow):
         return None
-    models = {snapshot.cluster.gpu_model_by_node.get(name) for name in placement.gpu_nodes}
-    if len(models) != (1 if job.request.needs_gpu else 0) or not placement.is_even:
-        return None  # what leaving frees could not be said in one shape
     return Runner(
         job=job,
         running=running,
         placement=placement,
-        gpu_model=next(iter(models), None),
+        gpu_model=tenure.gpu_model,
         stop=stop,
         shrink=shrink,
         grow=grow,

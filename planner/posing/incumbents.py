@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from planner.models.placement import MigSlice
 from planner.models.pricing import disruption_points
-from planner.models.problem_jobs import Hold, Incumbent, Role
+from planner.models.problem_jobs import Incumbent, Role
+from planner.posing.tenures import holds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.placement import Replica
     from planner.models.policy import Policy
     from planner.models.problem_jobs import JobClass
     from planner.models.snapshot import Snapshot
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from planner.posing.timing import Timing
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(NamedTuple):
     """What could pay to be done to a running job."""
 
     runner: Runner
@@ -57,7 +55,7 @@ def outlooks(
     where racks are `capped`; a borrower for anybody; and a job that has to leave.
     Whoever may be moved may have to make room for somebody else who moves.
     """
-    wanting = list(wanting)
+    wanting, gap = list(wanting), policy.disruption.priority_gap
     pressure = _pressure(sites, wanting)
     # A rack's power may be all that is missing, wherever in the rack.
     for_power = max((one.job.priority for one in wanting if one.job.request.needs_gpu), default=-1)
@@ -66,24 +64,27 @@ def outlooks(
         if candidate.job.queue in trees and candidate.job.request.needs_gpu:
             root = trees[candidate.job.queue]
             in_tree[root] = max(in_tree.get(root, 0), candidate.job.priority)
-    open_group = {
-        name: group for name, index in sites.index.items() if not sites.opens[group := sites.group_of[index]]
+    on_node = {
+        sites.nodes[index].name: pressure.get(number, -1)
+        for number, group in enumerate(sites.groups)
+        if not sites.opens[number]
+        for index in group.nodes
     }
     found = []
     for runner in runners:
-        groups = [open_group[name] for name in runner.placement.nodes if name in open_group]
-        highest = max([pressure.get(group, -1) for group in groups], default=-1)
-        for_quota = in_tree.get(trees.get(runner.job.queue, ""), -1)
-        least = runner.job.priority + policy.disruption.priority_gap
-        rival = max(highest, for_quota, for_power if capped else -1)
-        pressed = rival >= least or (runner.borrows and bool(wanting))
+        job = runner.job
+        there = [on_node[name] for name in runner.placement.nodes if name in on_node]
+        for_quota = in_tree.get(trees.get(job.queue, ""), -1)
+        rival = max(for_quota, for_power if capped else -1, *there)
+        pressed = rival >= job.priority + gap or (runner.borrows and bool(wanting))
+        leaves = pressed or runner.drains
         found.append(
             Outlook(
                 runner,
-                stop=runner.stop and (pressed or runner.drains),
-                shrink=runner.shrink and (pressed or runner.drains),
+                stop=runner.stop and leaves,
+                shrink=runner.shrink and leaves,
                 move=runner.move,
-                followed=bool(groups),
+                followed=bool(there),
             )
         )
     return found
@@ -134,8 +135,8 @@ class Incumbents:
     ) -> None:
         self._snapshot = snapshot
         self._policy = policy
-        self._sites = sites
         self._shapes = shapes
+        self._holds = holds(snapshot, sites)
         self._timing = timing
         self._queues = {queue.name: index for index, queue in enumerate(snapshot.queues)}
         self.classes = classes
@@ -146,8 +147,8 @@ class Incumbents:
         runner, number = outlook.runner, len(self.found)
         mover = lone.movers.get(runner.job.name) if outlook.move else None
         grower = lone.growers.get(runner.job.name)
-        move = self._append(classifier.only(mover, number) if mover else None)
-        grow = self._append(classifier.only(grower, number) if grower else None)
+        move = self._append(classifier.only(mover, number)) if mover else None
+        grow = self._append(classifier.only(grower, number)) if grower else None
         if outlook.stop or outlook.shrink or move is not None or grow is not None:
             self.found.append(self._incumbent(outlook, rank=rank, move=move, grow=grow))
 
@@ -170,7 +171,7 @@ class Incumbents:
         return Incumbent(
             job=job.name,
             shape=self._shapes.freed(runner),
-            holds=tuple([self._hold(replica) for replica in runner.running.replicas]),
+            holds=self._holds.of(job),
             queue=self._queues[job.queue],
             gpu_model=runner.gpu_model,
             rank=rank,
@@ -185,24 +186,4 @@ class Incumbents:
             grow=grow,
             on_leaving=policy.prices.drain if runner.drains else 0,
             until=self._timing.until(job) if ahead else 1,
-        )
-
-    def _hold(self, replica: Replica) -> Hold:
-        index = self._sites.index.get(replica.node)
-        if index is None:
-            return Hold(None)
-        gpus = self._sites.nodes[index].gpus
-        if gpus and not gpus.details:
-            return Hold(node=index, gpus=replica.shared_gpus)
-        # An unhealthy GPU is of no use to anybody else.
-        sound = [held for held in replica.gpus if gpus and gpus.by_index[held.index].healthy]
-        return Hold(
-            node=index,
-            gpus=tuple(sorted(held.index for held in sound if not isinstance(held, MigSlice))),
-            slices=tuple(
-                sorted(
-                    ((held.index, held.instance) for held in sound if isinstance(held, MigSlice)),
-                    key=lambda held: (held[0], held[1].start),
-                )
-            ),
         )
