@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
@@ -57,6 +57,12 @@ class ResourceRequest(Noun):
     disk_mib: Mib = 0
     resources: dict[Name, Count] = Field(default_factory=dict)
 
+    @field_validator("mig", "resources")
+    @classmethod
+    def _by_name(cls, value: dict[str, int]) -> dict[str, int]:
+        """Equal requests read alike."""
+        return dict(sorted(value.items())) if len(value) > 1 else value
+
     @model_validator(mode="after")
     def _one_way_to_use_gpus(self) -> ResourceRequest:
         ways = [name for name in ("gpus", "gpu_milli", "mig") if getattr(self, name)]
@@ -72,6 +78,10 @@ class ResourceRequest(Noun):
             + self.gpu_milli
             + sum(profile_milli(profile) * count for profile, count in self.mig.items())
         )
+
+    def __hash__(self) -> int:
+        """Of some of its amounts: dicts have no hash."""
+        return hash((self.gpus, self.gpu_milli, self.cpu_milli, self.memory_mib))
 
     @property
     def needs_gpu(self) -> bool:
@@ -170,7 +180,9 @@ class Running(Noun):
     replicas: tuple[Replica, ...] = Field(min_length=1)
 
 
-_KNOWN: Final[dict[Gang | LocalityPreference, Gang | LocalityPreference]] = {}
+_Part: TypeAlias = ResourceRequest | Gang | LocalityPreference
+
+_KNOWN: Final[dict[_Part, _Part]] = {part: part for part in (Gang(), LocalityPreference())}
 """Of those of a hundred thousand jobs few differ: they are kept, and compared, once."""
 
 
@@ -183,9 +195,9 @@ class Job(Noun):
     priority: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 0
     """Larger is more important."""
     weight_milli: Milli = Field(default=MILLI, alias="weight")
-    request: ResourceRequest = Field(default_factory=ResourceRequest)
+    request: ResourceRequest = ResourceRequest()
     """Per replica."""
-    gang: Gang = Field(default_factory=Gang, alias="replicas")
+    gang: Gang = Field(default=Gang(), alias="replicas")
     gpu_models: dict[Name, Milli] = Field(default_factory=dict)
     """Allowed GPU models with their speeds; empty allows every model at equal speed."""
     node_selector: dict[Name, Label] = Field(default_factory=dict)
@@ -195,7 +207,7 @@ class Job(Noun):
     preferred_nodes: tuple[PreferredNodes, ...] = ()
     regions: tuple[Label, ...] = ()
     """Regions the job may run in, for residency; empty is anywhere."""
-    locality: LocalityPreference = Field(default_factory=LocalityPreference)
+    locality: LocalityPreference = LocalityPreference()
     spread: Spread | None = None
     anti_affinity: tuple[AntiAffinity, ...] = ()
     datasets: tuple[Name, ...] = ()
@@ -242,9 +254,9 @@ class Job(Noun):
             return data | {"gpu_models": dict.fromkeys(models, 1)}
         return data
 
-    @field_validator("gang", "locality")
+    @field_validator("request", "gang", "locality")
     @classmethod
-    def _equal_ones_are_one(cls, value: Gang | LocalityPreference) -> Gang | LocalityPreference:
+    def _equal_ones_are_one(cls, value: _Part) -> _Part:
         return _KNOWN.setdefault(value, value)
 
     @model_validator(mode="after")
