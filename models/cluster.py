@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Field, model_validator
 
 from planner.models.base import Noun, canonical_list, canonical_object
 from planner.models.calendar import Reservation, Tariff
 from planner.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MOST_GPUS: Final = 128
 """Of one node."""
@@ -244,8 +247,7 @@ class Cluster(Noun):
     def _nodes_alone_are_a_cluster(cls, data: Any) -> Any:
         return {"nodes": data} if isinstance(data, list) else data
 
-    @cached_property
-    def canonical_text(self) -> str:
+    def canonical_pieces(self) -> Iterator[str]:
         """Canonical JSON of the document; each node knows its own."""
         hollow = self.model_copy(update={"nodes": ()}).document()
         nodes = canonical_list(node.canonical_text for node in self.nodes)

@@ -1,0 +1,50 @@
+"""
+Canonical JSON of the parts of a plan, with all their fields: what the plan's id is a hash of.
+
+Most of a plan is jobs that stay as they are or wait, and most of what is said of these are places and reasons
+that stand elsewhere too: their texts are put together from those, and not kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from planner.models.base import canonical_json
+from planner.models.plan import Keep, Wait, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.models.plan import Action, Plan
+
+_OF_TIME: Final = ("projected_start", "promised", "earlier_promise", "promise_changed", "waits_for")
+"""What is said of few jobs that wait."""
+
+
+def part_texts(plan: Plan) -> dict[str, Iterator[str]]:
+    """The texts of the entries of a plan's long lists, by the name of the list."""
+    return {
+        "actions": map(_action, plan.actions),
+        "placements": (placement.full_text for placement in plan.placements),
+        "nodes": (state.full_text for state in plan.nodes),
+        "waiting": map(_waiting, plan.waiting),
+    }
+
+
+def _action(action: Action) -> str:
+    if not isinstance(action, Keep | Wait) or action.preconditions or action.after_actions:
+        return action.full_text
+    place = "null" if action.before is None else action.before.full_text
+    after = place if action.after is action.before or action.after is None else action.after.full_text
+    return (
+        f'{{"after":{after},"after_actions":[],"before":{place},"id":{canonical_json(action.id)},'
+        f'"job":{canonical_json(action.job)},"preconditions":[],"reason":{action.reason.full_text},'
+        f'"type":"{action.type}"}}'
+    )
+
+
+def _waiting(waiting: Waiting) -> str:
+    if any(getattr(waiting, name) for name in _OF_TIME):
+        return waiting.full_text
+    job, reason = canonical_json(waiting.job), waiting.reason.full_text
+    return f'{{"job":{job},"projected_start":null,"reason":{reason}}}'
