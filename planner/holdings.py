@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import numpy as np
 
 from planner.models.occupancy import NodeFree
 from planner.models.overcommit import charged
@@ -12,13 +15,21 @@ from planner.models.overcommit import charged
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from numpy.typing import NDArray
+
     from planner.models.cluster import Cluster
     from planner.models.job import Job
     from planner.models.placement import Replica
     from planner.models.snapshot import Snapshot
 
+    _Ints: TypeAlias = NDArray[np.int64]
+
 Usage: TypeAlias = "dict[str, Counter[str]]"
 """Thousandths of GPUs by queue and GPU model."""
+
+_AMOUNTS: Final = ("whole_gpus", "largest_share", "all_shares", "cpu_milli", "memory_mib", "disk_mib")
+"""Of a `NodeFree`: what is looked at on all nodes at once."""
+_amounts_of: Final = attrgetter(*_AMOUNTS)
 
 
 class Resident(NamedTuple):
@@ -70,6 +81,12 @@ class Holdings:
             there = cluster.node_by_name
             kept = {name: free for name, free in self.free.items() if name in there}
             found.free = kept | {name: found._left(name) for name in names if name in there}
+            if cluster is self._cluster or list(there) == list(self._cluster.node_by_name):
+                found._table = self._table.copy()
+                changed = set(names)
+                for row, name in enumerate(there):
+                    if name in changed:
+                        found._table[:, row] = _amounts_of(found.free[name])
         found.usage = defaultdict(Counter, {queue: held.copy() for queue, held in self.usage.items()})
         self._count(found.usage, names, -1)
         found._count(found.usage, names, 1)
@@ -86,6 +103,15 @@ class Holdings:
         usage: Usage = defaultdict(Counter)
         self._count(usage, self.there, 1)
         return usage
+
+    def column(self, amount: str) -> _Ints:
+        """So much is free of something on each node, in the order of the cluster."""
+        return self._table[_AMOUNTS.index(amount)]
+
+    @cached_property
+    def _table(self) -> _Ints:
+        free = map(self.free.__getitem__, self._cluster.node_by_name)
+        return np.array(list(map(_amounts_of, free)), np.int64).reshape(-1, len(_AMOUNTS)).T.copy()
 
     def replicas(self, node: str) -> list[Replica]:
         """Who is on a node."""

@@ -7,9 +7,10 @@ thousands of them cost what their few kinds cost.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from planner.changes import Changes
 from planner.models.occupancy import NodeFree
@@ -20,7 +21,8 @@ from planner.models.selection import filters
 from planner.quota_room import QuotaRoom
 from planner.waiting import room_words, words
 from planner.waiting.barriers import Barriers, power_left
-from planner.waiting.free_pool import FreePool, Place, needs_of
+from planner.waiting.empty_nodes import EmptyNodes
+from planner.waiting.free_pool import ClusterPool, FreePool, Place, needs_of
 from planner.waiting.matching import Matcher
 from planner.waiting.mig_room import MigRoom
 from planner.waiting.outlook import Outlook
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
     from planner.models.target import Target
+    from planner.waiting.matching import Match
 
 
 def waiting_reasons(
@@ -90,23 +93,20 @@ class _Examiner:
         self._cluster = cluster = changes.cluster
         power = power_left(cluster, target.placements)
         in_use = MigRoom(target.placements, policy.mig)
-        self._places = [Place(node, free[node.name], in_use, power.get(node.name)) for node in cluster.nodes]
+        places = [Place(node, free[node.name], in_use, power.get(node.name)) for node in cluster.nodes]
         self._growing = self._pools() if policy.pools.scale_up else []
         self._capped = bool(power)
-        self._model_at = [node.gpu_model for node in cluster.nodes]
-        self._models = {model for model in self._model_at if model}
+        self._model_at = np.array([node.gpu_model or "" for node in cluster.nodes])
         nodes = [*cluster.nodes, *(growing.place.node for growing in self._growing)]
         added = {node.name for node in target.added}
         new = [index for index, node in enumerate(nodes) if index >= len(cluster.nodes) or node.name in added]
         self._matcher = Matcher(nodes, waiting, new)
-        empty = MigRoom((), policy.mig)
-        self._free = FreePool(self._places)
-        self._empty = FreePool([Place(node, NodeFree.of(node), empty) for node in nodes])
+        self._free = ClusterPool(places, changes.holdings)
+        self._empty = EmptyNodes(nodes, policy.mig)
         self._room = QuotaRoom.holding(snapshot.queues, changes.holdings.usage)
         self._barriers = Barriers(changes, policy)
         self._ways_out = WaysOut(snapshot, policy, target, cluster)
         self._outlook = Outlook(snapshot, policy, target)
-        self._empty_pools: dict[tuple[int, ...], FreePool] = {}
         self._free_pools: dict[Any, list[FreePool]] = {}
 
     def kind(self, job: Job) -> tuple[Any, ...]:
@@ -136,12 +136,14 @@ class _Examiner:
         if not match.nodes:
             if (opening := self._outlook.opening(job)) is not None:
                 return opening
-            return adding(words.no_match(job, match, self._models), self._ways_out.closed_pools(job, needs))
-        empty = self._empty_pool(match.nodes)
+            models = set(self._model_at.tolist()) - {""}
+            return adding(words.no_match(job, match, models), self._ways_out.closed_pools(job, needs))
+        empty = self._empty.kinds(match)
         if not empty.fitting(needs, 1):
             if self._ways_out.would_suit_recut(job, needs, empty.places):
                 return room_words.wrong_layout(needs)
-            return adding(room_words.too_large(empty, needs), self._ways_out.closed_pools(job, needs))
+            found = room_words.too_large(self._empty.all(match), needs)
+            return adding(found, self._ways_out.closed_pools(job, needs))
         smallest = job.request.total_gpu_milli * job.gang.minimum
         ever = self._room.alone(job.queue, smallest, match.gpu_models)
         if ever.shortage is not None:
@@ -151,18 +153,16 @@ class _Examiner:
         now = self._room.now(job.queue, smallest, ever.gpu_models)
         if now.shortage is not None:
             return words.beyond_quota(ReasonCode.WAITING_FOR_QUOTA, now.shortage)
-        return self._no_room(job, needs, match.nodes, now.gpu_models)
+        return self._no_room(job, needs, match, now.gpu_models)
 
-    def _no_room(
-        self, job: Job, needs: dict[str, int], matching: tuple[int, ...], gpu_models: tuple[str, ...]
-    ) -> Reason:
+    def _no_room(self, job: Job, needs: dict[str, int], match: Match, gpu_models: tuple[str, ...]) -> Reason:
         """What is missing on the nodes that match, as far as the quotas allow them."""
         replicas = job.gang.minimum
-        pools = self._choices(job, matching, gpu_models)
+        pools = self._choices(job, match, gpu_models)
         counted = [(pool.fitting(needs, replicas), pool) for pool in pools]
         fitting = [pool for found, pool in counted if found >= replicas]
         if not fitting:
-            if (growing := self._would_grow(job, needs, matching, gpu_models)) is not None:
+            if (growing := self._would_grow(job, needs, match, gpu_models)) is not None:
                 price = node_points(self._policy, growing.pool)
                 return words.new_nodes(growing.pool.name, price, self._value(job))
             # Of several GPU models, the one that comes nearest to enough tells most.
@@ -182,7 +182,7 @@ class _Examiner:
         roomy = (place.node for place in places if FreePool([place]).fitting(needs, 1))
         shut = self._outlook.closed(job, roomy)
         if shut and not any(self._fits_without(job, pool, needs, set(shut)) for pool in fitting):
-            return self._outlook.closing(job, shut, every=len(shut) == len(matching))
+            return self._outlook.closing(job, shut, every=len(shut) == len(match.nodes))
         reserved, avoided = self._barriers.reserved(job, nodes), self._barriers.avoided(job, nodes)
         for barred, text in ((reserved, words.RESERVED), (reserved | avoided, words.AVOIDED)):
             if barred and not any(self._fits_without(job, pool, needs, barred) for pool in fitting):
@@ -239,7 +239,7 @@ class _Examiner:
         full = job_points(self._policy, job, self._snapshot.taken_at)
         return completion_points(full, job, None, job.gang.minimum)
 
-    def _choices(self, job: Job, matching: tuple[int, ...], gpu_models: tuple[str, ...]) -> list[FreePool]:
+    def _choices(self, job: Job, match: Match, gpu_models: tuple[str, ...]) -> list[FreePool]:
         """The sets of nodes within which the whole job must find its place."""
         if not job.request.needs_gpu:
             sets: tuple[tuple[str, ...] | None, ...] = (None,)
@@ -247,30 +247,24 @@ class _Examiner:
             sets = (gpu_models,)
         else:
             sets = tuple((model,) for model in gpu_models)  # a gang runs on one GPU model
-        key = (matching, sets)
-        pools = self._free_pools.get(key)
-        if pools is None:
-            there = matching[: bisect_left(matching, len(self._places))]
-            pools = self._free_pools[key] = [
-                self._free.part(
-                    there if models is None else [index for index in there if self._model_at[index] in models]
-                )
+        if (match, sets) not in self._free_pools:
+            there = match.indices[: np.searchsorted(match.indices, len(self._free))]
+            self._free_pools[match, sets] = [
+                self._free.part(there if models is None else there[np.isin(self._model_at[there], models)])
                 for models in sets
             ]
-        return pools
+        return self._free_pools[match, sets]
 
     def _would_grow(
-        self, job: Job, needs: dict[str, int], matching: tuple[int, ...], gpu_models: tuple[str, ...]
+        self, job: Job, needs: dict[str, int], match: Match, gpu_models: tuple[str, ...]
     ) -> _Growing | None:
         """The first pool that has room for the job if it gets more nodes, with what is free already."""
-        for index, growing in enumerate(self._growing, len(self._places)):
+        for index, growing in enumerate(self._growing, len(self._free)):
             model = growing.place.node.gpu_model
-            if index not in matching or (job.request.needs_gpu and model not in gpu_models):
+            if index not in match.nodes or (job.request.needs_gpu and model not in gpu_models):
                 continue
             models = (model,) if model and job.request.needs_gpu else gpu_models
-            found = max(
-                pool.fitting(needs, job.gang.minimum) for pool in self._choices(job, matching, models)
-            )
+            found = max(pool.fitting(needs, job.gang.minimum) for pool in self._choices(job, match, models))
             each = FreePool([growing.place]).fitting(needs, job.gang.minimum)
             if found + each * growing.addable >= job.gang.minimum:
                 return growing
@@ -286,12 +280,6 @@ class _Examiner:
                 place = Place(pool.template, NodeFree.of(pool.template), room)
                 found.append(_Growing(pool, place, addable))
         return found
-
-    def _empty_pool(self, matching: tuple[int, ...]) -> FreePool:
-        pool = self._empty_pools.get(matching)
-        if pool is None:
-            pool = self._empty_pools[matching] = self._empty.part(matching)
-        return pool
 
 
 def _terms(job: Job) -> tuple[Any, ...]:
