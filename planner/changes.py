@@ -78,14 +78,12 @@ class Changes:
     @cached_property
     def settled(self) -> Target:
         """The target sorted by name, jobs that stay written as they are in the snapshot."""
-        changed = {change.job.name for change in self.jobs}
-        jobs = self.snapshot.job_by_name
-        placements = (
+        after = {change.job.name: change.after for change in self.jobs}
+        placements = [
             placement
-            if placement.job in changed or (job := jobs.get(placement.job)) is None
-            else job.placement or placement
-            for placement in self.target.placements
-        )
+            for job in self.snapshot.jobs
+            if (placement := after[job.name] if job.name in after else job.placement) is not None
+        ]
         return Target(
             placements=tuple(sorted(placements, key=attrgetter("job"))),
             added=tuple(self.added.values()),
@@ -96,7 +94,7 @@ class Changes:
     @cached_property
     def cluster(self) -> Cluster:
         """The cluster as the target leaves it."""
-        return cluster_after(self.snapshot, self.target)
+        return cluster_after(self.snapshot, self.target, self.layouts)
 
     @cached_property
     def holdings(self) -> Holdings:
@@ -131,16 +129,21 @@ class Changes:
 
     @cached_property
     def layouts(self) -> tuple[LayoutChange, ...]:
-        """GPUs whose MIG layout changes, by node and index."""
+        """GPUs whose MIG layout changes, by node and index: none unless instances come into use."""
+        if not any(replica.mig_slices for change in self.jobs for replica in change.arriving):
+            return ()
         stay = [node for node in self.nodes.values() if node.name not in self.target.removed]
         return layout_changes(stay, before=self.snapshot.running_placements, after=self.target.placements)
 
     @cached_property
     def emptied(self) -> tuple[str, ...]:
         """Nodes to be removed or drained that the last job leaves, sorted."""
+        left = {name for change in self.jobs for name in change.nodes_left}
+        going = {name for name in left if name in self.target.removed or self.nodes[name].drain}
+        if not going:
+            return ()
         used = {replica.node for placement in self.target.placements for replica in placement.replicas}
-        left = {name for change in self.jobs for name in change.nodes_left} - used
-        return tuple(sorted(name for name in left if name in self.target.removed or self.nodes[name].drain))
+        return tuple(sorted(going - used))
 
 
 _AT_REST: Final = (Deed.KEEP, Deed.WAIT)

@@ -31,7 +31,7 @@ from planner.waiting.together import together
 from planner.waiting.ways_out import WaysOut, adding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from planner.models.cluster import Node, NodePool
     from planner.models.job import Job
@@ -177,17 +177,18 @@ class _Examiner:
         apart = [together(job, pool, needs) for pool in fitting]
         if not any(found >= replicas for found, _ in apart):
             return words.too_far_apart(job, *max(apart))
-        places = [place for pool in fitting for place in pool.places]
-        nodes = [place.node for place in places]
-        roomy = (place.node for place in places if FreePool([place]).fitting(needs, 1))
+        roomy = (place.node for place in _places(fitting) if FreePool([place]).fitting(needs, 1))
         shut = self._outlook.closed(job, roomy)
         if shut and not any(self._fits_without(job, pool, needs, set(shut)) for pool in fitting):
             return self._outlook.closing(job, shut, every=len(shut) == len(match.nodes))
-        reserved, avoided = self._barriers.reserved(job, nodes), self._barriers.avoided(job, nodes)
+        reserved, avoided = (
+            barrier(job, (place.node for place in _places(fitting)))
+            for barrier in (self._barriers.reserved, self._barriers.avoided)
+        )
         for barred, text in ((reserved, words.RESERVED), (reserved | avoided, words.AVOIDED)):
             if barred and not any(self._fits_without(job, pool, needs, barred) for pool in fitting):
                 return words.barred(text, barred)
-        return self._not_chosen(job, places)
+        return self._not_chosen(job, fitting)
 
     def _quota_allows(self, job: Job, node: Node) -> bool:
         smallest = job.request.total_gpu_milli * job.gang.minimum
@@ -198,16 +199,17 @@ class _Examiner:
         left = FreePool([place for place in pool.places if place.node.name not in barred])
         return together(job, left, needs)[0] >= job.gang.minimum
 
-    def _not_chosen(self, job: Job, places: Sequence[Place]) -> Reason:
+    def _not_chosen(self, job: Job, pools: Sequence[FreePool]) -> Reason:
         """It would fit: what it costs there, or how sure one may be that it is better left out."""
         if job.weight_milli == 0:
             return words.worthless()
-        cost = job.gang.minimum * min(self._replica_points(job, place) for place in places)
+        costs = (self._replica_points(job, place) for place in _places(pools))
+        cost = job.gang.minimum * min(costs) if job.datasets or job.preferred_nodes else 0
         if cost and cost >= (value := self._value(job)):
             return words.too_dear(cost, value)
         return (
             self._outlook.later(job)
-            or self._outlook.promised_away(job, [place.node for place in places])
+            or self._outlook.promised_away(job, (place.node for place in _places(pools)))
             or words.not_chosen(proven=self._proven)
         )
 
@@ -215,9 +217,10 @@ class _Examiner:
         """The reasons, those of jobs put right that would fit and wait for others of their group."""
         found = dict(reasons)
         for name, reason in reasons.items():
+            if reason.code is not ReasonCode.NOT_CHOSEN:
+                continue
             job = self._snapshot.job_by_name[name]
-            others = [other for other in self._outlook.companions(job) if other in reasons]
-            if others and reason.code is ReasonCode.NOT_CHOSEN:
+            if others := [other for other in self._outlook.companions(job) if other in reasons]:
                 told = [(other, reasons[other]) for other in others]
                 # Who would fit itself tells less than who does not.
                 told.sort(key=lambda each: (each[1].code is ReasonCode.NOT_CHOSEN, each[0]))
@@ -280,6 +283,10 @@ class _Examiner:
                 place = Place(pool.template, NodeFree.of(pool.template), room)
                 found.append(_Growing(pool, place, addable))
         return found
+
+
+def _places(pools: Iterable[FreePool]) -> Iterator[Place]:
+    return (place for pool in pools for place in pool.places)
 
 
 def _terms(job: Job) -> tuple[Any, ...]:

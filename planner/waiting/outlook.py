@@ -12,7 +12,7 @@ from planner.waiting.held_later import HeldLater
 from planner.waiting.prerequisites import Prerequisites
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from planner.models.cluster import Node
     from planner.models.job import Job
@@ -121,10 +121,11 @@ class Outlook:
         planned = self.future.planned.get(job.name)
         return None if planned is None else time_words.later(promised=planned.promised)
 
-    def promised_away(self, job: Job, nodes: Sequence[Node]) -> Reason | None:
+    def promised_away(self, job: Job, matching: Iterable[Node]) -> Reason | None:
         """That room or quota is free now, and is promised to others before the job would be done."""
         if not self.future.planned:
             return None
+        nodes = list(matching)
         models = tuple(sorted({node.gpu_model for node in nodes if node.gpu_model}))
         needed = job.request.total_gpu_milli
         until = self.future.slots.until(0, self.future.fastest(job))
