@@ -19,6 +19,9 @@ _encoded: Final = json.JSONEncoder(
 ).encode
 """Made once, as there are a hundred thousand documents."""
 
+canonical_string: Final = json.encoder.encode_basestring
+"""Canonical JSON of a text, as `canonical_json` has it."""
+
 _TEXTS_IN_A_PIECE: Final = 1000
 """Of a list: few pieces, and each far smaller than the whole."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.base import canonical_json
+from planner.models.base import canonical_string
 from planner.models.plan import Keep, Wait, Waiting
 
 if TYPE_CHECKING:
@@ -32,13 +32,14 @@ def part_texts(plan: Plan) -> dict[str, Iterator[str]]:
 
 
 def _action(action: Action) -> str:
-    if not isinstance(action, Keep | Wait) or action.preconditions or action.after_actions:
+    kind = type(action)
+    if (kind is not Keep and kind is not Wait) or action.preconditions or action.after_actions:
         return action.full_text
-    place = "null" if action.before is None else action.before.full_text
-    after = place if action.after is action.before or action.after is None else action.after.full_text
+    before = "null" if action.before is None else action.before.full_text
+    after = before if action.after is action.before or action.after is None else action.after.full_text
     return (
-        f'{{"after":{after},"after_actions":[],"before":{place},"id":{canonical_json(action.id)},'
-        f'"job":{canonical_json(action.job)},"preconditions":[],"reason":{action.reason.full_text},'
+        f'{{"after":{after},"after_actions":[],"before":{before},"id":{canonical_string(action.id)},'
+        f'"job":{canonical_string(action.job)},"preconditions":[],"reason":{action.reason.full_text},'
         f'"type":"{action.type}"}}'
     )
 
@@ -46,5 +47,5 @@ def _action(action: Action) -> str:
 def _waiting(waiting: Waiting) -> str:
     if any(getattr(waiting, name) for name in _OF_TIME):
         return waiting.full_text
-    job, reason = canonical_json(waiting.job), waiting.reason.full_text
+    job, reason = canonical_string(waiting.job), waiting.reason.full_text
     return f'{{"job":{job},"projected_start":null,"reason":{reason}}}'

@@ -25,8 +25,8 @@ class Kept:
 
     def __init__(self, last: Plan | None) -> None:
         actions = last.actions if last else ()
-        self._keeps = {action.job: action for action in actions if isinstance(action, Keep)}
-        self._waits = {action.job: action for action in actions if isinstance(action, Wait)}
+        self._keeps = {action.job: action for action in actions if type(action) is Keep}
+        self._waits = {action.job: action for action in actions if type(action) is Wait}
         self._waiting = {waiting.job: waiting for waiting in (last.waiting if last else ())}
         self._nodes = {state.name: state for state in (last.nodes if last else ())}
 
@@ -55,26 +55,21 @@ class Kept:
     def node(self, node: Node, left: NodeFree, change: NodeChange) -> NodeState:
         """A node as it will be, with what is left free of it."""
         free_gpus = tuple(left.gpu_milli)
-        if min(free_gpus, default=0) < 0:
-            free_gpus = tuple(max(0, milli) for milli in free_gpus)
-        cpu_milli, memory_mib = max(0, left.cpu_milli), max(0, left.memory_mib)
-        mig = tuple(gpu for gpu in node.gpus.details if gpu.mig is not None) if node.gpus else ()
+        mig = tuple([gpu for gpu in node.gpus.details if gpu.mig is not None]) if node.gpus else ()
         known = self._nodes.get(node.name)
-        if known and _figures(known) == (change, node.pool, free_gpus, cpu_milli, memory_mib, mig):
+        if (
+            known
+            and (known.free_cpu_milli == left.cpu_milli and known.free_memory_mib == left.memory_mib)
+            and (known.free_gpus == free_gpus and known.mig == mig)
+            and (known.change is change and known.pool == node.pool)
+        ):
             return known
         return NodeState(
             name=node.name,
             change=change,
             pool=node.pool,
-            free_gpus=free_gpus,
-            free_cpu_milli=print_milli(cpu_milli),  # constructors take cores
-            free_memory_mib=memory_mib,
+            free_gpus=tuple([max(0, milli) for milli in free_gpus]),
+            free_cpu_milli=print_milli(max(0, left.cpu_milli)),  # constructors take cores
+            free_memory_mib=max(0, left.memory_mib),
             mig=mig,
         )
-
-
-def _figures(state: NodeState) -> tuple[object, ...]:
-    return (
-        *(state.change, state.pool, state.free_gpus),
-        *(state.free_cpu_milli, state.free_memory_mib, state.mig),
-    )
