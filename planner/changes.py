@@ -82,7 +82,7 @@ class Changes:
         placements = [
             placement
             for job in self.snapshot.jobs
-            if (placement := after[job.name] if job.name in after else job.placement) is not None
+            if (placement := after.get(job.name, job.placement)) is not None
         ]
         return Target(
             placements=tuple(sorted(placements, key=attrgetter("job"))),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import cached_property
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from planner.models.occupancy import NodeFree
 from planner.models.overcommit import charged
+from planner.node_amounts import NodeAmounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
 Usage: TypeAlias = "dict[str, Counter[str]]"
 """Thousandths of GPUs by queue and GPU model."""
-
-_AMOUNTS: Final = ("whole_gpus", "largest_share", "all_shares", "cpu_milli", "memory_mib", "disk_mib")
-"""Of a `NodeFree`: what is looked at on all nodes at once."""
-_amounts_of: Final = attrgetter(*_AMOUNTS)
 
 
 class Resident(NamedTuple):
@@ -86,7 +82,7 @@ class Holdings:
                 changed = set(names)
                 for row, name in enumerate(there):
                     if name in changed:
-                        found._table[:, row] = _amounts_of(found.free[name])
+                        found._table[:, row] = found._amounts(name)
         found.usage = defaultdict(Counter, {queue: held.copy() for queue, held in self.usage.items()})
         self._count(found.usage, names, -1)
         found._count(found.usage, names, 1)
@@ -105,13 +101,21 @@ class Holdings:
         return usage
 
     def column(self, amount: str) -> _Ints:
-        """So much is free of something on each node, in the order of the cluster."""
-        return self._table[_AMOUNTS.index(amount)]
+        """One of the `NodeAmounts` of each node, in the order of the cluster."""
+        return self._table[NodeAmounts._fields.index(amount)]
+
+    def total(self, amount: str) -> int:
+        """The sum of a column."""
+        return int(self.column(amount).sum())
 
     @cached_property
     def _table(self) -> _Ints:
-        free = map(self.free.__getitem__, self._cluster.node_by_name)
-        return np.array(list(map(_amounts_of, free)), np.int64).reshape(-1, len(_AMOUNTS)).T.copy()
+        rows = [self._amounts(name) for name in self._cluster.node_by_name]
+        return np.array(rows, np.int64).reshape(-1, len(NodeAmounts._fields)).T.copy()
+
+    def _amounts(self, name: str) -> NodeAmounts:
+        node, free = self._cluster.node_by_name[name], self.free[name]
+        return NodeAmounts.of(node, free, partial(self.replicas, name))
 
     def replicas(self, node: str) -> list[Replica]:
         """Who is on a node."""
