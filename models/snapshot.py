@@ -91,6 +91,13 @@ class Snapshot(Noun):
         return {job.name: job for job in self.jobs}
 
     @cached_property
+    def stated(self) -> frozenset[str]:
+        """Names of the fields that any of its jobs states: in all others every job has the default."""
+        # Jobs share the sets of names.
+        sets = {id(names): names for names in map(attrgetter("model_fields_set"), self.jobs)}
+        return frozenset().union(*sets.values())
+
+    @cached_property
     def waiting(self) -> tuple[Job, ...]:
         """Jobs that do not run."""
         return tuple([job for job in self.jobs if job.running is None])

@@ -68,28 +68,35 @@ class Changes:
     @cached_property
     def jobs(self) -> tuple[JobChange, ...]:
         """Jobs that start, stop, move or change in size, by name."""
-        placed = {placement.job: placement for placement in self.target.placements}
-        # Of most jobs nothing changes, not even the object.
-        moved = (job for job in self.snapshot.jobs if job.placement is not placed.get(job.name))
-        found = (job_change(job, placed.get(job.name)) for job in moved)
-        changes = (change for change in found if change.deed not in _AT_REST)
-        return tuple(sorted(changes, key=lambda change: change.job.name))
+        return tuple(sorted(self._sifted[0], key=lambda change: change.job.name))
 
     @cached_property
     def settled(self) -> Target:
         """The target sorted by name, jobs that stay written as they are in the snapshot."""
-        after = {change.job.name: change.after for change in self.jobs}
-        placements = [
-            placement
-            for job in self.snapshot.jobs
-            if (placement := after.get(job.name, job.placement)) is not None
-        ]
         return Target(
-            placements=tuple(sorted(placements, key=attrgetter("job"))),
+            placements=tuple(sorted(self._sifted[1], key=attrgetter("job"))),
             added=tuple(self.added.values()),
             removed=self.removed,
             planned=tuple(sorted(self.target.planned, key=lambda each: each.job)),
         )
+
+    @cached_property
+    def _sifted(self) -> tuple[list[JobChange], list[Placement]]:
+        """Jobs that change, and where all jobs then are; in the snapshot's order."""
+        placed = {placement.job: placement for placement in self.target.placements}
+        changes, placements = [], []
+        for job in self.snapshot.jobs:
+            before, after = job.placement, placed.get(job.name)
+            # Of most jobs nothing changes, not even the object.
+            if before is not after:
+                change = job_change(job, after)
+                if change.deed in _AT_REST:
+                    after = before
+                else:
+                    changes.append(change)
+            if after is not None:
+                placements.append(after)
+        return changes, placements
 
     @cached_property
     def cluster(self) -> Cluster:

@@ -79,9 +79,9 @@ class Holdings:
             found.free = kept | {name: found._left(name) for name in names if name in there}
             if cluster is self._cluster or list(there) == list(self._cluster.node_by_name):
                 found._table = self._table.copy()
-                changed = set(names)
+                changed_names = set(names)
                 for row, name in enumerate(there):
-                    if name in changed:
+                    if name in changed_names:
                         found._table[:, row] = found._amounts(name)
         found.usage = defaultdict(Counter, {queue: held.copy() for queue, held in self.usage.items()})
         self._count(found.usage, names, -1)
@@ -102,7 +102,8 @@ class Holdings:
 
     def column(self, amount: str) -> _Ints:
         """One of the `NodeAmounts` of each node, in the order of the cluster."""
-        return self._table[NodeAmounts._fields.index(amount)]
+        column: _Ints = self._table[NodeAmounts._fields.index(amount)]
+        return column
 
     def total(self, amount: str) -> int:
         """The sum of a column."""

@@ -32,13 +32,19 @@ def part_texts(plan: Plan) -> dict[str, Iterator[str]]:
 
 
 def _action(action: Action) -> str:
-    kind = type(action)
-    if (kind is not Keep and kind is not Wait) or action.preconditions or action.after_actions:
+    if type(action) is Keep and action.before is action.after:
+        return _at_rest(action, action.before.full_text)
+    if type(action) is Wait:
+        return _at_rest(action, "null")
+    return action.full_text
+
+
+def _at_rest(action: Keep | Wait, place: str) -> str:
+    """The text of what happens to nobody; `place` is that of where the job is, before and after."""
+    if action.preconditions or action.after_actions:
         return action.full_text
-    before = "null" if action.before is None else action.before.full_text
-    after = before if action.after is action.before or action.after is None else action.after.full_text
     return (
-        f'{{"after":{after},"after_actions":[],"before":{before},"id":{canonical_string(action.id)},'
+        f'{{"after":{place},"after_actions":[],"before":{place},"id":{canonical_string(action.id)},'
         f'"job":{canonical_string(action.job)},"preconditions":[],"reason":{action.reason.full_text},'
         f'"type":"{action.type}"}}'
     )

@@ -28,7 +28,9 @@ class Barriers:
         snapshot, target = changes.snapshot, changes.target
         self._least_priority = _least_priorities(changes, policy)
         jobs, nodes = snapshot.job_by_name, changes.cluster.node_by_name
-        self._avoiding = any(job.anti_affinity for job in snapshot.jobs)
+        self._avoiding = "anti_affinity" in snapshot.stated and any(
+            job.anti_affinity for job in snapshot.jobs
+        )
         self._standing = [
             (
                 jobs[placement.job],

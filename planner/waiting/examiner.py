@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from planner.changes import Changes
 from planner.models.occupancy import NodeFree
 from planner.models.plan import ReasonCode
@@ -57,15 +55,14 @@ def waiting_reasons(
     `preempted` names for each job that is stopped who follows it; `proven` is whether no plan can be better;
     `changes` are those of the target, if they are known already.
     """
-    placed = {placement.job for placement in target.placements}
-    waiting = [job for job in snapshot.jobs if job.name not in placed]
-    examiner = _Examiner(changes or Changes(snapshot, target), policy, waiting, proven=proven)
+    changes = changes or Changes(snapshot, target)
+    stopped = [change.job.name for change in changes.jobs if change.after is None]
+    started = {change.job.name for change in changes.jobs}
+    waiting = [job for job in snapshot.waiting if job.name not in started]
+    examiner = _Examiner(changes, policy, waiting, proven=proven)
     reason_by_kind: dict[Any, Reason] = {}
-    reasons: dict[str, Reason] = {}
+    reasons = {name: words.preempted((preempted or {}).get(name, ())) for name in stopped}
     for job in waiting:
-        if job.running is not None:
-            reasons[job.name] = words.preempted((preempted or {}).get(job.name, ()))
-            continue
         kind = examiner.kind(job)
         reason = reason_by_kind.get(kind)
         if reason is None:
@@ -96,7 +93,6 @@ class _Examiner:
         places = [Place(node, free[node.name], in_use, power.get(node.name)) for node in cluster.nodes]
         self._growing = self._pools() if policy.pools.scale_up else []
         self._capped = bool(power)
-        self._model_at = np.array([node.gpu_model or "" for node in cluster.nodes])
         nodes = [*cluster.nodes, *(growing.place.node for growing in self._growing)]
         added = {node.name for node in target.added}
         new = [index for index, node in enumerate(nodes) if index >= len(cluster.nodes) or node.name in added]
@@ -136,7 +132,7 @@ class _Examiner:
         if not match.nodes:
             if (opening := self._outlook.opening(job)) is not None:
                 return opening
-            models = set(self._model_at.tolist()) - {""}
+            models = set(self._cluster.gpu_model_by_node.values())
             return adding(words.no_match(job, match, models), self._ways_out.closed_pools(job, needs))
         empty = self._empty.kinds(match)
         if not empty.fitting(needs, 1):
@@ -251,10 +247,9 @@ class _Examiner:
         else:
             sets = tuple((model,) for model in gpu_models)  # a gang runs on one GPU model
         if (match, sets) not in self._free_pools:
-            there = match.indices[: np.searchsorted(match.indices, len(self._free))]
+            found = (match.indices if models is None else match.of_models(models) for models in sets)
             self._free_pools[match, sets] = [
-                self._free.part(there if models is None else there[np.isin(self._model_at[there], models)])
-                for models in sets
+                self._free.part(nodes[nodes < len(self._free)]) for nodes in found
             ]
         return self._free_pools[match, sets]
 

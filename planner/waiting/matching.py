@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from planner.models.cluster import Node, NodeGpus
     from planner.models.job import Job
 
+    Ints: TypeAlias = NDArray[np.int64]
+
 
 @dataclass(frozen=True, eq=False)
 class Match:
@@ -30,11 +33,18 @@ class Match:
     """Of these nodes, sorted."""
     refusals: Counter[str]
     """Nodes by reason."""
+    by_model: dict[str | None, list[int]]
+    """Indices by the GPU model of the node."""
 
     @cached_property
-    def indices(self) -> NDArray[np.int64]:
+    def indices(self) -> Ints:
         """`nodes` as an array."""
         return np.array(self.nodes, dtype=np.int64)
+
+    def of_models(self, gpu_models: Iterable[str]) -> Ints:
+        """Those of `indices` whose nodes have one of some GPU models."""
+        found = [index for model in gpu_models for index in self.by_model[model]]
+        return np.sort(np.array(found, dtype=np.int64))
 
 
 class Matcher:
@@ -57,8 +67,7 @@ class Matcher:
         return found
 
     def _ask(self, job: Job) -> Match:
-        accepted: list[int] = []
-        models: set[str] = set()
+        accepted: dict[str | None, list[int]] = defaultdict(list)
         refusals: Counter[str] = Counter()
         for members in self._kinds:
             first = self._nodes[members[0]]
@@ -66,11 +75,11 @@ class Matcher:
             if reason is None and members[0] in self._new and not job.request.needs_gpu:
                 reason = self._too_good(first)
             if reason is None:
-                accepted += members
-                models.update(filter(None, [first.gpu_model]))
+                accepted[first.gpu_model] += members
             else:
                 refusals[reason] += len(members)
-        return Match(tuple(sorted(accepted)), tuple(sorted(models)), refusals)
+        nodes = tuple(sorted(chain.from_iterable(accepted.values())))
+        return Match(nodes, tuple(sorted(filter(None, accepted))), refusals, accepted)
 
     def _too_good(self, node: Node) -> str | None:
         return "new GPU nodes are not for jobs without GPUs" if node.gpus else None

@@ -32,7 +32,7 @@ class Outlook:
         self._held = HeldLater(self.future)
         self._groups: dict[str, list[str]] = defaultdict(list)
         self._runs_already: set[str] = set()
-        for job in snapshot.jobs:
+        for job in snapshot.jobs if "co_start" in snapshot.stated else ():
             if job.co_start and job.running:
                 self._runs_already.add(job.co_start)
             elif job.co_start and not job.held:
@@ -40,13 +40,14 @@ class Outlook:
 
     def kind(self, job: Job) -> tuple[object, ...] | None:
         """All that reasons of time depend on in a job; None for one that they do not touch."""
-        planned = self.future.planned.get(job.name)
-        own = bool(job.depends_on or job.not_before or job.hard_deadline or self._prerequisites.data(job))
-        if own or job.co_start:
+        if job.depends_on or job.not_before or job.hard_deadline or job.co_start:
+            return (job.name,)
+        if job.datasets and self._prerequisites.data(job):
             return (job.name,)
         closing = self.future.snapshot.cluster.reservations
         if not closing and not self.future.planned:
             return None
+        planned = self.future.planned.get(job.name)
         promised = planned.promised if planned else None
         # How long it takes matters only before a window, and to who has no later start.
         timely = bool(closing) or planned is None
