@@ -15,7 +15,6 @@ from planner.models.occupancy import NodeFree
 from planner.models.plan import ReasonCode
 from planner.models.policy import completion_points, job_points
 from planner.models.pricing import currency_points, node_points
-from planner.models.selection import filters
 from planner.quota_room import QuotaRoom
 from planner.waiting import room_words, words
 from planner.waiting.barriers import Barriers, power_left
@@ -107,14 +106,9 @@ class _Examiner:
 
     def kind(self, job: Job) -> tuple[Any, ...]:
         """All that a reason depends on in a job."""
-        request = job.request
         priced = bool(job.datasets or job.preferred_nodes or self._growing)
         return (
-            (job.queue, job.held, job.weight_milli == 0, job.qos),
-            (job.gang.minimum, job.gang.maximum, job.locality.required, job.spread),
-            (request.gpus, request.gpu_milli, request.gpu_memory_mib, *sorted(request.mig.items())),
-            (request.cpu_milli, request.memory_mib, request.disk_mib, *sorted(request.resources.items())),
-            filters(job),
+            job.likeness,
             (self._value(job), job.datasets, job.preferred_nodes) if priced else None,
             job.priority if self._barriers.by_priority or self._ways_out.by_priority else None,
             (tuple(sorted(job.labels.items())), _terms(job)) if self._barriers.by_company else None,

@@ -30,6 +30,7 @@ class Outlook:
         self.future = Future(snapshot, policy, target)
         self._prerequisites = Prerequisites(self.future)
         self._held = HeldLater(self.future)
+        self._closing = bool(snapshot.cluster.reservations)
         self._groups: dict[str, list[str]] = defaultdict(list)
         self._runs_already: set[str] = set()
         for job in snapshot.jobs if "co_start" in snapshot.stated else ():
@@ -44,15 +45,14 @@ class Outlook:
             return (job.name,)
         if job.datasets and self._prerequisites.data(job):
             return (job.name,)
-        closing = self.future.snapshot.cluster.reservations
-        if not closing and not self.future.planned:
+        if not self._closing and not self.future.planned:
             return None
         planned = self.future.planned.get(job.name)
         promised = planned.promised if planned else None
         # How long it takes matters only before a window, and to who has no later start.
-        timely = bool(closing) or planned is None
+        timely = self._closing or planned is None
         seconds = self.future.durations.expected(job).seconds if timely else None
-        return promised, seconds, job.user if closing else None
+        return promised, seconds, job.user if self._closing else None
 
     def begins(self, job: Job) -> int:
         """The second before which the job may not start, by its begin time and its data; 0 is now."""
@@ -85,7 +85,7 @@ class Outlook:
 
     def closed(self, job: Job, nodes: Iterable[Node], second: int = 0) -> dict[str, Window]:
         """The window that closes each node, by name, before the job would be done that starts there then."""
-        if not self.future.snapshot.cluster.reservations:
+        if not self._closing:
             return {}
         found = {}
         for node in nodes:
