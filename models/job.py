@@ -176,6 +176,9 @@ class Running(Noun):
 _KNOWN: Final[dict[Gang | LocalityPreference, Gang | LocalityPreference]] = {}
 """Of those of a hundred thousand jobs few differ: they are kept, and compared, once."""
 
+_NO_REQUEST, _ONE_REPLICA, _ANYWHERE = ResourceRequest(), Gang(), LocalityPreference()
+"""Defaults, which are compared with each time a job is written."""
+
 
 class Job(Noun):
     """A unit of work a user submitted."""
@@ -186,9 +189,9 @@ class Job(Noun):
     priority: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 0
     """Larger is more important."""
     weight_milli: Milli = Field(default=MILLI, alias="weight")
-    request: ResourceRequest = Field(default_factory=ResourceRequest)
+    request: ResourceRequest = Field(default_factory=lambda: _NO_REQUEST)
     """Per replica."""
-    gang: Gang = Field(default_factory=Gang, alias="replicas")
+    gang: Gang = Field(default_factory=lambda: _ONE_REPLICA, alias="replicas")
     gpu_models: dict[Name, Milli] = Field(default_factory=dict)
     """Allowed GPU models with their speeds; empty allows every model at equal speed."""
     node_selector: dict[Name, Label] = Field(default_factory=dict)
@@ -198,7 +201,7 @@ class Job(Noun):
     preferred_nodes: tuple[PreferredNodes, ...] = ()
     regions: tuple[Label, ...] = ()
     """Regions the job may run in, for residency; empty is anywhere."""
-    locality: LocalityPreference = Field(default_factory=LocalityPreference)
+    locality: LocalityPreference = Field(default_factory=lambda: _ANYWHERE)
     spread: Spread | None = None
     anti_affinity: tuple[AntiAffinity, ...] = ()
     datasets: tuple[Name, ...] = ()
