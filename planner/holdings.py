@@ -78,11 +78,7 @@ class Holdings:
             kept = {name: free for name, free in self.free.items() if name in there}
             found.free = kept | {name: found._left(name) for name in names if name in there}
             if cluster is self._cluster or list(there) == list(self._cluster.node_by_name):
-                found._table = self._table.copy()
-                changed_names = set(names)
-                for row, name in enumerate(there):
-                    if name in changed_names:
-                        found._table[:, row] = found._amounts(name)
+                found._table = found._table_from(self._table, frozenset(names))
         found.usage = defaultdict(Counter, {queue: held.copy() for queue, held in self.usage.items()})
         self._count(found.usage, names, -1)
         found._count(found.usage, names, 1)
@@ -111,8 +107,17 @@ class Holdings:
 
     @cached_property
     def _table(self) -> _Ints:
+        """A row for each amount, a column for each node."""
         rows = [self._amounts(name) for name in self._cluster.node_by_name]
         return np.array(rows, np.int64).reshape(-1, len(NodeAmounts._fields)).T.copy()
+
+    def _table_from(self, table: _Ints, changed: frozenset[str]) -> _Ints:
+        """From that of other holdings on the same nodes, some of which have changed."""
+        table = table.copy()
+        for column, name in enumerate(self._cluster.node_by_name):
+            if name in changed:
+                table[:, column] = self._amounts(name)
+        return table
 
     def _amounts(self, name: str) -> NodeAmounts:
         node, free = self._cluster.node_by_name[name], self.free[name]
