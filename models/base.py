@@ -5,19 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cached_property
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _encoded: Final = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
 ).encode
 """Made once, as there are a hundred thousand documents."""
 
+canonical_string: Final = json.encoder.encode_basestring
+"""Canonical JSON of a text, as `canonical_json` has it."""
+
+_TEXTS_IN_A_PIECE: Final = 1000
+"""Of a list: few pieces, and each far smaller than the whole."""
 
 _names_given: Final[dict[frozenset[str], set[str]]] = {}
 """Each set of names of fields, once: one for each of a hundred thousand nouns is larger than the noun."""
@@ -74,7 +80,11 @@ class Noun(BaseModel):
 
     def fingerprint(self) -> str:
         """SHA-256 (hex) of the canonical document."""
-        return hash_of(self.canonical_text)
+        return hash_of(self.canonical_pieces())
+
+    def canonical_pieces(self) -> Iterator[str]:
+        """`canonical_text`, of large nouns in pieces that are not kept."""
+        yield self.canonical_text
 
     @cached_property
     def canonical_text(self) -> str:
@@ -92,23 +102,33 @@ def canonical_json(document: Any) -> str:
     return _encoded(document)
 
 
-def canonical_list(texts: Iterable[str]) -> str:
-    """Canonical JSON of a list, from that of its entries."""
-    return "[" + ",".join(texts) + "]"
+def canonical_list(texts: Iterable[str]) -> Iterator[str]:
+    """Canonical JSON of a list in pieces, from that of its entries."""
+    left, before = iter(texts), "["
+    while some := list(islice(left, _TEXTS_IN_A_PIECE)):
+        yield before + ",".join(some)
+        before = ","
+    yield "[]" if before == "[" else "]"
 
 
-def canonical_object(document: Mapping[str, Any], texts: Mapping[str, str]) -> str:
-    """Canonical JSON of a document some members of which, present or not, are given as canonical JSON."""
-    members = {key: canonical_json(value) for key, value in document.items() if key not in texts}
-    members.update(texts)
-    return "{" + ",".join(f"{canonical_json(key)}:{text}" for key, text in sorted(members.items())) + "}"
+def canonical_object(document: Mapping[str, Any], given: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Canonical JSON in pieces of a document some members of which, present or not, are given so."""
+    before = "{"
+    for key in sorted(document.keys() | given.keys()):
+        yield f"{before}{canonical_json(key)}:"
+        yield from given[key] if key in given else (canonical_json(document[key]),)
+        before = ","
+    yield "{}" if before == "{" else "}"
 
 
 def fingerprint_of(document: Any) -> str:
     """SHA-256 (hex) of the canonical JSON of a document of plain JSON types."""
-    return hash_of(canonical_json(document))
+    return hash_of((canonical_json(document),))
 
 
-def hash_of(text: str) -> str:
+def hash_of(pieces: Iterable[str]) -> str:
     """SHA-256 (hex) of a text."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece.encode())
+    return digest.hexdigest()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from planner.models.base import Noun, canonical_list, canonical_object
 from planner.models.calendar import Reservation, Tariff
 from planner.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _MOST_GPUS: Final = 128
 """Of one node."""
@@ -87,6 +90,10 @@ class NodeGpus(Noun):
         return {index: given.get(index, _PLAIN[index]) for index in range(self.count)}
 
 
+_PLAIN_GPUS: Final[dict[NodeGpus, NodeGpus]] = {}
+"""GPUs of nodes without details: of those of ten thousand nodes few differ."""
+
+
 class Node(Noun):
     """One machine of the cluster with what it offers to jobs (already net of system reservations)."""
 
@@ -117,6 +124,11 @@ class Node(Noun):
     """The node is being provisioned: what is started here runs from then on."""
     power_cap_watts: Count = 0
     """Most power its GPUs may draw together; 0 is no cap."""
+
+    @field_validator("gpus")
+    @classmethod
+    def _equal_ones_are_one(cls, gpus: NodeGpus | None) -> NodeGpus | None:
+        return gpus if gpus is None or gpus.details else _PLAIN_GPUS.setdefault(gpus, gpus)
 
     @property
     def gpu_count(self) -> int:
@@ -244,8 +256,7 @@ class Cluster(Noun):
     def _nodes_alone_are_a_cluster(cls, data: Any) -> Any:
         return {"nodes": data} if isinstance(data, list) else data
 
-    @cached_property
-    def canonical_text(self) -> str:
+    def canonical_pieces(self) -> Iterator[str]:
         """Canonical JSON of the document; each node knows its own."""
         hollow = self.model_copy(update={"nodes": ()}).document()
         nodes = canonical_list(node.canonical_text for node in self.nodes)

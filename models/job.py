@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
@@ -15,6 +15,9 @@ from planner.models.mig import profile_milli
 from planner.models.placement import Placement, Replica
 from planner.models.promise import Promise
 from planner.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
 _AtLeastOne = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 
@@ -276,6 +279,26 @@ class Job(Noun):
     def placement(self) -> Placement | None:
         """The running placement, if any."""
         return Placement(job=self.name, replicas=self.running.replicas) if self.running else None
+
+    @cached_property
+    def likeness(self) -> tuple[Hashable, ...]:
+        """
+        All that it needs to run, whatever the order it is stated in: jobs that need the same are alike.
+
+        Not what it is worth, when it may start, and whom it must not meet.
+        """
+        request, gang = self.request, self.gang
+        return (
+            *(self.queue, self.held, self.weight_milli == 0, self.qos, self.time_slicing),
+            *(gang.minimum, gang.maximum, self.locality.required, self.spread),
+            *(request.gpus, request.gpu_milli, request.gpu_memory_mib),
+            *(request.cpu_milli, request.memory_mib, request.disk_mib),
+            tuple(sorted(request.mig.items())),
+            tuple(sorted(request.resources.items())),
+            tuple(sorted(self.gpu_models)),
+            tuple(sorted(self.node_selector.items())),
+            *(frozenset(self.tolerations), frozenset(self.affinity), frozenset(self.regions)),
+        )
 
     def tolerates(self, taint: Taint) -> bool:
         """True if the taint does not keep the job away."""

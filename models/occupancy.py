@@ -52,6 +52,24 @@ class NodeFree:
             geometry=mig_geometry(gpus.model) if gpus else None,
         )
 
+    @property
+    def whole_gpus(self) -> int:
+        """GPUs of which nothing is taken."""
+        return self.gpu_milli.count(MILLI)
+
+    @property
+    def largest_share(self) -> int:
+        """Most thousandths free of one GPU."""
+        return max(self.gpu_milli, default=0)
+
+    @property
+    def all_shares(self) -> int:
+        """Thousandths free of all GPUs, parts of GPUs included."""
+        gpu_milli = self.gpu_milli
+        if min(gpu_milli, default=0) >= 0:
+            return sum(gpu_milli)
+        return sum([milli for milli in gpu_milli if milli > 0])
+
     def take(self, replica: Replica, charge: tuple[int, int] | None = None) -> None:
         """Subtract what a replica holds; CPU and memory as charged, where that is less (overcommit)."""
         gpu_milli = self.gpu_milli

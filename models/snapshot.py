@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from planner.models.base import Noun, canonical_list, canonical_object
 from planner.models.cluster import Cluster, rack_of
@@ -14,6 +14,9 @@ from planner.models.job import Job
 from planner.models.placement import MigSlice, Placement, Replica
 from planner.models.queue import Queue
 from planner.models.units import Timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SNAPSHOT_FORMAT: Final = "1.0"
 
@@ -75,20 +78,26 @@ class Snapshot(Noun):
     def _fingerprint(self) -> str:
         return super().fingerprint()
 
-    @cached_property
-    def canonical_text(self) -> str:
-        """Canonical JSON of the document; the cluster and each job know their own."""
+    def canonical_pieces(self) -> Iterator[str]:
+        """Canonical JSON of the document; nodes and jobs know their own."""
         without_nodes = self.cluster.model_copy(update={"nodes": ()})
         hollow = self.model_copy(update={"jobs": (), "cluster": without_nodes})
-        texts = {"cluster": self.cluster.canonical_text}
+        long = {"cluster": self.cluster.canonical_pieces()}
         if self.jobs:
-            texts["jobs"] = canonical_list(job.canonical_text for job in self.jobs)
-        return canonical_object(hollow.document(), texts)
+            long["jobs"] = canonical_list(job.canonical_text for job in self.jobs)
+        return canonical_object(hollow.document(), long)
 
     @cached_property
     def job_by_name(self) -> dict[str, Job]:
         """Jobs by name."""
         return {job.name: job for job in self.jobs}
+
+    @cached_property
+    def stated(self) -> frozenset[str]:
+        """Names of the fields that any of its jobs states: in all others every job has the default."""
+        # Jobs share the sets of names.
+        sets = {id(names): names for names in map(attrgetter("model_fields_set"), self.jobs)}
+        return frozenset().union(*sets.values())
 
     @cached_property
     def waiting(self) -> tuple[Job, ...]:

@@ -11,7 +11,7 @@ from planner.models.layout import layout_after
 from planner.models.mig import mig_geometry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from planner.models.cluster import Cluster, MigInstance, Node
     from planner.models.placement import Placement
@@ -61,13 +61,22 @@ def _instances(placements: Iterable[Placement]) -> dict[str, dict[int, set[MigIn
     return used
 
 
-def cluster_after(snapshot: Snapshot, target: Target) -> Cluster:
-    """The snapshot's cluster once everything of the target is done; its nodes by name."""
+def cluster_after(
+    snapshot: Snapshot, target: Target, layouts: Sequence[LayoutChange] | None = None
+) -> Cluster:
+    """
+    The snapshot's cluster once everything of the target is done; its nodes by name.
+
+    `layouts` are the changes of MIG layouts, if they are known already.
+    """
     cluster, removed = snapshot.cluster, set(target.removed)
-    nodes = {node.name: node for node in (*cluster.nodes, *target.added) if node.name not in removed}
-    layouts = layout_changes(nodes.values(), before=snapshot.running_placements, after=target.placements)
-    for change in layouts:
-        nodes[change.node] = with_layout(nodes[change.node], change.gpu, change.after)
+    staying = [node for node in (*cluster.nodes, *target.added) if node.name not in removed]
+    if layouts is None:
+        before, after = snapshot.running_placements, target.placements
+        layouts = layout_changes(staying, before=before, after=after)
     if not removed and not target.added and not layouts:
         return cluster
+    nodes = {node.name: node for node in staying}
+    for change in layouts:
+        nodes[change.node] = with_layout(nodes[change.node], change.gpu, change.after)
     return cluster.model_copy(update={"nodes": tuple(nodes[name] for name in sorted(nodes))})

@@ -68,35 +68,40 @@ class Changes:
     @cached_property
     def jobs(self) -> tuple[JobChange, ...]:
         """Jobs that start, stop, move or change in size, by name."""
-        placed = {placement.job: placement for placement in self.target.placements}
-        # Of most jobs nothing changes, not even the object.
-        moved = (job for job in self.snapshot.jobs if job.placement is not placed.get(job.name))
-        found = (job_change(job, placed.get(job.name)) for job in moved)
-        changes = (change for change in found if change.deed not in _AT_REST)
-        return tuple(sorted(changes, key=lambda change: change.job.name))
+        return tuple(sorted(self._sifted[0], key=lambda change: change.job.name))
 
     @cached_property
     def settled(self) -> Target:
         """The target sorted by name, jobs that stay written as they are in the snapshot."""
-        changed = {change.job.name for change in self.jobs}
-        jobs = self.snapshot.job_by_name
-        placements = (
-            placement
-            if placement.job in changed or (job := jobs.get(placement.job)) is None
-            else job.placement or placement
-            for placement in self.target.placements
-        )
         return Target(
-            placements=tuple(sorted(placements, key=attrgetter("job"))),
+            placements=tuple(sorted(self._sifted[1], key=attrgetter("job"))),
             added=tuple(self.added.values()),
             removed=self.removed,
             planned=tuple(sorted(self.target.planned, key=lambda each: each.job)),
         )
 
     @cached_property
+    def _sifted(self) -> tuple[list[JobChange], list[Placement]]:
+        """Jobs that change, and where all jobs then are; in the snapshot's order."""
+        placed = {placement.job: placement for placement in self.target.placements}
+        changes, placements = [], []
+        for job in self.snapshot.jobs:
+            before, after = job.placement, placed.get(job.name)
+            # Of most jobs nothing changes, not even the object.
+            if before is not after:
+                change = job_change(job, after)
+                if change.deed in _AT_REST:
+                    after = before
+                else:
+                    changes.append(change)
+            if after is not None:
+                placements.append(after)
+        return changes, placements
+
+    @cached_property
     def cluster(self) -> Cluster:
         """The cluster as the target leaves it."""
-        return cluster_after(self.snapshot, self.target)
+        return cluster_after(self.snapshot, self.target, self.layouts)
 
     @cached_property
     def holdings(self) -> Holdings:
@@ -131,16 +136,21 @@ class Changes:
 
     @cached_property
     def layouts(self) -> tuple[LayoutChange, ...]:
-        """GPUs whose MIG layout changes, by node and index."""
+        """GPUs whose MIG layout changes, by node and index: none unless instances come into use."""
+        if not any(replica.mig_slices for change in self.jobs for replica in change.arriving):
+            return ()
         stay = [node for node in self.nodes.values() if node.name not in self.target.removed]
         return layout_changes(stay, before=self.snapshot.running_placements, after=self.target.placements)
 
     @cached_property
     def emptied(self) -> tuple[str, ...]:
         """Nodes to be removed or drained that the last job leaves, sorted."""
+        left = {name for change in self.jobs for name in change.nodes_left}
+        going = {name for name in left if name in self.target.removed or self.nodes[name].drain}
+        if not going:
+            return ()
         used = {replica.node for placement in self.target.placements for replica in placement.replicas}
-        left = {name for change in self.jobs for name in change.nodes_left} - used
-        return tuple(sorted(name for name in left if name in self.target.removed or self.nodes[name].drain))
+        return tuple(sorted(going - used))
 
 
 _AT_REST: Final = (Deed.KEEP, Deed.WAIT)

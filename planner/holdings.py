@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
 
 from planner.models.occupancy import NodeFree
 from planner.models.overcommit import charged
+from planner.node_amounts import NodeAmounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
 
     from planner.models.cluster import Cluster
     from planner.models.job import Job
     from planner.models.placement import Replica
     from planner.models.snapshot import Snapshot
+
+    _Ints: TypeAlias = NDArray[np.int64]
 
 Usage: TypeAlias = "dict[str, Counter[str]]"
 """Thousandths of GPUs by queue and GPU model."""
@@ -70,6 +77,8 @@ class Holdings:
             there = cluster.node_by_name
             kept = {name: free for name, free in self.free.items() if name in there}
             found.free = kept | {name: found._left(name) for name in names if name in there}
+            if cluster is self._cluster or list(there) == list(self._cluster.node_by_name):
+                found._table = found._table_from(self._table, frozenset(names))
         found.usage = defaultdict(Counter, {queue: held.copy() for queue, held in self.usage.items()})
         self._count(found.usage, names, -1)
         found._count(found.usage, names, 1)
@@ -86,6 +95,33 @@ class Holdings:
         usage: Usage = defaultdict(Counter)
         self._count(usage, self.there, 1)
         return usage
+
+    def column(self, amount: str) -> _Ints:
+        """One of the `NodeAmounts` of each node, in the order of the cluster."""
+        column: _Ints = self._table[NodeAmounts._fields.index(amount)]
+        return column
+
+    def total(self, amount: str) -> int:
+        """The sum of a column."""
+        return int(self.column(amount).sum())
+
+    @cached_property
+    def _table(self) -> _Ints:
+        """A row for each amount, a column for each node."""
+        rows = [self._amounts(name) for name in self._cluster.node_by_name]
+        return np.array(rows, np.int64).reshape(-1, len(NodeAmounts._fields)).T.copy()
+
+    def _table_from(self, table: _Ints, changed: frozenset[str]) -> _Ints:
+        """From that of other holdings on the same nodes, some of which have changed."""
+        table = table.copy()
+        for column, name in enumerate(self._cluster.node_by_name):
+            if name in changed:
+                table[:, column] = self._amounts(name)
+        return table
+
+    def _amounts(self, name: str) -> NodeAmounts:
+        node, free = self._cluster.node_by_name[name], self.free[name]
+        return NodeAmounts.of(node, free, partial(self.replicas, name))
 
     def replicas(self, node: str) -> list[Replica]:
         """Who is on a node."""

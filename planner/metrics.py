@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import partial
 from math import fsum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from planner.changes import Deed
 from planner.holdings import holdings_of
 from planner.models.occupancy import free_capacity
 from planner.models.plan import JobCounts, Metrics
-from planner.models.units import MILLI
+from planner.node_amounts import REFERENCE_GPUS, gpus_startable, gpus_used
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from planner.changes import Changes
     from planner.holdings import Holdings
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from planner.models.placement import Placement, Replica
     from planner.models.snapshot import Snapshot
 
-REFERENCE_GPUS: Final = 8
-"""Whole GPUs on one node that the reference request of the fragmentation ratio asks for."""
-
 
 def measure(changes: Changes) -> Metrics:
     """All figures once a target is done."""
@@ -32,9 +30,9 @@ def measure(changes: Changes) -> Metrics:
     placements = target.placements
     deeds = Counter(change.deed for change in changes.jobs)
     return Metrics(
-        gpu_allocation_ratio=_allocated_part(cluster, changes.holdings),
-        gpu_allocation_ratio_before=_allocated_part(snapshot.cluster, holdings_of(snapshot)),
-        fragmentation_ratio=fragmentation_ratio(cluster, changes.free),
+        gpu_allocation_ratio=_allocated_part(changes.holdings),
+        gpu_allocation_ratio_before=_allocated_part(holdings_of(snapshot)),
+        fragmentation_ratio=_unusable_part(changes.holdings),
         jain_index=jain_index(snapshot, placements),
         hourly_cost=hourly_cost(cluster),
         hourly_cost_before=hourly_cost(snapshot.cluster),
@@ -61,9 +59,8 @@ def allocation_ratio(cluster: Cluster, placements: Iterable[Placement]) -> float
     return _ratio(used.total(), usable.total())
 
 
-def _allocated_part(cluster: Cluster, holdings: Holdings) -> float:
-    used, usable = _in_use(cluster, holdings.free, holdings.replicas)
-    return _ratio(used.total(), usable.total())
+def _allocated_part(holdings: Holdings) -> float:
+    return _ratio(holdings.total("used"), holdings.total("usable"))
 
 
 def gpus_in_use(cluster: Cluster, placements: Iterable[Placement]) -> tuple[Counter[str], Counter[str]]:
@@ -73,35 +70,14 @@ def gpus_in_use(cluster: Cluster, placements: Iterable[Placement]) -> tuple[Coun
     for placement in placements:
         for replica in placement.replicas:
             there[replica.node].append(replica)
-    return _in_use(cluster, free_capacity(cluster.nodes, placements), there.__getitem__)
-
-
-def _in_use(
-    cluster: Cluster, free: Mapping[str, NodeFree], replicas: Callable[[str], Iterable[Replica]]
-) -> tuple[Counter[str], Counter[str]]:
+    free = free_capacity(cluster.nodes, placements)
     used, usable = Counter[str](), Counter[str]()
     for node in cluster.nodes:
-        if (gpus := node.gpus) is None or not node.ready:
-            continue
-        left = free[node.name]
-        if not gpus.details and not left.mig_used:
-            usable[gpus.model] += MILLI * gpus.count
-            used[gpus.model] += MILLI * gpus.count - sum([milli for milli in left.gpu_milli if milli > 0])
-            continue
-        # Details are of few GPUs: all others are healthy.
-        faulty = {gpu.index for gpu in gpus.details if not gpu.healthy and gpu.index < gpus.count}
-        usable[gpus.model] += MILLI * (gpus.count - len(faulty))
-        used[gpus.model] += _allocated(replicas(node.name), gpus.count, faulty)
+        if node.gpus and node.ready:
+            taken, offered = gpus_used(node, free[node.name], partial(there.__getitem__, node.name))
+            used[node.gpus.model] += taken
+            usable[node.gpus.model] += offered
     return used, usable
-
-
-def _allocated(replicas: Iterable[Replica], count: int, faulty: Collection[int]) -> int:
-    """Thousandths that replicas hold of a node's healthy GPUs, of each no more than there is."""
-    held = Counter[int]()
-    for replica in replicas:
-        for index, milli in replica.milli_by_gpu.items():
-            held[index] += milli
-    return sum(min(MILLI, milli) for index, milli in held.items() if index < count and index not in faulty)
 
 
 def fragmentation_ratio(
@@ -115,19 +91,14 @@ def fragmentation_ratio(
     over nodes on which jobs may start; `whole_n` counts its wholly free GPUs and `free_n` all that is free
     of its GPUs. GPUs that are unhealthy or in MIG mode are left out. With nothing free the ratio is 0.
     """
-    free_milli = usable_milli = 0
-    for node in cluster.nodes:
-        if not node.schedulable or not node.gpus:
-            continue
-        room = free[node.name].gpu_milli
-        offered = node.gpus.count - sum(
-            gpu.index < node.gpus.count and not (gpu.healthy and gpu.mig is None) for gpu in node.gpus.details
-        )
-        block = min(gpus, offered)
-        free_milli += sum(max(0, milli) for milli in room)
-        if block:
-            usable_milli += room.count(MILLI) // block * block * MILLI
-    return _ratio(free_milli - usable_milli, free_milli)
+    found = [gpus_startable(node, free[node.name], gpus) for node in cluster.nodes]
+    startable = sum(milli for milli, _ in found)
+    return _ratio(startable - sum(milli for _, milli in found), startable)
+
+
+def _unusable_part(holdings: Holdings) -> float:
+    startable = holdings.total("startable")
+    return _ratio(startable - holdings.total("in_blocks"), startable)
 
 
 def jain_index(snapshot: Snapshot, placements: Iterable[Placement]) -> float:

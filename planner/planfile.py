@@ -18,6 +18,7 @@ from planner.coherence import contradictions
 from planner.models.base import canonical_list, canonical_object, fingerprint_of, hash_of
 from planner.models.errors import BadInputError, InputProblem, TamperedError
 from planner.models.plan import PLAN_FORMAT, Plan, plan_content
+from planner.plan_texts import part_texts
 from planner.writing import write_atomically
 
 if TYPE_CHECKING:
@@ -34,14 +35,8 @@ _MAKE_A_PLAN: Final = "Make one with `gpuplan plan SOURCE -o plan.json`."
 
 def with_id(plan: Plan) -> Plan:
     """The plan under the id that its content gives it; what stood there before does not matter."""
-    lists = {
-        "actions": plan.actions,
-        "placements": plan.placements,
-        "nodes": plan.nodes,
-        "waiting": plan.waiting,
-    }
-    hollow = plan.model_copy(update=dict.fromkeys(lists, ()))
-    texts = {name: canonical_list(part.full_text for part in parts) for name, parts in lists.items()}
+    texts = {name: canonical_list(entries) for name, entries in part_texts(plan).items()}
+    hollow = plan.model_copy(update=dict.fromkeys(texts, ()))
     content = canonical_object(plan_content(_decisions(hollow)), texts)
     return plan.model_copy(update={"plan_id": hash_of(content)[:_ID_LENGTH]})
 

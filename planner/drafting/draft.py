@@ -79,7 +79,7 @@ def draft(
         if isinstance(step, JobStep) and step.change.deed is Deed.PREEMPT
     }
     reasons = waiting_reasons(snapshot, policy, target, preempted=preempted, proven=proven, changes=changes)
-    kept = Kept(last)
+    kept = Kept(last, snapshot)
     changed = {change.job.name for change in changes.jobs}
     plan = Plan(
         plan_id="",
@@ -155,11 +155,12 @@ def _proven_or_found(status: SolveStatus) -> Literal["OPTIMAL", "FEASIBLE"]:
 
 def _node_states(changes: Changes, kept: Kept) -> tuple[NodeState, ...]:
     """Every node of the snapshot and every new one; one that is removed has nothing free any more."""
-    before = changes.snapshot.cluster.node_by_name
-    states = [
-        NodeState(name=name, change=NodeChange.REMOVED, pool=before[name].pool) for name in changes.removed
-    ]
-    for node in changes.cluster.nodes:
-        change = NodeChange.ADDED if node.name in changes.added else NodeChange.KEPT
-        states.append(kept.node(node, changes.free[node.name], change))
-    return tuple(sorted(states, key=lambda state: state.name))
+    before, free = changes.snapshot.cluster.node_by_name, changes.free
+    states = {
+        name: NodeState(name=name, change=NodeChange.REMOVED, pool=before[name].pool)
+        for name in changes.removed
+    }
+    for name, node in changes.cluster.node_by_name.items():
+        change = NodeChange.ADDED if name in changes.added else NodeChange.KEPT
+        states[name] = kept.node(node, free[name], change)
+    return tuple(states[name] for name in sorted(states))

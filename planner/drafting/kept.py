@@ -7,7 +7,7 @@ found out about it, its text above all: from epoch to epoch most of a plan is th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from planner.drafting.reasons import UNCHANGED
 from planner.models.plan import Keep, NodeChange, NodeState, Wait, Waiting
@@ -18,23 +18,25 @@ if TYPE_CHECKING:
     from planner.models.occupancy import NodeFree
     from planner.models.placement import Placement
     from planner.models.plan import Plan, Reason
+    from planner.models.snapshot import Snapshot
 
 
 class Kept:
     """Parts for a new plan, of the `last` one as far as they are the same."""
 
-    def __init__(self, last: Plan | None) -> None:
+    def __init__(self, last: Plan | None, snapshot: Snapshot) -> None:
         actions = last.actions if last else ()
-        self._keeps = {action.job: action for action in actions if isinstance(action, Keep)}
-        self._waits = {action.job: action for action in actions if isinstance(action, Wait)}
+        self._keeps = {action.job: action for action in actions if type(action) is Keep}
+        self._waits = {action.job: action for action in actions if type(action) is Wait}
         self._waiting = {waiting.job: waiting for waiting in (last.waiting if last else ())}
-        self._nodes = {state.name: state for state in (last.nodes if last else ())}
+        self._before: dict[str, _Known] = last.snapshot.findings.get(Kept, {}) if last else {}
+        self._nodes: dict[str, _Known] = {}
+        snapshot.findings[Kept] = self._nodes
 
     def keep(self, placement: Placement) -> Keep:
         """A running job stays as it is."""
         known = self._keeps.get(placement.job)
-        # Compared as tuples, which take what is identical for equal.
-        if known and (known.before, known.after, known.reason) == (placement, placement, UNCHANGED):
+        if known and known.before is known.after is placement and known.reason is UNCHANGED:
             return known
         return Keep(
             id=f"keep/{placement.job}", job=placement.job, before=placement, after=placement, reason=UNCHANGED
@@ -54,27 +56,29 @@ class Kept:
 
     def node(self, node: Node, left: NodeFree, change: NodeChange) -> NodeState:
         """A node as it will be, with what is left free of it."""
-        free_gpus = tuple(left.gpu_milli)
-        if min(free_gpus, default=0) < 0:
-            free_gpus = tuple(max(0, milli) for milli in free_gpus)
-        cpu_milli, memory_mib = max(0, left.cpu_milli), max(0, left.memory_mib)
-        mig = tuple(gpu for gpu in node.gpus.details if gpu.mig is not None) if node.gpus else ()
-        known = self._nodes.get(node.name)
-        if known and _figures(known) == (change, node.pool, free_gpus, cpu_milli, memory_mib, mig):
-            return known
-        return NodeState(
-            name=node.name,
-            change=change,
-            pool=node.pool,
-            free_gpus=free_gpus,
-            free_cpu_milli=print_milli(cpu_milli),  # constructors take cores
-            free_memory_mib=memory_mib,
-            mig=mig,
-        )
+        known = self._before.get(node.name)
+        if known is None or (known.node, known.left, known.change) != (node, left, change):
+            known = _Known(node, left, change, _state(node, left, change))
+        self._nodes[node.name] = known
+        return known.state
 
 
-def _figures(state: NodeState) -> tuple[object, ...]:
-    return (
-        *(state.change, state.pool, state.free_gpus),
-        *(state.free_cpu_milli, state.free_memory_mib, state.mig),
+class _Known(NamedTuple):
+    """What a plan has said of a node that it so changes and leaves so much of."""
+
+    node: Node
+    left: NodeFree
+    change: NodeChange
+    state: NodeState
+
+
+def _state(node: Node, left: NodeFree, change: NodeChange) -> NodeState:
+    return NodeState(
+        name=node.name,
+        change=change,
+        pool=node.pool,
+        free_gpus=tuple([max(0, milli) for milli in left.gpu_milli]),
+        free_cpu_milli=print_milli(max(0, left.cpu_milli)),  # constructors take cores
+        free_memory_mib=max(0, left.memory_mib),
+        mig=tuple(gpu for gpu in node.gpus.details if gpu.mig is not None) if node.gpus else (),
     )

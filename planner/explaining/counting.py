@@ -199,7 +199,7 @@ class Counting:
             return place
         free = place.free
         gpus = [min(milli, max(0, MILLI - held[index])) for index, milli in enumerate(free.gpu_milli)]
-        return replace(place, free=replace(free, gpu_milli=gpus))
+        return place._replace(free=replace(free, gpu_milli=gpus))
 
     def _touched(self, question: Question) -> set[str]:
         changed = [self.placed[name] for name in question.gone & self.placed.keys()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.explaining.ground import Ground
@@ -71,7 +70,7 @@ def _place(name: str, question: Question, ground: Ground) -> Place:
     if left is None or not watts:
         return place
     milli = left // watts
-    return replace(place, power_milli=milli if place.power_milli is None else min(milli, place.power_milli))
+    return place._replace(power_milli=milli if place.power_milli is None else min(milli, place.power_milli))
 
 
 def _state(node: Node, plan: Plan, *, gone: bool) -> Iterator[str]:

@@ -28,7 +28,9 @@ class Barriers:
         snapshot, target = changes.snapshot, changes.target
         self._least_priority = _least_priorities(changes, policy)
         jobs, nodes = snapshot.job_by_name, changes.cluster.node_by_name
-        self._avoiding = any(job.anti_affinity for job in snapshot.jobs)
+        self._avoiding = "anti_affinity" in snapshot.stated and any(
+            job.anti_affinity for job in snapshot.jobs
+        )
         self._standing = [
             (
                 jobs[placement.job],
@@ -49,13 +51,16 @@ class Barriers:
 
     def reserved(self, job: Job, nodes: Iterable[Node]) -> set[str]:
         """Nodes, by name, whose room was made for jobs of higher priority."""
-        return {node.name for node in nodes if job.priority < self._least_priority.get(node.name, 0)}
+        least = self._least_priority
+        return {node.name for node in nodes if job.priority < least.get(node.name, 0)} if least else set()
 
     def avoided(self, job: Job, nodes: Iterable[Node]) -> set[str]:
         """Nodes, by name, in a domain with a job that this one must not meet."""
         levels: dict[Level, set[object]] = defaultdict(set)
         for level, places in self._apart_from(job):
             levels[level].update(_domain(node, level) for node in places)
+        if not levels:
+            return set()
         return {
             node.name
             for node in nodes

@@ -7,7 +7,6 @@ thousands of them cost what their few kinds cost.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,11 @@ from planner.models.occupancy import NodeFree
 from planner.models.plan import ReasonCode
 from planner.models.policy import completion_points, job_points
 from planner.models.pricing import currency_points, node_points
-from planner.models.selection import filters
 from planner.quota_room import QuotaRoom
 from planner.waiting import room_words, words
 from planner.waiting.barriers import Barriers, power_left
-from planner.waiting.free_pool import FreePool, Place, needs_of
+from planner.waiting.empty_nodes import EmptyNodes
+from planner.waiting.free_pool import ClusterPool, FreePool, Place, needs_of
 from planner.waiting.matching import Matcher
 from planner.waiting.mig_room import MigRoom
 from planner.waiting.outlook import Outlook
@@ -29,7 +28,7 @@ from planner.waiting.together import together
 from planner.waiting.ways_out import WaysOut, adding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from planner.models.cluster import Node, NodePool
     from planner.models.job import Job
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
     from planner.models.target import Target
+    from planner.waiting.matching import Match
 
 
 def waiting_reasons(
@@ -54,15 +54,14 @@ def waiting_reasons(
     `preempted` names for each job that is stopped who follows it; `proven` is whether no plan can be better;
     `changes` are those of the target, if they are known already.
     """
-    placed = {placement.job for placement in target.placements}
-    waiting = [job for job in snapshot.jobs if job.name not in placed]
-    examiner = _Examiner(changes or Changes(snapshot, target), policy, waiting, proven=proven)
+    changes = changes or Changes(snapshot, target)
+    stopped = [change.job.name for change in changes.jobs if change.after is None]
+    started = {change.job.name for change in changes.jobs}
+    waiting = [job for job in snapshot.waiting if job.name not in started]
+    examiner = _Examiner(changes, policy, waiting, proven=proven)
     reason_by_kind: dict[Any, Reason] = {}
-    reasons: dict[str, Reason] = {}
+    reasons = {name: words.preempted((preempted or {}).get(name, ())) for name in stopped}
     for job in waiting:
-        if job.running is not None:
-            reasons[job.name] = words.preempted((preempted or {}).get(job.name, ()))
-            continue
         kind = examiner.kind(job)
         reason = reason_by_kind.get(kind)
         if reason is None:
@@ -90,35 +89,26 @@ class _Examiner:
         self._cluster = cluster = changes.cluster
         power = power_left(cluster, target.placements)
         in_use = MigRoom(target.placements, policy.mig)
-        self._places = [Place(node, free[node.name], in_use, power.get(node.name)) for node in cluster.nodes]
+        places = [Place(node, free[node.name], in_use, power.get(node.name)) for node in cluster.nodes]
         self._growing = self._pools() if policy.pools.scale_up else []
         self._capped = bool(power)
-        self._model_at = [node.gpu_model for node in cluster.nodes]
-        self._models = {model for model in self._model_at if model}
         nodes = [*cluster.nodes, *(growing.place.node for growing in self._growing)]
         added = {node.name for node in target.added}
         new = [index for index, node in enumerate(nodes) if index >= len(cluster.nodes) or node.name in added]
         self._matcher = Matcher(nodes, waiting, new)
-        empty = MigRoom((), policy.mig)
-        self._free = FreePool(self._places)
-        self._empty = FreePool([Place(node, NodeFree.of(node), empty) for node in nodes])
+        self._free = ClusterPool(places, changes.holdings)
+        self._empty = EmptyNodes(nodes, policy.mig)
         self._room = QuotaRoom.holding(snapshot.queues, changes.holdings.usage)
         self._barriers = Barriers(changes, policy)
         self._ways_out = WaysOut(snapshot, policy, target, cluster)
         self._outlook = Outlook(snapshot, policy, target)
-        self._empty_pools: dict[tuple[int, ...], FreePool] = {}
         self._free_pools: dict[Any, list[FreePool]] = {}
 
     def kind(self, job: Job) -> tuple[Any, ...]:
         """All that a reason depends on in a job."""
-        request = job.request
         priced = bool(job.datasets or job.preferred_nodes or self._growing)
         return (
-            (job.queue, job.held, job.weight_milli == 0, job.qos),
-            (job.gang.minimum, job.gang.maximum, job.locality.required, job.spread),
-            (request.gpus, request.gpu_milli, request.gpu_memory_mib, *sorted(request.mig.items())),
-            (request.cpu_milli, request.memory_mib, request.disk_mib, *sorted(request.resources.items())),
-            filters(job),
+            job.likeness,
             (self._value(job), job.datasets, job.preferred_nodes) if priced else None,
             job.priority if self._barriers.by_priority or self._ways_out.by_priority else None,
             (tuple(sorted(job.labels.items())), _terms(job)) if self._barriers.by_company else None,
@@ -136,12 +126,14 @@ class _Examiner:
         if not match.nodes:
             if (opening := self._outlook.opening(job)) is not None:
                 return opening
-            return adding(words.no_match(job, match, self._models), self._ways_out.closed_pools(job, needs))
-        empty = self._empty_pool(match.nodes)
+            models = set(self._cluster.gpu_model_by_node.values())
+            return adding(words.no_match(job, match, models), self._ways_out.closed_pools(job, needs))
+        empty = self._empty.kinds(match)
         if not empty.fitting(needs, 1):
             if self._ways_out.would_suit_recut(job, needs, empty.places):
                 return room_words.wrong_layout(needs)
-            return adding(room_words.too_large(empty, needs), self._ways_out.closed_pools(job, needs))
+            found = room_words.too_large(self._empty.all(match), needs)
+            return adding(found, self._ways_out.closed_pools(job, needs))
         smallest = job.request.total_gpu_milli * job.gang.minimum
         ever = self._room.alone(job.queue, smallest, match.gpu_models)
         if ever.shortage is not None:
@@ -151,18 +143,16 @@ class _Examiner:
         now = self._room.now(job.queue, smallest, ever.gpu_models)
         if now.shortage is not None:
             return words.beyond_quota(ReasonCode.WAITING_FOR_QUOTA, now.shortage)
-        return self._no_room(job, needs, match.nodes, now.gpu_models)
+        return self._no_room(job, needs, match, now.gpu_models)
 
-    def _no_room(
-        self, job: Job, needs: dict[str, int], matching: tuple[int, ...], gpu_models: tuple[str, ...]
-    ) -> Reason:
+    def _no_room(self, job: Job, needs: dict[str, int], match: Match, gpu_models: tuple[str, ...]) -> Reason:
         """What is missing on the nodes that match, as far as the quotas allow them."""
         replicas = job.gang.minimum
-        pools = self._choices(job, matching, gpu_models)
+        pools = self._choices(job, match, gpu_models)
         counted = [(pool.fitting(needs, replicas), pool) for pool in pools]
         fitting = [pool for found, pool in counted if found >= replicas]
         if not fitting:
-            if (growing := self._would_grow(job, needs, matching, gpu_models)) is not None:
+            if (growing := self._would_grow(job, needs, match, gpu_models)) is not None:
                 price = node_points(self._policy, growing.pool)
                 return words.new_nodes(growing.pool.name, price, self._value(job))
             # Of several GPU models, the one that comes nearest to enough tells most.
@@ -177,17 +167,18 @@ class _Examiner:
         apart = [together(job, pool, needs) for pool in fitting]
         if not any(found >= replicas for found, _ in apart):
             return words.too_far_apart(job, *max(apart))
-        places = [place for pool in fitting for place in pool.places]
-        nodes = [place.node for place in places]
-        roomy = (place.node for place in places if FreePool([place]).fitting(needs, 1))
+        roomy = (place.node for place in _places(fitting) if FreePool([place]).fitting(needs, 1))
         shut = self._outlook.closed(job, roomy)
         if shut and not any(self._fits_without(job, pool, needs, set(shut)) for pool in fitting):
-            return self._outlook.closing(job, shut, every=len(shut) == len(matching))
-        reserved, avoided = self._barriers.reserved(job, nodes), self._barriers.avoided(job, nodes)
+            return self._outlook.closing(job, shut, every=len(shut) == len(match.nodes))
+        reserved, avoided = (
+            barrier(job, (place.node for place in _places(fitting)))
+            for barrier in (self._barriers.reserved, self._barriers.avoided)
+        )
         for barred, text in ((reserved, words.RESERVED), (reserved | avoided, words.AVOIDED)):
             if barred and not any(self._fits_without(job, pool, needs, barred) for pool in fitting):
                 return words.barred(text, barred)
-        return self._not_chosen(job, places)
+        return self._not_chosen(job, fitting)
 
     def _quota_allows(self, job: Job, node: Node) -> bool:
         smallest = job.request.total_gpu_milli * job.gang.minimum
@@ -198,16 +189,17 @@ class _Examiner:
         left = FreePool([place for place in pool.places if place.node.name not in barred])
         return together(job, left, needs)[0] >= job.gang.minimum
 
-    def _not_chosen(self, job: Job, places: Sequence[Place]) -> Reason:
+    def _not_chosen(self, job: Job, pools: Sequence[FreePool]) -> Reason:
         """It would fit: what it costs there, or how sure one may be that it is better left out."""
         if job.weight_milli == 0:
             return words.worthless()
-        cost = job.gang.minimum * min(self._replica_points(job, place) for place in places)
+        costs = (self._replica_points(job, place) for place in _places(pools))
+        cost = job.gang.minimum * min(costs) if job.datasets or job.preferred_nodes else 0
         if cost and cost >= (value := self._value(job)):
             return words.too_dear(cost, value)
         return (
             self._outlook.later(job)
-            or self._outlook.promised_away(job, [place.node for place in places])
+            or self._outlook.promised_away(job, (place.node for place in _places(pools)))
             or words.not_chosen(proven=self._proven)
         )
 
@@ -215,9 +207,10 @@ class _Examiner:
         """The reasons, those of jobs put right that would fit and wait for others of their group."""
         found = dict(reasons)
         for name, reason in reasons.items():
+            if reason.code is not ReasonCode.NOT_CHOSEN:
+                continue
             job = self._snapshot.job_by_name[name]
-            others = [other for other in self._outlook.companions(job) if other in reasons]
-            if others and reason.code is ReasonCode.NOT_CHOSEN:
+            if others := [other for other in self._outlook.companions(job) if other in reasons]:
                 told = [(other, reasons[other]) for other in others]
                 # Who would fit itself tells less than who does not.
                 told.sort(key=lambda each: (each[1].code is ReasonCode.NOT_CHOSEN, each[0]))
@@ -239,7 +232,7 @@ class _Examiner:
         full = job_points(self._policy, job, self._snapshot.taken_at)
         return completion_points(full, job, None, job.gang.minimum)
 
-    def _choices(self, job: Job, matching: tuple[int, ...], gpu_models: tuple[str, ...]) -> list[FreePool]:
+    def _choices(self, job: Job, match: Match, gpu_models: tuple[str, ...]) -> list[FreePool]:
         """The sets of nodes within which the whole job must find its place."""
         if not job.request.needs_gpu:
             sets: tuple[tuple[str, ...] | None, ...] = (None,)
@@ -247,30 +240,23 @@ class _Examiner:
             sets = (gpu_models,)
         else:
             sets = tuple((model,) for model in gpu_models)  # a gang runs on one GPU model
-        key = (matching, sets)
-        pools = self._free_pools.get(key)
-        if pools is None:
-            there = matching[: bisect_left(matching, len(self._places))]
-            pools = self._free_pools[key] = [
-                self._free.part(
-                    there if models is None else [index for index in there if self._model_at[index] in models]
-                )
-                for models in sets
+        if (match, sets) not in self._free_pools:
+            found = (match.indices if models is None else match.of_models(models) for models in sets)
+            self._free_pools[match, sets] = [
+                self._free.part(nodes[nodes < len(self._free)]) for nodes in found
             ]
-        return pools
+        return self._free_pools[match, sets]
 
     def _would_grow(
-        self, job: Job, needs: dict[str, int], matching: tuple[int, ...], gpu_models: tuple[str, ...]
+        self, job: Job, needs: dict[str, int], match: Match, gpu_models: tuple[str, ...]
     ) -> _Growing | None:
         """The first pool that has room for the job if it gets more nodes, with what is free already."""
-        for index, growing in enumerate(self._growing, len(self._places)):
+        for index, growing in enumerate(self._growing, len(self._free)):
             model = growing.place.node.gpu_model
-            if index not in matching or (job.request.needs_gpu and model not in gpu_models):
+            if index not in match.nodes or (job.request.needs_gpu and model not in gpu_models):
                 continue
             models = (model,) if model and job.request.needs_gpu else gpu_models
-            found = max(
-                pool.fitting(needs, job.gang.minimum) for pool in self._choices(job, matching, models)
-            )
+            found = max(pool.fitting(needs, job.gang.minimum) for pool in self._choices(job, match, models))
             each = FreePool([growing.place]).fitting(needs, job.gang.minimum)
             if found + each * growing.addable >= job.gang.minimum:
                 return growing
@@ -287,11 +273,9 @@ class _Examiner:
                 found.append(_Growing(pool, place, addable))
         return found
 
-    def _empty_pool(self, matching: tuple[int, ...]) -> FreePool:
-        pool = self._empty_pools.get(matching)
-        if pool is None:
-            pool = self._empty_pools[matching] = self._empty.part(matching)
-        return pool
+
+def _places(pools: Iterable[FreePool]) -> Iterator[Place]:
+    return (place for pool in pools for place in pool.places)
 
 
 def _terms(job: Job) -> tuple[Any, ...]:

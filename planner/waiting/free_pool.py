@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from planner.models.overcommit import charged
-from planner.models.units import MILLI
 from planner.waiting.mig_room import MigRoom, Profiles, profiles_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from planner.holdings import Holdings
     from planner.models.cluster import Cluster, Node
     from planner.models.job import Job
     from planner.models.occupancy import NodeFree
@@ -40,18 +40,18 @@ _UNCAPPED: Final = 10**12
 _ALL_GPUS: Final = "gpu milli"
 """Thousandths of all GPUs of a node, parts of GPUs included."""
 
-_AMOUNT: Final[dict[str, Callable[[NodeFree], int]]] = {
-    GPUS: lambda node: node.gpu_milli.count(MILLI),
-    SHARE: lambda node: max(node.gpu_milli, default=0),
-    _ALL_GPUS: lambda node: sum([milli for milli in node.gpu_milli if milli > 0]),
-    CPU: lambda node: node.cpu_milli,
-    MEMORY: lambda node: node.memory_mib,
-    DISK: lambda node: node.disk_mib,
+_AMOUNT: Final = {
+    GPUS: "whole_gpus",
+    SHARE: "largest_share",
+    _ALL_GPUS: "all_shares",
+    CPU: "cpu_milli",
+    MEMORY: "memory_mib",
+    DISK: "disk_mib",
 }
+"""Attributes of `NodeFree`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A node with what is free on it."""
 
     node: Node
@@ -70,7 +70,7 @@ def column_of(places: Iterable[Place], dimension: str) -> list[int]:
         rooms = (place.power_milli for place in places)
         return [_UNCAPPED if room is None else max(0, room) for room in rooms]
     if (amount := _AMOUNT.get(dimension)) is not None:
-        return [max(0, amount(place.free)) for place in places]
+        return [max(0, getattr(place.free, amount)) for place in places]
     return [max(0, place.free.resources.get(dimension, 0)) for place in places]
 
 
@@ -105,18 +105,19 @@ def profiles_in(dimension: str) -> Profiles:
 class FreePool:
     """Free amounts of some nodes, as arrays: thousands of requests are counted against thousands of nodes."""
 
-    def __init__(
-        self, places: Sequence[Place], whole: FreePool | None = None, indices: Ints | None = None
-    ) -> None:
-        """`whole` has more places, these among them at the given positions, whose amounts it knows."""
-        self.places = places
-        self._whole, self._indices = whole, indices
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._places = places
         self._totals: dict[str, int] = {}
         self._columns: dict[str, Ints] = {}
 
-    def part(self, indices: Sequence[int]) -> FreePool:
+    @property
+    def places(self) -> Sequence[Place]:
+        """The nodes, in the order of all columns."""
+        return self._places
+
+    def part(self, indices: Ints) -> FreePool:
         """The pool of the places at some positions."""
-        return FreePool([self.places[index] for index in indices], self, np.array(indices, dtype=np.int64))
+        return _Part(self, indices)
 
     def __len__(self) -> int:
         return len(self.places)
@@ -139,11 +140,11 @@ class FreePool:
     def fitting(self, needs: Mapping[str, int], enough: int) -> int:
         """Replicas with such needs that find room at the same time, counted until there are enough."""
         if not needs:
-            return enough if self.places else 0
-        with_room = np.ones(len(self), dtype=bool)
-        for dimension, need in needs.items():
-            with_room &= self.column(dimension) >= need
-        nodes = np.flatnonzero(with_room)
+            return enough if len(self) else 0
+        (first, least), *others = needs.items()
+        nodes = np.flatnonzero(self.column(first) >= least)
+        for dimension, need in others:
+            nodes = nodes[self.column(dimension)[nodes] >= need]
         if len(nodes) >= enough or not len(nodes):
             return min(len(nodes), enough)
         times = (self._times(nodes, dimension, need) for dimension, need in needs.items())
@@ -173,9 +174,42 @@ class FreePool:
         """Free amount by node, never negative."""
         column = self._columns.get(dimension)
         if column is None:
-            if self._whole is None:
-                column = np.array(column_of(self.places, dimension), dtype=np.int64)
-            else:
-                column = self._whole.column(dimension)[self._indices]
-            self._columns[dimension] = column
+            column = self._columns[dimension] = self._counted(dimension)
         return column
+
+    def _counted(self, dimension: str) -> Ints:
+        return np.array(column_of(self.places, dimension), dtype=np.int64)
+
+
+class ClusterPool(FreePool):
+    """All nodes of a cluster: most of what its holdings leave free has been counted."""
+
+    def __init__(self, places: Sequence[Place], holdings: Holdings) -> None:
+        super().__init__(places)
+        self._holdings = holdings
+
+    def _counted(self, dimension: str) -> Ints:
+        amount = _AMOUNT.get(dimension)
+        if amount is None:
+            return super()._counted(dimension)
+        return np.maximum(self._holdings.column(amount), 0)
+
+
+class _Part(FreePool):
+    """Some nodes of a pool, which knows their amounts."""
+
+    def __init__(self, whole: FreePool, indices: Ints) -> None:
+        super().__init__(())
+        self._whole, self._indices = whole, indices
+
+    @cached_property
+    def places(self) -> Sequence[Place]:
+        """Those of the whole at its positions."""
+        there = self._whole.places
+        return [there[index] for index in self._indices.tolist()]
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def _counted(self, dimension: str) -> Ints:
+        return self._whole.column(dimension)[self._indices]

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from planner.models.selection import filters, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from planner.models.cluster import Node
+    from numpy.typing import NDArray
+
+    from planner.models.cluster import Node, NodeGpus
     from planner.models.job import Job
 
+    Ints: TypeAlias = NDArray[np.int64]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Match:
     """The nodes a job may use and why it may not use the others."""
 
@@ -26,6 +33,18 @@ class Match:
     """Of these nodes, sorted."""
     refusals: Counter[str]
     """Nodes by reason."""
+    by_model: dict[str | None, list[int]]
+    """Indices by the GPU model of the node."""
+
+    @cached_property
+    def indices(self) -> Ints:
+        """`nodes` as an array."""
+        return np.array(self.nodes, dtype=np.int64)
+
+    def of_models(self, gpu_models: Iterable[str]) -> Ints:
+        """Those of `indices` whose nodes have one of some GPU models."""
+        found = [index for model in gpu_models for index in self.by_model[model]]
+        return np.sort(np.array(found, dtype=np.int64))
 
 
 class Matcher:
@@ -48,18 +67,19 @@ class Matcher:
         return found
 
     def _ask(self, job: Job) -> Match:
-        accepted: list[int] = []
+        accepted: dict[str | None, list[int]] = defaultdict(list)
         refusals: Counter[str] = Counter()
         for members in self._kinds:
-            reason = refusal(job, self._nodes[members[0]])
+            first = self._nodes[members[0]]
+            reason = refusal(job, first)
             if reason is None and members[0] in self._new and not job.request.needs_gpu:
-                reason = self._too_good(self._nodes[members[0]])
+                reason = self._too_good(first)
             if reason is None:
-                accepted += members
+                accepted[first.gpu_model] += members
             else:
                 refusals[reason] += len(members)
-        models = {model for index in accepted if (model := self._nodes[index].gpu_model)}
-        return Match(tuple(sorted(accepted)), tuple(sorted(models)), refusals)
+        nodes = tuple(sorted(chain.from_iterable(accepted.values())))
+        return Match(nodes, tuple(sorted(filter(None, accepted))), refusals, accepted)
 
     def _too_good(self, node: Node) -> str | None:
         return "new GPU nodes are not for jobs without GPUs" if node.gpus else None
@@ -69,19 +89,23 @@ class Matcher:
         """Nodes that `refusal` cannot tell apart for any of the jobs."""
         kinds: dict[Any, list[int]] = defaultdict(list)
         for index, node in enumerate(self._nodes):
-            gpus = node.gpus
+            labels = node.labels
             kind = (
                 (node.ready, node.cordoned, node.drain, index in self._new),
                 node.region,
-                (gpus.model, gpus.memory_mib, gpus.time_sliced, _profiles(node)) if gpus else None,
-                tuple(node.labels.get(label) for label in self._labels),
+                _gpus(node.gpus) if node.gpus else None,
+                tuple([labels.get(label) for label in self._labels]),
                 node.taints,
             )
             kinds[kind].append(index)
         return list(kinds.values())
 
 
-def _profiles(node: Node) -> frozenset[str]:
-    """MIG profiles present, which tell what a GPU model without a known geometry offers."""
-    details = node.gpus.details if node.gpus else ()
-    return frozenset(instance.profile for gpu in details for instance in gpu.mig or ())
+def _gpus(gpus: NodeGpus) -> tuple[object, ...]:
+    """
+    What `refusal` looks at in GPUs.
+
+    MIG profiles present tell what a GPU model without a known geometry offers.
+    """
+    profiles = {instance.profile for gpu in gpus.details for instance in gpu.mig or ()}
+    return gpus.model, gpus.memory_mib, gpus.time_sliced, frozenset(profiles)

@@ -133,7 +133,7 @@ class _Board:
         if len(profiles) == 1:
             # Instances of one profile never stand in each other's way but by filling the GPU.
             ((profile, each),) = profiles
-            return self._fill(profile) // each
+            return sum(self._best.most(state, profile) for state in self._gpus) // each
         sizes = {profile: self._best.size(profile) for profile, _ in profiles}
         count = 0
         while all(
@@ -141,12 +141,6 @@ class _Board:
             for profile, each in sorted(profiles, key=lambda item: (-sizes[item[0]], item[0]))
             for _ in range(each)
         ):
-            count += 1
-        return count
-
-    def _fill(self, profile: str) -> int:
-        count = 0
-        while self._place(profile):
             count += 1
         return count
 
@@ -160,8 +154,7 @@ class _Board:
         _, number, instance = min(found, key=itemgetter(0, 1), default=(0, 0, None))
         if instance is None:
             return False
-        may_be_cut, used, idle = self._gpus[number]
-        self._gpus[number] = may_be_cut, used | {instance}, idle - {instance}
+        self._gpus[number] = _with(self._gpus[number], instance)
         return True
 
 
@@ -180,6 +173,7 @@ class _BestStarts:
     def __init__(self, geometry: MigGeometry | None) -> None:
         self._geometry = geometry
         self._known: dict[tuple[_State, str], _Best | None] = {}
+        self._most: dict[tuple[_State, str], int] = {}
 
     def of(self, state: _State, profile: str) -> _Best | None:
         """The best place for one more instance, of several the first; None if there is none."""
@@ -193,6 +187,14 @@ class _BestStarts:
             found = (_Best(self._open(used) - self._open(used | {one}), one) for one in instances)
             self._known[key] = min(found, key=lambda best: (best.lost, best.instance.start), default=None)
         return self._known[key]
+
+    def most(self, state: _State, profile: str) -> int:
+        """Instances of one profile that go on a GPU, each where it spoils the least."""
+        key = state, profile
+        if key not in self._most:
+            best = self.of(state, profile)
+            self._most[key] = 0 if best is None else 1 + self.most(_with(state, best.instance), profile)
+        return self._most[key]
 
     def size(self, profile: str) -> int:
         """Memory slices of an instance."""
@@ -221,6 +223,12 @@ class _BestStarts:
             for profile in self._geometry.profiles.values()
             for start in profile.starts
         )
+
+
+def _with(state: _State, instance: MigInstance) -> _State:
+    """The GPU with one more instance in use."""
+    may_be_cut, used, idle = state
+    return may_be_cut, used | {instance}, idle - {instance}
 
 
 def _order(state: _State) -> tuple[bool, list[tuple[int, str]], list[tuple[int, str]]]:

@@ -12,7 +12,7 @@ from planner.waiting.held_later import HeldLater
 from planner.waiting.prerequisites import Prerequisites
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from planner.models.cluster import Node
     from planner.models.job import Job
@@ -30,9 +30,10 @@ class Outlook:
         self.future = Future(snapshot, policy, target)
         self._prerequisites = Prerequisites(self.future)
         self._held = HeldLater(self.future)
+        self._closing = bool(snapshot.cluster.reservations)
         self._groups: dict[str, list[str]] = defaultdict(list)
         self._runs_already: set[str] = set()
-        for job in snapshot.jobs:
+        for job in snapshot.jobs if "co_start" in snapshot.stated else ():
             if job.co_start and job.running:
                 self._runs_already.add(job.co_start)
             elif job.co_start and not job.held:
@@ -40,18 +41,18 @@ class Outlook:
 
     def kind(self, job: Job) -> tuple[object, ...] | None:
         """All that reasons of time depend on in a job; None for one that they do not touch."""
-        planned = self.future.planned.get(job.name)
-        own = bool(job.depends_on or job.not_before or job.hard_deadline or self._prerequisites.data(job))
-        if own or job.co_start:
+        if job.depends_on or job.not_before or job.hard_deadline or job.co_start:
             return (job.name,)
-        closing = self.future.snapshot.cluster.reservations
-        if not closing and not self.future.planned:
+        if job.datasets and self._prerequisites.data(job):
+            return (job.name,)
+        if not self._closing and not self.future.planned:
             return None
+        planned = self.future.planned.get(job.name)
         promised = planned.promised if planned else None
         # How long it takes matters only before a window, and to who has no later start.
-        timely = bool(closing) or planned is None
+        timely = self._closing or planned is None
         seconds = self.future.durations.expected(job).seconds if timely else None
-        return promised, seconds, job.user if closing else None
+        return promised, seconds, job.user if self._closing else None
 
     def begins(self, job: Job) -> int:
         """The second before which the job may not start, by its begin time and its data; 0 is now."""
@@ -84,7 +85,7 @@ class Outlook:
 
     def closed(self, job: Job, nodes: Iterable[Node], second: int = 0) -> dict[str, Window]:
         """The window that closes each node, by name, before the job would be done that starts there then."""
-        if not self.future.snapshot.cluster.reservations:
+        if not self._closing:
             return {}
         found = {}
         for node in nodes:
@@ -121,10 +122,11 @@ class Outlook:
         planned = self.future.planned.get(job.name)
         return None if planned is None else time_words.later(promised=planned.promised)
 
-    def promised_away(self, job: Job, nodes: Sequence[Node]) -> Reason | None:
+    def promised_away(self, job: Job, matching: Iterable[Node]) -> Reason | None:
         """That room or quota is free now, and is promised to others before the job would be done."""
         if not self.future.planned:
             return None
+        nodes = list(matching)
         models = tuple(sorted({node.gpu_model for node in nodes if node.gpu_model}))
         needed = job.request.total_gpu_milli
         until = self.future.slots.until(0, self.future.fastest(job))

@@ -60,7 +60,7 @@ class WaysOut:
     def forbidden(self, job: Job, needs: dict[str, int], pool: FreePool) -> list[str]:
         """What the policy forbids on nodes that suit the job."""
         found = []
-        if job.priority >= self._least_on(pool, with_gpus=job.request.needs_gpu):
+        if self._priorities and job.priority >= self._least_on(pool, with_gpus=job.request.needs_gpu):
             found.append("preemption is off")
         if self.would_fit_recut(job, needs, pool):
             found.append("mig.repartition is off")

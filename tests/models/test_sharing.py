@@ -39,3 +39,12 @@ def test_a_copy_with_more_fields_leaves_the_names_of_others_alone():
 
     assert copied.model_fields_set == {"job", "replicas", "slot"}
     assert made.model_fields_set == read.model_fields_set == {"job", "replicas"}
+
+
+def test_nodes_share_gpus_that_are_equal_and_jobs_their_defaults():
+    world = build.snapshot(nodes=build.cluster(2, gpus=4), jobs=[build.job("a"), build.job("b")])
+    read = type(world).model_validate(world.document())
+
+    for each in (world, read):
+        assert len({id(node.gpus) for node in each.cluster.nodes}) == 1
+        assert len({id(job.locality) for job in each.jobs}) == 1

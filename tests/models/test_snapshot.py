@@ -1,8 +1,10 @@
 """What a snapshot remembers about itself, and what may not be remembered."""
 
+import pytest
 from build import job, node, replica, snapshot
 
 from planner.models.base import fingerprint_of
+from planner.models.job import Job
 
 SORTED = snapshot(nodes=[node("n0"), node("n1")], jobs=[job("a"), job("b")])
 
@@ -39,6 +41,22 @@ def test_equal_snapshots_are_equal_whatever_was_looked_up_in_them():
 
 def test_the_fingerprint_is_that_of_the_document():
     assert SORTED.fingerprint() == fingerprint_of(SORTED.document())
+
+
+@pytest.mark.parametrize("jobs", [0, 1, 999, 1000, 1001, 2000])
+def test_the_fingerprint_of_a_long_list_is_that_of_the_document(jobs):
+    long = snapshot(nodes=[node("n0")], jobs=[job(f"j{number:04}") for number in range(jobs)])
+
+    assert long.fingerprint() == fingerprint_of(long.document())
+
+
+def test_fields_that_no_job_states_have_their_defaults():
+    world = snapshot(jobs=[job("a", co_start="x"), job("b").model_copy(update={"held": True})])
+
+    assert {"co_start", "held"} <= world.stated
+    for name in Job.model_fields.keys() - world.stated:
+        default = Job.model_fields[name].get_default(call_default_factory=True)
+        assert all(getattr(each, name) == default for each in world.jobs), name
 
 
 def test_a_changed_copy_forgets_document_and_fingerprint():

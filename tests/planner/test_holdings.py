@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from planner.changes import Changes
 from planner.holdings import Holdings, count_from, holdings_of
+from planner.metrics import gpus_in_use
 from planner.models.cluster import Overcommit, QosClass
 from planner.models.occupancy import free_capacity
 from planner.models.target import Target
@@ -53,10 +54,21 @@ def usage_without_zeros(usage):
     return {queue: counts for queue, held in usage.items() if (counts := +Counter(held))}
 
 
+def assert_amounts(holdings, snapshot, placements):
+    """Each column has what is free of each node, and the totals are those of the figures by placements."""
+    free = free_capacity(snapshot.cluster.nodes, placements, snapshot=snapshot)
+    for amount in ("whole_gpus", "largest_share", "all_shares", "cpu_milli", "memory_mib", "disk_mib"):
+        found = [getattr(free[node.name], amount) for node in snapshot.cluster.nodes]
+        assert holdings.column(amount).tolist() == found, amount
+    used, usable = gpus_in_use(snapshot.cluster, placements)
+    assert (holdings.total("used"), holdings.total("usable")) == (used.total(), usable.total())
+
+
 def assert_counted(holdings, snapshot, placements):
     """They are those of the placements, counted by others."""
     assert holdings.free == free_capacity(snapshot.cluster.nodes, placements, snapshot=snapshot)
     assert usage_without_zeros(holdings.usage) == usage_without_zeros(own_usage(snapshot, placements))
+    assert_amounts(holdings, snapshot, placements)
     on_nodes = Counter(replica.node for placement in placements for replica in placement.replicas)
     assert Counter({name: len(there) for name, there in holdings.there.items()}) == on_nodes
 

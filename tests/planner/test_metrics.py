@@ -175,12 +175,16 @@ def test_nodes_that_come_and_go_count_in_the_figures_after():
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_ratios_stay_within_their_ranges_and_starts_only_add(data):
+def test_ratios_are_those_of_the_placements_and_starts_only_add(data):
     world = data.draw(snapshots(mig=True))
     placements = tuple(data.draw(legal_placements(world)))
 
     found = measure(Changes(world, Target(placements)))
 
+    cluster = Changes(world, Target(placements)).cluster
+    assert found.gpu_allocation_ratio == allocation_ratio(cluster, placements)
+    assert found.gpu_allocation_ratio_before == allocation_ratio(world.cluster, world.running_placements)
+    assert found.fragmentation_ratio == fragments(cluster, placements)
     assert 0 <= found.gpu_allocation_ratio_before <= found.gpu_allocation_ratio <= 1
     assert 0 <= found.fragmentation_ratio <= 1
     assert 1 / len(world.queues) - 1e-6 <= found.jain_index <= 1

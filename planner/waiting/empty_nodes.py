@@ -1,0 +1,53 @@
+"""Nodes as if nobody were on them: of those that offer the same, one is asked for all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.models.occupancy import NodeFree
+from planner.waiting.free_pool import FreePool, Place
+from planner.waiting.mig_room import MigRoom
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from planner.models.cluster import Node
+    from planner.models.policy import MigPolicy
+    from planner.waiting.matching import Match
+
+
+class EmptyNodes:
+    """Answers for some nodes."""
+
+    def __init__(self, nodes: Sequence[Node], policy: MigPolicy) -> None:
+        self._nodes, self._mig = nodes, MigRoom((), policy)
+        first: dict[Hashable, int] = {}
+        alike = (first.setdefault(_offer(node), index) for index, node in enumerate(nodes))
+        self._first_alike = np.fromiter(alike, np.int64, len(nodes))
+        self._kinds: dict[Match, FreePool] = {}
+
+    def kinds(self, match: Match) -> FreePool:
+        """One of each kind of the nodes that match."""
+        if match not in self._kinds:
+            self._kinds[match] = self._pool(np.unique(self._first_alike[match.indices]).tolist())
+        return self._kinds[match]
+
+    def all(self, match: Match) -> FreePool:
+        """The nodes that match."""
+        return self._pool(match.nodes)
+
+    def _pool(self, indices: Iterable[int]) -> FreePool:
+        nodes = (self._nodes[index] for index in indices)
+        return FreePool([Place(node, NodeFree.of(node), self._mig) for node in nodes])
+
+
+def _offer(node: Node) -> Hashable:
+    """All that jobs may have of an empty node."""
+    gpus = node.gpus
+    return (
+        (gpus.model, gpus.count, gpus.details) if gpus else None,
+        (node.cpu_milli, node.memory_mib, node.disk_mib),
+        frozenset(node.resources.items()),
+    )
