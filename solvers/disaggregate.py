@@ -181,13 +181,13 @@ class _Realization:
 
     def _order(self, batch: Batch) -> tuple[bool, int, float, int]:
         """
-        Gangs that need one domain, then the largest replicas, then the best paid.
+        Jobs to which domains matter, then the largest replicas, then the best paid.
 
         If patient, of equal sizes those come first that take most of another resource; if not, all that are
         no larger than a GPU count as equal, whatever else they take.
         """
         job_class = self._problem.classes[batch.jobs[0][0]]
-        shape, bound = job_class.shape, job_class.together.required is not None and job_class.maximum > 1
+        shape, bound = job_class.shape, job_class.together != Togetherness()
         size = shape.quota_milli if self._patient else max(1, shape.gpus)
         share = max(map(truediv, shape.amounts, self._totals), default=0.0) if self._patient else 0.0
         return not bound, -size, -share, min(self._rank[index] for index, _ in batch.jobs)
