@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import cached_property
 from operator import truediv
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -25,6 +26,7 @@ from planner.solvers.greedy import greedy, is_late
 from planner.solvers.holding import start_firm
 from planner.solvers.ledger import Ledger
 from planner.solvers.rebooking import book_all
+from planner.solvers.relieving import Relief, movable
 from planner.solvers.scaling import close_idle, shut_unused
 from planner.solvers.site import Site
 from planner.solvers.starting import take_all
@@ -181,13 +183,13 @@ class _Realization:
 
     def _order(self, batch: Batch) -> tuple[bool, int, float, int]:
         """
-        Gangs that need one domain, then the largest replicas, then the best paid.
+        Jobs to which domains matter, then the largest replicas, then the best paid.
 
         If patient, of equal sizes those come first that take most of another resource; if not, all that are
         no larger than a GPU count as equal, whatever else they take.
         """
         job_class = self._problem.classes[batch.jobs[0][0]]
-        shape, bound = job_class.shape, job_class.together.required is not None and job_class.maximum > 1
+        shape, bound = job_class.shape, job_class.together != Togetherness()
         size = shape.quota_milli if self._patient else max(1, shape.gpus)
         share = max(map(truediv, shape.amounts, self._totals), default=0.0) if self._patient else 0.0
         return not bound, -size, -share, min(self._rank[index] for index, _ in batch.jobs)
@@ -211,12 +213,37 @@ class _Realization:
             for nodes, replicas in batch.places:
                 sites += self._take(first, nodes, replicas, len(waiting))
             waiting = self._settle(batch, sites, waiting, len(waiting))
+            waiting = self._relieved(batch, waiting)
         self.strayed |= bool(waiting)
         for index in self._make_room(batch, waiting):
             self._astray[index] = self._astray.get(index, 0) + 1
         if self._is_plain(batch) and not self._patient:
             # The best paid look for another place before the others have taken it.
             self._place_astray()
+
+    def _relieved(self, batch: Batch, waiting: list[int]) -> list[int]:
+        """Place jobs of one replica where others change places for them; those left over."""
+        first = self._problem.classes[batch.jobs[0][0]]
+        if not waiting or first.maximum > 1 or not first.shape.gpus + first.shape.gpu_milli:
+            return waiting
+        ledger, nodes = self.ledger, sorted({node for places, _ in batch.places for node in places})
+        relief = Relief(ledger, np.array(nodes, dtype=np.int64), self._movable)
+        over, node = list[int](), None
+        for index in waiting:
+            # An exchange may make room for more than one.
+            if node is None or not self._placed_on(batch, index, node):
+                node = relief.node_for(index)
+                if node is None or not self._placed_on(batch, index, node):
+                    over.append(index)
+        return over
+
+    @cached_property
+    def _movable(self) -> frozenset[int]:
+        return movable(self.ledger)
+
+    def _placed_on(self, batch: Batch, index: int, node: int) -> bool:
+        option = self._option(batch, index, [Site(node)])
+        return option is not None and bool(self.ledger.place(index, option, jobs=1, nodes=np.array([node])))
 
     def _make_room(self, batch: Batch, waiting: list[int]) -> list[int]:
         """Preempt further jobs for those who find no place where they belong, where that pays; the others."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MANY_LATER: Final = 1_000
 """More columns of later starts than this need a choice among them."""
 
-MANY_COLUMNS: Final = 20_000
+MANY_COLUMNS: Final = 1_000
 """More columns than this need one too."""
 
 

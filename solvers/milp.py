@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _NODES_PER_TICK: Final = 100
 
+_LARGE: Final = 20_000
+"""Columns of a model whose relaxation begins with rows that it is likely to break."""
+
 _NOTHING: Final = 1e-6
 """By so much a column of the linear relaxation may differ from what it is taken for."""
 
@@ -172,7 +175,7 @@ class _Highs:
         enough = time.monotonic() + _SHARE_OF_ROWS * self._budget.seconds
         if self._budget.ticks is not None:
             enough = self._budget.deadline
-        if len(formulation.upper) > MANY_COLUMNS:
+        if len(formulation.upper) > _LARGE:
             self._add(formulation.likely())
         told = False
         while self._run_relaxation():
@@ -244,7 +247,7 @@ class _Highs:
             highs.startCallback(kind)
         # With ticks the clock is a safety stop alone.
         clock = 1.0 if self._budget.ticks is not None else share
-        highs.setOptionValue("time_limit", highs.getRunTime() + clock * self._budget.seconds)
+        highs.setOptionValue("time_limit", clock * self._budget.seconds)
         if self._budget.ticks is not None:
             highs.setOptionValue("mip_max_nodes", int(share * self._budget.ticks * _NODES_PER_TICK))
         highs.run()

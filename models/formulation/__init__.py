@@ -23,6 +23,7 @@ from planner.models.formulation.queues import queues
 from planner.models.formulation.rows import Formulation, Row
 from planner.models.formulation.sharing import sharing
 from planner.models.formulation.staircase import staircase
+from planner.models.formulation.stranding import stranding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ FAMILIES: Final[tuple[Callable[[Problem, Columns], Iterator[Row]], ...]] = (
     staircase,
     sharing,
     compute,
+    stranding,
     mig,
     queues,
     guarantees,

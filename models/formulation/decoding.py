@@ -116,9 +116,13 @@ class _Decoder:
                         yield Batch(first, kind.tiers[tier], here)
 
     def _scattered(self) -> Iterator[Batch]:
-        """Jobs of the other kinds, dealt out to the cells of a group by size."""
+        """
+        Jobs of the other kinds, anywhere on the nodes of a group and rank.
+
+        How their sizes are dealt out to cells is left to placing: the rows of all cells together say no less,
+        and which of them has the cores for whom they do not say.
+        """
         x = self.x
-        left = {cell: {size: self.value[c] for size, c in by.items()} for cell, by in x.blocks.items()}
         for index, kind, tier in x.tiers():
             jobs = self._jobs(kind, tier)
             if not kind.scattered or not jobs:
@@ -127,19 +131,10 @@ class _Decoder:
             for group in kind.groups[tier]:
                 for rank in range(kind.rank + 1):
                     column = x.replicas.get((index, group, rank))
-                    wanted = self.value[column] if column is not None else 0
-                    cells = x.cells.strata.get((group, rank), ())
-                    if not kind.shape.gpus or len(cells) == 1:
-                        if wanted:
-                            nodes = tuple(node for cell in cells for node in self._nodes(cell))
-                            places.append((nodes, wanted))
-                        continue
-                    for cell in cells:
-                        dealt = min(wanted, left[cell].get(kind.shape.gpus, 0))
-                        if dealt:
-                            places.append((self._nodes(cell), dealt))
-                            left[cell][kind.shape.gpus] -= dealt
-                            wanted -= dealt
+                    if column is not None and self.value[column]:
+                        cells = x.cells.strata[group, rank]
+                        nodes = tuple(node for cell in cells for node in self._nodes(cell))
+                        places.append((nodes, self.value[column]))
             yield Batch(tuple(jobs), kind.tiers[tier], tuple(places))
 
     def _jobs(self, kind: Kind, tier: int) -> list[tuple[int, int]]:

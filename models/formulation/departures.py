@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from planner.models.problem import Problem
     from planner.models.problem_jobs import Incumbent
 
-MOST_PER_NODE: Final = 256
+MOST_PER_NODE: Final = 1_024
 """Departures of one node; a node with more is crowded."""
 
 MOST_IN_ALL: Final = 6_000

@@ -99,7 +99,7 @@ def test_gang_is_not_spread_over_the_cheapest_node_of_every_rack(monkeypatch, pa
     # Either kind of rows by itself is enough here.
     monkeypatch.setattr(Gathering, part, lambda *_: iter(()))
     # Smaller models do not begin with rows that are only likely to be broken.
-    monkeypatch.setattr(milp, "MANY_COLUMNS", 0)
+    monkeypatch.setattr(milp, "_LARGE", 0)
 
     answer, loose, tight = relaxed(formulation)
 

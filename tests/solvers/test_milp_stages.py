@@ -29,10 +29,10 @@ def answer(solver, formulation, **limits):
     return solver.solve(formulation, budget, nothing, reported.append), reported
 
 
-@pytest.fixture
-def in_stages(monkeypatch):
-    """Every model with later starts is large."""
-    monkeypatch.setattr(milp, "MANY_LATER", 0)
+@pytest.fixture(params=["MANY_LATER", "MANY_COLUMNS"])
+def in_stages(request, monkeypatch):
+    """Every model is large, or has many later starts if it has any."""
+    monkeypatch.setattr(milp, request.param, 0)
 
 
 @pytest.mark.usefixtures("in_stages")
