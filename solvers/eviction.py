@@ -312,11 +312,11 @@ def take_back(ledger: Ledger) -> None:
     least = _least_worths(ledger)
     for index in ledger.fates.having(Leave.STOP, Leave.SHRINK):
         nodes = {hold.node for hold in problem.incumbents[index].holds}
-        worths = [least[node] for node in nodes if node in least]
-        if worths and min(worths) >= ledger.fates.loss(index):
+        worths, gained = [least[node] for node in nodes if node in least], _most_gained(ledger, index)
+        if worths and min(worths) >= gained:
             continue  # nobody came who is worth less
         mark, before = ledger.mark(), ledger.objective
-        if not leaving.put_back(ledger, index, _most_gained(ledger, index)) or ledger.objective <= before:
+        if not leaving.put_back(ledger, index, gained) or ledger.objective <= before:
             ledger.rollback(mark)
 
 

@@ -100,6 +100,10 @@ class QuotaLedger:
         """Thousandths of GPUs missing from each guarantee; negative where more is held than owed."""
         return tuple(self._missing)
 
+    def guarantees_of(self, queue: int, gpu_model: str | None) -> list[int]:
+        """Guarantees, by index, that jobs of a queue on GPUs of a model help to meet."""
+        return [index for index, guarantee in self._guarantees[queue] if guarantee.counts(gpu_model)]
+
     def owed(self, queue: int, gpu_model: str | None) -> list[int]:
         """Thousandths of GPUs still missing from each guarantee that a job of a queue helps to meet."""
         return [
