@@ -57,7 +57,7 @@ def ways(problem: Problem) -> list[Way]:
     orders = (True, False) if may_open and may_preempt else (True,)
     if problem.slots == 1 and may_preempt:
         alone = orders if len(problem.incumbents) <= _FEW else orders[:-1]
-        return [Way(pools_first=False, trading=True), *(Way(pools_first=each) for each in alone)]
+        return [Way(pools_first=not may_open, trading=True), *(Way(pools_first=each) for each in alone)]
     return [
         Way(pools_first=pools_first, listed=listed, turns=turns)
         for listed in ((True, False) if problem.slots > 1 else (False,))

@@ -133,6 +133,8 @@ def put_back(ledger: Ledger, index: int, most: int | None = None) -> bool:
     """
     Put an incumbent back on its old places, new jobs there having to go, those worth least first.
 
+    Those on its very GPUs go before others, since without that nothing helps.
+
     Who has been moved there stays: it would have to go back too; and so does who was promised to start.
     Given up as soon as those who go are worth more than `most` points; the caller then rolls back.
     """
@@ -142,22 +144,41 @@ def put_back(ledger: Ledger, index: int, most: int | None = None) -> bool:
         ledger.reopen(node)
     if restore(ledger, index):
         return True
-    there = [
-        (ledger.worth(placed), number)
-        for number in {number for node in nodes for number in ledger.on_node[node]}
-        for placed in (ledger.placed[number],)
-        if ledger.problem.classes[placed.job_class].role is not Role.MOVE
-        and not ledger.problem.classes[placed.job_class].firm
-    ]
+    there = {number: ledger.placed[number] for node in nodes for number in ledger.on_node[node]}
+    in_the_way = {number for number, placed in there.items() if _is_in_the_way(ledger, index, placed)}
+    if any(_stays(ledger, there[number]) for number in in_the_way):
+        return False
+    order = sorted(
+        (number not in in_the_way, ledger.worth(placed), number)
+        for number, placed in there.items()
+        if not _stays(ledger, placed)
+    )
     gone = 0
-    for worth, number in sorted(there):
+    if most is not None and sum(worth for free, worth, _ in order if not free) > most:
+        return False
+    for _, worth, number in order:
         gone += worth
         if most is not None and gone > most:
             return False
         ledger.remove(number)
-        if restore(ledger, index):
+        in_the_way.discard(number)
+        if not in_the_way and restore(ledger, index):
             return True
     return False
+
+
+def _stays(ledger: Ledger, placed: Placed) -> bool:
+    job_class = ledger.problem.classes[placed.job_class]
+    return job_class.role is Role.MOVE or job_class.firm
+
+
+def _is_in_the_way(ledger: Ledger, index: int, placed: Placed) -> bool:
+    """True if a new job has GPUs that an incumbent had; shares of one GPU may do for both."""
+    incumbent = ledger.problem.incumbents[index]
+    if incumbent.shape.gpu_milli and ledger.problem.classes[placed.job_class].shape.gpu_milli:
+        return False
+    old = {(hold.node, gpu) for hold in incumbent.holds for gpu in hold.gpus}
+    return any((site.node, gpu) in old for site in placed.sites for gpu in site.gpus)
 
 
 def restorable(ledger: Ledger, index: int) -> list[int]:

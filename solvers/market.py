@@ -24,8 +24,8 @@ class Market:
     """
     A price for each GPU model, in points of one thousandth of a GPU.
 
-    At the price of a model, jobs that would pay more there than they gain elsewhere ask for as much as is free
-    or held by running jobs that are worth less. Nodes, racks, quotas and other resources are left out.
+    At the price of a model, jobs that would pay more there than they gain elsewhere ask for as much as is
+    free or held by running jobs that are worth less. Nodes, racks, quotas, other resources are left out.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -70,7 +70,7 @@ class Market:
         return bids, np.array(asked, dtype=np.float64)
 
     def _supplies(self, problem: Problem) -> list[tuple[Floats, Floats, float]]:
-        """By model: loss for a thousandth of each incumbent, what it holds, and all that with what is free."""
+        """By model: loss per thousandth of each incumbent, what it holds, and all that with what is free."""
         columns = {model: column for column, model in enumerate(self._models)}
         free = [0.0] * len(columns)
         for group in problem.groups:
