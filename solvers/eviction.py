@@ -236,7 +236,7 @@ class Preemption:
         ledger, there = self.ledger, self.victims.there(node, self.ledger.tenants[index].rank)
         tenant, incumbents = ledger.tenants[index], ledger.problem.incumbents
         plain = tenant.manners == NOBODY_MINDS and not tenant.shape.mig and self._in_sight
-        if not plain or any(each.shrinks or incumbents[each.incumbent].shape.mig for each in there):
+        if not plain or any(each.shrinks for each in there):
             return self.price_by_trial(index, node, there)
         paper, gone = OnPaper(ledger.capacity, node), list[Victim]()
 

@@ -6,6 +6,8 @@ from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 from planner.solvers import parties
@@ -120,7 +122,7 @@ def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank
 
 def _sizes(problem: Problem) -> list[float]:
     """Thousandths of GPUs that a job of each class stands for."""
-    totals = [sum(column) for column in zip(*(node.amounts for node in problem.nodes), strict=True)]
+    totals = np.array([node.amounts for node in problem.nodes], dtype=np.int64).sum(axis=0).tolist()
     gpus = sum(sum(node.gpus) for node in problem.nodes)
     sizes = []
     for job_class in problem.classes:
