@@ -142,27 +142,24 @@ def put_back(ledger: Ledger, index: int, most: int | None = None) -> bool:
     nodes = {hold.node for hold in holds if hold.node is not None}
     for node in sorted(nodes & ledger.closed.keys()):
         ledger.reopen(node)
+    there = {number: ledger.placed[number] for node in nodes for number in ledger.on_node[node]}
+    worths = {number: ledger.worth(placed) for number, placed in there.items()}
+    in_the_way = {number for number, placed in there.items() if _is_in_the_way(ledger, index, placed)}
+    gone = sum(worths[number] for number in in_the_way)
+    if any(_stays(ledger, there[number]) for number in in_the_way) or (most is not None and gone > most):
+        return False
+    for number in sorted(in_the_way):
+        ledger.remove(number)
     if restore(ledger, index):
         return True
-    there = {number: ledger.placed[number] for node in nodes for number in ledger.on_node[node]}
-    in_the_way = {number for number, placed in there.items() if _is_in_the_way(ledger, index, placed)}
-    if any(_stays(ledger, there[number]) for number in in_the_way):
-        return False
-    order = sorted(
-        (number not in in_the_way, ledger.worth(placed), number)
-        for number, placed in there.items()
-        if not _stays(ledger, placed)
-    )
-    gone = 0
-    if most is not None and sum(worth for free, worth, _ in order if not free) > most:
-        return False
-    for _, worth, number in order:
-        gone += worth
+    for number in sorted(there.keys() - in_the_way, key=lambda number: (worths[number], number)):
+        if _stays(ledger, there[number]):
+            continue
+        gone += worths[number]
         if most is not None and gone > most:
             return False
         ledger.remove(number)
-        in_the_way.discard(number)
-        if not in_the_way and restore(ledger, index):
+        if restore(ledger, index):
             return True
     return False
 
