@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 _SEVERAL: Final = 2 * MILLI
 
 
-def fill(ledger: Ledger, *, turns: bool = False) -> None:
+def fill(ledger: Ledger) -> None:
     """
     Place whatever still fits, in the order of `ranking`, and let elastic jobs grow into what is left.
 
-    With `turns` single jobs of equal density take turns, each class spread evenly over them: unlike jobs then
-    meet on a node and use up its resources together; class after class fills nodes with jobs that all lack
-    the same.
+    Single jobs of equal density take turns, each class spread evenly over them: unlike jobs then meet on a
+    node and use up its resources together; class after class fills nodes with jobs that all lack the same.
 
     Afterwards no unplaced job, nor one more replica of an elastic one, fits anywhere at a profit.
     """
@@ -43,7 +42,7 @@ def fill(ledger: Ledger, *, turns: bool = False) -> None:
             elif index in party_of:
                 if all(ledger.jobs_left(each) for each in party_of[index]):
                     parties.start(ledger, party_of[index])
-            elif turns and ledger.is_single(index):
+            elif ledger.is_single(index):
                 singles.append((index, most))
             else:
                 jobs = min(most, ledger.jobs_left(index))

@@ -32,8 +32,7 @@ def greedy(problem: Problem, *, deadline: float | None = None) -> Ledger:
 
     Where a job may get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders
     are tried. Nobody is moved but from nodes that ought to be drained. With more than one slot, who starts
-    now and who later is decided in one pass, or else who starts now first: both are tried. Where nobody may
-    be preempted single jobs take turns, and also go class by class.
+    now and who later is decided in one pass, or else who starts now first: both are tried.
 
     After the deadline (an instant of `time.monotonic`) only one order is tried, and nobody is preempted and
     no node opened any more: the first filling is always finished.
@@ -59,10 +58,9 @@ def ways(problem: Problem) -> list[Way]:
         alone = orders if len(problem.incumbents) <= _FEW else orders[:-1]
         return [Way(pools_first=not may_open, trading=True), *(Way(pools_first=each) for each in alone)]
     return [
-        Way(pools_first=pools_first, listed=listed, turns=turns)
+        Way(pools_first=pools_first, listed=listed)
         for listed in ((True, False) if problem.slots > 1 else (False,))
         for pools_first in orders
-        for turns in ((True, False) if problem.slots == 1 else (False,))
     ]
 
 
@@ -74,8 +72,6 @@ class Way:
     """New nodes before preemption."""
     listed: bool = False
     """Later starts along with those of now."""
-    turns: bool = False
-    """Single jobs take turns."""
     trading: bool = False
     """Running jobs give way in bulk before anybody starts."""
     moving: bool = True
@@ -92,7 +88,7 @@ def _plan(problem: Problem, way: Way, deadline: float | None) -> Ledger:
     elif way.trading and not is_late(deadline):
         trade(ledger, deadline=deadline)
     else:
-        fill(ledger, turns=way.turns)
+        fill(ledger)
     if way.pools_first and not is_late(deadline):
         open_pools(ledger)
     if (
