@@ -87,7 +87,7 @@ def grow(ledger: Ledger) -> None:
 
 def ranking(problem: Problem) -> list[int]:
     """
-    Classes, the one to place first in front: most points per GPU, to two digits; then the larger replica.
+    Classes, the one to place first in front: most points per GPU, to two digits; then the larger job.
 
     A job without GPUs counts as the GPUs that stand for its dominant share of the cluster (Ghodsi et al.,
     Dominant Resource Fairness, NSDI 2011). Larger first among the equally dense is first fit decreasing:
@@ -100,7 +100,7 @@ def ranking(problem: Problem) -> list[int]:
     return sorted(range(len(problem.classes)), key=lambda index: _rank(problem, sizes, index, 0))
 
 
-_Rank = tuple[float, float, int, tuple[int, ...], int]
+_Rank = tuple[float, float, float, int, tuple[int, ...], int]
 
 
 def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank:
@@ -113,6 +113,7 @@ def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank
     return (
         inf if job_class.due is None or not ahead else job_class.due,
         -float(f"{density:.1e}"),
+        -sizes[index],
         -job_class.shape.quota_milli,
         tuple(-amount for amount in job_class.shape.amounts),
         index,

@@ -44,14 +44,18 @@ class Market:
                 prices[column] = (cleared + prices[column]) / 2 if turn else cleared
         self._prices.update(zip(self._models, prices.tolist(), strict=True))
 
-    def net(self, index: int, option: Option) -> float:
-        """What a job of a class brings on an option beyond what its GPUs would fetch."""
+    def net(self, index: int, option: Option, times: float = 1.0) -> float:
+        """What a job of a class brings on an option beyond so many times what its GPUs would fetch."""
         job_class = self._classes[index]
         replicas = job_class.most(option)
-        price = self._prices.get(option.gpu_model, 0.0) * job_class.shape.quota_milli * replicas
-        return job_class.points(option, replicas) - price
+        fetched = self._prices.get(option.gpu_model, 0.0) * job_class.shape.quota_milli * replicas
+        return job_class.points(option, replicas) - times * fetched
 
-    def worth(self, incumbent: Incumbent) -> float:
+    def pays(self, index: int, times: float = 1.0) -> bool:
+        """True if the jobs of a class bring so many times the price on one of their options."""
+        return any(self.net(index, option, times) >= 0 for option in self._classes[index].options)
+
+    def fetched(self, incumbent: Incumbent) -> float:
         """What the GPUs of an incumbent would fetch."""
         return self._prices.get(incumbent.gpu_model, 0.0) * _milli(incumbent)
 

@@ -18,44 +18,32 @@ from planner.solvers.market import Market
 if TYPE_CHECKING:
     from planner.solvers.ledger import Ledger
 
-_PREMIUM: Final = 1.2
+_PREMIUM: Final = 1.1
 """Who is worth so much more than the price still gives way: whoever finds no taker comes back."""
 
-_EXPECTED: Final = 0.75
+_EXPECTED: Final = 0.9
 """Part of what a queue's waiting jobs would pay for that is counted on to meet its guarantee."""
 
 
 def trade(ledger: Ledger, *, deadline: float | None = None) -> None:
-    """Start waiting jobs, worth most first, and stop running ones where that pays."""
+    """Start waiting jobs that are worth the price, and stop running ones where that pays; then fill."""
     market = Market(ledger.problem)
     give_way(ledger, market)
-    paying = [index for index in ranking(ledger.problem) if _pays(ledger, market, index)]
-    preemption = Preemption(ledger)
-    for index in paying:
+    preemption, order = Preemption(ledger), paying(ledger, market)
+    for index in order:
         job_class = ledger.problem.classes[index]
         for option in sorted(job_class.options, key=lambda option: -market.net(index, option)):
             if market.net(index, option) >= 0:
                 ledger.place(index, option, jobs=ledger.jobs_left(index))
         if job_class.minimum > 1:
-            # Later nobody would find it so many nodes.
+            # Once others have started nobody finds it so many nodes.
             preempt(ledger, [index], preemption, deadline=deadline)
-    preempt(ledger, paying, preemption, deadline=deadline)
+    preempt(ledger, order, preemption, deadline=deadline)
     take_back(ledger)
     fill(ledger)
     if preempt(ledger, _owed(ledger), preemption, deadline=deadline):
         take_back(ledger)
         fill(ledger)
-
-
-def _owed(ledger: Ledger) -> list[int]:
-    """Classes whose queues still lack what they are guaranteed, though they may not be worth the price."""
-    classes = ledger.problem.classes
-    return [
-        index
-        for index in ranking(ledger.problem)
-        for option in classes[index].options[:1]
-        if ledger.quota.owed(classes[index].queue, option.gpu_model)
-    ]
 
 
 def give_way(ledger: Ledger, market: Market) -> None:
@@ -69,9 +57,9 @@ def give_way(ledger: Ledger, market: Market) -> None:
     losses = []
     for index, incumbent in enumerate(incumbents):
         if incumbent.stop_points is not None and ledger.fates[index] is None:
-            worth = market.worth(incumbent)
-            if -incumbent.stop_points < _PREMIUM * worth:
-                losses.append((-incumbent.stop_points / worth, index))
+            fetched = market.fetched(incumbent)
+            if -incumbent.stop_points < _PREMIUM * fetched:
+                losses.append((-incumbent.stop_points / fetched, index))
     for _, index in sorted(losses):
         incumbent = incumbents[index]
         milli = incumbent.shape.quota_milli * len(incumbent.holds)
@@ -81,12 +69,35 @@ def give_way(ledger: Ledger, market: Market) -> None:
                 spare[each] -= milli
 
 
-def _pays(ledger: Ledger, market: Market, index: int) -> bool:
-    """True if a class's jobs, which start alone, are worth the price on one of their options."""
-    job_class = ledger.problem.classes[index]
-    if job_class.role is not Role.START or job_class.co_start is not None:
-        return False
-    return any(market.net(index, option) >= 0 for option in job_class.options)
+def paying(ledger: Ledger, market: Market) -> list[int]:
+    """
+    Classes that are worth the price and start alone, densest first.
+
+    In front are gangs that need one domain and pay well, the largest first: later none is free for them.
+    """
+    classes = ledger.problem.classes
+    found = [
+        index
+        for index in ranking(ledger.problem)
+        if classes[index].role is Role.START and classes[index].co_start is None and market.pays(index)
+    ]
+    bound = {
+        index: classes[index].shape.quota_milli * classes[index].maximum
+        for index in found
+        if classes[index].together.required is not None and market.pays(index, _PREMIUM)
+    }
+    return sorted(found, key=lambda index: -bound.get(index, 0))
+
+
+def _owed(ledger: Ledger) -> list[int]:
+    """Classes whose queues still lack what they are guaranteed, whether or not they are worth the price."""
+    classes = ledger.problem.classes
+    return [
+        index
+        for index in ranking(ledger.problem)
+        for option in classes[index].options[:1]
+        if ledger.quota.owed(classes[index].queue, option.gpu_model)
+    ]
 
 
 def _spare(ledger: Ledger, market: Market) -> list[float]:
