@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,11 +26,13 @@ class Shape:
     """Of each of `Problem.resources`."""
     mig: tuple[tuple[str, int], ...] = ()
     """MIG instances: (profile, count), sorted."""
+    quota_milli: int = field(init=False, compare=False, repr=False)
+    """Thousandths of GPUs that count against quotas."""
 
-    @property
-    def quota_milli(self) -> int:
-        """Thousandths of GPUs that count against quotas."""
-        return self.gpus * MILLI + self.gpu_milli + (self.mig_milli if self.mig else 0)
+    def __post_init__(self) -> None:
+        """Count once what is asked for at every step."""
+        milli = self.gpus * MILLI + self.gpu_milli + self.mig_milli
+        object.__setattr__(self, "quota_milli", milli)
 
     @property
     def mig_milli(self) -> int:

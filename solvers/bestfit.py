@@ -158,7 +158,7 @@ class Board:
         if len(changes) == self._seen + 1:
             stale = [at] if (at := int(self._at[changes[-1]])) >= 0 else []
         else:
-            found = self._at[np.unique(np.array(changes[self._seen :], dtype=np.int64))]
+            found = self._at[list(set(changes[self._seen :]))]
             stale = found[found >= 0].tolist()
         if self._plain and len(stale) <= _FEW:
             for position in stale:

@@ -55,11 +55,11 @@ class Capacity:
             count, len(problem.resources)
         )
         """Shape (nodes, resources)."""
-        self.balance: Ints = self.free.copy()
+        self.balance: list[list[int]] = [list(node.amounts) for node in problem.nodes]
         """The same, but negative where running jobs hold more than there is."""
-        for index, node in enumerate(problem.nodes):
-            if node.overdrawn:
-                self.balance[index] -= node.overdrawn
+        for balance, node in zip(self.balance, problem.nodes, strict=True):
+            for resource, overdrawn in enumerate(node.overdrawn):
+                balance[resource] -= overdrawn
         self.mig = MigBoard(problem)
         self.gpu_left: Ints = self.gpu_free.sum(axis=1) + np.array(
             [self.mig.free_milli(node) for node in range(count)], dtype=np.int64
@@ -87,7 +87,7 @@ class Capacity:
 
     def _once_empty(self, problem: Problem) -> tuple[Ints, Ints]:
         """Thousandths of GPUs and amounts of each node once every incumbent has left."""
-        gpu_left, free = self.gpu_left.copy(), self.balance.copy()
+        gpu_left, free = self.gpu_left.copy(), np.array(self.balance, dtype=np.int64).reshape(self.free.shape)
         for incumbent in problem.incumbents:
             for hold in incumbent.holds:
                 if hold.node is not None:
@@ -155,8 +155,10 @@ class Capacity:
     def charge(self, shape: Shape, site: Site, replicas: int) -> None:
         """Take a site, or give it back with -1."""
         node = site.node
-        for gpu in site.gpus:
-            self.gpu_free[node, gpu] -= replicas * (shape.gpu_milli or MILLI)
+        if site.gpus:
+            free, milli = self.gpu_free[node], replicas * (shape.gpu_milli or MILLI)
+            for gpu in site.gpus:
+                free[gpu] -= milli
         if site.slices:
             for gpu in self.mig.charge(node, site.slices, replicas):
                 self.gpu_free[node, gpu] -= replicas * MILLI
@@ -168,11 +170,12 @@ class Capacity:
             for cap, watts in self._caps.get(node, ()):
                 self._power_left[cap] -= replicas * taken * watts
                 self.touch(self._capped[cap])
+        balance, amounts_free = self.balance[node], self.free[node]
         for resource, amount in enumerate(shape.amounts):
             if amount:
-                self.balance[node, resource] -= replicas * amount
-                self.free[node, resource] = max(0, self.balance[node, resource])
-        self.touch(node)
+                balance[resource] -= replicas * amount
+                amounts_free[resource] = max(0, balance[resource])
+        self.changes.append(node)
 
     def reserve(self, node: int, gpu: int, places: Iterable[tuple[str, int]]) -> None:
         """Keep MIG instances on a GPU for jobs that come later, if it is free for that."""

@@ -236,7 +236,7 @@ class Preemption:
         ledger, there = self.ledger, self.victims.there(node, self.ledger.tenants[index].rank)
         tenant, incumbents = ledger.tenants[index], ledger.problem.incumbents
         plain = tenant.manners == NOBODY_MINDS and not tenant.shape.mig and self._in_sight
-        if not plain or any(each.shrinks or incumbents[each.incumbent].shape.mig for each in there):
+        if not plain or any(each.shrinks for each in there):
             return self.price_by_trial(index, node, there)
         paper, gone = OnPaper(ledger.capacity, node), list[Victim]()
 
@@ -312,11 +312,11 @@ def take_back(ledger: Ledger) -> None:
     least = _least_worths(ledger)
     for index in ledger.fates.having(Leave.STOP, Leave.SHRINK):
         nodes = {hold.node for hold in problem.incumbents[index].holds}
-        worths = [least[node] for node in nodes if node in least]
-        if worths and min(worths) >= ledger.fates.loss(index):
+        worths, gained = [least[node] for node in nodes if node in least], _most_gained(ledger, index)
+        if worths and min(worths) >= gained:
             continue  # nobody came who is worth less
         mark, before = ledger.mark(), ledger.objective
-        if not leaving.put_back(ledger, index, _most_gained(ledger, index)) or ledger.objective <= before:
+        if not leaving.put_back(ledger, index, gained) or ledger.objective <= before:
             ledger.rollback(mark)
 
 

@@ -88,8 +88,9 @@ class Fates:
 
     def left_by_movers(self, node: int) -> frozenset[int]:
         """GPUs of a node that jobs have left to be moved."""
-        left = self._movers.get(node, Counter())
-        return frozenset(gpu for gpu, count in left.items() if count)
+        if node not in self._movers:
+            return frozenset()
+        return frozenset(gpu for gpu, count in self._movers[node].items() if count)
 
     def loss(self, incumbent: int) -> int:
         """Points lost by the incumbent's fate."""

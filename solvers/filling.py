@@ -6,6 +6,8 @@ from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 from planner.solvers import parties
@@ -20,13 +22,12 @@ if TYPE_CHECKING:
 _SEVERAL: Final = 2 * MILLI
 
 
-def fill(ledger: Ledger, *, turns: bool = False) -> None:
+def fill(ledger: Ledger) -> None:
     """
     Place whatever still fits, in the order of `ranking`, and let elastic jobs grow into what is left.
 
-    With `turns` single jobs of equal density take turns, each class spread evenly over them: unlike jobs then
-    meet on a node and use up its resources together; class after class fills nodes with jobs that all lack
-    the same.
+    Single jobs of equal density take turns, each class spread evenly over them: unlike jobs then meet on a
+    node and use up its resources together; class after class fills nodes with jobs that all lack the same.
 
     Afterwards no unplaced job, nor one more replica of an elastic one, fits anywhere at a profit.
     """
@@ -41,7 +42,7 @@ def fill(ledger: Ledger, *, turns: bool = False) -> None:
             elif index in party_of:
                 if all(ledger.jobs_left(each) for each in party_of[index]):
                     parties.start(ledger, party_of[index])
-            elif turns and ledger.is_single(index):
+            elif ledger.is_single(index):
                 singles.append((index, most))
             else:
                 jobs = min(most, ledger.jobs_left(index))
@@ -86,7 +87,7 @@ def grow(ledger: Ledger) -> None:
 
 def ranking(problem: Problem) -> list[int]:
     """
-    Classes, the one to place first in front: most points per GPU, to two digits; then the larger replica.
+    Classes, the one to place first in front: most points per GPU, to two digits; then the larger job.
 
     A job without GPUs counts as the GPUs that stand for its dominant share of the cluster (Ghodsi et al.,
     Dominant Resource Fairness, NSDI 2011). Larger first among the equally dense is first fit decreasing:
@@ -99,7 +100,7 @@ def ranking(problem: Problem) -> list[int]:
     return sorted(range(len(problem.classes)), key=lambda index: _rank(problem, sizes, index, 0))
 
 
-_Rank = tuple[float, float, int, tuple[int, ...], int]
+_Rank = tuple[float, float, float, int, tuple[int, ...], int]
 
 
 def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank:
@@ -112,6 +113,7 @@ def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank
     return (
         inf if job_class.due is None or not ahead else job_class.due,
         -float(f"{density:.1e}"),
+        -sizes[index],
         -job_class.shape.quota_milli,
         tuple(-amount for amount in job_class.shape.amounts),
         index,
@@ -120,7 +122,7 @@ def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank
 
 def _sizes(problem: Problem) -> list[float]:
     """Thousandths of GPUs that a job of each class stands for."""
-    totals = [sum(column) for column in zip(*(node.amounts for node in problem.nodes), strict=True)]
+    totals = np.array([node.amounts for node in problem.nodes], dtype=np.int64).sum(axis=0).tolist()
     gpus = sum(sum(node.gpus) for node in problem.nodes)
     sizes = []
     for job_class in problem.classes:

@@ -143,7 +143,7 @@ class _Picker:
             of = self.ledger.domains.of(level)[nodes]
             totals = {
                 domain: self.total(nodes[of == domain], room[of == domain])
-                for domain in np.unique(of[room > 0]).tolist()
+                for domain in np.flatnonzero(np.bincount(of[room > 0])).tolist()
             }
             missing = wanted - len(sites)
             enough = [(total, domain) for domain, total in totals.items() if total >= missing]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from planner.solvers.advancing import advance
 from planner.solvers.carrying_out import undo_circles
@@ -15,19 +15,24 @@ from planner.solvers.foresight import foresee, mend, schedule
 from planner.solvers.holding import start_firm
 from planner.solvers.ledger import Ledger
 from planner.solvers.scaling import close_idle, open_pools
+from planner.solvers.trading import trade
 
 if TYPE_CHECKING:
     from planner.models.problem import Problem
+
+_FEW: Final = 200
+"""Up to so many incumbents jobs are also traded one by one only, which takes no time then."""
 
 
 def greedy(problem: Problem, *, deadline: float | None = None) -> Ledger:
     """
     Plan in one pass: drain, fill, open nodes of pools, preempt, and tidy up after that.
 
+    Where running jobs may be stopped for waiting ones they are traded in bulk (see `trading`).
+
     Where a job may get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders
     are tried. Nobody is moved but from nodes that ought to be drained. With more than one slot, who starts
-    now and who later is decided in one pass, or else who starts now first: both are tried. Where nobody may
-    be preempted single jobs take turns, and also go class by class.
+    now and who later is decided in one pass, or else who starts now first: both are tried.
 
     After the deadline (an instant of `time.monotonic`) only one order is tried, and nobody is preempted and
     no node opened any more: the first filling is always finished.
@@ -48,11 +53,14 @@ def ways(problem: Problem) -> list[Way]:
     """The orders that greedy tries."""
     may_open = any(pool.nodes for pool in problem.pools)
     may_preempt = any(each.stop_points is not None or each.shrinkable for each in problem.incumbents)
+    orders = (True, False) if may_open and may_preempt else (True,)
+    if problem.slots == 1 and may_preempt:
+        alone = orders if len(problem.incumbents) <= _FEW else orders[:-1]
+        return [Way(pools_first=not may_open, trading=True), *(Way(pools_first=each) for each in alone)]
     return [
-        Way(pools_first=pools_first, listed=listed, turns=turns)
+        Way(pools_first=pools_first, listed=listed)
         for listed in ((True, False) if problem.slots > 1 else (False,))
-        for pools_first in ((True, False) if may_open and may_preempt else (True,))
-        for turns in ((True, False) if problem.slots == 1 and not may_preempt else (False,))
+        for pools_first in orders
     ]
 
 
@@ -62,10 +70,10 @@ class Way:
 
     pools_first: bool
     """New nodes before preemption."""
-    listed: bool
+    listed: bool = False
     """Later starts along with those of now."""
-    turns: bool = False
-    """Single jobs take turns."""
+    trading: bool = False
+    """Running jobs give way in bulk before anybody starts."""
     moving: bool = True
 
 
@@ -77,11 +85,18 @@ def _plan(problem: Problem, way: Way, deadline: float | None) -> Ledger:
         advance(ledger)
     if way.listed:
         schedule(ledger)
+    elif way.trading and not is_late(deadline):
+        trade(ledger, deadline=deadline)
     else:
-        fill(ledger, turns=way.turns)
+        fill(ledger)
     if way.pools_first and not is_late(deadline):
         open_pools(ledger)
-    if problem.incumbents and not is_late(deadline) and preempt(ledger, ranking(problem), deadline=deadline):
+    if (
+        problem.incumbents
+        and not way.trading
+        and not is_late(deadline)
+        and preempt(ledger, ranking(problem), deadline=deadline)
+    ):
         take_back(ledger)
         fill(ledger)
     if not way.pools_first and not is_late(deadline):

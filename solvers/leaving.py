@@ -133,6 +133,8 @@ def put_back(ledger: Ledger, index: int, most: int | None = None) -> bool:
     """
     Put an incumbent back on its old places, new jobs there having to go, those worth least first.
 
+    Those on its very GPUs go before others, since without that nothing helps.
+
     Who has been moved there stays: it would have to go back too; and so does who was promised to start.
     Given up as soon as those who go are worth more than `most` points; the caller then rolls back.
     """
@@ -140,24 +142,40 @@ def put_back(ledger: Ledger, index: int, most: int | None = None) -> bool:
     nodes = {hold.node for hold in holds if hold.node is not None}
     for node in sorted(nodes & ledger.closed.keys()):
         ledger.reopen(node)
+    there = {number: ledger.placed[number] for node in nodes for number in ledger.on_node[node]}
+    worths = {number: ledger.worth(placed) for number, placed in there.items()}
+    in_the_way = {number for number, placed in there.items() if _is_in_the_way(ledger, index, placed)}
+    gone = sum(worths[number] for number in in_the_way)
+    if any(_stays(ledger, there[number]) for number in in_the_way) or (most is not None and gone > most):
+        return False
+    for number in sorted(in_the_way):
+        ledger.remove(number)
     if restore(ledger, index):
         return True
-    there = [
-        (ledger.worth(placed), number)
-        for number in {number for node in nodes for number in ledger.on_node[node]}
-        for placed in (ledger.placed[number],)
-        if ledger.problem.classes[placed.job_class].role is not Role.MOVE
-        and not ledger.problem.classes[placed.job_class].firm
-    ]
-    gone = 0
-    for worth, number in sorted(there):
-        gone += worth
+    for number in sorted(there.keys() - in_the_way, key=lambda number: (worths[number], number)):
+        if _stays(ledger, there[number]):
+            continue
+        gone += worths[number]
         if most is not None and gone > most:
             return False
         ledger.remove(number)
         if restore(ledger, index):
             return True
     return False
+
+
+def _stays(ledger: Ledger, placed: Placed) -> bool:
+    job_class = ledger.problem.classes[placed.job_class]
+    return job_class.role is Role.MOVE or job_class.firm
+
+
+def _is_in_the_way(ledger: Ledger, index: int, placed: Placed) -> bool:
+    """True if a new job has GPUs that an incumbent had; shares of one GPU may do for both."""
+    incumbent = ledger.problem.incumbents[index]
+    if incumbent.shape.gpu_milli and ledger.problem.classes[placed.job_class].shape.gpu_milli:
+        return False
+    old = {(hold.node, gpu) for hold in incumbent.holds for gpu in hold.gpus}
+    return any((site.node, gpu) in old for site in placed.sites for gpu in site.gpus)
 
 
 def restorable(ledger: Ledger, index: int) -> list[int]:

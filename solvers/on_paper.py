@@ -18,7 +18,7 @@ class OnPaper:
 
     def __init__(self, capacity: Capacity, node: int) -> None:
         self._gpus: list[int] = capacity.gpu_free[node].tolist()
-        self._free: list[int] = capacity.balance[node].tolist()
+        self._free = list(capacity.balance[node])
 
     def leave(self, shape: Shape, holds: Iterable[Hold], times: int = 1) -> None:
         """Think replicas away from what they hold here, with -1 back to it."""

@@ -29,6 +29,8 @@ class QuotaLedger:
         for index, guarantee in enumerate(problem.guarantees):
             for queue in guarantee.queues:
                 self._guarantees[queue].append((index, guarantee))
+        self._helped: dict[tuple[int, str | None], list[int]] = {}
+        self._counted: dict[str | None, list[int]] = {}
         self.points = 0
         """What changes have saved of the price of missed guarantees."""
 
@@ -47,11 +49,7 @@ class QuotaLedger:
         there.
         """
         return min(
-            (
-                self._available(index, queue, known=known)
-                for index, budget in enumerate(self._budgets)
-                if budget.counts(gpu_model)
-            ),
+            (self._available(index, queue, known=known) for index in self._counting(gpu_model)),
             default=UNLIMITED,
         )
 
@@ -71,20 +69,20 @@ class QuotaLedger:
 
     def change(self, queue: int, gpu_model: str | None, milli: int, *, new: bool = False) -> None:
         """Count GPUs taken, or given back if negative, at a queue and every queue above."""
-        for budget, usage, newcomers in zip(self._budgets, self._usage, self._newcomers, strict=True):
+        for index in self._counting(gpu_model):
+            budget, usage, newcomers = self._budgets[index], self._usage[index], self._newcomers[index]
             above: int | None = queue
-            amount = milli if budget.counts(gpu_model) else 0
+            amount = milli
             while above is not None and amount:
                 spilled = max(0, usage[above] - budget.kept[above])
                 usage[above] += amount
                 newcomers[above] += amount if new else 0
                 amount = max(0, usage[above] - budget.kept[above]) - spilled
                 above = budget.parent[above]
-        for index, guarantee in self._guarantees[queue]:
-            if guarantee.counts(gpu_model):
-                before = _gpus(self._missing[index])
-                self._missing[index] -= milli
-                self.points += self._price * (before - _gpus(self._missing[index]))
+        for index in self.guarantees_of(queue, gpu_model):
+            before = _gpus(self._missing[index])
+            self._missing[index] -= milli
+            self.points += self._price * (before - _gpus(self._missing[index]))
 
     def held(self, index: int) -> list[int]:
         """Thousandths of GPUs held directly in each queue in a budget: all that counts but what was lent."""
@@ -100,13 +98,27 @@ class QuotaLedger:
         """Thousandths of GPUs missing from each guarantee; negative where more is held than owed."""
         return tuple(self._missing)
 
+    def guarantees_of(self, queue: int, gpu_model: str | None) -> list[int]:
+        """Guarantees, by index, that jobs of a queue on GPUs of a model help to meet."""
+        key = queue, gpu_model
+        if key not in self._helped:
+            self._helped[key] = [
+                index for index, guarantee in self._guarantees[queue] if guarantee.counts(gpu_model)
+            ]
+        return self._helped[key]
+
     def owed(self, queue: int, gpu_model: str | None) -> list[int]:
         """Thousandths of GPUs still missing from each guarantee that a job of a queue helps to meet."""
-        return [
-            self._missing[index]
-            for index, guarantee in self._guarantees[queue]
-            if self._missing[index] > 0 and guarantee.counts(gpu_model)
-        ]
+        helped = self.guarantees_of(queue, gpu_model)
+        return [self._missing[index] for index in helped if self._missing[index] > 0]
+
+    def _counting(self, gpu_model: str | None) -> list[int]:
+        """Budgets, by index, in which GPUs of a model count."""
+        if gpu_model not in self._counted:
+            self._counted[gpu_model] = [
+                index for index, budget in enumerate(self._budgets) if budget.counts(gpu_model)
+            ]
+        return self._counted[gpu_model]
 
     def _available(self, index: int, queue: int, *, known: bool) -> int:
         """Largest amount a job in this queue may take: up the tree, what a queue keeps is used first."""

@@ -1,0 +1,113 @@
+"""
+Trading: waiting jobs against running ones, first in bulk by the prices of a market, then one by one.
+
+What single trades cannot see is that a running gang makes room on many nodes at once, and that jobs of one
+queue may replace each other though it holds no more than it is guaranteed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from planner.models.problem_jobs import Role
+from planner.solvers import leaving
+from planner.solvers.eviction import Preemption, preempt, take_back
+from planner.solvers.filling import fill, ranking
+from planner.solvers.market import Market
+
+if TYPE_CHECKING:
+    from planner.solvers.ledger import Ledger
+
+_PREMIUM: Final = 1.1
+"""Who is worth so much more than the price still gives way: whoever finds no taker comes back."""
+
+_EXPECTED: Final = 0.9
+"""Part of what a queue's waiting jobs would pay for that is counted on to meet its guarantee."""
+
+
+def trade(ledger: Ledger, *, deadline: float | None = None) -> None:
+    """Start waiting jobs that are worth the price, and stop running ones where that pays; then fill."""
+    market = Market(ledger.problem)
+    give_way(ledger, market)
+    preemption, order = Preemption(ledger), paying(ledger, market)
+    for index in order:
+        job_class = ledger.problem.classes[index]
+        for option in sorted(job_class.options, key=lambda option: -market.net(index, option)):
+            if market.net(index, option) >= 0:
+                ledger.place(index, option, jobs=ledger.jobs_left(index))
+        if job_class.minimum > 1:
+            # Once others have started nobody finds it so many nodes.
+            preempt(ledger, [index], preemption, deadline=deadline)
+    preempt(ledger, order, preemption, deadline=deadline)
+    take_back(ledger)
+    fill(ledger)
+    if preempt(ledger, _owed(ledger), preemption, deadline=deadline):
+        take_back(ledger)
+        fill(ledger)
+
+
+def give_way(ledger: Ledger, market: Market) -> None:
+    """
+    Stop incumbents that are worth no more than their GPUs would fetch, those worth least in front.
+
+    As many as guarantees allow, given that most of the jobs that would pay the price will start.
+    """
+    incumbents, quota = ledger.problem.incumbents, ledger.quota
+    spare = _spare(ledger, market)
+    losses = []
+    for index, incumbent in enumerate(incumbents):
+        if incumbent.stop_points is not None and ledger.fates[index] is None:
+            fetched = market.fetched(incumbent)
+            if -incumbent.stop_points < _PREMIUM * fetched:
+                losses.append((-incumbent.stop_points / fetched, index))
+    for _, index in sorted(losses):
+        incumbent = incumbents[index]
+        milli = incumbent.shape.quota_milli * len(incumbent.holds)
+        owed = quota.guarantees_of(incumbent.queue, incumbent.gpu_model)
+        if all(spare[each] >= milli for each in owed) and leaving.stop(ledger, index):
+            for each in owed:
+                spare[each] -= milli
+
+
+def paying(ledger: Ledger, market: Market) -> list[int]:
+    """
+    Classes that are worth the price and start alone, densest first.
+
+    In front are gangs that need one domain and pay well, the largest first: later none is free for them.
+    """
+    classes = ledger.problem.classes
+    found = [
+        index
+        for index in ranking(ledger.problem)
+        if classes[index].role is Role.START and classes[index].co_start is None and market.pays(index)
+    ]
+    bound = {
+        index: classes[index].shape.quota_milli * classes[index].maximum
+        for index in found
+        if classes[index].together.required is not None and market.pays(index, _PREMIUM)
+    }
+    return sorted(found, key=lambda index: -bound.get(index, 0))
+
+
+def _owed(ledger: Ledger) -> list[int]:
+    """Classes whose queues still lack what they are guaranteed, whether or not they are worth the price."""
+    classes = ledger.problem.classes
+    return [
+        index
+        for index in ranking(ledger.problem)
+        for option in classes[index].options[:1]
+        if ledger.quota.owed(classes[index].queue, option.gpu_model)
+    ]
+
+
+def _spare(ledger: Ledger, market: Market) -> list[float]:
+    """Thousandths of GPUs that may leave each guarantee, given who is likely to come."""
+    spare = [-float(missing) for missing in ledger.quota.missing]
+    for index, job_class in enumerate(ledger.problem.classes):
+        if job_class.role is Role.START and job_class.options:
+            option = max(job_class.options, key=lambda option: market.net(index, option))
+            milli = job_class.shape.quota_milli * job_class.most(option) * ledger.jobs_left(index)
+            if milli and market.net(index, option) > 0:
+                for each in ledger.quota.guarantees_of(job_class.queue, option.gpu_model):
+                    spare[each] += _EXPECTED * milli
+    return spare
