@@ -148,6 +148,8 @@ class Departures:
             sum(len(hold.gpus) for hold in incumbent.holds),
             incumbent.queue,
             incumbent.rank,
+            # In later slots who would have been gone anyway leaves nothing free.
+            incumbent.until,
             incumbent.gpu_model,
             incumbent.on_leaving,
             incumbent.stop_points is None,

@@ -289,7 +289,7 @@ class _Encoder:
 
     def _later_spill(self, budget: QueueBudget) -> None:
         for slot in range(1, self.problem.slots if any(budget.kept) else 1):
-            terms, usage = self.x.later.usage(self.x, budget, slot)
+            terms, usage = self.x.later.usage(budget, slot)
             for queue, counted in enumerate(terms):
                 usage[queue] += sum(milli * int(self.value[column]) for column, milli in counted)
             for queue in budget.leaves_first:

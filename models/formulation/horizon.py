@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.formulation.prospects import FIRST_RESOURCE, SHARED, SLICES, WHOLE, Prospects
+from planner.models.formulation.prospects import FIRST_RESOURCE, SHARED, SLICES, WHOLE
 from planner.models.formulation.rows import Row, dense, row
 from planner.models.mig import mig_geometry
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
-    from planner.models.cluster import Level
+    from planner.models.formulation.bundles import Gang
     from planner.models.formulation.columns import Columns
     from planner.models.formulation.later import Area, Presence
-    from planner.models.formulation.prospects import Measure, Supply
     from planner.models.formulation.rows import Ints
     from planner.models.problem import Problem, QueueBudget
 
@@ -29,8 +28,9 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
 
         Σ_k jobs[j,k] + Σ_{k, τ} later[j,k,τ]  ≤  n_j    ∀ classes j  (= 1, τ ≤ b, if booked in slot b)
         there[p,τ] = there[p,τ−1] + Σ_{starts of p that come at τ} later[j,k,σ] − Σ_{that are gone by τ}
-        Σ_{p ⊆ A} ⌊g_p/s⌋ · R_p · there[p,τ]  ≤  Σ_{n ∈ A} ⌊f_nτ/s⌋    ∀ areas A, slots τ ≥ 1, sizes s
-        Σ_{p ⊆ A, in one domain} ⌊R_p · g_p/S⌋ · there[p,τ]  ≤  Σ_d ⌊Σ_{n ∈ A, d} f_nτ/S⌋    ∀ A, τ, sizes S
+        gain[m,τ] = gain[m,τ−1] + Σ_{columns that begin to bring m at τ} column − Σ_{that cease to}
+        Σ_{p ⊆ A} ⌊g_p/s⌋ · R_p · there[p,τ]  ≤  Σ_{n ∈ A} ⌊f_nτ/s⌋ + Σ_m s_m · gain[m,τ]    ∀ areas A, τ, s
+        Σ_p ⌊R_p · ⌊g_p/g⌋ / R⌋ · there[p,τ]  ≤  Σ_d ⌊Σ_n ⌊f_nτ/g⌋ / R⌋ + Σ_m gain[m,τ]    ∀ A, τ, R × g
         the same for thousandths of GPUs, memory slices of MIG and each resource, all in total
         usage[r,q,τ]  ≤  limit_rq    as in (C7), of those at τ
         needed_j · Σ_{σ ≤ τ} start[j,σ]  ≤  Σ_{predecessors i} come[i,τ]    ∀ j with predecessors, τ
@@ -38,36 +38,29 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
 
     A presence p counts the jobs, those that start now included, that need R_p replicas of g_p GPUs each and
     may be on the groups of one area; it counts where that is within A. f_nτ are the GPUs free on n at τ once
-    all running jobs have ended that are expected to; departures, openings and closings change that as in
-    (C3). start[j,τ] is Σ_k later[j,k,τ], or Σ_k jobs[j,k] in slot 0, and come[i,τ] whether a predecessor has
-    started, or ended, by the beginning of τ. With a single slot there are only the last of these rows.
+    all running jobs have ended that are expected to. A gain m is what departures, openings and closings
+    change about that as in (C3), or a multiple of it: s_m blocks of s GPUs. R × g are the GPUs of gangs that
+    need one domain d, and of p only those count in their rows that need one too. Where a domain lacks L
+    blocks of g for one more of them, of which its cheapest nodes could bring U < L, each on its other nodes
+    is a part 1/(L − U) of it. start[j,τ] is Σ_k later[j,k,τ], or Σ_k jobs[j,k] in slot 0, and come[i,τ]
+    whether a predecessor has started, or ended, by the beginning of τ. With a single slot there are only the
+    last of these rows.
     """
     if problem.slots == 1:
         yield from _together(problem, x)
         return
     yield from _once(problem, x)
-    yield from _presences(problem, x)
-    ahead, upper = Prospects(x), np.array(x.upper, dtype=np.int64)
-    areas = sorted({each.area for each in x.later.presences})
-    inside: dict[Area, list[Presence]] = defaultdict(list)
-    for each in x.later.presences:
-        for area in _within(each.area, areas):
-            inside[area].append(each)
+    yield from _flows(problem, x)
+    inside = {area: x.later.inside(area) for area in x.later.areas}
     for slot in range(1, problem.slots):
-        for area in areas:
+        for area, present in inside.items():
             # Where nobody comes, whoever is there was there before, and no less is free.
-            if slot == 1 or any(each.coming[slot] for each in inside[area]):
-                yield from _room(problem, upper, (area, slot), inside[area], ahead.supply(area, slot))
+            if slot == 1 or any(each.flow.grows(slot) for each in present):
+                yield from _room(x, area, slot, present)
         for number, budget in enumerate(problem.budgets):
             yield from _quota(x, number, budget, slot)
     yield from _precedence(problem, x)
     yield from _together(problem, x)
-
-
-def _within(area: Area, areas: Sequence[Area]) -> list[Area]:
-    """Areas of which all of an area is part."""
-    groups = set(area)
-    return [larger for larger in areas if groups <= set(larger)]
 
 
 def _once(problem: Problem, x: Columns) -> Iterator[Row]:
@@ -82,67 +75,73 @@ def _once(problem: Problem, x: Columns) -> Iterator[Row]:
             yield row("horizon", ("once", index), terms, upper=len(job_class.jobs))
 
 
-def _presences(problem: Problem, x: Columns) -> Iterator[Row]:
-    for number, each in enumerate(x.later.presences):
+def _flows(problem: Problem, x: Columns) -> Iterator[Row]:
+    for number, each in enumerate(x.later.flows):
         for slot in range(1, problem.slots):
-            terms = [(each.there[slot], -1), *((column, 1) for column in each.coming[slot])]
-            terms += [(column, -1) for column in each.going[slot]]
-            terms += [(each.there[slot - 1], 1)] if slot > 1 else []
-            yield row("horizon", ("there", number, slot), terms, lower=0, upper=0)
+            yield dense("horizon", ("there", number, slot), *each.terms(slot), lower=0, upper=0)
 
 
-def _room(
-    problem: Problem, upper: Ints, place: tuple[Area, int], present: list[Presence], supply: Supply
-) -> Iterator[Row]:
-    """Rows of all that is measured on the nodes of an area in one slot; `upper` bounds the columns."""
-    area, slot = place
-    where = ("-".join(map(str, area)), slot)
+def _room(x: Columns, area: Area, slot: int, present: list[Presence]) -> Iterator[Row]:
+    """Rows of all that is measured on the nodes of an area in one slot."""
+    problem, later, ahead = x.problem, x.later, x.later.ahead
+    takers = np.array([one.flow.there[slot] for one in present], dtype=np.int64)
+    most = np.array([x.upper[column] for column in takers.tolist()], dtype=np.int64)
 
-    def fits(name: str, each: Callable[[Presence], int], offer: Measure) -> Iterator[Row]:
-        takers = np.array([one.there[slot] for one in present], dtype=np.int64)
+    def fits(
+        name: str, each: Callable[[Presence], int], free: int, gained: tuple[Ints, Ints]
+    ) -> Iterator[Row]:
         taken = np.array([each(one) for one in present], dtype=np.int64)
-        constant, givers, given = offer
-        least = constant + int(np.minimum(0, given) @ upper[givers])
-        if int(taken @ upper[takers]) > least:
-            columns, amounts = np.append(takers, givers), np.append(taken, -given)
-            yield dense("horizon", (name, *where), columns, amounts, upper=constant)
-
-    for size in sorted({one.shape.gpus for one in present if one.shape.gpus} | {1}):
-        yield from fits(
-            f"blocks of {size}",
-            lambda one, size=size: one.replicas * (one.shape.gpus // size),  # type: ignore[misc]
-            supply.total(WHOLE) if size == 1 else supply.blocks(size),
+        givers, given = gained
+        lost = np.minimum(0, given) @ np.array(
+            [x.upper[column] for column in givers.tolist()], dtype=np.int64
         )
+        if int(taken @ most) > free + int(lost):
+            key = name, "-".join(map(str, area)), slot
+            columns, amounts = np.append(takers, givers), np.append(taken, -given)
+            yield dense("horizon", key, columns, amounts, upper=free)
+
+    def sums(name: str, each: Callable[[Presence], int], measure: int) -> Iterator[Row]:
+        gained = later.gains.of((("sums", group) for group in area), measure, slot)
+        yield from fits(name, each, ahead.total(area, slot, measure), gained)
+
+    yield from sums("blocks of 1", lambda one: one.replicas * one.shape.gpus, WHOLE)
+    for number, size in enumerate(later.sizes):
+        if size > 1 and any(one.shape.gpus == size for one in present):
+            gained = later.gains.of((("blocks", group) for group in area), number, slot)
+            yield from fits(
+                f"blocks of {size}",
+                lambda one, size=size: one.replicas * (one.shape.gpus // size),  # type: ignore[misc]
+                ahead.blocks(area, slot, size),
+                gained,
+            )
     if any(one.shape.gpu_milli for one in present):
-        yield from fits("GPUs", _milli, supply.total(SHARED))
+        yield from sums("GPUs", _milli, SHARED)
     if any(one.shape.mig for one in present):
         geometry = mig_geometry(problem.groups[area[0]].gpu_model or "")
         sizes = {name: each.memory_slices for name, each in geometry.profiles.items()} if geometry else {}
-        yield from fits("slices", lambda one: _slices(one, sizes), supply.total(SLICES))
+        yield from sums("slices", lambda one: _slices(one, sizes), SLICES)
     for resource, name in enumerate(problem.resources):
         if any(one.shape.amounts[resource] for one in present):
-            yield from fits(
+            yield from sums(
                 name,
                 lambda one, resource=resource: one.replicas * one.shape.amounts[resource],  # type: ignore[misc]
-                supply.total(FIRST_RESOURCE + resource),
+                FIRST_RESOURCE + resource,
             )
-    for level, size in sorted(_gangs(present)):
+    for gang in sorted({one.gang for one in present if one.gang is not None}):
+        bundles = later.bundles[area, gang]
         yield from fits(
-            f"{level} of {size}",
-            lambda one, level=level, size=size: (  # type: ignore[misc]
-                one.replicas * one.shape.gpus // size if one.required == level else 0
-            ),
-            supply.domain_blocks(level, size),
+            f"{gang.level} of {gang.replicas} × {gang.gpus}",
+            lambda one, gang=gang: MILLI * _bundles(one, gang),  # type: ignore[misc]
+            MILLI * int(bundles.free[slot]),
+            later.gains.of([bundles.place], 0, slot),
         )
 
 
-def _gangs(present: list[Presence]) -> set[tuple[Level, int]]:
-    """(level, GPUs) of gangs that have to be in one domain."""
-    return {
-        (one.required, one.replicas * one.shape.gpus)
-        for one in present
-        if one.required is not None and one.shape.gpus
-    }
+def _bundles(one: Presence, gang: Gang) -> int:
+    """Bundles for a gang that a presence takes at least."""
+    if one.required != gang.level:
+        return 0
+    return one.replicas * (one.shape.gpus // gang.gpus) // gang.replicas
 
 
 def _milli(one: Presence) -> int:
@@ -155,7 +154,7 @@ def _slices(one: Presence, sizes: dict[str, int]) -> int:
 
 def _quota(x: Columns, number: int, budget: QueueBudget, slot: int) -> Iterator[Row]:
     """The limits of one resource in one slot."""
-    terms, fixed = x.later.usage(x, budget, slot)
+    terms, fixed = x.later.usage(budget, slot)
     staying = budget.up_the_tree(_there_already(x.problem, budget, slot, fixed))
     for queue in budget.leaves_first:
         key = ("quota", number, queue, slot)

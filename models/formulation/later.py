@@ -4,7 +4,7 @@ Later: the columns of starts in later slots, and what is there in each of them.
 Where a job goes that starts later is settled only when it does: here it counts against the sums over all
 nodes on which it may be. Jobs that take the same on the same nodes make up one kind of presence: a column
 counts those of them that are there in a slot, so that each start has three short entries and the long rows
-see presences only.
+see presences only. What is free more because somebody leaves is counted in the same way.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
+from planner.models.formulation.bundles import Bundles, Gang
+from planner.models.formulation.flow import flow
+from planner.models.formulation.gains import Gains
+from planner.models.formulation.prospects import Prospects
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from planner.models.cluster import Level
     from planner.models.formulation.columns import Columns
+    from planner.models.formulation.flow import Flow
+    from planner.models.formulation.gains import Place
     from planner.models.formulation.rows import Ints, Term
     from planner.models.problem import QueueBudget
     from planner.models.problem_jobs import JobClass, Shape
@@ -32,12 +41,8 @@ if TYPE_CHECKING:
 class Presence:
     """Jobs that are alike in all that matters to others while they are there."""
 
-    there: tuple[int, ...]
-    """Columns by slot: how many are there; that of slot 0, where nobody counts them, is -1."""
-    coming: tuple[tuple[int, ...], ...]
-    """By slot: columns that count who is there from then on, from slot 1 also who came before."""
-    going: tuple[tuple[int, ...], ...]
-    """By slot: columns that count who is there no longer."""
+    flow: Flow
+    """How many are there."""
     replicas: int
     """Of each that is counted."""
     shape: Shape
@@ -46,6 +51,13 @@ class Presence:
     area: Area
     required: Level | None
     """The level of which all replicas are in one domain."""
+
+    @property
+    def gang(self) -> Gang | None:
+        """What it needs in one domain; None if it needs no whole GPUs there."""
+        if self.required is None or not self.shape.gpus:
+            return None
+        return Gang(self.required, self.replicas, self.shape.gpus)
 
 
 class Later:
@@ -60,6 +72,7 @@ class Later:
         self.presences: tuple[Presence, ...] = ()
         self.spill: dict[tuple[str, int, int], int] = {}
         """By resource, queue and slot: what a queue uses beyond what it keeps from lending."""
+        self.gains = Gains(problem.slots, x.upper, new)
         self._note_starts_of_now(x)
         if problem.slots == 1:
             return
@@ -70,6 +83,16 @@ class Later:
                     if option.later[slot] is not None and option.later_groups[slot]:
                         self.starts[index, position, slot] = new(len(job_class.jobs))
         self.presences = tuple(self._presences(x, new))
+        self.areas = sorted({each.area for each in self.presences})
+        self.sizes = sorted({each.shape.gpus for each in self.presences if each.shape.gpus} | {1})
+        """Whole GPUs of a replica."""
+        self.ahead = Prospects(x)
+        self.bundles = {
+            (area, gang): Bundles(self.ahead, area, gang)
+            for area in self.areas
+            for gang in sorted({each.gang for each in self.inside(area) if each.gang is not None})
+        }
+        self._note_gains(x)
         for budget in problem.budgets:
             for queue in budget.leaves_first:
                 if budget.parent[queue] is not None and budget.kept[queue] > 0:
@@ -108,16 +131,41 @@ class Later:
             found[*alike, area].append((column, slot, option.ends[slot]))
         for (shape, replicas, required, queue, model, area), starts in found.items():
             lasting = [each for each in starts if each[2] > max(1, each[1])]
-            coming = [list[int]() for _ in range(problem.slots + 1)]
-            going = [list[int]() for _ in range(problem.slots + 1)]
-            for column, slot, end in lasting:
-                coming[max(1, slot)].append(column)
-                going[end].append(column)
-            most = sum(x.upper[column] for column, _, _ in lasting)
-            if most:
-                there = (-1, *(new(most) for _ in range(1, problem.slots)))
-                flow = tuple(map(tuple, coming[:-1])), tuple(map(tuple, going[:-1]))
-                yield Presence(there, *flow, replicas, shape, queue, model, area, required)
+            changes = [(max(1, slot), column, 1) for column, slot, _ in lasting]
+            changes += [(end, column, -1) for column, _, end in lasting]
+            when, columns, amounts = np.array(changes, dtype=np.int64).reshape(-1, 3).T
+            there = flow((when, columns, amounts), problem.slots, x.upper, new)
+            if there is not None:
+                yield Presence(there, replicas, shape, queue, model, area, required)
+
+    def _note_gains(self, x: Columns) -> None:
+        """Take in what is free more because of columns."""
+        self.ahead.note_gains(self.gains, self.sizes)
+        for each in self.bundles.values():
+            each.note_gains(self.gains)
+        for budget in self.problem.budgets:
+            self._note_quota(x, budget)
+
+    def _note_quota(self, x: Columns, budget: QueueBudget) -> None:
+        """Take in what queues hold less because of who leaves before its end."""
+        entries = list[tuple[int, int, int, int]]()
+        """(queue, slot before which it would have ended, column, thousandths of GPUs)."""
+        for v, incumbent in enumerate(self.problem.incumbents):
+            milli = incumbent.shape.quota_milli
+            if milli and (not budget.resource or incumbent.gpu_model == budget.resource):
+                left = [(column, len(incumbent.holds)) for column in x.fates.leaves(v)]
+                left += [(x.shrink[v], 1)] if v in x.shrink else []
+                own = incumbent.queue, incumbent.until
+                entries += [(*own, column, milli * replicas) for column, replicas in left]
+        queues, until, columns, held = np.array(entries, dtype=np.int64).reshape(-1, 4).T
+        there = np.arange(self.problem.slots) < until[:, None]
+        places: list[Place] = [("quota", budget.resource, queue) for queue in range(len(self.problem.queues))]
+        self.gains.note(places, queues, columns, (there * held[:, None])[:, :, None])
+
+    def inside(self, area: Area) -> list[Presence]:
+        """Whoever may only be within an area."""
+        groups = set(area)
+        return [each for each in self.presences if groups.issuperset(each.area)]
 
     def starts_of(self, index: int) -> Iterator[tuple[int, int, int]]:
         """(column, slot, end) of all that a class may start, slot 0 included."""
@@ -128,7 +176,7 @@ class Later:
                 if (column := self.starts.get((index, position, slot), -1)) >= 0:
                     yield column, slot, option.ends[slot]
 
-    def usage(self, x: Columns, budget: QueueBudget, slot: int) -> tuple[list[list[Term]], list[int]]:
+    def usage(self, budget: QueueBudget, slot: int) -> tuple[list[list[Term]], list[int]]:
         """What counts against a quota in a slot, by queue: terms, and what is fixed."""
         terms: list[list[Term]] = [[] for _ in self.problem.queues]
         fixed = list(budget.own)
@@ -138,25 +186,22 @@ class Later:
         for each in self.presences:
             milli = each.shape.quota_milli * each.replicas
             if milli and (not budget.resource or each.gpu_model == budget.resource):
-                terms[each.queue].append((each.there[slot], milli))
-        for v, incumbent in enumerate(self.problem.incumbents):
-            milli = incumbent.shape.quota_milli
-            counts = milli and (not budget.resource or incumbent.gpu_model == budget.resource)
-            if incumbent.until > slot and counts:
-                left = [(column, len(incumbent.holds)) for column in x.fates.leaves(v)]
-                left += [(x.shrink[v], 1)] if v in x.shrink else []
-                terms[incumbent.queue] += [(column, -milli * replicas) for column, replicas in left]
+                terms[each.queue].append((each.flow.there[slot], milli))
+        for queue in range(len(terms)):
+            columns, amounts = self.gains.of([("quota", budget.resource, queue)], 0, slot)
+            terms[queue] += zip(columns.tolist(), (-amounts).tolist(), strict=True)
         return terms, fixed
 
+    @property
+    def flows(self) -> Iterator[Flow]:
+        """All that is carried on from slot to slot."""
+        yield from (each.flow for each in self.presences)
+        yield from self.gains
+
     def add_up(self, values: Ints) -> None:
-        """Set the columns of presences to what those of starts say."""
-        for each in self.presences:
-            there = 0
-            for slot in range(1, self.problem.slots):
-                there += int(values[list(each.coming[slot])].sum()) - int(
-                    values[list(each.going[slot])].sum()
-                )
-                values[each.there[slot]] = there
+        """Set the columns of flows to what those of starts and of who leaves say."""
+        for each in self.flows:
+            each.add_up(values)
 
 
 def _what(job_class: JobClass, model: str | None, *, limited: bool) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from planner.models.formulation.gains import Changes
 from planner.models.mig import mig_geometry
 from planner.models.units import MILLI
 
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from planner.models.cluster import Level, MigInstance
+    from planner.models.cluster import MigInstance
     from planner.models.formulation.columns import Columns
+    from planner.models.formulation.gains import Gains, Place
+    from planner.models.formulation.later import Area
     from planner.models.formulation.rows import Ints
     from planner.models.problem_jobs import Hold, Incumbent
 
     Bools: TypeAlias = NDArray[np.bool_]
-    Measure: TypeAlias = tuple[int, Ints, Ints]
-    """Constant, columns, coefficients."""
 
 WHOLE, SHARED, SLICES, FIRST_RESOURCE = 0, 1, 2, 3
 """What is measured of a node: wholly free GPUs, thousandths of GPUs, memory slices; then resources."""
@@ -40,6 +41,7 @@ class Prospects:
         problem = x.problem
         self.problem = problem
         self._measures = FIRST_RESOURCE + len(problem.resources)
+        self._gpus: dict[int, Ints] = {}
         self.free: Ints = np.zeros((problem.slots, self._measures, len(problem.nodes)), dtype=np.int64)
         """By slot, measure and node."""
         self._geometry = {
@@ -53,37 +55,71 @@ class Prospects:
         group_of = np.zeros(len(problem.nodes), dtype=np.int64)
         for number, group in enumerate(problem.groups):
             group_of[list(group.nodes)] = number
-        self._group_of = group_of
-        self.blocks = _Changes(problem.slots, self._measures)
-        """What changes the blocks of whole GPUs."""
-        self._departures(x, self.blocks)
-        self.sums = _Changes(problem.slots, self._measures)
+        self.group_of = group_of
+        self.departing = Changes(problem.slots, 1)
+        """What changes the blocks of whole GPUs, of which alone it tells."""
+        self._departures(x, self.departing)
+        self.leaving = Changes(problem.slots, self._measures)
         """What changes all that adds up."""
-        self._incumbents(x, self.sums)
+        self._incumbents(x, self.leaving)
         self._pools(x)
-        self.blocks.close()
-        self.sums.close()
+        self.departing.close(x.upper)
+        self.leaving.close(x.upper)
+        self.optional: Bools = np.zeros(len(problem.nodes), dtype=bool)
+        """Nodes that do not exist yet."""
+        self.optional[list(optional)] = True
+        self.cost: Ints = np.zeros((problem.slots, len(problem.nodes)), dtype=np.int64)
+        """By slot and node: points lost if nobody is there any more who may be stopped."""
+        for incumbent in problem.incumbents:
+            for node in {hold.node for hold in incumbent.holds if hold.node is not None}:
+                self.cost[: incumbent.until, node] -= incumbent.stop_points or incumbent.leave_points
 
-    def supply(self, area: Sequence[int], slot: int) -> Supply:
-        """What the groups of an area offer in a slot."""
-        return Supply(self, np.isin(self._group_of, list(area)), slot)
+    def on(self, area: Area) -> Bools:
+        """Nodes of an area."""
+        found: Bools = np.isin(self.group_of, area)
+        return found
 
-    def _departures(self, x: Columns, blocks: _Changes) -> None:
+    def total(self, area: Area, slot: int, measure: int) -> int:
+        """All there is on an area of something that adds up."""
+        return int(self.free[slot, measure, self.on(area)].sum())
+
+    def blocks(self, area: Area, slot: int, size: int) -> int:
+        """Blocks of so many wholly free GPUs on an area, each on one node."""
+        return int((self.free[slot, WHOLE, self.on(area)] // size).sum())
+
+    def blocks_gained(self, size: int) -> Ints:
+        """Blocks of so many GPUs that each of the `departing` brings, by slot: shape (columns, slots)."""
+        changes = self.departing
+        after, free = changes.states[:, :, 0], self.free[:, WHOLE].T[changes.node]
+        steps: Ints = np.where(changes.rounded[:, None], -(-after // size), after // size - free // size)
+        return steps
+
+    def note_gains(self, gains: Gains, sizes: Sequence[int]) -> None:
+        """Take in what columns change about sums, and about blocks of these sizes, of each group."""
+        groups = range(len(self.problem.groups))
+        sums, blocks = self.leaving, self.departing
+        places: list[Place] = [("sums", group) for group in groups]
+        gains.note(places, self.group_of[sums.node], sums.column, sums.states)
+        places = [("blocks", group) for group in groups]
+        steps = np.stack([self.blocks_gained(size) for size in sizes], axis=2)
+        gains.note(places, self.group_of[blocks.node], blocks.column, steps)
+
+    def _departures(self, x: Columns, blocks: Changes) -> None:
         for departure, column in x.out.items():
             holds = x.departures.holds[departure.node]
             gone = {v: len(holds[v]) for v in (*departure.stopped, *departure.moved)}
-            blocks.note(column, departure.node, self._state(departure.node, gone | dict(departure.shrunk)))
+            blocks.note(column, departure.node, self._whole(departure.node, gone | dict(departure.shrunk)))
         owner = {column: v for each in (x.stop, x.move) for v, column in each.items()}
         owner |= {column: v for (v, _), column in x.fates.given.items()}
         for node in sorted(x.departures.crowded):
             for column, (gpus, _) in x.fates.gains(node):
                 v = owner.get(column)
                 until = self.problem.slots if v is None else self.problem.incumbents[v].until
-                gain = np.zeros((self.problem.slots, self._measures), dtype=np.int64)
-                gain[:until, WHOLE] = sum(milli > 0 for milli in gpus)
+                gain = np.zeros((self.problem.slots, 1), dtype=np.int64)
+                gain[:until] = sum(milli > 0 for milli in gpus)
                 blocks.note(column, node, gain, rounded=True)
 
-    def _incumbents(self, x: Columns, sums: _Changes) -> None:
+    def _incumbents(self, x: Columns, sums: Changes) -> None:
         for v, incumbent in enumerate(self.problem.incumbents):
             by_node: dict[int, Ints] = {}
             for hold in incumbent.holds:
@@ -95,7 +131,7 @@ class Prospects:
             if v in x.shrink and by_node:
                 # Where it gives up replicas is not said: counted in full wherever it has any.
                 one = np.maximum.reduce(list(by_node.values()))
-                groups = {int(self._group_of[node]): node for node in by_node}
+                groups = {int(self.group_of[node]): node for node in by_node}
                 for node in groups.values():
                     sums.note(x.shrink[v], node, one, rounded=True)
 
@@ -112,8 +148,8 @@ class Prospects:
 
     def _pools(self, x: Columns) -> None:
         def note(column: int, node: int, gain: Ints) -> None:
-            for changes in (self.blocks, self.sums):
-                changes.note(column, node, gain, rounded=True)
+            self.departing.note(column, node, gain[:, [WHOLE]], rounded=True)
+            self.leaving.note(column, node, gain, rounded=True)
 
         for opening in x.cells.openings:
             note(opening.column, opening.nodes[0], self._state(opening.nodes[0], {}))
@@ -124,6 +160,29 @@ class Prospects:
             gone = [{v: len(at) for v, at in holds.get(node, {}).items()} for node in nodes]
             empty = np.minimum.reduce(list(map(self._state, nodes, gone)))
             note(closing.column, nodes[0], -empty)
+
+    def _whole(self, node: int, gone: dict[int, int]) -> Ints:
+        """Wholly free GPUs of a node, of which incumbents have given up so many replicas; (slots, 1)."""
+        gpus = self._gpus_of(node).copy()
+        for v, replicas in gone.items():
+            incumbent = self.problem.incumbents[v]
+            milli = incumbent.shape.gpu_milli or MILLI
+            for hold in [hold for hold in incumbent.holds if hold.node == node][:replicas]:
+                gpus[: incumbent.until, list(hold.gpus)] += milli
+        gpus[: self.problem.nodes[node].opens] = 0
+        whole: Ints = (gpus >= MILLI).sum(axis=1, keepdims=True)
+        return whole
+
+    def _gpus_of(self, node: int) -> Ints:
+        """Thousandths free of each GPU of a node while everybody stays; shape (slots, GPUs)."""
+        if node not in self._gpus:
+            free = self.problem.nodes[node]
+            gpus = np.tile(np.array(free.gpus, dtype=np.int64), (self.problem.slots, 1))
+            for back in free.returns:
+                for gpu, milli in back.gpus:
+                    gpus[back.slot :, gpu] += milli
+            self._gpus[node] = gpus
+        return self._gpus[node]
 
     def _state(self, node: int, gone: dict[int, int]) -> Ints:
         """
@@ -171,79 +230,6 @@ class Prospects:
         geometry = self._geometry[node]
         known = geometry.profiles if geometry else {}
         return sum(known[each.profile].memory_slices for each in instances if each.profile in known)
-
-
-class _Changes:
-    """Columns, each with a node and what is free there then, or what the node gains if rounded."""
-
-    def __init__(self, slots: int, measures: int) -> None:
-        self._shape = slots, measures
-        self._columns: list[int] = []
-        self._nodes: list[int] = []
-        self._rounded: list[bool] = []
-        self._states: list[Ints] = []
-
-    def note(self, column: int, node: int, state: Ints, *, rounded: bool = False) -> None:
-        """Take in one column; `state` has shape (slots, measures)."""
-        self._columns.append(column)
-        self._nodes.append(node)
-        self._states.append(state)
-        self._rounded.append(rounded)
-
-    def close(self) -> None:
-        """No more are coming: make arrays of them."""
-        self.column = np.array(self._columns, dtype=np.int64)
-        self.node = np.array(self._nodes, dtype=np.int64)
-        self.rounded = np.array(self._rounded, dtype=bool)
-        self.states: Ints = np.array(self._states, dtype=np.int64).reshape(len(self._states), *self._shape)
-
-
-class Supply:
-    """What some nodes offer in one slot: a constant and a sum over columns, one measure after the other."""
-
-    def __init__(self, ahead: Prospects, nodes: Bools, slot: int) -> None:
-        """`nodes` marks those that count."""
-        self._ahead, self._slot, self._nodes = ahead, slot, nodes
-        self._changed = {
-            changes: np.flatnonzero(nodes[changes.node]) for changes in (ahead.blocks, ahead.sums)
-        }
-
-    def blocks(self, size: int) -> Measure:
-        """Blocks of so many wholly free GPUs, each on one node."""
-        changes, changed = self._ahead.blocks, self._changed[self._ahead.blocks]
-        free = self._ahead.free[self._slot, WHOLE]
-        after, rounded = changes.states[changed, self._slot, WHOLE], changes.rounded[changed]
-        before = np.where(rounded, 0, free[changes.node[changed]])
-        steps = np.where(rounded, -(-after // size), after // size) - before // size
-        return int((free[self._nodes] // size).sum()), *self._summed(changes, steps)
-
-    def domain_blocks(self, level: Level, size: int) -> Measure:
-        """Blocks of so many wholly free GPUs, each in one domain of a level."""
-        ahead, changes = self._ahead, self._ahead.sums
-        free = ahead.free[self._slot, WHOLE]
-        of = np.array(ahead.problem.domain_of(level), dtype=np.int64)
-        held = np.bincount(of[self._nodes], weights=free[self._nodes], minlength=of.max() + 1)
-        held = held.astype(np.int64)
-        changed = self._changed[changes]
-        gains = changes.states[changed, self._slot, WHOLE]
-        # What leaves a domain that is too small anyway, or that still lacks too much, makes no block of it.
-        where = of[changes.node[changed]]
-        most = held + np.bincount(where, weights=np.maximum(0, gains), minlength=len(held)).astype(np.int64)
-        most = np.minimum(most, np.bincount(of, weights=ahead.gpus, minlength=len(held)).astype(np.int64))
-        reached = most // size > held // size
-        steps = np.where(reached[where] | (gains < 0), -(-gains // size), 0)
-        return int((held // size).sum()), *self._summed(changes, steps)
-
-    def total(self, measure: int) -> Measure:
-        """All there is of something that adds up."""
-        changes = self._ahead.sums
-        constant = int(self._ahead.free[self._slot, measure][self._nodes].sum())
-        return constant, *self._summed(changes, changes.states[self._changed[changes], self._slot, measure])
-
-    def _summed(self, changes: _Changes, gains: Ints) -> tuple[Ints, Ints]:
-        """Each column once: an incumbent may be on several nodes."""
-        columns, position = np.unique(changes.column[self._changed[changes]], return_inverse=True)
-        return columns, np.bincount(position, weights=gains, minlength=len(columns)).astype(np.int64)
 
 
 def _places(hold: Hold) -> tuple[object, ...]:
