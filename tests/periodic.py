@@ -16,7 +16,7 @@ from planner.executors.simulated import SimulatedCluster
 from planner.models.plan import Plan, Preempt, Start
 from planner.models.policy import Disruption, Policy
 from planner.models.verifier import verify_target
-from planner.models.verifier_case import same_holdings
+from planner.models.verifier_occupant import same_holdings
 from planner.running.clusters import LiveCluster
 from planner.running.epoch_at_work import Surroundings
 from planner.running.exposition import Exposition

@@ -22,7 +22,7 @@ from planner.models.cluster import NodePool
 from planner.models.consistency import inconsistencies
 from planner.models.errors import PlannerError
 from planner.models.policy import MigPolicy, Prices, SolverName
-from planner.models.verifier_case import same_holdings
+from planner.models.verifier_occupant import same_holdings
 
 pytestmark = pytest.mark.usefixtures("no_processes")
 
