@@ -1,12 +1,15 @@
-"""For tests of files and of applying."""
+"""Documents in a working directory; a simulated cluster, and the audit log of what is applied to it."""
 
 from __future__ import annotations
 
 from textwrap import dedent
 
 import pytest
+from applied import WORLD
 from documented import BASE
 
+from planner.auditing import AuditLog
+from planner.executors.simulated import SimulatedCluster
 from planner.models.errors import BadInputError
 from planner.sources.files import load_snapshot
 
@@ -34,3 +37,15 @@ def told(put):
         return str(caught.value)
 
     return told
+
+
+@pytest.fixture
+def live(tmp_path):
+    """The simulated cluster of `applied`."""
+    with SimulatedCluster.create(tmp_path / "cluster.db", WORLD) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def log(tmp_path):
+    return AuditLog(tmp_path / "audit.jsonl")
