@@ -104,9 +104,9 @@ def test_the_text_does_not_depend_on_the_order_of_a_snapshot():
 
 
 def test_a_snapshot_comes_back_from_a_scenario_folder(tmp_path):
-    write_scenario(RICH, tmp_path)
+    write_scenario(RICH, tmp_path / "new" / "folder")
 
-    assert load_snapshot(str(tmp_path)) == RICH
+    assert load_snapshot(str(tmp_path / "new" / "folder")) == RICH
 
 
 def test_the_files_of_a_directory_make_one_snapshot(put):
