@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from build import job, queue, snapshot
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +51,16 @@ def test_demand_is_scaled_to_the_nearest_job(count, factor, seed):
     assert abs(len(waiting) - factor * count) <= 0.5
     assert made == after(world, change)
     assert len(made.jobs) - len(waiting) == 1
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.5])
+def test_jobs_that_start_together_are_scaled_together(factor):
+    world = snapshot(jobs=[job(f"{half}-{pair}", co_start=pair) for pair in "abcdef" for half in ("x", "y")])
+
+    made = after(world, {"change": "scale_demand", "factor": factor}).job_by_name
+
+    assert len(made) == factor * len(world.jobs)
+    assert {name.replace("x-", "y-") for name in made} == {name for name in made if name.startswith("y-")}
 
 
 def test_copies_stand_to_each_other_as_their_originals_do():
