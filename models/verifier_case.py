@@ -1,79 +1,30 @@
 """
 Case: what the verifier judges, with the look-ups that its rules share.
 
-Every placement is an `Occupant`: who it is, what becomes of its job, and which of its replicas are new. Rules
-about shared things count everybody, but blame only where a new replica takes part: what running jobs already
-do to each other is no fault of the plan.
+Rules about shared things count everybody, but blame only where a new replica takes part: what running jobs
+already do to each other is no fault of the plan.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-from planner.models.placement import GpuShare
+from planner.models.verifier_occupant import JUDGED, KEPT, Change, Occupant, occupant_of, precedence
 from planner.models.verifier_timeline import Timeline
 from planner.models.verifier_usage import usage_by_queue_and_model
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from planner.models.cluster import Level, Node, NodePool
     from planner.models.job import Job
-    from planner.models.placement import MigSlice, Placement, Replica
+    from planner.models.placement import GpuShare, MigSlice, Placement, Replica
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
     from planner.models.target import Planned
-
-Holding: TypeAlias = tuple[object, ...]
-"""All that a replica holds, as a value that compares and hashes."""
-
-
-class Change(StrEnum):
-    """What a placement means for its job."""
-
-    STARTED = "started"
-    """The job waits in the snapshot."""
-    KEPT = "kept"
-    """It runs and holds exactly what it held."""
-    MOVED = "moved"
-    """It runs with as many replicas, not the same."""
-    GROWN = "grown"
-    """It runs with all its replicas and more."""
-    SHRUNK = "shrunk"
-    """It runs with some of its replicas."""
-    REPLACED = "replaced"
-    """It runs with fewer or more replicas and not in the old places: never legal."""
-    COPY = "copy"
-    """A second placement of a job that runs: never legal."""
-    UNKNOWN = "unknown"
-    """The snapshot has no such job: never legal."""
-
-
-_KEPT: Final = Change.KEPT
-"""Asked for often: members of enumerations are not found at once."""
-
-JUDGED = frozenset({Change.STARTED, Change.MOVED, Change.GROWN, Change.SHRUNK})
-"""Changes that a job rule looks at; what is never legal is told once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Occupant:
-    """A placement with what it means."""
-
-    placement: Placement
-    job: Job | None
-    change: Change
-    new: Collection[int]
-    """Numbers of the replicas that nobody held before."""
-
-    @property
-    def new_replicas(self) -> Iterator[Replica]:
-        """Replicas that nobody held before."""
-        return (self.placement.replicas[number] for number in sorted(self.new))
 
 
 class Holder(NamedTuple):
@@ -224,7 +175,7 @@ class Case:
         for name, times in self.times_placed.items():
             if times > 1 and (job := self.jobs.get(name)) and job.running:
                 positions = [index for index, each in enumerate(self.placements) if each.job == name]
-                positions.sort(key=lambda index: _precedence(found[index]))
+                positions.sort(key=lambda index: precedence(found[index]))
                 for index in positions[1:]:
                     placement = self.placements[index]
                     found[index] = Occupant(placement, job, Change.COPY, range(len(placement.replicas)))
@@ -247,7 +198,7 @@ class Case:
     @cached_property
     def others(self) -> tuple[Occupant, ...]:
         """Placements that are not of jobs that are kept as they are."""
-        return tuple([each for each in self.occupants if each.change is not _KEPT])
+        return tuple([each for each in self.occupants if each.change is not KEPT])
 
     @cached_property
     def disturbed(self) -> tuple[Job, ...]:
@@ -317,63 +268,3 @@ class Case:
         """Path of a node's domain of a level; a node that is in none, or is not known, is its own."""
         node = self.nodes.get(name)
         return (node.domain(level) if node else None) or ("",) * 5 + (name,)
-
-
-def occupant_of(job: Job | None, placement: Placement) -> Occupant:
-    """What a placement means, were it the only one of its job."""
-    everything = range(len(placement.replicas))
-    if job is None:
-        return Occupant(placement, job, Change.UNKNOWN, everything)
-    if job.running is None:
-        return Occupant(placement, job, Change.STARTED, everything)
-    before, after = job.running.replicas, placement.replicas
-    if same_holdings(before, after):
-        return Occupant(placement, job, Change.KEPT, ())
-    if len(before) == len(after):
-        return Occupant(placement, job, Change.MOVED, everything)
-    new, gone = unmatched(after, before), unmatched(before, after)
-    if not gone:
-        return Occupant(placement, job, Change.GROWN, frozenset(new))
-    if not new:
-        return Occupant(placement, job, Change.SHRUNK, ())
-    return Occupant(placement, job, Change.REPLACED, everything)
-
-
-def _precedence(occupant: Occupant) -> tuple[bool, list[Holding]]:
-    return occupant.change is not Change.KEPT, sorted(map(holding, occupant.placement.replicas))
-
-
-def unmatched(some: tuple[Replica, ...], others: tuple[Replica, ...]) -> list[int]:
-    """Numbers of the replicas that hold what none of the others, each matched once, holds."""
-    unused = Counter(map(holding, others))
-    found = []
-    for number, replica in enumerate(some):
-        if unused[holding(replica)]:
-            unused[holding(replica)] -= 1
-        else:
-            found.append(number)
-    return found
-
-
-def same_holdings(one: tuple[Replica, ...], other: tuple[Replica, ...]) -> bool:
-    """True if two sets of replicas hold the same; the order of replicas and of their GPUs means nothing."""
-    return one == other or Counter(map(holding, one)) == Counter(map(holding, other))
-
-
-def holding(replica: Replica) -> Holding:
-    """The canonical value of what a replica holds."""
-    return (
-        replica.node,
-        tuple(
-            sorted(
-                (held.index, held.milli, "", 0)
-                if isinstance(held, GpuShare)
-                else (held.index, 0, held.profile, held.start)
-                for held in replica.gpus
-            )
-        ),
-        replica.cpu_milli,
-        replica.memory_mib,
-        replica.disk_mib,
-        tuple(sorted((name, amount) for name, amount in replica.resources.items() if amount)),
-    )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.models.queue import ALL_MODELS
 from planner.models.units import print_seconds
-from planner.models.verifier_case import Change, unmatched
+from planner.models.verifier_occupant import Change, unmatched
 from planner.models.verifier_usage import of_resource, with_all_below
 from planner.models.verifier_words import counted, replica_in_words
 from planner.models.violation import Rule, Violation
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from planner.models.job import Job
     from planner.models.placement import Replica
-    from planner.models.verifier_case import Case, Occupant
+    from planner.models.verifier_case import Case
+    from planner.models.verifier_occupant import Occupant
 
 
 def eviction(case: Case) -> Iterator[Violation]:

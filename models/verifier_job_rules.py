@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from planner.models.placement import GpuShare
 from planner.models.units import MILLI, print_milli
-from planner.models.verifier_case import Change
+from planner.models.verifier_occupant import Change
 from planner.models.verifier_words import CORES, DISK, MEMORY, amounts, counted, in_words, listed
 from planner.models.violation import Rule, Violation
 

@@ -11,8 +11,9 @@ from planner.models import verifier_job_rules as job_rules
 from planner.models import verifier_place_rules as place_rules
 from planner.models.cluster import MigInstance
 from planner.models.placement import MigSlice
-from planner.models.verifier_case import Case, Change, Occupant
+from planner.models.verifier_case import Case
 from planner.models.verifier_mig_rule import mig
+from planner.models.verifier_occupant import Change, Occupant
 from planner.models.verifier_queue_rules import queues
 from planner.models.violation import Rule
 

@@ -10,7 +10,7 @@ from planner.models.mig import MEDIA_EXTENSIONS, mig_geometry
 from planner.models.placement import GpuShare
 from planner.models.units import MILLI
 from planner.models.verifier_capacity_rules import charged_amounts, offered_amounts
-from planner.models.verifier_case import Change
+from planner.models.verifier_occupant import Change
 from planner.models.verifier_words import listed, mig_in_words
 from planner.models.violation import Rule, Violation
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from planner.models.cluster import Node, NodeGpus
     from planner.models.job import Job, NodeMatch
     from planner.models.placement import MigSlice
-    from planner.models.verifier_case import Case, Occupant
+    from planner.models.verifier_case import Case
+    from planner.models.verifier_occupant import Occupant
 
 _LEVEL_WORDS: Final = {
     Level.NODE: "node",

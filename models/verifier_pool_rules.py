@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from planner.models.cluster import Node
-from planner.models.verifier_case import Change
+from planner.models.verifier_occupant import Change
 from planner.models.verifier_words import counted, listed
 from planner.models.violation import Rule, Violation
 

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from planner.models.queue import ALL_MODELS
-from planner.models.verifier_case import Change
+from planner.models.verifier_occupant import Change
 from planner.models.verifier_usage import children_first, gpu_milli, of_resource
 from planner.models.verifier_words import in_gpus
 from planner.models.violation import Rule, Violation

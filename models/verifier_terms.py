@@ -10,8 +10,8 @@ from planner.models.placement import MigSlice
 from planner.models.pricing import currency_points, disruption_points, node_points
 from planner.models.queue import ALL_MODELS
 from planner.models.units import MILLI
-from planner.models.verifier_case import Change
 from planner.models.verifier_earning_terms import completion, deadlines, tariffs
+from planner.models.verifier_occupant import Change
 from planner.models.verifier_usage import of_resource, with_all_below
 
 if TYPE_CHECKING:

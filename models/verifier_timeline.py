@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from planner.models.job import Job
     from planner.models.placement import Replica
     from planner.models.units import Timestamp
-    from planner.models.verifier_case import Case, Occupant
+    from planner.models.verifier_case import Case
+    from planner.models.verifier_occupant import Occupant
 
 
 @dataclass(frozen=True, slots=True)

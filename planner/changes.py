@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from planner.afterwards import LayoutChange, cluster_after, layout_changes
 from planner.holdings import Resident, holdings_of
 from planner.models.target import Target
-from planner.models.verifier_case import unmatched
+from planner.models.verifier_occupant import unmatched
 
 if TYPE_CHECKING:
     from planner.holdings import Holdings

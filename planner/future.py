@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from planner.models.durations import Durations
 from planner.models.pricing import lost_seconds
 from planner.models.slots import Slots
-from planner.models.verifier_case import unmatched
+from planner.models.verifier_occupant import unmatched
 from planner.models.windows import Windows
 
 if TYPE_CHECKING:

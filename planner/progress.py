@@ -23,7 +23,7 @@ from planner.models.plan import (
 from planner.models.slots import Slots
 from planner.models.target import Planned
 from planner.models.verifier import verify
-from planner.models.verifier_case import same_holdings
+from planner.models.verifier_occupant import same_holdings
 from planner.models.violation import Rule
 
 if TYPE_CHECKING:

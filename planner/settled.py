@@ -8,7 +8,7 @@ from planner.afterwards import cluster_after
 from planner.holdings import count_from, holdings_of
 from planner.models.plan import Preempt, Shrink
 from planner.models.target import Target
-from planner.models.verifier_case import same_holdings
+from planner.models.verifier_occupant import same_holdings
 from planner.posing.queues import borrowers
 from planner.posing.readiness import finished_by_name, is_met
 from planner.remembered import take_over

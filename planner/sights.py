@@ -9,7 +9,7 @@ from planner.models.cluster import MigInstance
 from planner.models.layout import memory_slices
 from planner.models.placement import GpuShare, MigSlice
 from planner.models.units import print_milli, print_timestamp
-from planner.models.verifier_case import same_holdings
+from planner.models.verifier_occupant import same_holdings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

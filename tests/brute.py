@@ -16,7 +16,7 @@ from planner.models.mig import mig_geometry
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
 from planner.models.target import Target
 from planner.models.units import MILLI, print_milli
-from planner.models.verifier_case import same_holdings
+from planner.models.verifier_occupant import same_holdings
 from planner.models.violation import Rule
 
 MOST_JUDGED = 8_000

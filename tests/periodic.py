@@ -16,11 +16,11 @@ from planner.executors.simulated import SimulatedCluster
 from planner.models.plan import Plan, Preempt, Start
 from planner.models.policy import Disruption, Policy
 from planner.models.verifier import verify_target
-from planner.models.verifier_case import same_holdings
+from planner.models.verifier_occupant import same_holdings
 from planner.running.clusters import LiveCluster
 from planner.running.epoch_at_work import Surroundings
 from planner.running.exposition import Exposition
-from planner.running.history import History
+from planner.running.history import History, read_history
 from planner.running.loop import Run
 from planner.running.pace import Pace
 from planner.running.plan_store import PlanStore
@@ -120,6 +120,16 @@ class Bench:
             )
             run.begin()
             return run.until_stopped(epochs=number)
+
+    def records(self):
+        return read_history(self.folder / "history.db")
+
+    def outcomes(self):
+        return [record.outcome.value for record in self.records()]
+
+    def plans_of_steps(self):
+        """Of each step that was carried out, the plan."""
+        return [key.rpartition(":")[0] for key, _ in self.cluster.operations()]
 
     def close(self):
         self.cluster.close()

@@ -6,6 +6,7 @@ from planner.models import (
     verifier_disruption_rules,
     verifier_job_rules,
     verifier_mig_rule,
+    verifier_occupant,
     verifier_order_rule,
     verifier_place_rules,
     verifier_pool_rules,
@@ -15,6 +16,7 @@ from planner.models import (
 )
 
 CASE = verifier_case
+OCCUPANT = verifier_occupant
 USAGE = verifier_usage
 JOB = verifier_job_rules
 PLACE = verifier_place_rules
@@ -33,19 +35,19 @@ PLANTED = (
     ("assignment", JOB, "if job.held:", "if False:"),
     ("assignment", JOB, "if placement.slot:", "if placement.slot > 1:"),
     ("assignment", JOB, "case.with_change(Change.STARTED)", "((one.job, one) for one in case.occupants if one.job)"),
-    ("eviction", CASE, "return one == other or Counter", "return len(one) == len(other) or Counter"),
-    ("eviction", CASE, "return one == other or Counter(map(holding, one)) == Counter(map(holding, other))", "return one == other"),
-    ("eviction", CASE, "Counter(map(holding, one)) == Counter(map(holding, other))", "set(map(holding, one)) <= set(map(holding, other))"),
-    ("eviction", CASE, '(held.index, held.milli, "", 0)', '(held.milli, "", 0)'),
-    ("eviction", CASE, '(held.index, held.milli, "", 0)', '(held.index, "", 0)'),
-    ("eviction", CASE, "        replica.node,\n", ""),
-    ("eviction", CASE, "if amount))", "))"),
-    ("eviction", CASE, "unused[holding(replica)] -= 1", "pass"),
-    ("eviction", CASE, "if len(before) == len(after):", "if False:"),
-    ("eviction", CASE, "    if not gone:", "    if len(after) > len(before):"),
-    ("eviction", CASE, "    if not new:", "    if len(after) < len(before):"),
-    ("eviction", CASE, "positions.sort(key=lambda index: _precedence(found[index]))", "pass"),
-    ("eviction", CASE, "    return occupant.change is not Change.KEPT, sorted", "    return False, sorted"),
+    ("eviction", OCCUPANT, "return one == other or Counter", "return len(one) == len(other) or Counter"),
+    ("eviction", OCCUPANT, "return one == other or Counter(map(holding, one)) == Counter(map(holding, other))", "return one == other"),
+    ("eviction", OCCUPANT, "Counter(map(holding, one)) == Counter(map(holding, other))", "set(map(holding, one)) <= set(map(holding, other))"),
+    ("eviction", OCCUPANT, '(held.index, held.milli, "", 0)', '(held.milli, "", 0)'),
+    ("eviction", OCCUPANT, '(held.index, held.milli, "", 0)', '(held.index, "", 0)'),
+    ("eviction", OCCUPANT, "        replica.node,\n", ""),
+    ("eviction", OCCUPANT, "if amount))", "))"),
+    ("eviction", OCCUPANT, "unused[holding(replica)] -= 1", "pass"),
+    ("eviction", OCCUPANT, "if len(before) == len(after):", "if False:"),
+    ("eviction", OCCUPANT, "    if not gone:", "    if len(after) > len(before):"),
+    ("eviction", OCCUPANT, "    if not new:", "    if len(after) < len(before):"),
+    ("eviction", CASE, "positions.sort(key=lambda index: precedence(found[index]))", "pass"),
+    ("eviction", OCCUPANT, "    return occupant.change is not Change.KEPT, sorted", "    return False, sorted"),
     ("eviction", CASE, "job.name not in placed)", "False)"),
     ("eviction", DISRUPTION, "allowed=rules.preempt):", "allowed=True):"),
     ("eviction", DISRUPTION, "allowed=rules.migrate)", "allowed=rules.preempt)"),

@@ -15,9 +15,6 @@ from build import NOW
 from targets import judged, sorted_by_job
 
 from planner.afterwards import cluster_after
-from planner.drafting import draft
-from planner.explaining.ground import Ground
-from planner.explaining.smallest import remedies
 from planner.future import Future
 from planner.models.cluster import Level
 from planner.models.dependency import FinishedJob
@@ -25,12 +22,9 @@ from planner.models.explanation_remedies import RemedyKind
 from planner.models.job import Gang, Running, Toleration
 from planner.models.placement import Placement
 from planner.models.selection import condition
-from planner.models.solution import Solution, SolveStatus
 from planner.models.target import Target
 from planner.models.units import MILLI
 from planner.models.violation import Rule
-from planner.posing import pose
-from planner.solvers.greedy import greedy
 
 MOST_JUDGED = 400
 """Placements of one job, so that nobody waits for a large one."""
@@ -39,28 +33,6 @@ WIDER = (*Level, None)
 STEPS = {RemedyKind.QUOTA: -0.001, RemedyKind.REPLICAS: 1, RemedyKind.CPUS: 0.001, RemedyKind.MEMORY: 1}
 STEPS |= {RemedyKind.SPREAD: -1, RemedyKind.NODE: -1, RemedyKind.WAIT: -1, RemedyKind.POWER: -1}
 """By kind, what makes the amount of a change one step smaller."""
-
-
-def greedy_plan(snapshot, policy):
-    """The plan that greedy makes."""
-    target = greedy(pose(snapshot, policy)).target(snapshot.running_placements)
-    found = judged(snapshot, policy, target)
-    assert found.violations == ()
-    answer = Solution(
-        target=target,
-        status=SolveStatus.FEASIBLE,
-        solver="greedy",
-        objective=found.objective,
-        bound=None,
-        greedy_objective=found.objective,
-        seconds=0.0,
-    )
-    return draft(snapshot, policy, answer, found.terms, seed=0, created_at=NOW)
-
-
-def remedies_of(plan, name):
-    """What would make a job start."""
-    return remedies(Ground(plan), plan.snapshot.job_by_name[name])
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from planner.executors.admission import places_refusal
 from planner.executors.interface import ExecutionError
 from planner.models.job import Running
 from planner.models.units import print_timestamp
-from planner.models.verifier_case import holding
+from planner.models.verifier_occupant import holding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from planner.models.job import Job
     from planner.models.placement import Replica
     from planner.models.plan import Grow, Migrate, Preempt, Shrink, Start
-    from planner.models.verifier_case import Holding
+    from planner.models.verifier_occupant import Holding
 
 
 def start(tables: Tables, action: Start) -> None:

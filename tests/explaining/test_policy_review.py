@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from build import job, node, queue, replica, snapshot
-from remedying import greedy_plan
+from explained import CALM, greedy_plan
 
 from planner.models.errors import PlannerError
 from planner.models.policy import Disruption, MigPolicy, Policy, Prices
@@ -13,7 +13,6 @@ from planner.policy_review import plan_of, review
 from planner.rendering.policy_review import review_text
 from planner.solvers.worker import Outcome
 
-CALM = Policy(disruption=Disruption(preempt=False, resize=False))
 FREE = Policy(disruption=Disruption(preempt=True, resize=False))
 ONE_NODE = [node("n0")]
 OLD = job("old", gpus=8, at=[replica("n0", gpus=range(8))])

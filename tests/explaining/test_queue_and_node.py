@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from build import NOW, job, node, queue, replica, snapshot
-from remedying import greedy_plan
+from explained import CALM, greedy_plan
 
 from planner.explaining.naming import meaning
 from planner.explaining.node import explain_node
@@ -18,7 +18,6 @@ from planner.models.policy import Disruption, Policy
 from planner.rendering.explanation_node import node_text
 from planner.rendering.explanation_queue import queue_text
 
-CALM = Policy(disruption=Disruption(preempt=False, resize=False))
 LAYOUT = {"width": 80, "colour": False, "ascii_only": True}
 
 

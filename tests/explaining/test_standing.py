@@ -5,14 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 from build import NOW, job, node, queue, replica, snapshot
-from remedying import greedy_plan
+from explained import CALM, greedy_plan
 
 from planner.explaining.ground import Ground
 from planner.explaining.question import Question
 from planner.explaining.standing import standing
 from planner.models.policy import Disruption, Policy
-
-CALM = Policy(disruption=Disruption(preempt=False, resize=False))
 
 
 def stands(world, name="a", policy=CALM):

@@ -5,33 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from build import NOW, cluster, job, node, pool, queue, replica
+from build import NOW, job, node, pool, queue, replica
+from contradicting import found, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.models.cluster import Cluster
 from planner.models.consistency import Section, inconsistencies
 from planner.models.dependency import FinishedJob
 from planner.models.inconsistency import RESERVATIONS, TARIFFS
 from planner.models.job import Running
-from planner.models.snapshot import Snapshot
 
 HOUR = timedelta(hours=1)
-
-
-def world(*, nodes=None, jobs=(), queues=None, finished=(), **about):
-    """A snapshot in the order given."""
-    return Snapshot(
-        taken_at=NOW,
-        cluster=Cluster(nodes=tuple(cluster() if nodes is None else nodes), **about),
-        queues=tuple((queue(),) if queues is None else queues),
-        jobs=tuple(jobs),
-        finished=tuple(finished),
-    )
-
-
-def found(snapshot, **more):
-    return [(one.location, one.message) for one in inconsistencies(snapshot, **more)]
 
 
 def reservation(name="course", **more):

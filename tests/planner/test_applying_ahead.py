@@ -18,7 +18,7 @@ from planner.epoch import plan_epoch
 from planner.executors.simulated import SimulatedCluster
 from planner.models.consistency import inconsistencies
 from planner.models.snapshot import Snapshot
-from planner.models.verifier_case import same_holdings
+from planner.models.verifier_occupant import same_holdings
 from planner.promises import promises_of
 from planner.sources.files import load_snapshot, snapshot_text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from applied import stop_after
 from build import NOW, cluster, job, placement, replica, snapshot
 from changing import (
     AFTER,
@@ -23,7 +24,6 @@ from changing import (
 )
 
 from planner.applying import apply_plan
-from planner.auditing import AuditLog
 from planner.executors.simulated import SimulatedCluster
 from planner.models.audit import AuditKind
 from planner.models.errors import PartlyAppliedError, PlannerError, StalePlanError
@@ -38,19 +38,8 @@ def live(tmp_path):
         yield cluster_
 
 
-@pytest.fixture
-def log(tmp_path):
-    return AuditLog(tmp_path / "audit.jsonl")
-
-
 def carry_out(live, log, *, plan=PLAN, **more):
     return apply_plan(plan, live, log, who="ann@login1", now=lambda: NOW, **more)
-
-
-def stop_after(count):
-    """A stop that lets so many actions be done."""
-    asked = iter(range(100))
-    return lambda: next(asked) >= count
 
 
 def by_others(live, *changes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from applied import stop_after
 from build import NOW, job, placement, replica, snapshot
 from handmade import start
 from promising import (
@@ -22,7 +23,6 @@ from promising import (
 )
 
 from planner.applying import apply_plan
-from planner.auditing import AuditLog
 from planner.drift import drift
 from planner.executors.simulated import SimulatedCluster
 from planner.models.errors import PartlyAppliedError, PlannerError, StalePlanError
@@ -35,11 +35,6 @@ from planner.promises import carry_over, promise_step
 def live(tmp_path):
     with SimulatedCluster.create(tmp_path / "cluster.db", WORLD) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def log(tmp_path):
-    return AuditLog(tmp_path / "audit.jsonl")
 
 
 def carry_out(live, log, plan=PLAN, **more):
@@ -103,9 +98,8 @@ def test_a_plan_applied_again_makes_no_promise_anew(live, log):
 
 
 def test_a_plan_stopped_before_its_promises_is_gone_on_with(live, log):
-    asked = iter(range(9))
     with pytest.raises(PartlyAppliedError) as caught:
-        carry_out(live, log, stop=lambda: next(asked) >= 1)
+        carry_out(live, log, stop=stop_after(1))
     assert "  done:     1 (a1)\n  not done: 1 (promises)\n" in str(caught.value)
     assert promises_in(live) == {"d": LOST}
     with pytest.raises(PartlyAppliedError):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from build import NOW, job, replica, snapshot
 
 from planner.models.dependency import FinishedJob
-from planner.models.errors import BadInputError
 from planner.sources.files import load_snapshot, snapshot_text
 from planner.sources.scenario_folder import write_scenario
 
@@ -19,31 +17,6 @@ taken_at: 2026-11-20T12:00:00Z
 cluster: [{name: n0}]
 queues: [{name: q}]
 """
-
-
-@pytest.fixture
-def put(tmp_path, monkeypatch):
-    """Put files into the working directory."""
-    monkeypatch.chdir(tmp_path)
-
-    def put(**texts):
-        for name, text in texts.items():
-            Path(f"{name}.yaml").write_text(text)
-
-    return put
-
-
-@pytest.fixture
-def told(put):
-    """All problems of a snapshot with this file beside the base, one text."""
-
-    def told(text):
-        put(base=BASE, more=text)
-        with pytest.raises(BadInputError) as caught:
-            load_snapshot(".")
-        return str(caught.value)
-
-    return told
 
 
 def over(name, hours):
@@ -104,12 +77,12 @@ def test_lists_may_stand_in_several_files(put):
     one = "duration: 1h, cron: '0 8 * * *'"
     ended = "queue: q, started_at: 2026-11-20T10:00:00Z, ended_at: 2026-11-20T11:00:00Z"
     put(
-        base=BASE,
-        a=f"cluster: {{reservations: [{{name: r2, count: 1, queues: [q], {one}}}]}}\n"
+        base__yaml=BASE,
+        a__yaml=f"cluster: {{reservations: [{{name: r2, count: 1, queues: [q], {one}}}]}}\n"
         f"finished: [{{name: b, {ended}}}]\n",
-        b=f"cluster:\n  reservations: [{{name: r1, count: 1, users: [u], {one}}}]\n"
+        b__yaml=f"cluster:\n  reservations: [{{name: r1, count: 1, users: [u], {one}}}]\n"
         f"  tariffs: [{{name: t2, price_per_gpu_hour: 1, {one}}}]\n",
-        c=f"cluster: {{tariffs: [{{name: t1, price_per_gpu_hour: 1, {one}}}]}}\n"
+        c__yaml=f"cluster: {{tariffs: [{{name: t1, price_per_gpu_hour: 1, {one}}}]}}\n"
         f"finished: [{{name: a, {ended}}}]\n",
     )
 
@@ -231,4 +204,4 @@ def entry(section, *more, name="x"):
     ],
 )
 def test_a_mistake_is_told_at_its_line(told, text, message):
-    assert told(text).replace("more.yaml:", "") == message
+    assert told(text, base=BASE).replace("jobs.yaml:", "") == message

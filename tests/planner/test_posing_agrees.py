@@ -15,7 +15,7 @@ from planner.models.placement import GpuShare, MigSlice, Placement, Replica
 from planner.models.problem_jobs import Role
 from planner.models.target import Target
 from planner.models.units import print_milli
-from planner.models.verifier_case import holding
+from planner.models.verifier_occupant import holding
 from planner.models.violation import Rule
 from planner.posing import pose
 from planner.posing.shapes import POWER

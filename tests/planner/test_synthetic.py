@@ -1,74 +1,25 @@
+"""Synthetic snapshots: what is drawn from a profile is legal, plausible, and as the profile says."""
+
+from __future__ import annotations
+
 from collections import Counter
 from datetime import timedelta
 
 import pytest
-from build import NOW, job, node
+from build import NOW
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from profiles import SMALL, profile
 
 from planner.models.base import canonical_json
-from planner.models.cluster import Node
 from planner.models.consistency import inconsistencies
-from planner.models.errors import BadInputError
-from planner.models.job import ResourceRequest
 from planner.models.occupancy import free_capacity
 from planner.models.policy import Policy
-from planner.models.queue import Queue
 from planner.models.selection import refusal
 from planner.models.verifier import verify
-from planner.sources.draws import Draws
-from planner.sources.files import load_snapshot
-from planner.sources.first_fit import FirstFit, QuotaUse
-from planner.sources.scenario_folder import scenario_files, write_scenario
-from planner.sources.synthetic import generate, load_profile
-from planner.sources.workload_profile import DurationBand, WorkloadProfile
+from planner.sources.synthetic import generate
 
-SMALL = {
-    "name": "small",
-    "taken_at": "2026-11-20T12:00:00Z",
-    "layout": {"region": "north", "nodes_per_rack": 2, "racks_per_zone": 2},
-    "nodes": [
-        {
-            "count": 5,
-            "node": {"name": "big", "gpus": {"model": "B", "count": 8}, "cpus": 96, "memory_mib": 9000},
-        },
-        {
-            "count": 3,
-            "node": {"name": "old", "gpus": {"model": "O", "count": 2}, "cpus": 8, "memory_mib": 3000},
-        },
-        {"count": 1, "node": {"name": "cpu", "cpus": 32, "memory_mib": 1000}},
-    ],
-    "queues": [
-        {"queue": {"name": "top"}},
-        {"queue": {"name": "a", "parent": "top", "quota": {"nominal": 14, "borrowing_limit": 2}}, "share": 3},
-        {
-            "queue": {
-                "name": "b",
-                "parent": "top",
-                "quota": {"nominal": 8},
-                "gpu_models": {"O": {"nominal": 1}},
-            },
-            "share": 1,
-            "users": 3,
-            "priorities": [{"share": 1, "priority": 4, "preemptible": False}, {"share": 2, "priority": 1}],
-        },
-    ],
-    "model_choices": [{"share": 1}, {"share": 1, "gpu_models": ["O"]}],
-    "durations": [{"share": 1, "shortest": "2m", "longest": "2h"}],
-    "backlog": "6h",
-    "running": {"gpu_ratio": 0.5, "ended_ratio": 0.3, "longest_wait": "30m"},
-    "jobs": [
-        {"count": 20, "request": {"gpus": 1, "cpus": 6, "memory_mib": 500}},
-        {"count": 20, "request": {"gpu_milli": 400, "cpus": 1}},
-        {"count": 4, "request": {"cpus": 20}},
-        {"count": 3, "replicas": 2, "queues": ["a"], "request": {"gpus": 4, "cpus": 30}},
-    ],
-}
-
-
-def profile(**changes):
-    return WorkloadProfile.model_validate(SMALL | changes)
+seeds = st.integers(0, 2**32)
 
 
 def running(snapshot):
@@ -77,9 +28,6 @@ def running(snapshot):
 
 def held_milli(jobs):
     return sum(one.request.total_gpu_milli * one.gang.maximum for one in jobs)
-
-
-seeds = st.integers(0, 2**32)
 
 
 @settings(deadline=None, max_examples=30)
@@ -300,162 +248,3 @@ def test_a_queue_without_quota_left_starts_nothing():
     snapshot = generate(profile(queues=queues, jobs=jobs), seed=0)
 
     assert len(running(snapshot)) == 2
-
-
-def test_a_model_quota_limits_what_runs_on_that_model():
-    quota = QuotaUse((Queue(name="a", gpu_models={"O": {"nominal": 1}}),))
-
-    assert quota.admit("a", "O", 1000)
-    assert not quota.admit("a", "O", 100)
-    assert quota.admit("a", "B", 5000)
-
-
-def test_a_refused_job_uses_no_quota():
-    quota = QuotaUse((Queue(name="top", quota={"nominal": 2}), Queue(name="a", parent="top")))
-
-    assert not quota.admit("a", None, 3000)
-    assert quota.admit("a", None, 2000)
-
-
-def test_first_fit_goes_through_the_nodes_in_their_order():
-    fit = FirstFit([node("n1", gpus=2), node("n0", gpus=2)])
-    places = []
-    while replicas := fit.find(job(gpus=1), replicas=1):
-        fit.take(replicas)
-        places += [(replica.node, replica.gpus[0].index) for replica in replicas]
-
-    assert places == [("n1", 0), ("n1", 1), ("n0", 0), ("n0", 1)]
-
-
-def test_first_fit_puts_a_gang_on_one_model_or_nowhere():
-    nodes = [node("a", model="A", gpus=2), node("b", model="B", gpus=2), node("a2", model="A", gpus=2)]
-    fit = FirstFit(nodes)
-
-    assert {replica.node for replica in fit.find(job(gpus=2), replicas=2)} == {"a", "a2"}
-    assert fit.find(job(gpus=2), replicas=3) is None
-
-
-def test_a_gang_that_does_not_fit_keeps_nothing_from_smaller_ones():
-    fit = FirstFit([node("n0", gpus=8), node("n1", gpus=4)])
-
-    assert fit.find(job(gpus=4), replicas=4) is None
-    assert len(fit.find(job(gpus=4), replicas=3)) == 3
-
-
-def test_first_fit_takes_idle_mig_instances_of_the_layout_and_makes_none():
-    halves = {"index": 1, "mig": [{"profile": "3g.40gb", "start": 0}, {"profile": "3g.40gb", "start": 4}]}
-    gpus = {"model": "A100-80GB", "count": 2, "details": [{"index": 0, "mig": []}, halves]}
-    fit = FirstFit([Node.model_validate({"name": "n0", "gpus": gpus})])
-    one = job().model_copy(update={"request": ResourceRequest(mig={"3g.40gb": 1})})
-
-    (first, second), third = fit.find(one, replicas=2), fit.find(one, replicas=3)
-    fit.take((first, second))
-
-    assert [(held.index, held.start) for held in (*first.gpus, *second.gpus)] == [(1, 0), (1, 4)]
-    assert third is None
-    assert fit.find(one, replicas=1) is None
-
-
-def test_draws_are_the_same_on_every_machine():
-    draws = Draws(7)
-
-    assert [draws.below(1000) for _ in range(6)] == [323, 150, 650, 72, 535, 365]
-    assert draws.shuffled("abcdefgh") == list("begfchda")
-
-
-def test_a_draw_between_two_bounds_reaches_both():
-    draws = Draws(0)
-
-    assert {draws.between(1, 3) for _ in range(100)} == {1, 2, 3}
-
-
-def test_shares_are_how_often_an_entry_is_drawn():
-    bands = [DurationBand(share=share, shortest=60, longest=60 + share) for share in (0, 1, 3)]
-    draws = Draws(1)
-
-    drawn = Counter(draws.by_share(bands).share for _ in range(4000))
-
-    assert set(drawn) == {1, 3}
-    assert 900 < drawn[1] < 1100
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"queues": [{"queue": {"name": "a"}}]}, "expected a share above 0 in queues, found none"),
-        ({"durations": [{"share": 1, "shortest": "2h", "longest": "1h"}]}, "expected shortest <= longest"),
-        (
-            {"jobs": [{"count": 1, "request": {"mig": {"1g.10gb": 1}}}]},
-            "asks for profile '1g.10gb', which no GPU model in the cluster offers",
-        ),
-        (
-            {"jobs": [{"count": 1, "queues": ["top"], "request": {}}]},
-            "expected queues with a share in jobs[0].queues, found top",
-        ),
-        (
-            {"queues": [{"queue": {"name": "a", "parent": "z"}, "share": 1}]},
-            "queue 'a' has parent 'z', which is no queue of the snapshot",
-        ),
-        (
-            {"rack_power": [{"rack": "r9", "watts": 9}]},
-            "a power cap for rack 'r9', in which no node stands",
-        ),
-        (
-            {"jobs": [{"count": 1, "request": {}, "datasets": ["images"]}]},
-            "job 'jobs-0' reads dataset 'images', which is none of the cluster's",
-        ),
-        (
-            {"nodes": [SMALL["nodes"][0] | {"draining": 6}]},
-            "expected at most 5 draining nodes, found 6",
-        ),
-        ({"nodes": [SMALL["nodes"][0]] * 2}, "node 'big' is given a second time; expected each node once"),
-    ],
-)
-def test_a_profile_that_cannot_be_drawn_from_is_refused(changes, message):
-    with pytest.raises(ValidationError) as caught:
-        profile(**changes)
-
-    assert message in str(caught.value)
-
-
-def test_a_bad_profile_file_is_refused_with_its_line(tmp_path):
-    path = tmp_path / "profile.yaml"
-    path.write_text(
-        "name: x\n"
-        "taken_at: 2026-11-20T12:00:00Z\n"
-        "nodes:\n- {count: 0, node: {name: n}}\n"
-        "queues:\n- {queue: {name: q}, share: 1}\n"
-        "jobs: []\n"
-        "backlog: sometimes\n"
-    )
-
-    with pytest.raises(BadInputError) as caught:
-        load_profile(path)
-
-    assert [problem.place for problem in caught.value.problems] == [f"{path}:4", f"{path}:8"]
-
-
-def test_a_written_scenario_is_read_back_as_the_same_snapshot(tmp_path):
-    snapshot = generate(profile(), seed=11)
-
-    write_scenario(snapshot, tmp_path / "new" / "folder")
-
-    assert load_snapshot(str(tmp_path / "new" / "folder")) == snapshot
-
-
-def test_a_scenario_without_jobs_is_read_back_too(tmp_path):
-    snapshot = generate(profile(jobs=[]), seed=0)
-
-    write_scenario(snapshot, tmp_path)
-
-    assert load_snapshot(str(tmp_path)) == snapshot
-    assert snapshot.taken_at == NOW
-
-
-def test_each_node_and_job_has_a_line_of_its_own():
-    snapshot = generate(profile(), seed=0)
-
-    files = scenario_files(snapshot)
-
-    assert len(files["cluster.json"].splitlines()) == 2 + len(snapshot.cluster.nodes)
-    assert len(files["jobs.json"].splitlines()) == 2 + len(snapshot.jobs)

@@ -12,7 +12,7 @@ from replayed import held_by_gpu, random_trace, steps
 
 from planner.models.units import MILLI
 from planner.models.verifier import verify
-from planner.models.verifier_case import same_holdings
+from planner.models.verifier_occupant import same_holdings
 from planner.simulation.elapsing import elapse
 from planner.simulation.happening import Kind
 

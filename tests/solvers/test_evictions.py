@@ -16,7 +16,7 @@ from solver_doubles import apart_in_this_process
 from targets import judged, sorted_by_job
 
 from planner.models.target import Target
-from planner.models.verifier_case import same_holdings
+from planner.models.verifier_occupant import same_holdings
 from planner.posing import pose
 from planner.solvers import inquiring, portfolio
 from planner.solvers.portfolio import Limits

@@ -16,7 +16,7 @@ from planner.models.policy import Policy
 from planner.models.queue import ALL_MODELS, queue_limits
 from planner.models.units import MILLI, print_milli
 from planner.models.verifier import verify
-from planner.models.verifier_case import Change, occupant_of
+from planner.models.verifier_occupant import Change, occupant_of
 from planner.models.verifier_terms import TERMS
 from planner.models.violation import Rule
 

@@ -1,0 +1,128 @@
+"""
+Occupant: a placement with what becomes of its job, and which of its replicas are new.
+
+Replicas have no names: two of them are the same if they hold the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from planner.models.placement import GpuShare
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from planner.models.job import Job
+    from planner.models.placement import Placement, Replica
+
+Holding: TypeAlias = tuple[object, ...]
+"""All that a replica holds, as a value that compares and hashes."""
+
+
+class Change(StrEnum):
+    """What a placement means for its job."""
+
+    STARTED = "started"
+    """The job waits in the snapshot."""
+    KEPT = "kept"
+    """It runs and holds exactly what it held."""
+    MOVED = "moved"
+    """It runs with as many replicas, not the same."""
+    GROWN = "grown"
+    """It runs with all its replicas and more."""
+    SHRUNK = "shrunk"
+    """It runs with some of its replicas."""
+    REPLACED = "replaced"
+    """It runs with fewer or more replicas and not in the old places: never legal."""
+    COPY = "copy"
+    """A second placement of a job that runs: never legal."""
+    UNKNOWN = "unknown"
+    """The snapshot has no such job: never legal."""
+
+
+KEPT: Final = Change.KEPT
+"""Asked for often: members of enumerations are not found at once."""
+
+JUDGED = frozenset({Change.STARTED, Change.MOVED, Change.GROWN, Change.SHRUNK})
+"""Changes that a job rule looks at; what is never legal is told once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Occupant:
+    """A placement with what it means."""
+
+    placement: Placement
+    job: Job | None
+    change: Change
+    new: Collection[int]
+    """Numbers of the replicas that nobody held before."""
+
+    @property
+    def new_replicas(self) -> Iterator[Replica]:
+        """Replicas that nobody held before."""
+        return (self.placement.replicas[number] for number in sorted(self.new))
+
+
+def occupant_of(job: Job | None, placement: Placement) -> Occupant:
+    """What a placement means, were it the only one of its job."""
+    everything = range(len(placement.replicas))
+    if job is None:
+        return Occupant(placement, job, Change.UNKNOWN, everything)
+    if job.running is None:
+        return Occupant(placement, job, Change.STARTED, everything)
+    before, after = job.running.replicas, placement.replicas
+    if same_holdings(before, after):
+        return Occupant(placement, job, Change.KEPT, ())
+    if len(before) == len(after):
+        return Occupant(placement, job, Change.MOVED, everything)
+    new, gone = unmatched(after, before), unmatched(before, after)
+    if not gone:
+        return Occupant(placement, job, Change.GROWN, frozenset(new))
+    if not new:
+        return Occupant(placement, job, Change.SHRUNK, ())
+    return Occupant(placement, job, Change.REPLACED, everything)
+
+
+def precedence(occupant: Occupant) -> tuple[bool, list[Holding]]:
+    """Of several placements of a running job the least counts; one that changes nothing is less than any."""
+    return occupant.change is not Change.KEPT, sorted(map(holding, occupant.placement.replicas))
+
+
+def unmatched(some: tuple[Replica, ...], others: tuple[Replica, ...]) -> list[int]:
+    """Numbers of the replicas that hold what none of the others, each matched once, holds."""
+    unused = Counter(map(holding, others))
+    found = []
+    for number, replica in enumerate(some):
+        if unused[holding(replica)]:
+            unused[holding(replica)] -= 1
+        else:
+            found.append(number)
+    return found
+
+
+def same_holdings(one: tuple[Replica, ...], other: tuple[Replica, ...]) -> bool:
+    """True if two sets of replicas hold the same; the order of replicas and of their GPUs means nothing."""
+    return one == other or Counter(map(holding, one)) == Counter(map(holding, other))
+
+
+def holding(replica: Replica) -> Holding:
+    """The canonical value of what a replica holds."""
+    return (
+        replica.node,
+        tuple(
+            sorted(
+                (held.index, held.milli, "", 0)
+                if isinstance(held, GpuShare)
+                else (held.index, 0, held.profile, held.start)
+                for held in replica.gpus
+            )
+        ),
+        replica.cpu_milli,
+        replica.memory_mib,
+        replica.disk_mib,
+        tuple(sorted((name, amount) for name, amount in replica.resources.items() if amount)),
+    )

@@ -1,0 +1,31 @@
+"""Snapshots as they are given, in which something may not make sense, and what is told of them."""
+
+from __future__ import annotations
+
+from build import NOW, cluster, queue
+
+from planner.models.cluster import Cluster
+from planner.models.consistency import inconsistencies
+from planner.models.snapshot import Snapshot
+
+
+def world(*, nodes=None, jobs=(), queues=None, finished=(), **about):
+    """A snapshot in the order given."""
+    return Snapshot(
+        taken_at=NOW,
+        cluster=Cluster(nodes=tuple(cluster() if nodes is None else nodes), **about),
+        queues=tuple((queue(),) if queues is None else queues),
+        jobs=tuple(jobs),
+        finished=tuple(finished),
+    )
+
+
+def found(snapshot, **more):
+    """Where something contradicts something, and what is told of it."""
+    return [(one.location, one.message) for one in inconsistencies(snapshot, **more)]
+
+
+def only(snapshot):
+    """The one inconsistency of a snapshot."""
+    (one,) = inconsistencies(snapshot)
+    return one

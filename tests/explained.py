@@ -1,0 +1,57 @@
+"""Plans that greedy makes, and what would make a job start that waits in them."""
+
+from __future__ import annotations
+
+from build import NOW, job, replica
+from targets import judged
+
+from planner.drafting import draft
+from planner.explaining.ground import Ground
+from planner.explaining.smallest import remedies
+from planner.models.policy import Disruption, Policy
+from planner.models.solution import Solution, SolveStatus
+from planner.posing import pose
+from planner.solvers.greedy import greedy
+
+CALM = Policy(disruption=Disruption(preempt=False, resize=False))
+"""A policy under which nobody is stopped or resized for another."""
+
+
+def greedy_plan(snapshot, policy):
+    """The plan that greedy makes."""
+    target = greedy(pose(snapshot, policy)).target(snapshot.running_placements)
+    found = judged(snapshot, policy, target)
+    assert found.violations == ()
+    answer = Solution(
+        target=target,
+        status=SolveStatus.FEASIBLE,
+        solver="greedy",
+        objective=found.objective,
+        bound=None,
+        greedy_objective=found.objective,
+        seconds=0.0,
+    )
+    return draft(snapshot, policy, answer, found.terms, seed=0, created_at=NOW)
+
+
+def remedies_of(plan, name):
+    """What would make a job start."""
+    return remedies(Ground(plan), plan.snapshot.job_by_name[name])
+
+
+def kinds(remedy):
+    return tuple(part.kind for part in remedy.parts)
+
+
+def found(snapshot, name="a", policy=CALM):
+    """Remedies of one part by kind; of each kind the one worth most."""
+    remedies = remedies_of(greedy_plan(snapshot, policy), name)
+    return {each.parts[0].kind: each for each in reversed(remedies.found) if len(each.parts) == 1}
+
+
+def runs(name, node, *gpus, **more):
+    return job(name, gpus=len(gpus), at=[replica(node, gpus=gpus)], **more)
+
+
+FULL = [runs("old", "n0", *range(8)), runs("older", "n1", *range(8))]
+"""Jobs that fill both nodes."""

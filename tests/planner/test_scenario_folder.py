@@ -1,0 +1,28 @@
+"""Snapshots written to a scenario's folder, and read back."""
+
+from __future__ import annotations
+
+from build import NOW
+from profiles import profile
+
+from planner.sources.files import load_snapshot
+from planner.sources.scenario_folder import scenario_files, write_scenario
+from planner.sources.synthetic import generate
+
+
+def test_a_scenario_without_jobs_is_read_back_too(tmp_path):
+    snapshot = generate(profile(jobs=[]), seed=0)
+
+    write_scenario(snapshot, tmp_path)
+
+    assert load_snapshot(str(tmp_path)) == snapshot
+    assert snapshot.taken_at == NOW
+
+
+def test_each_node_and_job_has_a_line_of_its_own():
+    snapshot = generate(profile(), seed=0)
+
+    files = scenario_files(snapshot)
+
+    assert len(files["cluster.json"].splitlines()) == 2 + len(snapshot.cluster.nodes)
+    assert len(files["jobs.json"].splitlines()) == 2 + len(snapshot.jobs)
