@@ -223,6 +223,18 @@ def test_cpus_can_be_what_is_missing():
     )
 
 
+def test_what_is_held_beyond_one_node_is_not_missing_on_another():
+    holder = job("s", cpus=50, at=[replica(cpus=50)])
+
+    assert why(job(cpus=40), holder, nodes=[node(gpus=0), node("n1", gpus=0, cpus=48, memory_gib=1)]) == (
+        ReasonCode.NOT_CHOSEN,
+        "would fit, but no place was chosen for it in the time given",
+    )
+    assert why(job(cpus=40, replicas=2), holder, nodes=cluster(2, gpus=0, cpus=48))[1] == (
+        "needs 80 CPUs; 48 CPUs free on 2 matching nodes"
+    )
+
+
 def test_free_gpus_on_several_nodes_are_fragmented_for_one_replica():
     first, second = running("r", replica(gpus=range(3))), running("s", replica("n1", gpus=range(2)))
 
