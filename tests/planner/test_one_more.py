@@ -8,6 +8,7 @@ from datetime import timedelta
 import build
 import instances
 import pytest
+from drafts import drafted
 
 from planner.epoch import plan_epoch
 from planner.models.job import Running
@@ -215,6 +216,45 @@ def test_what_is_said_of_jobs_and_nodes_is_what_is_true_now(at_rest):
     assert plan.nodes == anew.nodes != last.nodes
     waits = [[each for each in found.actions if isinstance(each, Wait)] for found in (plan, anew)]
     assert waits[0] == waits[1]
+
+
+def test_a_node_that_has_changed_is_told_anew(at_rest):
+    """Even if as much is left of it as before."""
+    first, second = at_rest.snapshot.cluster.nodes
+    pooled = first.model_copy(update={"pool": "spot"})
+    cluster = at_rest.snapshot.cluster.model_copy(update={"nodes": (pooled, second)})
+
+    plan = planned(at_rest.snapshot.model_copy(update={"cluster": cluster}), at_rest)
+
+    assert [state.pool for state in plan.nodes] == ["spot", None]
+    assert [state.free_gpus for state in plan.nodes] == [state.free_gpus for state in at_rest.nodes]
+
+
+def test_a_node_that_was_added_is_one_of_those_there_from_then_on():
+    new = build.node("spot-1", gpus=8, pool="spot")
+    world = build.snapshot(
+        nodes=[build.node("old", gpus=1)], pools=[build.pool("spot", most=1)], jobs=[build.job("a", gpus=8)]
+    )
+    first = drafted(
+        world, build.placement("a", build.replica("spot-1", gpus=range(8))), added=[new], policy=HURRIED
+    )
+    assert {state.name: state.change.value for state in first.nodes} == {"old": "kept", "spot-1": "added"}
+    cluster = first.snapshot.cluster.model_copy(update={"nodes": (*first.snapshot.cluster.nodes, new)})
+
+    plan = planned(first.snapshot.model_copy(update={"cluster": cluster}), first)
+
+    assert {state.name: state.change.value for state in plan.nodes} == {"old": "kept", "spot-1": "kept"}
+
+
+def test_what_was_said_of_nodes_in_another_plan_of_the_same_snapshot_is_not_taken_over(at_rest):
+    live = with_jobs(at_rest.snapshot, build.job("new", gpus=1))
+    plan = planned(live, at_rest)
+    other = planned(without(plan.snapshot, "new"), plan)
+    assert other.nodes != plan.nodes
+
+    again = planned(plan.snapshot, plan)
+
+    assert again.nodes == plan.nodes
 
 
 def test_a_job_asked_for_in_other_words_is_new(at_rest):

@@ -124,6 +124,25 @@ def test_unhealthy_gpus_do_not_count_as_room():
     )
 
 
+def test_a_node_is_as_large_as_what_is_whole_of_it():
+    """It is not told by another of the same model and count."""
+    broken = node(details=(Gpu(index=7, healthy=False),))
+    holder = running("r", replica("n1", gpus=[0]))
+
+    assert why(job(gpus=8), holder, nodes=[broken, node("n1")])[0] is ReasonCode.FRAGMENTED
+
+
+@pytest.mark.parametrize("name", ["cpu_milli", "memory_mib", "disk_mib", "resources"])
+def test_a_node_is_as_large_as_everything_it_offers(name):
+    """Nor by another that differs in one thing alone."""
+    wanted = {name: {"rdma/hca": 4} if name == "resources" else 50_000}
+    small = node(cpus=40, memory_gib=40, disk_mib=40_000, resources={"rdma/hca": 2})
+    large = small.model_copy(update={"name": "n1", **wanted})
+    holder = running("r", replica("n1", gpus=range(8)))
+
+    assert why(asking(job(gpus=1), **wanted), holder, nodes=[small, large])[0] is ReasonCode.FRAGMENTED
+
+
 def test_a_job_above_its_queues_limit_can_never_start():
     queues = [queue(nominal=8), queue("idle", nominal=100)]
 
@@ -204,6 +223,18 @@ def test_cpus_can_be_what_is_missing():
     )
 
 
+def test_what_is_held_beyond_one_node_is_not_missing_on_another():
+    holder = job("s", cpus=50, at=[replica(cpus=50)])
+
+    assert why(job(cpus=40), holder, nodes=[node(gpus=0), node("n1", gpus=0, cpus=48, memory_gib=1)]) == (
+        ReasonCode.NOT_CHOSEN,
+        "would fit, but no place was chosen for it in the time given",
+    )
+    assert why(job(cpus=40, replicas=2), holder, nodes=cluster(2, gpus=0, cpus=48))[1] == (
+        "needs 80 CPUs; 48 CPUs free on 2 matching nodes"
+    )
+
+
 def test_free_gpus_on_several_nodes_are_fragmented_for_one_replica():
     first, second = running("r", replica(gpus=range(3))), running("s", replica("n1", gpus=range(2)))
 
@@ -270,6 +301,14 @@ def test_a_gang_does_not_spread_over_gpu_models():
         ReasonCode.RESOURCES,
         "needs 16 GPUs; 8 GPUs free on 1 matching node",
     )
+
+
+@pytest.mark.parametrize("taken", ["n0", "n1"])
+def test_one_replica_may_go_to_any_of_its_gpu_models(taken):
+    nodes = [node(model="A100-80GB"), node("n1")]
+    holder = running("r", replica(taken, gpus=range(8)))
+
+    assert "would fit" in why(job(gpus=1), holder, nodes=nodes)[1]
 
 
 def test_a_job_that_would_fit_is_not_said_to_lack_room():
@@ -716,6 +755,23 @@ def test_jobs_that_differ_in_one_thing_do_not_share_a_reason(variant):
 
     assert together["a"] != together["b"]
     assert why(variant, full, nodes=nodes, queues=queues)[1] == together["b"].text
+
+
+def test_gangs_that_differ_in_how_they_must_stand_do_not_share_a_reason():
+    gangs = [
+        job("a", gpus=1, replicas=2),
+        job("b", gpus=1, replicas=2, spread=Spread(most=1)),
+        job("c", gpus=1, replicas=(1, 2), spread=Spread(most=1)),
+    ]
+    world = snapshot(nodes=[node()], jobs=gangs)
+
+    reasons = waiting_reasons(world, MAY_DO_NOTHING, target(world))
+
+    assert [reasons[name].code for name in "abc"] == [
+        ReasonCode.NOT_CHOSEN,
+        ReasonCode.FRAGMENTED,
+        ReasonCode.NOT_CHOSEN,
+    ]
 
 
 def test_thousands_of_equal_jobs_share_one_reason():

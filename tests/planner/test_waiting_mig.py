@@ -29,6 +29,11 @@ def test_every_one_of_several_equal_gpus_is_filled():
     assert room_for({"3g.40gb": 1}, gpus=4) == 8
 
 
+def test_gpus_in_different_states_are_filled_each_by_itself():
+    assert room_for({"1g.10gb": 1}, gpus=3, used=[(1, "3g.40gb", 0), (2, "1g.10gb", 2)]) == 7 + 3 + 6
+    assert room_for({"1g.10gb": 3}, gpus=3, used=[(1, "3g.40gb", 0), (2, "1g.10gb", 2)]) == 5
+
+
 def test_what_is_in_use_is_not_had_again():
     assert room_for({"7g.80gb": 1}, gpus=3, used=[(0, "1g.10gb", 0), (2, "1g.10gb", 6)]) == 1
 
