@@ -37,6 +37,9 @@ _LEAST_SECONDS: Final = 10.0
 _SECONDS_AT_REST: Final = 2.0
 """For a better bound of a plan that stays as it is."""
 
+_WORTHWHILE: Final = 0.001
+"""Of the objective: what a solver has found on the way is placed if it wins that much."""
+
 _CHECKS: Final = 4
 """A plan is placed in the time that it takes to check so many, about."""
 
@@ -58,6 +61,8 @@ class Inquiry:
         self.relaxed = not relax
         """True once the linear relaxation has had its turn."""
         self._last: Finding | None = None
+        self._tried: Finding | None = None
+        """What was placed on the way last, unless it was not worth the time."""
         now = time.monotonic()
         left = search.left - self._time_to_place()
         self._resting = search.ended is Ended.SETTLED
@@ -116,6 +121,9 @@ class Inquiry:
         if finding is not self._last:
             self._last = finding
             self._take(stage, finding)
+        elif message is None and finding is not self._tried:
+            self._tried = finding
+            self._place_meanwhile(finding)
         # Not believed before the solver has ended well; shown all the same.
         claimed = finding.claimed
         shown = claimed if claimed is not None and claimed >= search.best.objective else None
@@ -137,6 +145,16 @@ class Inquiry:
         if guess is not None and self._solver is not None and self._has_time():
             # Where the solver goes on from there, a plan soon is worth more than a slightly better one.
             self._placed_vertex = self._place(RELAXATION, guess, once=not self._divided)
+
+    def _place_meanwhile(self, finding: Finding) -> None:
+        """Place what the solver has found while it goes on, if that is better by far than the best plan."""
+        search, found = self._search, finding.found
+        if found is None or finding.aggregate is None or finding.final or search.limits.deterministic:
+            return
+        # What it finds in the end must be placed too.
+        in_time = self._placing and 2 * self._time_to_place() < search.left
+        if in_time and found - search.best.objective > _WORTHWHILE * abs(search.best.objective):
+            self._place(self._name, finding.aggregate, once=True)
 
     def _has_time(self) -> bool:
         search = self._search

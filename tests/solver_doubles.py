@@ -138,6 +138,12 @@ def optimum_and_crash(formulation, budget, hint, report):
     os.abort()
 
 
+def optimum_and_hang(formulation, budget, hint, report):
+    """Goes on for ever after it has reported the optimum, without a bound."""
+    report(replace(cpsat.solve(formulation, budget, hint, report), status=SolveStatus.FEASIBLE, bound=None))
+    time.sleep(600)
+
+
 def report_garbage(formulation, budget, hint, report):
     """Reports what is no answer, and answers well."""
     for garbage_ in ("42", 42, [hint], object, b""):

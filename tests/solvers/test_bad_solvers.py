@@ -30,6 +30,7 @@ HANGING = {
     "hang",
     "hang_in_c",
     "hang_with_a_child",
+    "optimum_and_hang",
     "report_and_hang",
     "close_all_and_hang",
     "flood",
@@ -37,16 +38,24 @@ HANGING = {
 }
 HARMLESS = {"loud", "report_garbage", "report_not_numbers", "interrupted"}
 """Odd, but with a good answer at the end."""
-TAKEN = {"optimal_but_not", "no_bound", "empty", "report_and_hang", "flood", "bound_in_between"}
+TAKEN = {
+    "optimal_but_not",
+    "no_bound",
+    "empty",
+    "report_and_hang",
+    "optimum_and_hang",
+    "flood",
+    "bound_in_between",
+}
 """Nothing in what they say can be found wrong; it is of no use beyond greedy's plan."""
 
 
-def run(double, *, solvers=("milp",), seconds=30.0, watch=None):
+def run(double, *, solvers=("milp",), seconds=30.0, watch=None, ticks=1):
     """Solve with a double in the place of HiGHS."""
     snapshot = contested()
     SOLVERS["milp"] = f"{solver_doubles.__name__}:{double}"
     # Ticks end what would otherwise go on until the time is up; only what hangs gets to that.
-    limits = Limits(seconds, solvers, ticks=1)
+    limits = Limits(seconds, solvers, ticks=ticks)
     return solve(pose(snapshot, POLICY), (), limits, partial(judged, snapshot), watch)
 
 
@@ -163,6 +172,14 @@ def test_an_interruption_ends_the_solver_and_keeps_the_best_plan(monkeypatch, tm
     assert solution.ended is Ended.INTERRUPTED
     assert (solution.objective, solution.solver) == (GREEDY, "greedy")
     assert not alive(int(here.read_text()))
+
+
+def test_what_is_found_on_the_way_is_placed_before_the_solver_ends():
+    solution = run("optimum_and_hang", seconds=4.0, ticks=None)
+
+    stages = [each.stage for each in solution.milestones if each.objective == OPTIMUM]
+    assert stages[0] == "place"
+    assert "milp" in stages, "nobody was told of the solver, once the plan was there"
 
 
 def test_an_interruption_before_there_is_a_plan_is_passed_on():
