@@ -152,7 +152,8 @@ class Preemption:
         if not self._free_quota(index, option, worth):
             return False
         everywhere = len(offers.nodes) == len(ledger.nodes_of(option))
-        missing = minimum - int(ledger.room(index, offers.nodes, minimum).sum())
+        # Whether one replica fits is told by placing it.
+        missing = 0 if minimum == 1 else minimum - int(ledger.room(index, offers.nodes, minimum).sum())
         for _ in range(minimum + 1):
             if missing <= 0 and ledger.place(
                 index, option, jobs=1, nodes=None if everywhere else offers.nodes

@@ -16,6 +16,7 @@ from planner.solvers.filling import fill, ranking
 from planner.solvers.market import Market
 
 if TYPE_CHECKING:
+    from planner.models.problem_jobs import JobClass
     from planner.solvers.ledger import Ledger
 
 _PREMIUM: Final = 1.1
@@ -28,8 +29,10 @@ _EXPECTED: Final = 0.9
 def trade(ledger: Ledger, *, deadline: float | None = None) -> None:
     """Start waiting jobs that are worth the price, and stop running ones where that pays; then fill."""
     market = Market(ledger.problem)
-    give_way(ledger, market)
+    spare = _spare(ledger, market)
+    give_way(ledger, market, spare)
     preemption, order = Preemption(ledger), paying(ledger, market)
+    _start_owed(ledger, market, preemption, spare)
     for index in order:
         job_class = ledger.problem.classes[index]
         for option in sorted(job_class.options, key=lambda option: -market.net(index, option)):
@@ -46,14 +49,13 @@ def trade(ledger: Ledger, *, deadline: float | None = None) -> None:
         fill(ledger)
 
 
-def give_way(ledger: Ledger, market: Market) -> None:
+def give_way(ledger: Ledger, market: Market, spare: list[float]) -> None:
     """
     Stop incumbents that are worth no more than their GPUs would fetch, those worth least in front.
 
-    As many as guarantees allow, given that most of the jobs that would pay the price will start.
+    As many as each guarantee can spare, given that most of the jobs that would pay the price will start.
     """
     incumbents, quota = ledger.problem.incumbents, ledger.quota
-    spare = _spare(ledger, market)
     losses = []
     for index, incumbent in enumerate(incumbents):
         if incumbent.stop_points is not None and ledger.fates[index] is None:
@@ -69,6 +71,25 @@ def give_way(ledger: Ledger, market: Market) -> None:
                 spare[each] -= milli
 
 
+def _start_owed(ledger: Ledger, market: Market, preemption: Preemption, spare: list[float]) -> None:
+    """Start jobs not worth the price where a guarantee is not met by those that are."""
+    for index in ranking(ledger.problem) if min(spare, default=0) < 0 else ():
+        job_class = ledger.problem.classes[index]
+        if not _starts_alone(job_class) or not job_class.options or market.pays(index):
+            continue
+        milli, model = job_class.shape.quota_milli * job_class.minimum, job_class.options[0].gpu_model
+        helped = ledger.quota.guarantees_of(job_class.queue, model)
+        while any(spare[each] < 0 for each in helped) and _start(ledger, preemption, index):
+            for each in helped:
+                spare[each] += milli
+
+
+def _start(ledger: Ledger, preemption: Preemption, index: int) -> bool:
+    """Start one job of a class, if need be by preempting others."""
+    options = ledger.problem.classes[index].options
+    return any(ledger.place(index, option, jobs=1) for option in options) or preemption.make_room(index)
+
+
 def paying(ledger: Ledger, market: Market) -> list[int]:
     """
     Classes that are worth the price and start alone, densest first.
@@ -76,17 +97,18 @@ def paying(ledger: Ledger, market: Market) -> list[int]:
     In front are gangs that need one domain and pay well, the largest first: later none is free for them.
     """
     classes = ledger.problem.classes
-    found = [
-        index
-        for index in ranking(ledger.problem)
-        if classes[index].role is Role.START and classes[index].co_start is None and market.pays(index)
-    ]
+    order = ranking(ledger.problem)
+    found = [index for index in order if _starts_alone(classes[index]) and market.pays(index)]
     bound = {
         index: classes[index].shape.quota_milli * classes[index].maximum
         for index in found
         if classes[index].together.required is not None and market.pays(index, _PREMIUM)
     }
     return sorted(found, key=lambda index: -bound.get(index, 0))
+
+
+def _starts_alone(job_class: JobClass) -> bool:
+    return job_class.role is Role.START and job_class.co_start is None
 
 
 def _owed(ledger: Ledger) -> list[int]:
