@@ -30,7 +30,7 @@ def trade(ledger: Ledger, *, deadline: float | None = None) -> None:
     """Start waiting jobs that are worth the price, and stop running ones where that pays; then fill."""
     classes, market, order = ledger.problem.classes, Market(ledger.problem), ranking(ledger.problem)
     spare = _spare(ledger, market)
-    _give_way(ledger, market, spare)
+    give_way(ledger, market, spare)
     preemption, paying = Preemption(ledger), _paying(ledger, market, order)
     if min(spare, default=0) < 0:
         _start_owed(ledger, preemption, [index for index in order if not market.pays(index)], spare)
@@ -50,7 +50,7 @@ def trade(ledger: Ledger, *, deadline: float | None = None) -> None:
         fill(ledger)
 
 
-def _give_way(ledger: Ledger, market: Market, spare: list[float]) -> None:
+def give_way(ledger: Ledger, market: Market, spare: list[float]) -> None:
     """
     Stop incumbents that are worth no more than their GPUs would fetch, those worth least in front.
 

@@ -15,7 +15,8 @@ from planner.posing import pose
 from planner.solvers.eviction import preempt, take_back
 from planner.solvers.filling import fill, ranking
 from planner.solvers.ledger import Ledger
-from planner.solvers.trading import trade
+from planner.solvers.market import Market
+from planner.solvers.trading import give_way, trade
 
 
 def traded(snapshot, policy=None):
@@ -73,15 +74,31 @@ def test_jobs_of_a_queue_follow_each_other_though_it_holds_no_more_than_it_is_gu
 
 
 def test_gang_bound_to_a_domain_gets_it_before_denser_jobs_are_all_over():
-    """Each of two racks has two nodes; the small jobs are worth more for a GPU and fit beside it."""
-    nodes = [build.node(f"n{index}", rack=f"r{index // 2}") for index in range(4)]
+    """Each of three denser jobs would take a node of its own, and no rack of two be left."""
+    nodes = [build.node(f"n{index}", rack=f"r{index // 2}") for index in range(5)]
+    rack = LocalityPreference(required=Level.RACK)
     jobs = [
-        *(running_some(f"r{index}", 0, node=f"n{index}") for index in range(4)),
-        *(build.job(f"a{index}", gpus=6, priority=4, weight=index) for index in (1.1, 1.2)),
-        build.job("gang", gpus=8, replicas=2, priority=3, locality=LocalityPreference(required=Level.RACK)),
+        running_some("r", *range(4), node="n4", priority=9),
+        *(build.job(f"a{index}", gpus=6, priority=4) for index in range(3)),
+        build.job("gang", gpus=8, replicas=2, priority=3, locality=rack),
     ]
 
-    assert {"gang", "a1.1", "a1.2"} <= traded(build.snapshot(nodes=nodes, jobs=jobs)).places.keys()
+    assert "gang" in traded(build.snapshot(nodes=nodes, jobs=jobs)).places
+
+
+def test_as_many_give_way_as_a_guarantee_can_spare_and_those_worth_least_in_front():
+    queues = [build.queue("q", nominal=8, guarantee=8), build.queue("other")]
+    jobs = [
+        *(running_some(f"r{index}", index, restart_duration=60 * (8 - index)) for index in range(8)),
+        build.job("a", gpus=8, priority=3, queue="other"),
+    ]
+    problem = pose(build.snapshot(nodes=build.cluster(1), jobs=jobs, queues=queues), Policy())
+    ledger, market = Ledger(problem), Market(problem)
+
+    give_way(ledger, market, [2999.0])
+
+    gone = {problem.incumbents[index].job for index in ledger.fates.having("stop")}
+    assert gone == {"r6", "r7"}
 
 
 def test_nobody_stays_away_for_whom_there_is_room():
