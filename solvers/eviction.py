@@ -324,12 +324,21 @@ def take_back(ledger: Ledger) -> None:
 def _most_gained(ledger: Ledger, index: int) -> int:
     """Points that an incumbent's return brings at most, what those who go for it are worth left out."""
     incumbent = ledger.problem.incumbents[index]
-    gained = ledger.fates.loss(index) - min(0, ledger.company.points) - min(0, ledger.capacity.points)
+    gained = ledger.fates.loss(index) - min(0, ledger.company.points)
+    if ledger.problem.charges.fragmentation or _meets_slices(ledger, index):
+        gained -= min(0, ledger.capacity.points)
     if ledger.quota.owed(incumbent.queue, incumbent.gpu_model):
         milli = incumbent.shape.quota_milli * len(incumbent.holds)
         guarantees = len(ledger.problem.guarantees)
         gained += ledger.problem.charges.guarantee * guarantees * -(-milli // MILLI)
     return gained
+
+
+def _meets_slices(ledger: Ledger, index: int) -> bool:
+    """True if new MIG instances are where an incumbent was: layouts may be as they were once they are gone."""
+    nodes = {hold.node for hold in ledger.problem.incumbents[index].holds if hold.node is not None}
+    there = {number for node in nodes for number in ledger.on_node.get(node, ())}
+    return any(site.slices for number in there for site in ledger.placed[number].sites)
 
 
 def _least_worths(ledger: Ledger) -> dict[int | None, int]:
