@@ -335,7 +335,7 @@ def _most_gained(ledger: Ledger, index: int) -> int:
 
 
 def _meets_slices(ledger: Ledger, index: int) -> bool:
-    """True if new MIG instances are where an incumbent was: layouts may be as they were once they are gone."""
+    """True if new MIG instances are where an incumbent was; without them layouts may be as they were."""
     nodes = {hold.node for hold in ledger.problem.incumbents[index].holds if hold.node is not None}
     there = {number for node in nodes for number in ledger.on_node.get(node, ())}
     return any(site.slices for number in there for site in ledger.placed[number].sites)
