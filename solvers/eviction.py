@@ -152,7 +152,8 @@ class Preemption:
         if not self._free_quota(index, option, worth):
             return False
         everywhere = len(offers.nodes) == len(ledger.nodes_of(option))
-        missing = minimum - int(ledger.room(index, offers.nodes, minimum).sum())
+        # Whether one replica fits is told by placing it.
+        missing = 0 if minimum == 1 else minimum - int(ledger.room(index, offers.nodes, minimum).sum())
         for _ in range(minimum + 1):
             if missing <= 0 and ledger.place(
                 index, option, jobs=1, nodes=None if everywhere else offers.nodes
@@ -323,12 +324,21 @@ def take_back(ledger: Ledger) -> None:
 def _most_gained(ledger: Ledger, index: int) -> int:
     """Points that an incumbent's return brings at most, what those who go for it are worth left out."""
     incumbent = ledger.problem.incumbents[index]
-    gained = ledger.fates.loss(index) - min(0, ledger.company.points) - min(0, ledger.capacity.points)
+    gained = ledger.fates.loss(index) - min(0, ledger.company.points)
+    if ledger.problem.charges.fragmentation or _meets_slices(ledger, index):
+        gained -= min(0, ledger.capacity.points)
     if ledger.quota.owed(incumbent.queue, incumbent.gpu_model):
         milli = incumbent.shape.quota_milli * len(incumbent.holds)
         guarantees = len(ledger.problem.guarantees)
         gained += ledger.problem.charges.guarantee * guarantees * -(-milli // MILLI)
     return gained
+
+
+def _meets_slices(ledger: Ledger, index: int) -> bool:
+    """True if new MIG instances are where an incumbent was; without them layouts may be as they were."""
+    nodes = {hold.node for hold in ledger.problem.incumbents[index].holds if hold.node is not None}
+    there = {number for node in nodes for number in ledger.on_node.get(node, ())}
+    return any(site.slices for number in there for site in ledger.placed[number].sites)
 
 
 def _least_worths(ledger: Ledger) -> dict[int | None, int]:

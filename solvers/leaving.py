@@ -144,7 +144,7 @@ def put_back(ledger: Ledger, index: int, most: int | None = None) -> bool:
         ledger.reopen(node)
     there = {number: ledger.placed[number] for node in nodes for number in ledger.on_node[node]}
     worths = {number: ledger.worth(placed) for number, placed in there.items()}
-    in_the_way = {number for number, placed in there.items() if _is_in_the_way(ledger, index, placed)}
+    in_the_way = _in_the_way(ledger, index, there)
     gone = sum(worths[number] for number in in_the_way)
     if any(_stays(ledger, there[number]) for number in in_the_way) or (most is not None and gone > most):
         return False
@@ -169,13 +169,16 @@ def _stays(ledger: Ledger, placed: Placed) -> bool:
     return job_class.role is Role.MOVE or job_class.firm
 
 
-def _is_in_the_way(ledger: Ledger, index: int, placed: Placed) -> bool:
-    """True if a new job has GPUs that an incumbent had; shares of one GPU may do for both."""
-    incumbent = ledger.problem.incumbents[index]
-    if incumbent.shape.gpu_milli and ledger.problem.classes[placed.job_class].shape.gpu_milli:
-        return False
+def _in_the_way(ledger: Ledger, index: int, there: dict[int, Placed]) -> set[int]:
+    """Those of the new jobs that have GPUs which an incumbent had; shares of one GPU may do for both."""
+    incumbent, classes = ledger.problem.incumbents[index], ledger.problem.classes
     old = {(hold.node, gpu) for hold in incumbent.holds for gpu in hold.gpus}
-    return any((site.node, gpu) in old for site in placed.sites for gpu in site.gpus)
+    return {
+        number
+        for number, placed in there.items()
+        if not (incumbent.shape.gpu_milli and classes[placed.job_class].shape.gpu_milli)
+        and any((site.node, gpu) in old for site in placed.sites for gpu in site.gpus)
+    }
 
 
 def restorable(ledger: Ledger, index: int) -> list[int]:

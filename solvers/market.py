@@ -17,15 +17,20 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
 
 _ROUNDS: Final = 8
-"""Price by price in turn; by then they hardly move."""
+"""By then prices hardly move."""
+
+_CHOOSY: Final = 0.3
+"""Part of the general price level that one model must be cheaper to be asked for e times as much."""
 
 
 class Market:
     """
     A price for each GPU model, in points of one thousandth of a GPU.
 
-    At the price of a model, jobs that would pay more there than they gain elsewhere ask for as much as is
-    free or held by running jobs that are worth less. Nodes, racks, quotas, other resources are left out.
+    Jobs that may use several models divide themselves among these, most of them where they gain most (a
+    multinomial logit, McFadden, "Conditional logit analysis of qualitative choice behavior", 1974). At the
+    price of a model, those who would pay more ask for as much as is free or held by running jobs that are
+    worth less. Nodes, racks, quotas and other resources are left out.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -34,15 +39,17 @@ class Market:
         self._prices: dict[str | None, float] = dict.fromkeys(self._models, 0.0)
         bids, asked = self._demand()
         supplies = self._supplies(problem)
-        prices = np.zeros(len(self._models))
-        for turn in range(_ROUNDS):
-            for column, (losses, held, total) in enumerate(supplies):
-                others = bids - prices
-                others[:, column] = 0
-                ready = bids[:, column] - np.maximum(0, others.max(axis=1))
-                cleared = _clearing(np.append(ready, losses), np.append(asked, held), total)
-                prices[column] = (cleared + prices[column]) / 2 if turn else cleared
-        self._prices.update(zip(self._models, prices.tolist(), strict=True))
+        level = _clearing_of_all(bids, asked, supplies)
+        if level > 0:
+            prices = np.full(len(self._models), level)
+            for _ in range(_ROUNDS):
+                gains = bids - prices
+                chosen = np.exp((gains - gains.max(axis=1, keepdims=True)) / (_CHOOSY * level))
+                shares = asked[:, None] * chosen / chosen.sum(axis=1, keepdims=True)
+                for column, (losses, held, total) in enumerate(supplies):
+                    worths, amounts = np.append(bids[:, column], losses), np.append(shares[:, column], held)
+                    prices[column] = (_clearing(worths, amounts, total) + prices[column]) / 2
+            self._prices.update(zip(self._models, prices.tolist(), strict=True))
 
     def net(self, index: int, option: Option, times: float = 1.0) -> float:
         """What a job of a class brings on an option beyond so many times what its GPUs would fetch."""
@@ -61,7 +68,7 @@ class Market:
 
     def _demand(self) -> tuple[Floats, Floats]:
         """Points for a thousandth by class and model, with the thousandths that a class asks for."""
-        bidders = [each for each in self._classes if each.role is Role.START and _bids(each)]
+        bidders = [each for each in self._classes if each.role is Role.START and each.options and _bids(each)]
         columns = {model: column for column, model in enumerate(self._models)}
         bids = np.full((len(bidders), len(columns)), -np.inf)
         for row, job_class in enumerate(bidders):
@@ -100,6 +107,13 @@ def _bids(job_class: JobClass) -> bool:
 def _milli(incumbent: Incumbent) -> int:
     """Thousandths of GPUs that an incumbent holds, MIG instances left out."""
     return 0 if incumbent.shape.mig else incumbent.shape.quota_milli * len(incumbent.holds)
+
+
+def _clearing_of_all(bids: Floats, asked: Floats, supplies: list[tuple[Floats, Floats, float]]) -> float:
+    """The price if all models were one."""
+    worths = [bids.max(axis=1, initial=0), *(losses for losses, _, _ in supplies)]
+    amounts = [asked, *(held for _, held, _ in supplies)]
+    return _clearing(np.concatenate(worths), np.concatenate(amounts), sum(total for _, _, total in supplies))
 
 
 def _clearing(worths: Floats, amounts: Floats, total: float) -> float:

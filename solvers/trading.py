@@ -16,6 +16,7 @@ from planner.solvers.filling import fill, ranking
 from planner.solvers.market import Market
 
 if TYPE_CHECKING:
+    from planner.models.problem_jobs import JobClass
     from planner.solvers.ledger import Ledger
 
 _PREMIUM: Final = 1.1
@@ -27,33 +28,35 @@ _EXPECTED: Final = 0.9
 
 def trade(ledger: Ledger, *, deadline: float | None = None) -> None:
     """Start waiting jobs that are worth the price, and stop running ones where that pays; then fill."""
-    market = Market(ledger.problem)
-    give_way(ledger, market)
-    preemption, order = Preemption(ledger), paying(ledger, market)
-    for index in order:
-        job_class = ledger.problem.classes[index]
-        for option in sorted(job_class.options, key=lambda option: -market.net(index, option)):
+    classes, market, order = ledger.problem.classes, Market(ledger.problem), ranking(ledger.problem)
+    spare = _spare(ledger, market)
+    give_way(ledger, market, spare)
+    preemption, paying = Preemption(ledger), _paying(ledger, market, order)
+    if min(spare, default=0) < 0:
+        _start_owed(ledger, preemption, [index for index in order if not market.pays(index)], spare)
+    for index in paying:
+        for option in sorted(classes[index].options, key=lambda option: -market.net(index, option)):
             if market.net(index, option) >= 0:
                 ledger.place(index, option, jobs=ledger.jobs_left(index))
-        if job_class.minimum > 1:
+        if classes[index].minimum > 1:
             # Once others have started nobody finds it so many nodes.
             preempt(ledger, [index], preemption, deadline=deadline)
-    preempt(ledger, order, preemption, deadline=deadline)
+    preempt(ledger, paying, preemption, deadline=deadline)
     take_back(ledger)
     fill(ledger)
-    if preempt(ledger, _owed(ledger), preemption, deadline=deadline):
+    owed = [index for index in order if any(ledger.quota.owed(*each) for each in _counts_at(classes[index]))]
+    if preempt(ledger, owed, preemption, deadline=deadline):
         take_back(ledger)
         fill(ledger)
 
 
-def give_way(ledger: Ledger, market: Market) -> None:
+def give_way(ledger: Ledger, market: Market, spare: list[float]) -> None:
     """
     Stop incumbents that are worth no more than their GPUs would fetch, those worth least in front.
 
-    As many as guarantees allow, given that most of the jobs that would pay the price will start.
+    As many as each guarantee can spare, given that most of the jobs that would pay the price will start.
     """
     incumbents, quota = ledger.problem.incumbents, ledger.quota
-    spare = _spare(ledger, market)
     losses = []
     for index, incumbent in enumerate(incumbents):
         if incumbent.stop_points is not None and ledger.fates[index] is None:
@@ -69,18 +72,14 @@ def give_way(ledger: Ledger, market: Market) -> None:
                 spare[each] -= milli
 
 
-def paying(ledger: Ledger, market: Market) -> list[int]:
+def _paying(ledger: Ledger, market: Market, order: list[int]) -> list[int]:
     """
-    Classes that are worth the price and start alone, densest first.
+    Classes that are worth the price and start alone, in order.
 
     In front are gangs that need one domain and pay well, the largest first: later none is free for them.
     """
     classes = ledger.problem.classes
-    found = [
-        index
-        for index in ranking(ledger.problem)
-        if classes[index].role is Role.START and classes[index].co_start is None and market.pays(index)
-    ]
+    found = [index for index in order if _starts_alone(classes[index]) and market.pays(index)]
     bound = {
         index: classes[index].shape.quota_milli * classes[index].maximum
         for index in found
@@ -89,15 +88,31 @@ def paying(ledger: Ledger, market: Market) -> list[int]:
     return sorted(found, key=lambda index: -bound.get(index, 0))
 
 
-def _owed(ledger: Ledger) -> list[int]:
-    """Classes whose queues still lack what they are guaranteed, whether or not they are worth the price."""
+def _start_owed(ledger: Ledger, preemption: Preemption, order: list[int], spare: list[float]) -> None:
+    """Start jobs that are not worth the price where those that are do not meet a guarantee."""
     classes = ledger.problem.classes
-    return [
-        index
-        for index in ranking(ledger.problem)
-        for option in classes[index].options[:1]
-        if ledger.quota.owed(classes[index].queue, option.gpu_model)
-    ]
+    for index in order:
+        if _starts_alone(classes[index]):
+            milli = classes[index].shape.quota_milli * classes[index].minimum
+            helped = [each for at in _counts_at(classes[index]) for each in ledger.quota.guarantees_of(*at)]
+            while any(spare[each] < 0 for each in helped) and _start(ledger, preemption, index):
+                for each in helped:
+                    spare[each] += milli
+
+
+def _start(ledger: Ledger, preemption: Preemption, index: int) -> bool:
+    """Start one job of a class, if need be by preempting others."""
+    options = ledger.problem.classes[index].options
+    return any(ledger.place(index, option, jobs=1) for option in options) or preemption.make_room(index)
+
+
+def _starts_alone(job_class: JobClass) -> bool:
+    return job_class.role is Role.START and job_class.co_start is None
+
+
+def _counts_at(job_class: JobClass) -> list[tuple[int, str | None]]:
+    """(queue, GPU model) where the jobs of a class count on their best option; empty without one."""
+    return [(job_class.queue, option.gpu_model) for option in job_class.options[:1]]
 
 
 def _spare(ledger: Ledger, market: Market) -> list[float]:

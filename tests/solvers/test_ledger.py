@@ -20,6 +20,8 @@ from planner.solvers.filling import fill
 from planner.solvers.greedy import greedy
 from planner.solvers.ledger import Ledger
 from planner.solvers.mig_layout import is_legal
+from planner.solvers.site import Site
+from planner.solvers.starting import start_at
 
 KINDS = pytest.mark.parametrize(
     "kind", [instances.everything, instances.everything_mixed], ids=["divisible", "mixed"]
@@ -181,6 +183,25 @@ def test_stopped_job_may_come_back_smaller():
     assert not leaving.restore(ledger, 0, [2])
     assert leaving.restore(ledger, 0, leaving.restorable(ledger, 0))
     assert len(realized(snapshot, Policy(), ledger).places["r"].replicas) == 2
+
+
+def test_who_is_put_back_displaces_those_on_its_gpus_and_nobody_else():
+    """The single beside it is worth less, but not in its way."""
+    jobs = [
+        build.job("r", gpus=4, at=[build.replica(gpus=range(4))]),
+        build.job("high", gpus=4, priority=9),
+        build.job("low", gpus=1, priority=1),
+    ]
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
+    ledger = Ledger(pose(snapshot, Policy()))
+    names = [job_class.jobs[0] for job_class in ledger.problem.classes]
+    leaving.stop(ledger, 0)
+    assert start_at(ledger, names.index("high"), [Site(0, tuple(range(4)))])
+    assert start_at(ledger, names.index("low"), [Site(0, (4,))])
+
+    assert not leaving.put_back(ledger, 0, most=100)
+    assert leaving.put_back(ledger, 0)
+    assert set(realized(snapshot, Policy(), ledger).places) == {"r", "low"}
 
 
 def test_nobody_of_lower_rank_follows_and_nobody_of_higher_rank_leaves_after_one_has_come():

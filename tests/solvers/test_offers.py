@@ -20,10 +20,10 @@ FEATURES = ("drain", "filters", "overcommit", "racks", "sharing")
 """Such as change nothing but what jobs are worth and what is free."""
 
 
-def questions():
+def questions(*more):
     """A ledger, half full, with who may preempt there and a class that would; many of them."""
     for seed in range(SEEDS):
-        instance = instances.everything_mixed(seed, features=FEATURES)
+        instance = instances.everything_mixed(seed, features=(*FEATURES, *more))
         problem = pose(instance.snapshot, instance.policy)
         draw, ledger = random.Random(seed), Ledger(problem)
         if draw.random() < 0.5:
@@ -41,7 +41,7 @@ def questions():
 
 def test_room_made_on_paper_is_what_the_ledger_says():
     compared = 0
-    for ledger, preemption, index, nodes in questions():
+    for ledger, preemption, index, nodes in questions("mig"):
         rank = ledger.tenants[index].rank
         for node in nodes.tolist():
             loss, gone = preemption.price(index, node)
