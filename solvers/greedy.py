@@ -12,6 +12,7 @@ from planner.solvers.draining import drain
 from planner.solvers.eviction import preempt, take_back
 from planner.solvers.filling import fill, ranking
 from planner.solvers.foresight import foresee, mend, schedule
+from planner.solvers.gangs_ahead import gangs_of, plan_gangs
 from planner.solvers.holding import start_firm
 from planner.solvers.ledger import Ledger
 from planner.solvers.scaling import close_idle, open_pools
@@ -26,15 +27,19 @@ def greedy(problem: Problem, *, deadline: float | None = None) -> Ledger:
 
     Where a job may get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders
     are tried. Nobody is moved but from nodes that ought to be drained. With more than one slot, who starts
-    now and who later is decided in one pass, or else who starts now first: both are tried. Where nobody may
-    be preempted single jobs take turns, and also go class by class.
+    now and who later is decided in one pass, and also with gangs that need one domain ahead of it, or else
+    who starts now first. Where nobody may be preempted single jobs take turns, and also go class by class.
 
-    After the deadline (an instant of `time.monotonic`) only one order is tried, and nobody is preempted and
-    no node opened any more: the first filling is always finished.
+    After the deadline (an instant of `time.monotonic`), or if there is no time for another one before it,
+    only one order is tried, and nobody is preempted and no node opened any more once it has passed: the first
+    filling is always finished.
     """
     done: list[Ledger] = []
+    began = time.monotonic()
     for way in ways(problem):
-        if not done or not is_late(deadline):
+        # Another order takes about as long as each before.
+        took = (time.monotonic() - began) / max(1, len(done))
+        if not done or not is_late(deadline and deadline - took):
             done.append(_plan(problem, way, deadline))
     return max(done, key=lambda plan: plan.objective)
 
@@ -48,9 +53,11 @@ def ways(problem: Problem) -> list[Way]:
     """The orders that greedy tries."""
     may_open = any(pool.nodes for pool in problem.pools)
     may_preempt = any(each.stop_points is not None or each.shrinkable for each in problem.incumbents)
+    ahead = may_preempt and problem.slots > 1 and bool(gangs_of(problem))
+    listings = ((True, False), (ahead, ahead)) if problem.slots > 1 else ((False, False),)
     return [
-        Way(pools_first=pools_first, listed=listed, turns=turns)
-        for listed in ((True, False) if problem.slots > 1 else (False,))
+        Way(pools_first=pools_first, listed=listed, gangs_first=gangs_first, turns=turns)
+        for listed, gangs_first in listings
         for pools_first in ((True, False) if may_open and may_preempt else (True,))
         for turns in ((True, False) if problem.slots == 1 and not may_preempt else (False,))
     ]
@@ -64,6 +71,8 @@ class Way:
     """New nodes before preemption."""
     listed: bool
     """Later starts along with those of now."""
+    gangs_first: bool = False
+    """Before that, gangs that need one domain."""
     turns: bool = False
     """Single jobs take turns."""
     moving: bool = True
@@ -75,15 +84,19 @@ def _plan(problem: Problem, way: Way, deadline: float | None) -> Ledger:
     drain(ledger, moving=way.moving)
     if problem.bookings:
         advance(ledger)
+    if way.gangs_first:
+        plan_gangs(ledger, deadline=deadline)
     if way.listed:
         schedule(ledger)
     else:
         fill(ledger, turns=way.turns)
     if way.pools_first and not is_late(deadline):
         open_pools(ledger)
-    if problem.incumbents and not is_late(deadline) and preempt(ledger, ranking(problem), deadline=deadline):
-        take_back(ledger)
-        fill(ledger)
+    if problem.incumbents and not is_late(deadline):
+        preempted = preempt(ledger, ranking(problem), deadline=deadline)
+        if preempted or way.gangs_first:
+            take_back(ledger)
+            fill(ledger)
     if not way.pools_first and not is_late(deadline):
         open_pools(ledger)
         take_back(ledger)

@@ -58,10 +58,11 @@ class Inquiry:
         self.relaxed = not relax
         """True once the linear relaxation has had its turn."""
         self._last: Finding | None = None
-        now = time.monotonic()
-        left = search.left - self._time_to_place()
+        now, placing = time.monotonic(), self._time_to_place()
+        left = search.left - placing
         self._resting = search.ended is Ended.SETTLED
-        self._placing = left > 0 and not self._resting
+        # To place later starts takes so long that with no more time than that a bound is all there can be.
+        self._placing = left > (0 if search.problem.slots == 1 else placing) and not self._resting
         # Without time to place a plan a bound is still worth having.
         self._deadline = search.deadline
         if self._placing and solver is not None and not search.limits.deterministic:
