@@ -38,8 +38,9 @@ def two_racks(*jobs, hours):
     return build.snapshot(nodes=nodes, jobs=[*running, *jobs])
 
 
-def gang(name="g", **more):
-    return build.job(name, gpus=4, replicas=2, locality=RACK, expected_duration="6h", priority=5, **more)
+def gang(name="g", *, hours=6, **more):
+    about = {"locality": RACK, "expected_duration": f"{hours}h", "priority": 5}
+    return build.job(name, gpus=4, replicas=2, **about, **more)
 
 
 def small(number):
@@ -82,8 +83,7 @@ def test_gang_preempts_what_keeps_its_rack_from_coming_free_for_long():
 
 
 def test_gang_waits_where_that_costs_less_than_its_victim_is_worth():
-    cheap = gang().model_copy(update={"priority": 0, "expected_duration": gang().expected_duration // 6})
-    snapshot = two_racks(cheap, hours=1)
+    snapshot = two_racks(gang(hours=1), hours=1)
 
     ledger = planned(snapshot, policy())
 
