@@ -124,11 +124,10 @@ def _scopes(ledger: Ledger, index: int, lookout: Lookout, room: Ints) -> Iterato
         return
     of = ledger.domains.of(rules.required)[lookout.nodes]
     totals = np.bincount(of, weights=np.minimum(room, job_class.minimum))
-    ranked = [
-        (int(lookout.tightness[of == domain].sum()), domain)
-        for domain in np.flatnonzero(totals >= job_class.minimum).tolist()
-    ]
-    for _, domain in sorted(ranked):
+    tightness = np.zeros(len(totals), dtype=np.int64)
+    np.add.at(tightness, of, lookout.tightness)
+    large = np.flatnonzero(totals >= job_class.minimum)
+    for domain in large[np.argsort(tightness[large], kind="stable")].tolist():
         near: Bools = of == domain
         yield near
 

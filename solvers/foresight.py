@@ -30,7 +30,7 @@ _Entry: TypeAlias = tuple[int, int, int]
 def foresee(ledger: Ledger) -> None:
     """Book every job left at its best start, in order, until nothing fits; nothing if there is one slot."""
     if ledger.problem.slots > 1:
-        _Listing(ledger, now=False, most=None).run()
+        Listing(ledger, now=False, most=None).run()
 
 
 def schedule(ledger: Ledger) -> None:
@@ -40,7 +40,7 @@ def schedule(ledger: Ledger) -> None:
     No more jobs are booked than the depth allows for; the others may still start. Then elastic jobs grow.
     """
     most = ledger.problem.depth
-    _Listing(ledger, now=True, most=most).run()
+    Listing(ledger, now=True, most=most).run()
     grow(ledger)
     roles = ((index, ledger.problem.classes[index].role) for index, _ in queue_of(ledger))
     grow_running(ledger, [index for index, role in roles if role is Role.GROW])
@@ -83,10 +83,11 @@ def _has_come(ledger: Ledger, index: int, slot: int) -> bool:
     return ready is not None and ready <= slot
 
 
-class _Listing:
+class Listing:
     """One pass of list scheduling."""
 
     def __init__(self, ledger: Ledger, *, now: bool, most: int | None) -> None:
+        """With `now` jobs may also start in slot 0; no more than `most` are booked."""
         self._ledger = ledger
         self._now = now
         self._most = most
@@ -123,6 +124,13 @@ class _Listing:
                 for follower in followers.get(member, ()):
                     if follower in waiting and ledger.ready(follower) is not None:
                         heappush(queue, waiting.pop(follower))
+
+    def plan_one(self, index: int) -> bool:
+        """Start or book one job by itself, though somebody may have left since others found no place."""
+        self._failed.clear()
+        left = self._ledger.jobs_left(index, now=False)
+        self._plan((index,), 1)
+        return self._ledger.jobs_left(index, now=False) < left
 
     def _plan(self, party: Party, most: int) -> None:
         ledger = self._ledger

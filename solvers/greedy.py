@@ -12,6 +12,7 @@ from planner.solvers.draining import drain
 from planner.solvers.eviction import preempt, take_back
 from planner.solvers.filling import fill, ranking
 from planner.solvers.foresight import foresee, mend, schedule
+from planner.solvers.gangs_ahead import gangs_of, plan_gangs
 from planner.solvers.holding import start_firm
 from planner.solvers.ledger import Ledger
 from planner.solvers.scaling import close_idle, open_pools
@@ -28,18 +29,21 @@ def greedy(problem: Problem, *, deadline: float | None = None) -> Ledger:
     """
     Plan in one pass: drain, fill, open nodes of pools, preempt, and tidy up after that.
 
-    Where running jobs may be stopped for waiting ones they are traded in bulk (see `trading`).
+    Where running jobs may be stopped for waiting ones they are traded in bulk (see `trading`). Where a job may
+    get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders are tried. Nobody
+    is moved but from nodes that ought to be drained. With more than one slot, who starts now and who later is
+    decided in one pass; that is tried again with gangs that need one domain ahead of all others, or with who
+    starts now ahead if no gang may preempt.
 
-    Where a job may get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders
-    are tried. Nobody is moved but from nodes that ought to be drained. With more than one slot, who starts
-    now and who later is decided in one pass, or else who starts now first: both are tried.
-
-    After the deadline (an instant of `time.monotonic`) only one order is tried, and nobody is preempted and
-    no node opened any more: the first filling is always finished.
+    No order is begun that would not be done by the deadline (an instant of `time.monotonic`), but for the first.
+    Once it has passed nobody is preempted and no node opened any more; the first filling is always finished.
     """
     done: list[Ledger] = []
+    began = time.monotonic()
     for way in ways(problem):
-        if not done or not is_late(deadline):
+        # Another order takes about as long as each before.
+        took = (time.monotonic() - began) / max(1, len(done))
+        if not done or not is_late(deadline and deadline - took):
             done.append(_plan(problem, way, deadline))
     return max(done, key=lambda plan: plan.objective)
 
@@ -54,14 +58,17 @@ def ways(problem: Problem) -> list[Way]:
     may_open = any(pool.nodes for pool in problem.pools)
     may_preempt = any(each.stop_points is not None or each.shrinkable for each in problem.incumbents)
     orders = (True, False) if may_open and may_preempt else (True,)
-    if problem.slots == 1 and may_preempt:
-        alone = orders if len(problem.incumbents) <= _FEW else orders[:-1]
-        return [Way(pools_first=not may_open, trading=True), *(Way(pools_first=each) for each in alone)]
-    return [
-        Way(pools_first=pools_first, listed=listed)
-        for listed in ((True, False) if problem.slots > 1 else (False,))
-        for pools_first in orders
-    ]
+    if problem.slots > 1:
+        ahead = may_preempt and bool(gangs_of(problem))
+        return [
+            Way(pools_first=pools_first, listed=listed, gangs_first=gangs_first)
+            for listed, gangs_first in ((True, False), (ahead, ahead))
+            for pools_first in orders
+        ]
+    if not may_preempt:
+        return [Way(pools_first=True)]
+    alone = orders if len(problem.incumbents) <= _FEW else orders[:-1]
+    return [Way(pools_first=not may_open, trading=True), *(Way(pools_first=each) for each in alone)]
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,8 @@ class Way:
     """New nodes before preemption."""
     listed: bool = False
     """Later starts along with those of now."""
+    gangs_first: bool = False
+    """Before that, gangs that need one domain."""
     trading: bool = False
     """Running jobs give way in bulk before anybody starts."""
     moving: bool = True
@@ -83,6 +92,8 @@ def _plan(problem: Problem, way: Way, deadline: float | None) -> Ledger:
     drain(ledger, moving=way.moving)
     if problem.bookings:
         advance(ledger)
+    if way.gangs_first:
+        plan_gangs(ledger, deadline=deadline)
     if way.listed:
         schedule(ledger)
     elif way.trading and not is_late(deadline):
@@ -91,14 +102,11 @@ def _plan(problem: Problem, way: Way, deadline: float | None) -> Ledger:
         fill(ledger)
     if way.pools_first and not is_late(deadline):
         open_pools(ledger)
-    if (
-        problem.incumbents
-        and not way.trading
-        and not is_late(deadline)
-        and preempt(ledger, ranking(problem), deadline=deadline)
-    ):
-        take_back(ledger)
-        fill(ledger)
+    if problem.incumbents and not way.trading and not is_late(deadline):
+        preempted = preempt(ledger, ranking(problem), deadline=deadline)
+        if preempted or way.gangs_first:
+            take_back(ledger)
+            fill(ledger)
     if not way.pools_first and not is_late(deadline):
         open_pools(ledger)
         take_back(ledger)

@@ -63,10 +63,12 @@ class Inquiry:
         self._last: Finding | None = None
         self._tried: Finding | None = None
         """What was placed on the way last, unless it was not worth the time."""
-        now = time.monotonic()
-        left = search.left - self._time_to_place()
+        now, placing = time.monotonic(), self._time_to_place()
+        left = search.left - placing
         self._resting = search.ended is Ended.SETTLED
-        self._placing = left > 0 and not self._resting
+        # To place later starts takes long: with less than half of that to search, a bound is worth more.
+        least = 0 if search.problem.slots == 1 else placing / 2
+        self._placing = left > least and not self._resting
         # Without time to place a plan a bound is still worth having.
         self._deadline = search.deadline
         if self._placing and solver is not None and not search.limits.deterministic:
