@@ -29,13 +29,13 @@ def greedy(problem: Problem, *, deadline: float | None = None) -> Ledger:
     """
     Plan in one pass: drain, fill, open nodes of pools, preempt, and tidy up after that.
 
-    Where running jobs may be stopped for waiting ones they are traded in bulk (see `trading`). Where a job may
-    get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders are tried. Nobody
-    is moved but from nodes that ought to be drained. With more than one slot, who starts now and who later is
-    decided in one pass; that is tried again with gangs that need one domain ahead of all others, or with who
-    starts now ahead if no gang may preempt.
+    Where running jobs may be stopped for waiting ones they are traded in bulk (see `trading`). Where a job
+    may get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders are tried.
+    Nobody is moved but from nodes that ought to be drained. With more than one slot, who starts now and who
+    later is decided in one pass, and then once more with gangs that need one domain ahead of all others, or
+    if no gang may preempt, with who starts now ahead.
 
-    No order is begun that would not be done by the deadline (an instant of `time.monotonic`), but for the first.
+    After the first no order is begun that would not be done by the deadline (an instant of `time.monotonic`).
     Once it has passed nobody is preempted and no node opened any more; the first filling is always finished.
     """
     done: list[Ledger] = []
