@@ -83,13 +83,13 @@ class Noun(BaseModel):
         return hash_of(self.canonical_pieces())
 
     def canonical_pieces(self) -> Iterator[str]:
-        """`canonical_text`, of large nouns in pieces that are not kept."""
-        yield self.canonical_text
+        """Canonical JSON of the document; of large nouns in several pieces."""
+        yield canonical_json(self.document())
 
     @cached_property
     def canonical_text(self) -> str:
-        """Canonical JSON of the document."""
-        return canonical_json(self.document())
+        """Canonical JSON of the document, kept: for nouns that many others hold."""
+        return "".join(self.canonical_pieces())
 
     @cached_property
     def full_text(self) -> str:

@@ -83,8 +83,16 @@ class ResourceRequest(Noun):
         )
 
     def __hash__(self) -> int:
-        """Of some of its amounts: dicts have no hash."""
-        return hash((self.gpus, self.gpu_milli, self.cpu_milli, self.memory_mib))
+        """Dicts have no hash; these are in order."""
+        amounts = (
+            self.gpus,
+            self.gpu_milli,
+            self.gpu_memory_mib,
+            self.cpu_milli,
+            self.memory_mib,
+            self.disk_mib,
+        )
+        return hash((amounts, tuple(self.mig.items()), tuple(self.resources.items())))
 
     @property
     def needs_gpu(self) -> bool:
@@ -185,8 +193,13 @@ class Running(Noun):
 
 _Part: TypeAlias = ResourceRequest | Gang | LocalityPreference
 
-_KNOWN: Final[dict[_Part, _Part]] = {part: part for part in (Gang(), LocalityPreference())}
+_NOTHING, _ONE_REPLICA, _ANYWHERE = ResourceRequest(), Gang(), LocalityPreference()
+
+_KNOWN: Final[dict[_Part, _Part]] = {part: part for part in (_NOTHING, _ONE_REPLICA, _ANYWHERE)}
 """Of those of a hundred thousand jobs few differ: they are kept, and compared, once."""
+
+_MOST_KNOWN: Final = 10_000
+"""Requests may differ without end in a process that plans for weeks."""
 
 
 class Job(Noun):
@@ -198,9 +211,9 @@ class Job(Noun):
     priority: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 0
     """Larger is more important."""
     weight_milli: Milli = Field(default=MILLI, alias="weight")
-    request: ResourceRequest = ResourceRequest()
+    request: ResourceRequest = _NOTHING
     """Per replica."""
-    gang: Gang = Field(default=Gang(), alias="replicas")
+    gang: Gang = Field(default=_ONE_REPLICA, alias="replicas")
     gpu_models: dict[Name, Milli] = Field(default_factory=dict)
     """Allowed GPU models with their speeds; empty allows every model at equal speed."""
     node_selector: dict[Name, Label] = Field(default_factory=dict)
@@ -210,7 +223,7 @@ class Job(Noun):
     preferred_nodes: tuple[PreferredNodes, ...] = ()
     regions: tuple[Label, ...] = ()
     """Regions the job may run in, for residency; empty is anywhere."""
-    locality: LocalityPreference = LocalityPreference()
+    locality: LocalityPreference = _ANYWHERE
     spread: Spread | None = None
     anti_affinity: tuple[AntiAffinity, ...] = ()
     datasets: tuple[Name, ...] = ()
@@ -260,6 +273,8 @@ class Job(Noun):
     @field_validator("request", "gang", "locality")
     @classmethod
     def _equal_ones_are_one(cls, value: _Part) -> _Part:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            return _KNOWN.get(value, value)
         return _KNOWN.setdefault(value, value)
 
     @model_validator(mode="after")

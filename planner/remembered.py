@@ -8,7 +8,7 @@ have not changed are the same objects.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from planner.models.snapshot import Snapshot
 
 _Found = TypeVar("_Found")
+
+
+class Known(NamedTuple):
+    """What was found out in one epoch, as a snapshot keeps it."""
+
+    basis: object
+    found: dict[str, tuple[Job, Any]]
+    """By the name of a job."""
 
 
 class Remembered(Generic[_Found]):
@@ -30,23 +38,22 @@ class Remembered(Generic[_Found]):
         self, snapshot: Snapshot, kind: type[Any], *, basis: object, find: Callable[[Job], _Found]
     ) -> None:
         before = snapshot.findings.get(kind)
-        self.basis = basis
-        self.known: dict[str, tuple[Job, _Found]] = {}
-        self._before = before.known if before is not None and before.basis == basis else {}
+        self._before: dict[str, tuple[Job, _Found]] = before.found if before and before.basis == basis else {}
+        self._known: dict[str, tuple[Job, _Found]] = {}
         self._find = find
-        snapshot.findings[kind] = self
+        snapshot.findings[kind] = Known(basis, self._known)
 
     def of(self, job: Job) -> _Found:
         """What there is to say of a job."""
         known = self._before.get(job.name)
         if known is None or known[0] is not job:
             known = job, self._find(job)
-        self.known[job.name] = known
+        self._known[job.name] = known
         return known[1]
 
 
 def take_over(last: Snapshot, live: Snapshot) -> None:
     """Have a snapshot remember what another one does."""
     for kind, found in last.findings.items():
-        if isinstance(found, Remembered):
+        if isinstance(found, Known):
             live.findings[kind] = found

@@ -22,8 +22,9 @@ from planner.solvers.fates import Leave
 from planner.solvers.filling import fill, grow, ranking
 from planner.solvers.foresight import foresee, mend
 from planner.solvers.gang import place_job
-from planner.solvers.greedy import greedy, is_late
+from planner.solvers.greedy import greedy
 from planner.solvers.holding import start_firm
+from planner.solvers.interface import is_late
 from planner.solvers.ledger import Ledger
 from planner.solvers.rebooking import book_all
 from planner.solvers.relieving import Relief, movable
@@ -224,14 +225,17 @@ class _Realization:
     def _relieved(self, batch: Batch, waiting: list[int]) -> list[int]:
         """Place jobs of one replica where others change places for them; those left over."""
         first = self._problem.classes[batch.jobs[0][0]]
-        if not waiting or first.maximum > 1 or not first.shape.gpus + first.shape.gpu_milli:
+        hopeless = first.maximum > 1 or not first.shape.gpus + first.shape.gpu_milli
+        if not waiting or hopeless or is_late(self._deadline):
             return waiting
         ledger, nodes = self.ledger, sorted({node for places, _ in batch.places for node in places})
         relief = Relief(ledger, np.array(nodes, dtype=np.int64), self._movable)
         over, node = list[int](), None
         for index in waiting:
             # An exchange may make room for more than one.
-            if node is None or not self._placed_on(batch, index, node):
+            if is_late(self._deadline):
+                over.append(index)
+            elif node is None or not self._placed_on(batch, index, node):
                 node = relief.node_for(index)
                 if node is None or not self._placed_on(batch, index, node):
                     over.append(index)

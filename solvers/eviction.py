@@ -299,13 +299,13 @@ def take_back(ledger: Ledger) -> None:
     """
     Let incumbents back on their places, wholly or in part, where that pays.
 
-    First those whose places are free; then those that are worth more than who has come.
+    First those whose places are free, if it costs nothing; then those that are worth more than who has come.
     """
     problem = ledger.problem
     gone = ledger.fates.having(Leave.STOP, Leave.SHRINK)
     for index in sorted(gone, key=lambda index: (problem.incumbents[index].stop_points or 0, index)):
         mark, before = ledger.mark(), ledger.objective
-        if leaving.restore(ledger, index) and ledger.objective > before:
+        if leaving.restore(ledger, index) and ledger.objective >= before:
             continue
         ledger.rollback(mark)
         if problem.incumbents[index].shrinkable:
@@ -361,5 +361,5 @@ def _take_back_some(ledger: Ledger, index: int) -> None:
         back = [position]
         if fate.leave is Leave.STOP:
             back = leaving.restorable(ledger, index)[: ledger.problem.incumbents[index].fewest]
-        if not leaving.restore(ledger, index, back) or ledger.objective <= before:
+        if not leaving.restore(ledger, index, back) or ledger.objective < before:
             ledger.rollback(mark)

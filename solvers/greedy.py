@@ -14,6 +14,7 @@ from planner.solvers.filling import fill, ranking
 from planner.solvers.foresight import foresee, mend, schedule
 from planner.solvers.gangs_ahead import gangs_of, plan_gangs
 from planner.solvers.holding import start_firm
+from planner.solvers.interface import is_late
 from planner.solvers.ledger import Ledger
 from planner.solvers.scaling import close_idle, open_pools
 from planner.solvers.trading import trade
@@ -22,25 +23,26 @@ if TYPE_CHECKING:
     from planner.models.problem import Problem
 
 _FEW: Final = 200
-"""Up to so many incumbents jobs are also traded one by one only, which takes no time then."""
+"""Up to so many incumbents jobs are always traded one by one only as well, which takes no time then."""
 
 
-def greedy(problem: Problem, *, deadline: float | None = None) -> Ledger:
+def greedy(problem: Problem, *, deadline: float | None = None, thorough: bool = False) -> Ledger:
     """
     Plan in one pass: drain, fill, open nodes of pools, preempt, and tidy up after that.
 
-    Where running jobs may be stopped for waiting ones they are traded in bulk (see `trading`). Where a job
-    may get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders are tried.
+    Where running jobs may be stopped for waiting ones they are traded in bulk (see `trading`), and also one
+    by one only where they are few or the plan is to be `thorough`, as nobody improves on it. Where a job may
+    get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders are tried.
     Nobody is moved but from nodes that ought to be drained. With more than one slot, who starts now and who
-    later is decided in one pass, and then once more with gangs that need one domain ahead of all others, or
-    if no gang may preempt, with who starts now ahead.
+    later is decided in one pass; once more with gangs that need one domain ahead of all others, where one may
+    preempt; and with who starts now ahead.
 
     After the first no order is begun that would not be done by the deadline (an instant of `time.monotonic`).
     Once it has passed nobody is preempted and no node opened any more; the first filling is always finished.
     """
     done: list[Ledger] = []
     began = time.monotonic()
-    for way in ways(problem):
+    for way in ways(problem, thorough=thorough):
         # Another order takes about as long as each before.
         took = (time.monotonic() - began) / max(1, len(done))
         if not done or not is_late(deadline and deadline - took):
@@ -48,26 +50,22 @@ def greedy(problem: Problem, *, deadline: float | None = None) -> Ledger:
     return max(done, key=lambda plan: plan.objective)
 
 
-def is_late(deadline: float | None) -> bool:
-    """True if the deadline has passed."""
-    return deadline is not None and time.monotonic() >= deadline
-
-
-def ways(problem: Problem) -> list[Way]:
+def ways(problem: Problem, *, thorough: bool = False) -> list[Way]:
     """The orders that greedy tries."""
     may_open = any(pool.nodes for pool in problem.pools)
     may_preempt = any(each.stop_points is not None or each.shrinkable for each in problem.incumbents)
     orders = (True, False) if may_open and may_preempt else (True,)
     if problem.slots > 1:
         ahead = may_preempt and bool(gangs_of(problem))
+        listings = [(True, False), *([(True, True)] if ahead else []), (False, False)]
         return [
             Way(pools_first=pools_first, listed=listed, gangs_first=gangs_first)
-            for listed, gangs_first in ((True, False), (ahead, ahead))
+            for listed, gangs_first in listings
             for pools_first in orders
         ]
     if not may_preempt:
         return [Way(pools_first=True)]
-    alone = orders if len(problem.incumbents) <= _FEW else orders[:-1]
+    alone = orders if thorough or len(problem.incumbents) <= _FEW else orders[:-1]
     return [Way(pools_first=not may_open, trading=True), *(Way(pools_first=each) for each in alone)]
 
 

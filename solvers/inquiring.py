@@ -68,7 +68,7 @@ class Inquiry:
         self._resting = search.ended is Ended.SETTLED
         # To place later starts takes long: with less than half of that to search, a bound is worth more.
         least = 0 if search.problem.slots == 1 else placing / 2
-        self._placing = left > least and not self._resting
+        self._placing = (search.limits.deterministic or left > least) and not self._resting
         # Without time to place a plan a bound is still worth having.
         self._deadline = search.deadline
         if self._placing and solver is not None and not search.limits.deterministic:

@@ -115,7 +115,7 @@ def _start(search: Search) -> None:
     search.tell(GREEDY)
     with search.phase("greedy"):
         deadline = None if search.limits.deterministic else search.deadline
-        ledger = greedy(search.problem, deadline=deadline)
+        ledger = greedy(search.problem, deadline=deadline, thorough=not search.limits.solvers)
     if not search.offer(GREEDY, ledger.target(search.running)) and search.problem.bookings:
         # Nothing but what was promised: whatever else went wrong, that is kept.
         kept = Ledger(search.problem)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -41,11 +41,16 @@ def movable(ledger: Ledger) -> frozenset[int]:
     )
 
 
+_PATIENCE: Final = 50
+"""After so many nodes one after the other on which nobody can be relieved it is given up."""
+
+
 class Relief:
     """Movable jobs that are newly placed on some nodes."""
 
     def __init__(self, ledger: Ledger, nodes: Ints, classes: Collection[int]) -> None:
         """`classes` are movable ones; what is placed later does not take part."""
+        self._in_vain = 0
         self._ledger, self._nodes = ledger, nodes
         self._tried = np.zeros(len(nodes), dtype=bool)
         """Nodes on which nobody could be relieved."""
@@ -71,9 +76,13 @@ class Relief:
         lacks = np.maximum(0, np.array(shape.amounts, dtype=np.int64) - ledger.capacity.free[self._nodes])
         stuck = self._has_gpus(shape) & lacks.any(axis=1) & ledger.admits(ledger.tenants[index], self._nodes)
         for position in np.flatnonzero(stuck & ~self._tried).tolist():
+            if self._in_vain >= _PATIENCE:
+                break
             node = int(self._nodes[position])
             if any(self._relieve(node, heavy, lacks[position]) for heavy in self._on(node)):
+                self._in_vain = 0
                 return node
+            self._in_vain += 1
             self._tried[position] = True
         return None
 
@@ -99,6 +108,7 @@ class Relief:
         fitting = (
             (self._gpus == self._gpus[heavy].sum())
             & (self._group == self._group[heavy[0]])
+            & (self._at != node)
             & (less >= lack).all(axis=1)
             & (capacity.free[self._at] >= less).all(axis=1)
             & (self._rank >= least[node])

@@ -55,7 +55,9 @@ class _Replay:
         for index, replicas in newcomers:
             self._place(index, replicas)
         for name in self.target.removed:
-            _must(self.ledger.close(self.node_of[name]))
+            # What nobody may use any more is none of the problem's nodes.
+            node = self.node_of.get(name)
+            _must(node is not None and self.ledger.close(node))
         return self.ledger
 
     def _open(self) -> None:

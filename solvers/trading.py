@@ -13,6 +13,7 @@ from planner.models.problem_jobs import Role
 from planner.solvers import leaving
 from planner.solvers.eviction import Preemption, preempt, take_back
 from planner.solvers.filling import fill, ranking
+from planner.solvers.interface import is_late
 from planner.solvers.market import Market
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def trade(ledger: Ledger, *, deadline: float | None = None) -> None:
     give_way(ledger, market, spare)
     preemption, paying = Preemption(ledger), _paying(ledger, market, order)
     if min(spare, default=0) < 0:
-        _start_owed(ledger, preemption, [index for index in order if not market.pays(index)], spare)
+        _start_owed(ledger, preemption, [index for index in order if not market.pays(index)], spare, deadline)
     for index in paying:
         for option in sorted(classes[index].options, key=lambda option: -market.net(index, option)):
             if market.net(index, option) >= 0:
@@ -59,7 +60,8 @@ def give_way(ledger: Ledger, market: Market, spare: list[float]) -> None:
     incumbents, quota = ledger.problem.incumbents, ledger.quota
     losses = []
     for index, incumbent in enumerate(incumbents):
-        if incumbent.stop_points is not None and ledger.fates[index] is None:
+        # Of who costs nothing only those are stopped who are in the way of somebody.
+        if incumbent.stop_points and ledger.fates[index] is None:
             fetched = market.fetched(incumbent)
             if -incumbent.stop_points < _PREMIUM * fetched:
                 losses.append((-incumbent.stop_points / fetched, index))
@@ -88,11 +90,13 @@ def _paying(ledger: Ledger, market: Market, order: list[int]) -> list[int]:
     return sorted(found, key=lambda index: -bound.get(index, 0))
 
 
-def _start_owed(ledger: Ledger, preemption: Preemption, order: list[int], spare: list[float]) -> None:
+def _start_owed(
+    ledger: Ledger, preemption: Preemption, order: list[int], spare: list[float], deadline: float | None
+) -> None:
     """Start jobs that are not worth the price where those that are do not meet a guarantee."""
     classes = ledger.problem.classes
     for index in order:
-        if _starts_alone(classes[index]):
+        if _starts_alone(classes[index]) and not is_late(deadline):
             milli = classes[index].shape.quota_milli * classes[index].minimum
             helped = [each for at in _counts_at(classes[index]) for each in ledger.quota.guarantees_of(*at)]
             while any(spare[each] < 0 for each in helped) and _start(ledger, preemption, index):

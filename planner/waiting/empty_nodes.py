@@ -27,6 +27,7 @@ class EmptyNodes:
         alike = (first.setdefault(_offer(node), index) for index, node in enumerate(nodes))
         self._first_alike = np.fromiter(alike, np.int64, len(nodes))
         self._kinds: dict[Match, FreePool] = {}
+        self._all: dict[Match, FreePool] = {}
 
     def kinds(self, match: Match) -> FreePool:
         """One of each kind of the nodes that match."""
@@ -36,7 +37,9 @@ class EmptyNodes:
 
     def all(self, match: Match) -> FreePool:
         """The nodes that match."""
-        return self._pool(match.nodes)
+        if match not in self._all:
+            self._all[match] = self._pool(match.nodes)
+        return self._all[match]
 
     def _pool(self, indices: Iterable[int]) -> FreePool:
         nodes = (self._nodes[index] for index in indices)

@@ -101,6 +101,7 @@ def test_the_order_of_lists_tells_no_jobs_apart():
     turned = {"tolerations": (other, one), "affinity": conditions[::-1], "regions": ["us", "eu"]}
 
     assert filters(build.job(**given)) == filters(build.job(**turned))
+    assert build.job(**given).likeness == build.job(**turned).likeness
 
 
 @pytest.mark.parametrize(
@@ -116,9 +117,12 @@ def test_the_order_of_lists_tells_no_jobs_apart():
     ],
 )
 def test_what_refusal_looks_at_tells_jobs_apart(other):
-    assert filters(build.job(gpus=1)) != filters(build.job(**{"gpus": 1} | other))
+    one, another = build.job(gpus=1), build.job(**{"gpus": 1} | other)
+    assert filters(one) != filters(another)
+    assert one.likeness != another.likeness
 
 
 def test_time_slicing_matters_to_shares_alone():
     assert filters(build.job(gpus=1)) == filters(build.job(gpus=1, time_slicing=True))
     assert filters(build.job(milli=5)) != filters(build.job(milli=5, time_slicing=True))
+    assert build.job(milli=5).likeness != build.job(milli=5, time_slicing=True).likeness

@@ -15,6 +15,7 @@ from planner.metrics import gpus_in_use
 from planner.models.cluster import Overcommit, QosClass
 from planner.models.occupancy import free_capacity
 from planner.models.target import Target
+from planner.node_amounts import REFERENCE_GPUS, gpus_startable
 from planner.quota_room import own_usage
 from planner.settled import recognized
 
@@ -31,7 +32,8 @@ REPLICAS = st.lists(
 )
 """None at all is a job that waits."""
 JOBS = st.dictionaries(st.sampled_from("abcdef"), st.tuples(REPLICAS, st.sampled_from("qr")))
-CLUSTERS = st.lists(st.sampled_from(NODES), min_size=1, unique_by=lambda node: node.name)
+CORDONED = tuple(node.model_copy(update={"cordoned": True}) for node in NODES)
+CLUSTERS = st.lists(st.sampled_from((*NODES, *CORDONED)), min_size=1, unique_by=lambda node: node.name)
 OVERCOMMITS = st.sampled_from([{}, {QosClass.BURSTABLE: Overcommit(cpus=2)}])
 
 
@@ -60,6 +62,9 @@ def assert_amounts(holdings, snapshot, placements):
     for amount in ("whole_gpus", "largest_share", "all_shares", "cpu_milli", "memory_mib", "disk_mib"):
         found = [getattr(free[node.name], amount) for node in snapshot.cluster.nodes]
         assert holdings.column(amount).tolist() == found, amount
+    startable = [gpus_startable(node, free[node.name], REFERENCE_GPUS) for node in snapshot.cluster.nodes]
+    found = zip(holdings.column("startable").tolist(), holdings.column("in_blocks").tolist(), strict=True)
+    assert list(found) == startable
     used, usable = gpus_in_use(snapshot.cluster, placements)
     assert (holdings.total("used"), holdings.total("usable")) == (used.total(), usable.total())
 

@@ -13,7 +13,7 @@ from drafts import drafted
 from planner.epoch import plan_epoch
 from planner.models.job import Running
 from planner.models.plan import Keep, Plan, Wait
-from planner.models.policy import BudgetPolicy, Policy
+from planner.models.policy import BudgetPolicy, Policy, PoolPolicy
 from planner.models.snapshot import Snapshot
 from planner.models.solution import Ended
 from planner.models.verifier import verify_target
@@ -297,3 +297,17 @@ def test_a_last_plan_that_is_not_legal_any_more_is_no_end():
 
     assert changes(plan) == set()
     assert not plan.placements
+
+
+@pytest.mark.parametrize("change", [{"ready": False}, {"cordoned": True}, {"drain": True}])
+def test_node_that_was_to_be_given_back_may_have_become_unusable(change):
+    policy = HURRIED.model_copy(update={"pools": PoolPolicy(scale_down=True)})
+    pools = [build.pool("spot", template=build.node("spot", price_per_hour=5))]
+    nodes = [build.node(name, pool="spot", price_per_hour=5) for name in ("spot-0", "spot-1")]
+    last = planned(build.snapshot(nodes=nodes, pools=pools), policy=policy)
+    assert last.target.removed == ("spot-0", "spot-1")
+
+    nodes[1] = nodes[1].model_copy(update=change)
+    plan = planned(build.snapshot(nodes=nodes, pools=pools), last, policy=policy)
+
+    assert plan.target.removed == ("spot-0",)

@@ -174,3 +174,24 @@ def test_fewer_jobs_of_an_answer_miss_their_places(monkeypatch):
             missed[relief] += lost
             assert judged(snapshot, Policy(), ledger.target(())).violations == ()
     assert missed[True] < missed[False] * 2 / 3
+
+
+def test_change_on_the_same_node_is_none():
+    jobs = [
+        build.job("h", gpus=1, cpus=10),
+        build.job("l", gpus=1, cpus=5),
+        build.job("other", gpus=1, cpus=2),
+    ]
+    placed = {"h": ("n0", 0), "l": ("n0", 1), "other": ("n1", 0)}
+    world = World(*jobs, build.job("waits", gpus=1, cpus=14), placed=placed)
+
+    assert world.relieved("waits") == "n0"
+    assert world.ledger.capacity.free[world.node("n0")][0] >= 14_000
+    assert world.nodes("h", "other") == ["n1", "n0"]
+
+
+def test_it_is_given_up_after_some_nodes_in_vain(monkeypatch):
+    monkeypatch.setattr("planner.solvers.relieving._PATIENCE", 0)
+    jobs = [heavy("h0"), heavy("h1"), *lights(), build.job("waits", gpus=1, cpus=4)]
+
+    assert World(*jobs, placed={"h0": ("n0", 0), "h1": ("n0", 1)} | ALL_OF_A_NODE).relieved("waits") is None

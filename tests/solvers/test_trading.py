@@ -6,14 +6,17 @@ from collections import Counter
 
 import build
 import instances
+import pytest
 from planned import realized
 
 from planner.models.cluster import Level
 from planner.models.job import LocalityPreference
-from planner.models.policy import Policy
+from planner.models.policy import Policy, Prices
 from planner.posing import pose
+from planner.solvers import leaving
 from planner.solvers.eviction import preempt, take_back
 from planner.solvers.filling import fill, ranking
+from planner.solvers.greedy import _plan, greedy, ways
 from planner.solvers.ledger import Ledger
 from planner.solvers.market import Market
 from planner.solvers.trading import give_way, trade
@@ -130,3 +133,34 @@ def test_trades_break_no_rule_and_are_worth_what_the_ledger_says():
                 done["placed"] += len(ledger.placed)
                 done["stopped"] += len(ledger.fates.having("stop"))
     assert min(done["placed"], done["stopped"]) >= 50
+
+
+def test_nobody_is_stopped_for_nobody_however_little_it_is_worth():
+    policy = Policy(prices=Prices(disruption=0))
+    too_large = [build.job(f"b{number}", gpus=8, cpus=500, priority=3) for number in range(3)]
+    jobs = [running("r0", "n0", weight=0), running("r1", "n1", weight=0), build.job("a", gpus=8, priority=3)]
+    snapshot = build.snapshot(nodes=build.cluster(3), jobs=[*jobs, *too_large])
+
+    assert set(traded(snapshot, policy).places) == {"r0", "r1", "a"}
+
+
+def test_who_was_stopped_for_nothing_comes_back_though_nothing_is_won():
+    jobs = [running("r", "n0", weight=0), build.job("a", gpus=8, cpus=500, priority=3)]
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=[*jobs, build.job("b", gpus=8, priority=3)])
+    ledger = Ledger(pose(snapshot, Policy(prices=Prices(disruption=0))))
+    assert leaving.stop(ledger, 0)
+
+    take_back(ledger)
+
+    assert ledger.fates[0] is None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_thorough_plan_is_no_worse_than_trades_one_by_one(monkeypatch, seed):
+    monkeypatch.setattr("planner.solvers.greedy._FEW", 0)
+    instance = instances.everything_mixed(seed)
+    problem = pose(instance.snapshot, instance.policy)
+
+    alone = max(_plan(problem, way, None).objective for way in ways(problem, thorough=True))
+    assert greedy(problem, thorough=True).objective == alone
+    assert greedy(problem).objective <= alone
