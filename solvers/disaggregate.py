@@ -16,6 +16,7 @@ from planner.solvers.advancing import advance
 from planner.solvers.bestfit import Board
 from planner.solvers.carrying_out import undo_circles
 from planner.solvers.company import NOBODY_MINDS
+from planner.solvers.deadline import is_late
 from planner.solvers.dealing import deal, keeps_rules
 from planner.solvers.eviction import Preemption, preempt, take_back
 from planner.solvers.fates import Leave
@@ -24,7 +25,6 @@ from planner.solvers.foresight import foresee, mend
 from planner.solvers.gang import place_job
 from planner.solvers.greedy import greedy
 from planner.solvers.holding import start_firm
-from planner.solvers.interface import is_late
 from planner.solvers.ledger import Ledger
 from planner.solvers.rebooking import book_all
 from planner.solvers.relieving import Relief, movable

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from planner.solvers.advancing import advance
 from planner.solvers.carrying_out import undo_circles
+from planner.solvers.deadline import is_late
 from planner.solvers.draining import drain
 from planner.solvers.eviction import preempt, take_back
 from planner.solvers.filling import fill, ranking
 from planner.solvers.foresight import foresee, mend, schedule
 from planner.solvers.gangs_ahead import gangs_of, plan_gangs
 from planner.solvers.holding import start_firm
-from planner.solvers.interface import is_late
 from planner.solvers.ledger import Ledger
 from planner.solvers.scaling import close_idle, open_pools
 from planner.solvers.trading import trade

@@ -31,11 +31,6 @@ RELAXES_FIRST: Final = "planner.solvers.milp:solve"
 """Solves the linear relaxation first where there are so many."""
 
 
-def is_late(deadline: float | None) -> bool:
-    """True if an instant of `time.monotonic` has passed; never without one."""
-    return deadline is not None and time.monotonic() >= deadline
-
-
 @dataclass(frozen=True, slots=True)
 class Budget:
     """When a solver must stop."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from planner.models.problem_jobs import Role
 from planner.solvers import leaving
+from planner.solvers.deadline import is_late
 from planner.solvers.eviction import Preemption, preempt, take_back
 from planner.solvers.filling import fill, ranking
-from planner.solvers.interface import is_late
 from planner.solvers.market import Market
 
 if TYPE_CHECKING:
