@@ -183,6 +183,11 @@ class JobClass:
         return self.earliest == 0 and self.needed == 0
 
     @property
+    def starts_alone(self) -> bool:
+        """True if its jobs wait, and start whether others do or not."""
+        return self.role is Role.START and self.co_start is None
+
+    @property
     def firm(self) -> bool:
         """True if its one job holds a promise, or is to be given one before anybody else."""
         return self.promise is not None or self.starving is not None
@@ -257,6 +262,11 @@ class Incumbent(NamedTuple):
     """Points gained if it leaves every node that is to be drained (by stopping or moving)."""
     until: int = 1
     """The slot before which it is gone if it stays; H if it is there to the end."""
+
+    @property
+    def quota_milli(self) -> int:
+        """Thousandths of GPUs that all of it holds."""
+        return self.shape.quota_milli * len(self.holds)
 
     @property
     def shrinkable(self) -> bool:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from planner.models.problem import Problem
-from planner.models.problem_jobs import Role
 from planner.models.problem_nodes import FreeNode, NodeGroup
 from planner.models.units import MILLI
 from planner.solvers.company import NOBODY_MINDS
@@ -63,10 +62,9 @@ def is_free(ledger: Ledger, index: int) -> bool:
     """True if where a job of a class is depends on room, quota and locality alone."""
     job_class = ledger.problem.classes[index]
     return (
-        job_class.role is Role.START
+        job_class.starts_alone
         and job_class.startable
         and not job_class.firm
-        and job_class.co_start is None
         and not job_class.shape.mig
         and ledger.tenants[index].manners == NOBODY_MINDS
     )

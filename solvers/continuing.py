@@ -74,7 +74,7 @@ def _make_room(ledger: Ledger, newcomers: frozenset[str]) -> bool:
     for index in ranking(ledger.problem):
         job_class = ledger.problem.classes[index]
         # Nobody is preempted for half of those who start together.
-        if job_class.role is not Role.START or job_class.co_start is not None:
+        if not job_class.starts_alone:
             continue
         for _ in newcomers.intersection(job_class.jobs):
             if not ledger.jobs_left(index) or not preemption.make_room(index):

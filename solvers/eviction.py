@@ -8,7 +8,6 @@ preempted without somebody who gains by it.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from heapq import merge
 from itertools import islice
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 from planner.solvers import leaving
 from planner.solvers.company import NOBODY_MINDS
+from planner.solvers.deadline import is_late
 from planner.solvers.fates import Leave
 from planner.solvers.offers import Offers
 from planner.solvers.on_paper import OnPaper
@@ -57,13 +56,11 @@ def preempt(
     preemption = preemption or Preemption(ledger)
     changed, failures = False, 0
     for index in order:
-        job_class = ledger.problem.classes[index]
-        if job_class.role is not Role.START or failures > _FAILURES:
+        # Nobody is preempted for half of those who start together.
+        if failures > _FAILURES or not ledger.problem.classes[index].starts_alone:
             continue
-        if job_class.co_start is not None:
-            continue  # nobody is preempted for half of those who start together
         while ledger.jobs_left(index):
-            if deadline is not None and time.monotonic() >= deadline:
+            if is_late(deadline):
                 return changed
             if not preemption.make_room(index):
                 failures += 1
@@ -328,9 +325,8 @@ def _most_gained(ledger: Ledger, index: int) -> int:
     if ledger.problem.charges.fragmentation or _meets_slices(ledger, index):
         gained -= min(0, ledger.capacity.points)
     if ledger.quota.owed(incumbent.queue, incumbent.gpu_model):
-        milli = incumbent.shape.quota_milli * len(incumbent.holds)
         guarantees = len(ledger.problem.guarantees)
-        gained += ledger.problem.charges.guarantee * guarantees * -(-milli // MILLI)
+        gained += ledger.problem.charges.guarantee * guarantees * -(-incumbent.quota_milli // MILLI)
     return gained
 
 

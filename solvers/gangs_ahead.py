@@ -7,10 +7,9 @@ gang would lose more by waiting than its victims are worth; who comes after it f
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
-from planner.models.problem_jobs import Role
+from planner.solvers.deadline import is_late
 from planner.solvers.eviction import Preemption
 from planner.solvers.filling import ranking
 from planner.solvers.foresight import Listing
@@ -26,7 +25,7 @@ def plan_gangs(ledger: Ledger, *, deadline: float | None) -> None:
     preemption = Preemption(ledger)
     for index in gangs_of(ledger.problem):
         while ledger.jobs_left(index, now=False):
-            if deadline is not None and time.monotonic() >= deadline:
+            if is_late(deadline):
                 return
             if not _plan_one(listing, preemption, index):
                 break
@@ -38,8 +37,7 @@ def gangs_of(problem: Problem) -> list[int]:
     return [
         index
         for index in ranking(problem)
-        if classes[index].role is Role.START
-        and classes[index].co_start is None
+        if classes[index].starts_alone
         and classes[index].minimum > 1
         and classes[index].together.required is not None
     ]

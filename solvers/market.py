@@ -106,7 +106,7 @@ def _bids(job_class: JobClass) -> bool:
 
 def _milli(incumbent: Incumbent) -> int:
     """Thousandths of GPUs that an incumbent holds, MIG instances left out."""
-    return 0 if incumbent.shape.mig else incumbent.shape.quota_milli * len(incumbent.holds)
+    return 0 if incumbent.shape.mig else incumbent.quota_milli
 
 
 def _clearing_of_all(bids: Floats, asked: Floats, supplies: list[tuple[Floats, Floats, float]]) -> float:

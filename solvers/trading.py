@@ -67,11 +67,10 @@ def give_way(ledger: Ledger, market: Market, spare: list[float]) -> None:
                 losses.append((-incumbent.stop_points / fetched, index))
     for _, index in sorted(losses):
         incumbent = incumbents[index]
-        milli = incumbent.shape.quota_milli * len(incumbent.holds)
         owed = quota.guarantees_of(incumbent.queue, incumbent.gpu_model)
-        if all(spare[each] >= milli for each in owed) and leaving.stop(ledger, index):
+        if all(spare[each] >= incumbent.quota_milli for each in owed) and leaving.stop(ledger, index):
             for each in owed:
-                spare[each] -= milli
+                spare[each] -= incumbent.quota_milli
 
 
 def _paying(ledger: Ledger, market: Market, order: list[int]) -> list[int]:
@@ -81,7 +80,7 @@ def _paying(ledger: Ledger, market: Market, order: list[int]) -> list[int]:
     In front are gangs that need one domain and pay well, the largest first: later none is free for them.
     """
     classes = ledger.problem.classes
-    found = [index for index in order if _starts_alone(classes[index]) and market.pays(index)]
+    found = [index for index in order if classes[index].starts_alone and market.pays(index)]
     bound = {
         index: classes[index].shape.quota_milli * classes[index].maximum
         for index in found
@@ -96,7 +95,7 @@ def _start_owed(
     """Start jobs that are not worth the price where those that are do not meet a guarantee."""
     classes = ledger.problem.classes
     for index in order:
-        if _starts_alone(classes[index]) and not is_late(deadline):
+        if classes[index].starts_alone and not is_late(deadline):
             milli = classes[index].shape.quota_milli * classes[index].minimum
             helped = [each for at in _counts_at(classes[index]) for each in ledger.quota.guarantees_of(*at)]
             while any(spare[each] < 0 for each in helped) and _start(ledger, preemption, index):
@@ -108,10 +107,6 @@ def _start(ledger: Ledger, preemption: Preemption, index: int) -> bool:
     """Start one job of a class, if need be by preempting others."""
     options = ledger.problem.classes[index].options
     return any(ledger.place(index, option, jobs=1) for option in options) or preemption.make_room(index)
-
-
-def _starts_alone(job_class: JobClass) -> bool:
-    return job_class.role is Role.START and job_class.co_start is None
 
 
 def _counts_at(job_class: JobClass) -> list[tuple[int, str | None]]:

@@ -1,34 +1,19 @@
 """Bugs in the verifier's rules of an instant, one a line."""
 
-from planner.models import (
-    verifier_capacity_rules,
-    verifier_case,
-    verifier_disruption_rules,
-    verifier_job_rules,
-    verifier_mig_rule,
-    verifier_occupant,
-    verifier_order_rule,
-    verifier_place_rules,
-    verifier_pool_rules,
-    verifier_queue_rules,
-    verifier_timeline,
-    verifier_usage,
-)
+from planner.models import verifier_capacity_rules as CAPACITY
+from planner.models import verifier_case as CASE
+from planner.models import verifier_disruption_rules as DISRUPTION
+from planner.models import verifier_job_rules as JOB
+from planner.models import verifier_mig_rule as MIG
+from planner.models import verifier_occupant as OCCUPANT
+from planner.models import verifier_order_rule as ORDER
+from planner.models import verifier_place_rules as PLACE
+from planner.models import verifier_pool_rules as POOLS
+from planner.models import verifier_queue_rules as QUEUES
+from planner.models import verifier_timeline as TIMELINE
+from planner.models import verifier_usage as USAGE
 
-CASE = verifier_case
-OCCUPANT = verifier_occupant
-USAGE = verifier_usage
-JOB = verifier_job_rules
-PLACE = verifier_place_rules
-DISRUPTION = verifier_disruption_rules
-ORDER = verifier_order_rule
-CAPACITY = verifier_capacity_rules
-MIG = verifier_mig_rule
-QUEUES = verifier_queue_rules
-POOLS = verifier_pool_rules
-TIMELINE = verifier_timeline
-
-# ruff: noqa: E501 - one bug a line
+# ruff: noqa: E501, N812 - one bug a line, and short names of what it is in
 PLANTED = (
     ("assignment", JOB, "if times > 1:", "if times > 2:"),
     ("assignment", JOB, "if name not in case.jobs:", "if False:"),

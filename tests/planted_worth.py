@@ -2,31 +2,18 @@
 
 from pathlib import Path
 
-from planner.models import (
-    verifier_dependency_rule,
-    verifier_earning_terms,
-    verifier_horizon_rule,
-    verifier_moment,
-    verifier_promise_rule,
-    verifier_queue_rules,
-    verifier_terms,
-    verifier_time_rules,
-    verifier_timeline,
-    verifier_usage,
-)
+from planner.models import verifier_dependency_rule as DEPENDENCIES
+from planner.models import verifier_earning_terms as EARNING
+from planner.models import verifier_horizon_rule as HORIZON
+from planner.models import verifier_moment as MOMENT
+from planner.models import verifier_promise_rule as PROMISES
+from planner.models import verifier_queue_rules as QUEUES
+from planner.models import verifier_terms as TERMS
+from planner.models import verifier_time_rules as TIMES
+from planner.models import verifier_timeline as TIMELINE
+from planner.models import verifier_usage as USAGE
 
-USAGE = verifier_usage
-QUEUES = verifier_queue_rules
-TERMS = verifier_terms
-EARNING = verifier_earning_terms
-TIMELINE = verifier_timeline
-MOMENT = verifier_moment
-HORIZON = verifier_horizon_rule
-TIMES = verifier_time_rules
-DEPENDENCIES = verifier_dependency_rule
-PROMISES = verifier_promise_rule
-
-# ruff: noqa: E501 - one bug a line
+# ruff: noqa: E501, N812 - one bug a line, and short names of what it is in
 PLANTED = (
     ("objective", EARNING, "not (job.held or stay.placement.slot or times[job.name] > 1)", "not (stay.placement.slot or times[job.name] > 1)"),
     ("objective", EARNING, "not (job.held or stay.placement.slot or times[job.name] > 1)", "not (job.held or times[job.name] > 1)"),

@@ -179,7 +179,7 @@ def _there_already(problem: Problem, budget: QueueBudget, slot: int, fixed: list
         if incumbent.move is not None and incumbent.until <= slot:
             options = problem.classes[incumbent.move].options
             if any(option.ends[0] > slot and budget.counts(option.gpu_model) for option in options):
-                held[incumbent.queue] += incumbent.shape.quota_milli * len(incumbent.holds)
+                held[incumbent.queue] += incumbent.quota_milli
     return held
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.formulation.kinds import kinds_of
-from planner.models.problem_jobs import Role, Togetherness
+from planner.models.problem_jobs import Togetherness
 from planner.models.units import MILLI
 from planner.solvers.company import NOBODY_MINDS
 
@@ -146,7 +146,7 @@ def _is_plain(ledger: Ledger, kind: Kind) -> bool:
 def _may_go(ledger: Ledger, index: int) -> bool:
     """True if jobs of a class wait, and nothing is said about when they start."""
     job_class = ledger.problem.classes[index]
-    return job_class.role is Role.START and not job_class.firm and job_class.co_start is None
+    return job_class.starts_alone and not job_class.firm
 
 
 def _demand(ledger: Ledger, plain: dict[int, Kind], groups: set[int]) -> tuple[list[Item], list[Offer]]:

@@ -5,7 +5,7 @@ from itertools import product
 
 import build
 import pytest
-from hypothesis import assume, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from modelling import model, most, rows
 from targets import legal_target
@@ -97,27 +97,46 @@ SIZES = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 40)), min_size=2, m
 
 
 @given(SIZES, st.integers(1, 8), st.integers(1, 48))
+@example([(4, 5), (0, 3), (1, 2)], 8, 10)  # somebody is heavy
+@example([(4, 4), (2, 2)], 8, 8)  # nobody is
 def test_the_row_is_what_the_best_way_to_fill_a_node_comes_to(sizes, gpus, cores):
+    sizes = [(size, core) for size, core in sizes if size <= gpus and core <= cores]
     jobs = [
-        build.job(f"j{number}-{size}-{taken}", gpus=size, cpus=taken)
-        for size, taken in sizes
-        for number in range(cores // taken)
+        build.job(f"j{number}-{size}-{core}", gpus=size, cpus=core)
+        for size, core in sizes
+        for number in range(cores // core)
     ]
     snapshot = build.snapshot(nodes=build.cluster(1, gpus=gpus, cpus=cores), jobs=jobs)
-    assume(any(row.key[-1] == "CPU cores" for row in rows(snapshot, "stranding")))
 
-    kinds, upper = taken(snapshot)
+    if any(row.key[-1] == "CPU cores" for row in rows(snapshot, "stranding")):
+        weights, upper = taken(snapshot)
+        assert upper == fullest(gpus, cores, weights)
+    else:
+        weights = {(size, core): size for size, core in sizes}
+        assert not any(is_heavy(kind, gpus, cores, weights) for kind in weights)
 
-    counts = product(*(range(cores // core + 1) for _, core in kinds))
-    fitting = (
-        each
+
+def fullest(gpus, cores, weights):
+    """The most that what fits on a node weighs, all ways to fill it tried."""
+    counts = product(*(range(cores // core + 1) for _, core in weights))
+    return max(
+        sum(number * weight for number, weight in zip(each, weights.values(), strict=True))
         for each in counts
-        if sum(number * size for number, (size, _) in zip(each, kinds, strict=True)) <= gpus
-        and sum(number * core for number, (_, core) in zip(each, kinds, strict=True)) <= cores
+        if sum(number * size for number, (size, _) in zip(each, weights, strict=True)) <= gpus
+        and sum(number * core for number, (_, core) in zip(each, weights, strict=True)) <= cores
     )
-    assert upper == max(
-        sum(number * weight for number, weight in zip(each, kinds.values(), strict=True)) for each in fitting
+
+
+def is_heavy(kind, gpus, cores, weights):
+    """Whether each of a kind leaves fewer GPUs to others than its own explain, however many there are."""
+    size, core = kind
+    most = min(cores // core, gpus // size if size else cores)
+    lost = (
+        (fullest(gpus, cores, weights) - fullest(gpus - number * size, cores - number * core, weights))
+        // number
+        for number in range(1, most + 1)
     )
+    return min(lost) > size
 
 
 @pytest.mark.parametrize("limits", [{}, {"MOST_PER_NODE": 2}, {"MOST_IN_ALL": 0, "MOST_ON_AVERAGE": 0}])

@@ -6,60 +6,23 @@ least one of them must fail after. Examples take no arguments, so that they can 
 """
 
 import importlib.util
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from types import ModuleType
 
 import planted_rules
 import planted_worth
 import pytest
 
-from planner.models import (
-    verifier,
-    verifier_capacity_rules,
-    verifier_case,
-    verifier_dependency_rule,
-    verifier_disruption_rules,
-    verifier_earning_terms,
-    verifier_horizon_rule,
-    verifier_job_rules,
-    verifier_mig_rule,
-    verifier_moment,
-    verifier_occupant,
-    verifier_order_rule,
-    verifier_place_rules,
-    verifier_pool_rules,
-    verifier_promise_rule,
-    verifier_queue_rules,
-    verifier_terms,
-    verifier_time_rules,
-    verifier_timeline,
-    verifier_usage,
-    verifier_words,
-)
+from planner import models
+from planner.models import verifier, verifier_moment
 from planner.models.violation import Rule
 
-MODULES = (
-    verifier,
-    verifier_capacity_rules,
-    verifier_case,
-    verifier_dependency_rule,
-    verifier_disruption_rules,
-    verifier_earning_terms,
-    verifier_horizon_rule,
-    verifier_job_rules,
-    verifier_mig_rule,
-    verifier_moment,
-    verifier_occupant,
-    verifier_order_rule,
-    verifier_place_rules,
-    verifier_pool_rules,
-    verifier_promise_rule,
-    verifier_queue_rules,
-    verifier_terms,
-    verifier_time_rules,
-    verifier_timeline,
-    verifier_usage,
-    verifier_words,
+MODULES = tuple(
+    import_module(found.name)
+    for found in iter_modules(models.__path__, f"{models.__name__}.")
+    if found.name.rpartition(".")[2].startswith("verifier")
 )
 
 PLANTED = (*planted_rules.PLANTED, *planted_worth.PLANTED)
