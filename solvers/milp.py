@@ -188,7 +188,6 @@ class _Highs:
                 told = True
             self._add(cuts)
         self._set_integrality(self._names.HighsVarType.kInteger)
-        highs.setOptionValue("presolve", "choose")
         self._report(self._relaxed(values))
         return values
 
@@ -232,11 +231,14 @@ class _Highs:
         Search for a share of the time that is left, from a hint if there is one.
 
         With columns `fixed` to values the bound is that of the relaxation: no other is one on the whole.
+        Otherwise there is no presolve: with it HiGHS 1.12 to 1.15 prove bounds of some models that are
+        false (docs/decisions/0010-proofs-without-presolve.md).
         """
         highs, names = self._highs, self._names
         if fixed is not None:
             self._set_bounds(fixed[0], fixed[1], fixed[1])
         highs.clearSolver()
+        highs.setOptionValue("presolve", "choose" if fixed is not None else "off")
         if hint is not None:
             start = names.HighsSolution()
             start.col_value = hint.astype(np.float64).tolist()

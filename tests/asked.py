@@ -5,6 +5,7 @@ from __future__ import annotations
 import build
 
 from planner.models.policy import Policy
+from planner.models.queue import ALL_MODELS, queue_limits
 from planner.posing import pose
 
 
@@ -19,3 +20,14 @@ def names(problem, groups):
 def allowed(problem, number=0):
     """Names of the nodes that a class may use."""
     return names(problem, [group for option in problem.classes[number].options for group in option.groups])
+
+
+def quotas_allow(snapshot, job, gpu_model):
+    """Whether a job, as small as it may be, keeps all limits if nobody else is there."""
+    held = {job.queue: job.request.total_gpu_milli * job.gang.minimum}
+    every = (queue_limits(snapshot.queues, resource) for resource in (ALL_MODELS, gpu_model))
+    return all(
+        limit is None or limits.usage(held)[name] <= limit
+        for limits in every
+        for name, limit in limits.limit.items()
+    )

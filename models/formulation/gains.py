@@ -1,15 +1,17 @@
 """
 Gains: what is free more in later slots because of who leaves now, and of nodes opened and closed.
 
-Columns that bring the same, or multiples of it, to the same place are counted together, slot by slot: so
-each has a coefficient where that begins and one where it ends, and none in the long rows.
+Columns that bring the same, or multiples of it, to the same place make up one gain. Where there is much to
+state they are counted slot by slot: each has a coefficient where that begins and one where it ends, and none
+in the long rows. Where there is little, rows have them all: HiGHS takes much longer to find a first answer
+where wide integer columns hang on each other from slot to slot.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -25,37 +27,63 @@ if TYPE_CHECKING:
     """What a gain is part of, such as the sums over one group."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
-    """What one unit of a flow brings."""
+_NONE: Final = np.zeros(0, dtype=np.int64)
+
+_MUCH: Final = 1_000_000
+"""Coefficients that gains would have if one row had all their columns."""
+
+
+@dataclass(slots=True)
+class _Gain:
+    """Columns that begin or cease to bring something."""
 
     unit: tuple[int, ...]
     """By what is measured at its place."""
-    flow: Flow
+    slots: Ints
+    columns: Ints
+    amounts: Ints
+    """By how many units one of the column changes what is brought from its slot on."""
+    flow: Flow | None = None
+    """Of units, where they are counted."""
+
+    def units(self, slot: int) -> tuple[Ints, Ints]:
+        """Columns, and how many units of each make up what is brought in a slot."""
+        if self.flow is not None:
+            return np.array([self.flow.there[slot]]), np.ones(1, dtype=np.int64)
+        so_far = self.slots <= slot
+        return self.columns[so_far], self.amounts[so_far]
 
 
 class Gains:
     """All gains by place."""
 
-    def __init__(self, slots: int, upper: Sequence[int], new: Callable[[int], int]) -> None:
-        """`upper` bounds the columns there are, `new` makes one with an upper bound."""
-        self._slots, self._upper, self._new = slots, upper, new
-        self._at: dict[Place, list[Gain]] = defaultdict(list)
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._at: dict[Place, list[_Gain]] = defaultdict(list)
 
-    def __iter__(self) -> Iterator[Flow]:
-        """The flows."""
-        return (gain.flow for gains in self._at.values() for gain in gains)
+    def close(self, upper: Sequence[int], new: Callable[[int], int]) -> None:
+        """No more are coming: `upper` bounds the columns there are, `new` makes one with an upper bound."""
+        gains = [gain for found in self._at.values() for gain in found]
+        if sum(int((self._slots - gain.slots).sum()) for gain in gains) > _MUCH:
+            for gain in gains:
+                gain.flow = flow((gain.slots, gain.columns, gain.amounts), self._slots, upper, new)
+
+    @property
+    def flows(self) -> Iterator[Flow]:
+        """Those that are counted."""
+        return (gain.flow for found in self._at.values() for gain in found if gain.flow is not None)
 
     def of(self, places: Iterable[Place], measure: int, slot: int) -> tuple[Ints, Ints]:
         """Columns, and what one unit of each brings in a slot of one measure to some places in all."""
-        found = [
-            (gain.flow.there[slot], gain.unit[measure])
-            for place in places
-            for gain in self._at.get(place, ())
-            if gain.unit[measure]
-        ]
-        pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
-        return pairs[:, 0], pairs[:, 1]
+        gains = [gain for place in places for gain in self._at.get(place, ()) if gain.unit[measure]]
+        units = [gain.units(slot) for gain in gains]
+        columns = np.concatenate([_NONE, *(columns for columns, _ in units)])
+        brought = [gain.unit[measure] * amounts for gain, (_, amounts) in zip(gains, units, strict=True)]
+        distinct, position = np.unique(columns, return_inverse=True)
+        total = np.zeros(len(distinct), dtype=np.int64)
+        np.add.at(total, position.reshape(-1), np.concatenate([_NONE, *brought]))
+        some = np.flatnonzero(total)
+        return distinct[some], total[some]
 
     def note(self, places: Sequence[Place], where: Ints, columns: Ints, traces: Ints) -> None:
         """
@@ -80,9 +108,8 @@ class Gains:
         ends = np.searchsorted(number[order], np.arange(len(distinct) + 1))
         for key, first, last in zip(distinct.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True):
             own = order[first:last]
-            changes = slot[own], columns[entry[own]], (signs * times)[own]
-            if (found := flow(changes, self._slots, self._upper, self._new)) is not None:
-                self._at[places[key[0]]].append(Gain(tuple(key[1:]), found))
+            gain = _Gain(tuple(key[1:]), slot[own], columns[entry[own]], (signs * times)[own])
+            self._at[places[key[0]]].append(gain)
 
 
 class Changes:

@@ -72,7 +72,7 @@ class Later:
         self.presences: tuple[Presence, ...] = ()
         self.spill: dict[tuple[str, int, int], int] = {}
         """By resource, queue and slot: what a queue uses beyond what it keeps from lending."""
-        self.gains = Gains(problem.slots, x.upper, new)
+        self.gains = Gains(problem.slots)
         self._note_starts_of_now(x)
         if problem.slots == 1:
             return
@@ -92,7 +92,7 @@ class Later:
             for area in self.areas
             for gang in sorted({each.gang for each in self.inside(area) if each.gang is not None})
         }
-        self._note_gains(x)
+        self._note_gains(x, new)
         for budget in problem.budgets:
             for queue in budget.leaves_first:
                 if budget.parent[queue] is not None and budget.kept[queue] > 0:
@@ -138,13 +138,14 @@ class Later:
             if there is not None:
                 yield Presence(there, replicas, shape, queue, model, area, required)
 
-    def _note_gains(self, x: Columns) -> None:
+    def _note_gains(self, x: Columns, new: Callable[[int], int]) -> None:
         """Take in what is free more because of columns."""
         self.ahead.note_gains(self.gains, self.sizes)
         for each in self.bundles.values():
             each.note_gains(self.gains)
         for budget in self.problem.budgets:
             self._note_quota(x, budget)
+        self.gains.close(x.upper, new)
 
     def _note_quota(self, x: Columns, budget: QueueBudget) -> None:
         """Take in what queues hold less because of who leaves before its end."""
@@ -196,7 +197,7 @@ class Later:
     def flows(self) -> Iterator[Flow]:
         """All that is carried on from slot to slot."""
         yield from (each.flow for each in self.presences)
-        yield from self.gains
+        yield from self.gains.flows
 
     def add_up(self, values: Ints) -> None:
         """Set the columns of flows to what those of starts and of who leaves say."""

@@ -11,6 +11,7 @@ from planner.models.policy import Profile
 from planner.models.problem_jobs import JobClass, Predecessor, Role, Togetherness
 from planner.posing.promises import Promises
 from planner.posing.timing import from_slot, is_open, open_slots
+from planner.quota_room import QuotaRoom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,6 +65,7 @@ class Classifier:
         self._timing = timing
         self._readiness = readiness
         self._promises = Promises(snapshot, policy, timing, sites)
+        self._room = QuotaRoom.holding(snapshot.queues, {})
         self._thresholds = [priority + policy.disruption.priority_gap for priority in victims]
 
     def starts(self, waiting: Iterable[Candidate]) -> list[JobClass]:
@@ -110,7 +112,13 @@ class Classifier:
         ]
 
     def _options(self, candidate: Candidate) -> tuple[Option, ...]:
-        return self._timing.options(candidate, self._sites, self._readiness.earliest(candidate.job.name))
+        job = candidate.job
+        options = self._timing.options(candidate, self._sites, self._readiness.earliest(job.name))
+        # Who breaks a limit by itself never starts there, but a part of it would in a linear relaxation.
+        needed = job.request.total_gpu_milli * candidate.minimum
+        models = {option.gpu_model for option in options if option.gpu_model is not None}
+        allowed = {None, *self._room.alone(job.queue, needed, models).gpu_models}
+        return tuple(option for option in options if option.gpu_model in allowed)
 
     def _settled(self, drafts: list[_Draft]) -> list[_Draft]:
         """Those that start in some slot together with others, the like of each other in one."""

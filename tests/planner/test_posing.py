@@ -102,6 +102,40 @@ def test_held_and_running_jobs_do_not_start():
     assert posed(jobs=jobs).classes == ()
 
 
+@pytest.mark.parametrize("slots", [1, 2])
+def test_who_by_itself_breaks_a_limit_of_its_queue_does_not_start_there(slots):
+    above = build.queue("above", nominal=0, **{build.MODEL: 0})
+    queue = build.queue(nominal=3, parent="above", borrowing=0, **{build.MODEL: 2})
+    nodes = [build.node("n0"), build.node("old", model="V100-32GB"), build.node("cpu", gpus=0)]
+    jobs = [
+        build.job("three", gpus=1, replicas=3),
+        build.job("two-or-more", gpus=1, replicas=(2, 5)),
+        build.job("four", gpus=4),
+        build.job("none", cpus=4),
+    ]
+
+    found = posed({"horizon": {"slots": slots}}, nodes=nodes, queues=[above, queue], jobs=jobs).classes
+
+    models = {each.jobs: {option.gpu_model for option in each.options} for each in found}
+    assert models == {
+        ("three",): {"V100-32GB"},
+        ("two-or-more",): {build.MODEL, "V100-32GB"},
+        ("none",): {None},
+    }
+
+
+def test_who_runs_already_may_move_though_its_queue_allows_less_by_now():
+    """Nobody would be new there."""
+    running = build.job("r", gpus=4, at=[build.replica("n0", gpus=range(4))])
+    waiting = build.job("w", gpus=1)
+
+    found = posed(
+        {"disruption": {"migrate": True}}, queues=[build.queue(nominal=3)], jobs=[running, waiting]
+    ).classes
+
+    assert [each.jobs for each in found if each.role is Role.MOVE] == [("r",)]
+
+
 def test_nodes_that_take_no_new_jobs_are_left_out():
     nodes = [
         build.node("a"),

@@ -8,6 +8,7 @@ from collections import Counter
 import instances
 import pytest
 import timed
+from asked import quotas_allow
 from targets import judged, legal_target, nothing_changed, sorted_by_job
 
 from planner.models.mig import mig_geometry
@@ -103,6 +104,7 @@ def test_a_job_may_go_just_where_no_filter_keeps_it_away(make, seed):
                 node.name
                 for node in nodes
                 if node.name not in here
+                and (job.running or quotas_allow(snapshot, job, node.gpu_model))
                 and not refused(snapshot, policy, job, node, (node,) if node.name in added else ())
             }
             assert allowed.get(job.name, set()) - here == welcome, job.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import instances
 import pytest
 import timed
+from asked import quotas_allow
 
 from planner.models.mig import mig_geometry
 from planner.models.placement import GpuShare, MigSlice, Replica
@@ -79,7 +80,7 @@ def test_a_job_may_start_just_where_and_when_no_rule_of_time_keeps_it_away(make,
             continue
         allowed = {}
         for node in snapshot.cluster.nodes:
-            if not suits(job, node):
+            if not suits(job, node) or not quotas_allow(snapshot, job, node.gpu_model):
                 continue
             for slot in range(1, problem.slots):
                 places = (a_replica(job, node),) * job.gang.minimum

@@ -9,6 +9,7 @@ import build
 import instances
 import pytest
 import timed
+from asked import quotas_allow
 from timed import HOUR
 
 from planner.models.consistency import inconsistencies
@@ -125,7 +126,7 @@ def test_no_option_of_a_job_without_time_of_its_own_is_left_out(seed):
                 for slot in range(told.slots.count)
                 if told.places(job, model, slot, seconds) and not told.late(job, slot, seconds)
             ]
-            if open_in:
+            if open_in and quotas_allow(told.snapshot, job, model):
                 assert model in {option.gpu_model for option in offered[job.name].options}
                 assert offered[job.name].earliest <= min(open_in)
 

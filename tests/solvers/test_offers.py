@@ -15,7 +15,7 @@ from planner.solvers.filling import fill
 from planner.solvers.ledger import Ledger
 from planner.solvers.offers import Offers
 
-SEEDS = 200
+SEEDS = 240
 FEATURES = ("drain", "filters", "overcommit", "racks", "sharing")
 """Such as change nothing but what jobs are worth and what is free."""
 
