@@ -85,32 +85,44 @@ def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) 
 
 def _look_ahead(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floats) -> Ints:
     """
-    The best found where later starts are kept at what the relaxation says.
+    The best found where what costs much to change is kept as in the relaxation, and later starts even more.
 
-    A vertex of it has few fractions. First what is integral there is kept as it is, which leaves a tiny
-    question, though one without an answer at times. Then only those columns of later starts are kept at 0
-    that the relaxation does not use.
+    A vertex of it has few fractions. First all starts that are integral there are kept as they are, which
+    leaves a tiny question, though one without an answer at times. Then only those columns of later starts are
+    kept at 0 that the relaxation does not use.
     """
     starts = np.array(formulation.now + formulation.later)
-    integral = starts[np.abs(relaxed[starts] - np.rint(relaxed[starts])) < _NOTHING]
-    dive = run.maximize(None, _SHARE_OF_DIVE, fixed=(integral, np.rint(relaxed[integral])))
+    settled = np.union1d(_settled(run, relaxed, _PARTS_NEAR[0]), starts[_is_integral(relaxed[starts])])
+    dive = run.maximize(None, _SHARE_OF_DIVE, fixed=(settled, np.rint(relaxed[settled])))
     known = hint if dive.values is None else _better(formulation, dive.values, hint)
     later = np.array(formulation.later)
-    unused = later[(relaxed[later] < _NOTHING) & (known[later] == 0)]
-    core = run.maximize(known, _SHARE_OF_CORE, fixed=(unused, np.zeros(len(unused))))
-    return known if core.values is None else _better(formulation, core.values, known)
+    unused = later[relaxed[later] < _NOTHING]
+    for part in _PARTS_NEAR:
+        kept = np.union1d(_settled(run, relaxed, part), unused)
+        kept = kept[known[kept] == np.rint(relaxed[kept])]
+        core = run.maximize(known, _SHARE_OF_CORE, fixed=(kept, known[kept].astype(np.float64)))
+        known = known if core.values is None else _better(formulation, core.values, known)
+    return known
 
 
 def _look_near(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floats) -> Ints:
     """The best found where only columns that cost little to change may differ from the relaxation."""
-    integral = np.abs(relaxed - np.rint(relaxed)) < _NOTHING
     for part in _PARTS_NEAR:
-        settled = np.argsort(-np.abs(run.reduced_costs), kind="stable")[: -int(part * len(relaxed))]
-        settled = settled[integral[settled]]
+        settled = _settled(run, relaxed, part)
         near = run.maximize(None, _SHARE_OF_CORE, fixed=(settled, np.rint(relaxed[settled])))
         if near.values is not None:
             return _better(formulation, near.values, hint)
     return hint
+
+
+def _settled(run: _Highs, relaxed: Floats, part: float) -> Ints:
+    """Columns that are integral in the relaxation, but for the part of all that costs the least to change."""
+    dearest = np.argsort(-np.abs(run.reduced_costs), kind="stable")[: -int(part * len(relaxed))]
+    return dearest[_is_integral(relaxed[dearest])]
+
+
+def _is_integral(values: Floats) -> NDArray[np.bool_]:
+    return np.abs(values - np.rint(values)) < _NOTHING
 
 
 def relax(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:  # noqa: ARG001

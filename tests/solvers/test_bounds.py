@@ -56,7 +56,7 @@ BOUNDS = {
         formulation, np.zeros(len(formulation.rows))
     ),
     "milp": lambda formulation: proven(milp, formulation),
-    "milp, stopped": lambda formulation: proven(milp, formulation, ticks=0),
+    "milp, stopped": lambda formulation: proven(milp, formulation, ticks=0.01),  # one node
     "cpsat": lambda formulation: proven(cpsat, formulation),
 }
 
@@ -106,9 +106,7 @@ def test_no_bound_is_below_the_best_plan(world, chunk):
     assert tally["all"] >= SEEDS // 2, tally
     assert tally["better than nothing"] >= tally["all"] // 3, tally
     for name in BOUNDS:
-        # HiGHS that must stop before it begins has nothing to say of most.
-        often = 4 if name == "milp, stopped" else 2
-        assert tally[name, "claimed"] >= tally["all"] // often, (name, tally)
+        assert tally[name, "claimed"] >= tally["all"] // 2, (name, tally)
         # A bound that forgets something is too low somewhere: the check above can fail.
         assert tally[name, "noticed"] >= 1, (name, tally)
 
