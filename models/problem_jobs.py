@@ -188,6 +188,11 @@ class JobClass:
         return self.role is Role.START and self.co_start is None
 
     @property
+    def needs_one_domain(self) -> bool:
+        """True if its jobs have several replicas that must all be in one domain."""
+        return self.minimum > 1 and self.together.required is not None
+
+    @property
     def firm(self) -> bool:
         """True if its one job holds a promise, or is to be given one before anybody else."""
         return self.promise is not None or self.starving is not None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 from functools import cached_property
-from operator import truediv
+from operator import itemgetter, truediv
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -55,7 +56,8 @@ def disaggregate(
     divide each other, with no other resource scarce, every job finds its place where it belongs. If one goes
     astray elsewhere, and there is time as for the first before the deadline (an instant of `time.monotonic`),
     a second pass takes only replicas of several GPUs by size and all others by density, the best paid looking
-    elsewhere at once, which loses less of value. The better one counts; there is but one if `once` is enough.
+    elsewhere at once, which loses less of value; and gangs that start later take their domains before others
+    do. The better one counts; there is but one if `once` is enough.
     If none can put everybody back who left to be moved, greedy's plan is the answer.
     """
     done, began = [], time.monotonic()
@@ -131,14 +133,29 @@ class _Realization:
             foresee(ledger)
         return True
 
+    def _book_gangs(self) -> None:
+        """
+        Later starts of gangs that need one domain, where one comes free for them without anybody leaving.
+
+        Before others take a node of it.
+        """
+        classes = self._problem.classes
+        for index, position, slot, jobs in sorted(self._aggregate.later, key=itemgetter(2)):
+            if self._held(index) is None and classes[index].needs_one_domain:
+                for _ in range(jobs):
+                    self.ledger.book(index, position, slot)
+
     def _book(self) -> None:
         """Starts in later slots: in the slot that the answer says, or in the first one after it with room."""
         ledger, wanted = self.ledger, list[tuple[int, int, int]]()
+        ahead = Counter(each.job_class for each in ledger.booked.values())
         for index, position, slot, jobs in self._aggregate.later:
             if (number := self._held(index)) is not None:
                 self._bring_forward(number, position, slot)
             else:
-                wanted += [(index, position, slot)] * min(jobs, ledger.jobs_left(index, now=False))
+                done = min(jobs, ahead[index])
+                ahead[index] -= done
+                wanted += [(index, position, slot)] * min(jobs - done, ledger.jobs_left(index, now=False))
         late, missed = book_all(ledger, wanted)
         self.missed += missed
         self.strayed |= late > 0
@@ -165,6 +182,8 @@ class _Realization:
         ledger, aggregate = self.ledger, self._aggregate
         if self._problem.bookings:
             start_firm(ledger)
+        if not self._patient:
+            self._book_gangs()
         for index in aggregate.stopped:
             leaving.stop(ledger, index)
         for index in aggregate.moved:

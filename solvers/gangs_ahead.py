@@ -35,11 +35,7 @@ def gangs_of(problem: Problem) -> list[int]:
     """Classes of gangs that need one domain and start alone, the one to place first in front."""
     classes = problem.classes
     return [
-        index
-        for index in ranking(problem)
-        if classes[index].starts_alone
-        and classes[index].minimum > 1
-        and classes[index].together.required is not None
+        index for index in ranking(problem) if classes[index].starts_alone and classes[index].needs_one_domain
     ]
 
 

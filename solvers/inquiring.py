@@ -72,8 +72,8 @@ class Inquiry:
         # Without time to place a plan a bound is still worth having.
         self._deadline = search.deadline
         if self._placing and solver is not None and not search.limits.deterministic:
-            # Plans with later starts are not refined.
-            share = _SHARE if search.problem.slots == 1 else 1.0
+            # Plans with later starts are not refined; how long to place one takes is known once greedy has.
+            share = 1.0 if search.problem.slots > 1 and "greedy" in search.phases else _SHARE
             self._deadline = now + max(share * left, min(left, _LEAST_SECONDS))
         if self._resting and solver is not None:
             self._deadline = min(self._deadline, now + _SECONDS_AT_REST)

@@ -66,6 +66,5 @@ def _first(ledger: Ledger, wanted: Wanted) -> tuple[object, ...]:
     """Gangs that need one domain, then whole nodes, then slot by slot those that bring most."""
     index, position, slot = wanted
     job_class = ledger.problem.classes[index]
-    bound = job_class.together.required is not None and job_class.minimum > 1
     points = job_class.options[position].later[slot] or 0
-    return not bound, job_class.shape.gpus < _WHOLE_NODE, slot, -points, wanted
+    return not job_class.needs_one_domain, job_class.shape.gpus < _WHOLE_NODE, slot, -points, wanted

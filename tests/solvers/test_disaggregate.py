@@ -368,3 +368,25 @@ def test_deadline_to_come_changes_nothing():
         late, _ = disaggregate(question.problem, aggregate, deadline=time.monotonic() + 3600)
 
         assert always.target(()) == late.target(())
+
+
+@pytest.mark.parametrize(("once", "found"), [(True, None), (False, [0, 1])])
+def test_gang_that_starts_later_keeps_the_rack_that_comes_free_for_it(once, found):
+    """In the first pass a job of now may take a node of it, though there is another one for that."""
+    nodes = [build.node(f"n{number}", rack=f"r{number // 2}") for number in range(4)]
+    jobs = [
+        build.job("ends", gpus=8, at=[build.replica("n0", gpus=range(8))], expected_duration="90m"),
+        build.job("goes-on", gpus=8, at=[build.replica("n2", gpus=range(8))], expected_duration="48h"),
+        build.job("gang", gpus=8, replicas=2, locality={"required": "rack"}, expected_duration="1h"),
+        build.job("now", gpus=8, expected_duration="48h"),
+    ]
+    policy = Policy(horizon={"slots": 3}, disruption={"preempt": False, "migrate": False})
+    question = Question(build.snapshot(nodes=nodes, jobs=jobs), policy)
+    batches = (question.batch(("now", 1), n1_n3=1),)
+    aggregate = Aggregate(batches=batches, later=((question.job_class("gang"), 0, 1, 1),))
+
+    ledger, missed = disaggregate(question.problem, aggregate, once=once)
+
+    booked = [[site.node for site in one.sites] for one in ledger.booked.values()]
+    assert booked == ([found] if found else [])
+    assert (missed, len(ledger.placed)) == (found is None, 1)
