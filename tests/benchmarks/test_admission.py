@@ -76,7 +76,10 @@ def test_twenty_tenants_have_quotas_of_their_own(snapshot):
 
 
 def test_hardly_two_jobs_are_alike(snapshot, problem):
-    assert len(problem.classes) >= 0.98 * len(waiting(snapshot))
+    """A few are larger than their tenant's quota."""
+    jobs = sum(len(each.jobs) for each in problem.classes)
+    assert jobs >= 0.95 * len(waiting(snapshot))
+    assert len(problem.classes) >= 0.98 * jobs
 
 
 def test_nobody_can_be_disturbed(problem):
