@@ -107,12 +107,18 @@ def _look_ahead(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floa
 
 def _look_near(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floats) -> Ints:
     """The best found where only columns that cost little to change may differ from the relaxation."""
+    known, found = hint, None
     for part in _PARTS_NEAR:
         settled = _settled(run, relaxed, part)
-        near = run.maximize(None, _SHARE_OF_CORE, fixed=(settled, np.rint(relaxed[settled])))
+        if found is not None:
+            settled = settled[found[settled] == np.rint(relaxed[settled])]
+        near = run.maximize(found, _SHARE_OF_CORE, fixed=(settled, np.rint(relaxed[settled])))
         if near.values is not None:
-            return _better(formulation, near.values, hint)
-    return hint
+            found = near.values
+            known = _better(formulation, found, known)
+            if run.is_close(formulation.points(known)):
+                break
+    return known
 
 
 def _settled(run: _Highs, relaxed: Floats, part: float) -> Ints:
