@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import replace
 from functools import cached_property
-from operator import itemgetter, truediv
+from operator import truediv
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -27,7 +26,7 @@ from planner.solvers.gang import place_job
 from planner.solvers.greedy import greedy
 from planner.solvers.holding import start_firm
 from planner.solvers.ledger import Ledger
-from planner.solvers.rebooking import book_all
+from planner.solvers.rebooking import book_gangs, book_later, held
 from planner.solvers.relieving import Relief, movable
 from planner.solvers.scaling import close_idle, shut_unused
 from planner.solvers.site import Site
@@ -133,49 +132,11 @@ class _Realization:
             foresee(ledger)
         return True
 
-    def _book_gangs(self) -> None:
-        """
-        Later starts of gangs that need one domain, where one comes free for them without anybody leaving.
-
-        Before others take a node of it.
-        """
-        classes = self._problem.classes
-        for index, position, slot, jobs in sorted(self._aggregate.later, key=itemgetter(2)):
-            if self._held(index) is None and classes[index].needs_one_domain:
-                for _ in range(jobs):
-                    self.ledger.book(index, position, slot)
-
     def _book(self) -> None:
         """Starts in later slots: in the slot that the answer says, or in the first one after it with room."""
-        ledger, wanted = self.ledger, list[tuple[int, int, int]]()
-        ahead = Counter(each.job_class for each in ledger.booked.values())
-        for index, position, slot, jobs in self._aggregate.later:
-            if (number := self._held(index)) is not None:
-                self._bring_forward(number, position, slot)
-            else:
-                done = min(jobs, ahead[index])
-                ahead[index] -= done
-                wanted += [(index, position, slot)] * min(jobs - done, ledger.jobs_left(index, now=False))
-        late, missed = book_all(ledger, wanted)
+        late, missed = book_later(self.ledger, self._aggregate.later)
         self.missed += missed
         self.strayed |= late > 0
-
-    def _held(self, index: int) -> int | None:
-        """The number of the booking that is held for the one job of a class; None if there is none."""
-        if not self._problem.classes[index].firm:
-            return None
-        booked = self.ledger.booked
-        return next((number for number, each in booked.items() if each.job_class == index), None)
-
-    def _bring_forward(self, number: int, position: int, slot: int) -> None:
-        """Start a job earlier than it is held for, if that is possible."""
-        ledger = self.ledger
-        booked = ledger.booked[number]
-        mark = ledger.mark()
-        if slot < booked.slot:
-            ledger.unbook(number)
-            if ledger.book(booked.job_class, position, slot) is None:
-                ledger.rollback(mark)
 
     def _make_way(self) -> None:
         """Who leaves does so, nodes are opened and closed, MIG instances kept for those that need them."""
@@ -183,7 +144,7 @@ class _Realization:
         if self._problem.bookings:
             start_firm(ledger)
         if not self._patient:
-            self._book_gangs()
+            book_gangs(self.ledger, aggregate.later)
         for index in aggregate.stopped:
             leaving.stop(ledger, index)
         for index in aggregate.moved:
@@ -219,7 +180,7 @@ class _Realization:
         first = batch.jobs[0][0]
         waiting = []
         for index, jobs in sorted(batch.jobs, key=self._by_rank):
-            if (number := self._held(index)) is not None:
+            if (number := held(self.ledger, index)) is not None:
                 # It keeps its later start if it cannot start now.
                 self.ledger.start_booked(number)
             else:

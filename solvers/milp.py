@@ -46,6 +46,8 @@ _SHARE_OF_DIVE: Final = 0.4
 _SHARE_OF_CORE: Final = 0.75
 """Of the time left, for the searches near the linear relaxation."""
 
+_NO_COLUMNS: Final = np.zeros(0, dtype=np.int64)
+
 _RELATIVE_ERROR: Final = 1e-9
 """Of an objective or bound that was computed in floating point."""
 
@@ -96,26 +98,33 @@ def _look_ahead(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floa
     dive = run.maximize(None, _SHARE_OF_DIVE, fixed=(settled, np.rint(relaxed[settled])))
     known = hint if dive.values is None else _better(formulation, dive.values, hint)
     later = np.array(formulation.later)
-    unused = later[relaxed[later] < _NOTHING]
+    return _look_near(run, formulation, known, relaxed, start=known, unused=later[relaxed[later] < _NOTHING])
+
+
+def _look_near(
+    run: _Highs,
+    formulation: Formulation,
+    hint: Ints,
+    relaxed: Floats,
+    *,
+    start: Ints | None = None,
+    unused: Ints = _NO_COLUMNS,
+) -> Ints:
+    """
+    The best found where only columns that cost little to change may differ from the relaxation.
+
+    If there is one to `start` from, where it differs others may do so too. Columns that are `unused` are kept
+    whatever they cost.
+    """
+    known = hint
     for part in _PARTS_NEAR:
         kept = np.union1d(_settled(run, relaxed, part), unused)
-        kept = kept[known[kept] == np.rint(relaxed[kept])]
-        core = run.maximize(known, _SHARE_OF_CORE, fixed=(kept, known[kept].astype(np.float64)))
-        known = known if core.values is None else _better(formulation, core.values, known)
-    return known
-
-
-def _look_near(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floats) -> Ints:
-    """The best found where only columns that cost little to change may differ from the relaxation."""
-    known, found = hint, None
-    for part in _PARTS_NEAR:
-        settled = _settled(run, relaxed, part)
-        if found is not None:
-            settled = settled[found[settled] == np.rint(relaxed[settled])]
-        near = run.maximize(found, _SHARE_OF_CORE, fixed=(settled, np.rint(relaxed[settled])))
+        if start is not None:
+            kept = kept[start[kept] == np.rint(relaxed[kept])]
+        near = run.maximize(start, _SHARE_OF_CORE, fixed=(kept, np.rint(relaxed[kept])))
         if near.values is not None:
-            found = near.values
-            known = _better(formulation, found, known)
+            start = near.values
+            known = _better(formulation, start, known)
             if run.is_close(formulation.points(known)):
                 break
     return known

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from planner.solvers.ledger import Ledger
 
-    Wanted: TypeAlias = tuple[int, int, int]
-    """(class, position of the option, slot) of one job."""
+Wanted: TypeAlias = tuple[int, int, int]
+"""(class, position of the option, slot) of one job."""
+Later: TypeAlias = tuple[int, int, int, int]
+"""The same with a number of jobs, as in `Aggregate.later`."""
 
 _ROUNDS: Final = 5
 
@@ -17,6 +23,49 @@ _JUMP: Final = 30
 
 _WHOLE_NODE: Final = 8
 """GPUs of a replica that needs a node of the usual size for itself."""
+
+
+def book_gangs(ledger: Ledger, later: Iterable[Later]) -> None:
+    """
+    Book gangs that need one domain, where one comes free for them in their slot as things are.
+
+    Before others take a node of it.
+    """
+    for index, position, slot, jobs in sorted(later, key=itemgetter(2)):
+        if held(ledger, index) is None and ledger.problem.classes[index].needs_one_domain:
+            for _ in range(jobs):
+                ledger.book(index, position, slot)
+
+
+def book_later(ledger: Ledger, later: Iterable[Later]) -> tuple[int, int]:
+    """Book all that are not booked yet and bring held ones forward: see `book_all` for what is returned."""
+    wanted = list[Wanted]()
+    ahead = Counter(each.job_class for each in ledger.booked.values())
+    for index, position, slot, jobs in later:
+        if (number := held(ledger, index)) is not None:
+            _bring_forward(ledger, number, position, slot)
+        else:
+            done = min(jobs, ahead[index])
+            ahead[index] -= done
+            wanted += [(index, position, slot)] * min(jobs - done, ledger.jobs_left(index, now=False))
+    return book_all(ledger, wanted)
+
+
+def held(ledger: Ledger, index: int) -> int | None:
+    """The number of the booking that is held for the one job of a class; None if there is none."""
+    if not ledger.problem.classes[index].firm:
+        return None
+    return next((number for number, each in ledger.booked.items() if each.job_class == index), None)
+
+
+def _bring_forward(ledger: Ledger, number: int, position: int, slot: int) -> None:
+    """Start a job earlier than it is held for, if that is possible."""
+    booked = ledger.booked[number]
+    mark = ledger.mark()
+    if slot < booked.slot:
+        ledger.unbook(number)
+        if ledger.book(booked.job_class, position, slot) is None:
+            ledger.rollback(mark)
 
 
 def book_all(ledger: Ledger, wanted: list[Wanted]) -> tuple[int, int]:
