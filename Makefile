@@ -6,7 +6,7 @@ WORKERS ?= auto
 DEMO := .gpuplan/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt bench golden clean
+.PHONY: help setup demo test check fmt bench golden reference clean
 
 help:
 	@echo "make setup   create .venv with everything below"
@@ -16,6 +16,7 @@ help:
 	@echo "make fmt     format the code"
 	@echo "make bench   measure and print the tables of docs/benchmarks.md"
 	@echo "make golden  rewrite scenarios/*/expected.txt; review the diff"
+	@echo "make reference  rewrite docs/reference/ from the data model"
 
 setup: $(STAMP)
 
@@ -51,6 +52,11 @@ bench: $(STAMP)
 golden: $(STAMP)
 	GPUPLAN_REWRITE_GOLDEN=1 $(BIN)/pytest -q tests/scenarios/test_golden.py
 	git diff --stat scenarios
+
+reference: $(STAMP)
+	@mkdir -p docs/reference
+	@for kind in snapshot policy plan scenario; do \
+		$(BIN)/gpuplan schema $$kind --markdown > docs/reference/$$kind.md || exit 1; done
 
 clean:
 	rm -rf .venv .gpuplan build dist *.egg-info .lint-imports.log

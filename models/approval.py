@@ -27,8 +27,8 @@ class Approval(Noun):
     """What periodic runs leave to people; a plan that is applied by hand is approved by that."""
 
     needed_for: tuple[ChangeKind, ...] = ()
-    """A plan with an action of one of these types waits for a person."""
+    """Types of action: a plan with one of them waits for a person."""
     most_changes: Count | None = None
-    """So does one that changes more than this; None is no limit."""
+    """A plan with more changes than this waits for a person; absent is no limit."""
     most_preemptions: Count | None = None
-    """And one that stops more running jobs than this."""
+    """A plan that stops more running jobs than this waits for a person; absent is no limit."""

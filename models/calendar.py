@@ -49,8 +49,11 @@ class Recurring(Noun):
     """A span of time: its `start`, or a `cron` line of starts, and how long it lasts."""
 
     start: Timestamp | None = None
+    """Beginning of a span that happens once."""
     cron: Cron | None = None
+    """Beginnings of a span that recurs, as a cron expression of five fields in UTC."""
     duration: Annotated[Seconds, Field(ge=1)]
+    """Length of the span."""
 
     @model_validator(mode="after")
     def _one_way_to_begin(self) -> Recurring:
@@ -88,18 +91,21 @@ class Reservation(Recurring):
     """Nodes set aside for some time, by name, or so many of those that match."""
 
     name: Name
+    """Name of the reservation."""
     kind: ReservationKind = ReservationKind.RESERVED
+    """What the nodes are set aside for."""
     nodes: tuple[Name, ...] = ()
+    """Names of the reserved nodes."""
     count: Count = 0
     """So many nodes of the planner's choice, instead of names."""
     gpu_model: Name | None = None
-    """Of which model the chosen nodes must be."""
+    """GPU model that nodes of the planner's choice must have."""
     node_selector: dict[Name, Label] = Field(default_factory=dict)
-    """Labels the chosen nodes must have."""
+    """Labels that nodes of the planner's choice must have."""
     queues: tuple[Name, ...] = ()
-    """Owners: queues, those below them included."""
+    """Owners: jobs of these queues, and of those below them, may use the nodes."""
     users: tuple[Name, ...] = ()
-    """Owners: users."""
+    """Owners: jobs of these users may use the nodes."""
 
     @model_validator(mode="after")
     def _names_or_count(self) -> Reservation:
@@ -120,7 +126,8 @@ class Tariff(Recurring):
     """What a GPU-hour costs in some spans of time, beside what nodes cost; tariffs of one time add up."""
 
     name: Name
+    """Name of the tariff."""
     price_per_gpu_hour: Annotated[float, Field(gt=0, le=1e6)]
-    """In the cluster's currency."""
+    """Price of a GPU-hour within the spans, in the cluster's currency."""
     gpu_models: tuple[Name, ...] = ()
-    """Of which models; empty is all."""
+    """GPU models that the tariff is for; empty is all."""

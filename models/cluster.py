@@ -41,28 +41,35 @@ class Taint(Noun):
     """A mark on a node that keeps away jobs without a matching toleration."""
 
     key: Name
+    """Name of the taint."""
     value: Label = ""
+    """Value of the taint, which a toleration may name."""
     effect: TaintEffect = TaintEffect.NO_SCHEDULE
+    """What becomes of jobs that do not tolerate the taint."""
 
 
 class MigInstance(Noun):
     """One MIG instance: its profile and the first memory slice it occupies."""
 
     profile: Name
+    """MIG profile, such as `3g.40gb`."""
     start: Annotated[int, Field(ge=0, le=7)]
+    """First memory slice that the instance occupies."""
 
 
 class Gpu(Noun):
     """State of one GPU that differs from the default: healthy, MIG mode off."""
 
     index: Annotated[int, Field(ge=0, le=_MOST_GPUS - 1)]
+    """Index of the GPU on its node, from 0."""
     healthy: bool = True
+    """False: no job may start on this GPU."""
     mig: tuple[MigInstance, ...] | None = None
-    """Instances present; an empty list is MIG mode on with nothing created; absent is MIG mode off."""
+    """MIG instances present; an empty list is MIG mode on without instances, absent is MIG mode off."""
     numa: Annotated[int, Field(ge=0, le=63)] | None = None
-    """NUMA node the GPU is attached to."""
+    """NUMA node that the GPU is attached to."""
     nvlink: Annotated[int, Field(ge=0, le=63)] | None = None
-    """GPUs of the node with the same number are joined by NVLink."""
+    """Number of an NVLink group: GPUs of the node with the same number are joined by NVLink."""
 
 
 _PLAIN: Final = tuple(Gpu(index=index) for index in range(_MOST_GPUS))
@@ -73,15 +80,17 @@ class NodeGpus(Noun):
     """The GPUs of one node, all of one model."""
 
     model: Name
+    """GPU model, such as `H100-80GB`; jobs and quotas name it."""
     count: Annotated[int, Field(strict=True, ge=1, le=_MOST_GPUS)]
+    """GPUs of the node, healthy or not."""
     memory_mib: Mib = 0
-    """Memory of one GPU; 0 is unknown, and then requests for GPU memory do not match."""
+    """Memory of one GPU in MiB; 0 is unknown, and then requests for GPU memory do not match."""
     details: tuple[Gpu, ...] = ()
-    """Only GPUs that differ from the default need an entry."""
+    """GPUs that differ from the default (healthy, MIG mode off); all others need no entry."""
     time_sliced: bool = False
     """Shares of these GPUs take turns without isolation: only jobs that allow it may share them."""
     watts: Count = 0
-    """Power of one GPU under load; 0 is not counted against power caps."""
+    """Power of one GPU under load in watts; 0 is not counted against power caps."""
 
     @cached_property
     def by_index(self) -> dict[int, Gpu]:
@@ -98,32 +107,45 @@ class Node(Noun):
     """One machine of the cluster with what it offers to jobs (already net of system reservations)."""
 
     name: Name
+    """Name of the node, unique in the cluster."""
     gpus: NodeGpus | None = None
+    """GPUs of the node; absent for a node without."""
     cpu_milli: Milli = Field(default=0, alias="cpus")
+    """CPU cores that jobs may use."""
     memory_mib: Mib = 0
+    """Memory that jobs may use, in MiB."""
     disk_mib: Mib = 0
+    """Local disk that jobs may use, in MiB."""
     resources: dict[Name, Count] = Field(default_factory=dict)
     """Further countable resources by name, such as `rdma/hca: 8`."""
     region: Label = ""
+    """Region that the node is in; empty if regions play no part."""
     zone: Label = ""
+    """Zone of the region; empty if zones play no part."""
     rack: Label = ""
+    """Rack of the zone; empty if racks play no part."""
     nvlink_island: Label = ""
+    """NVLink island of the rack; empty for a node in none."""
     labels: dict[Name, Label] = Field(default_factory=dict)
+    """Labels that jobs select nodes by."""
     taints: tuple[Taint, ...] = ()
+    """Taints that keep away jobs without a matching toleration."""
     pool: Name | None = None
+    """Node pool that the node belongs to; absent for none."""
     price_per_hour: Annotated[float, Field(ge=0, le=1e6)] = 0.0
-    """In the cluster's currency."""
+    """Price of the node, in the cluster's currency an hour."""
     spot: bool = False
+    """True: the node may be interrupted by its provider."""
     cordoned: bool = False
-    """Nothing new may start here; what runs goes on."""
+    """True: nothing new may start here; what runs goes on."""
     drain: bool = False
-    """Nothing new may start here, and what runs ought to leave."""
+    """True: nothing new may start here, and what runs should leave."""
     ready: bool = True
     """False: the node is down, and nothing can run here."""
     ready_at: Timestamp | None = None
-    """The node is being provisioned: what is started here runs from then on."""
+    """The node is being provisioned: jobs that are started here run from then on."""
     power_cap_watts: Count = 0
-    """Most power its GPUs may draw together; 0 is no cap."""
+    """Most power that the node's GPUs may draw together, in watts; 0 is no cap."""
 
     @field_validator("gpus")
     @classmethod
@@ -169,15 +191,17 @@ class NodePool(Noun):
     """Equal nodes that may be added and removed, such as an autoscaling group of a cloud."""
 
     name: Name
+    """Name of the pool."""
     template: Node
-    """What a new node is like; its name begins the names of new nodes, its price is theirs."""
+    """What a new node is like; its name is the prefix of the names of new nodes, its price is theirs."""
     minimum: Count = Field(default=0, alias="min")
-    """Nodes the pool keeps at least."""
+    """Nodes that the pool keeps at least."""
     maximum: Count = Field(alias="max")
+    """Nodes that the pool has at most."""
     provisioning: Seconds = 0
-    """From the order of a node until it takes jobs."""
+    """Time from the order of a node until it takes jobs."""
     interruptions_per_hour: Annotated[float, Field(ge=0, le=60)] = 0.0
-    """Of a spot node, as expected."""
+    """Expected interruptions of a spot node, per hour."""
 
     @model_validator(mode="after")
     def _in_order(self) -> NodePool:
@@ -200,28 +224,39 @@ class Overcommit(Noun):
     """How many times over CPU and memory may be promised to jobs of one QoS class."""
 
     cpu_milli: Annotated[Milli, Field(ge=MILLI)] = Field(default=MILLI, alias="cpus")
+    """
+    How many times over the CPUs of a node may be requested.
+    """
     memory_milli: Annotated[Milli, Field(ge=MILLI)] = Field(default=MILLI, alias="memory")
+    """
+    How many times over the memory of a node may be requested.
+    """
 
 
 class Dataset(Noun):
     """Data that jobs read, and what it costs to read it from each zone."""
 
     name: Name
+    """Name of the data set."""
     zones: dict[Label, Annotated[float, Field(ge=0, le=1e6)]] = Field(default_factory=dict)
     """Cost of one replica that reads it from a node of the zone, in the cluster's currency."""
     elsewhere: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     """Cost from any other zone."""
     available_at: Timestamp | None = None
-    """No job that reads it starts before; absent is now."""
+    """When the data is there: no job that reads it starts before; absent is now."""
 
 
 class RackPower(Noun):
     """A cap on the power that all GPUs of one rack may draw together."""
 
     rack: Label
+    """Rack that the cap is for."""
     zone: Label = ""
+    """Zone of the rack."""
     region: Label = ""
+    """Region of the rack."""
     watts: Annotated[int, Field(strict=True, ge=1, le=10_000_000)]
+    """Most power that all GPUs of the rack may draw together, in watts."""
 
 
 Rack: TypeAlias = tuple[str, str, str]
@@ -242,14 +277,21 @@ class Cluster(Noun):
     """All nodes one snapshot speaks of, and what is true of them together."""
 
     name: Name = "cluster"
+    """Name of the cluster, as reports print it."""
     nodes: tuple[Node, ...]
+    """All nodes, in any order."""
     pools: tuple[NodePool, ...] = ()
+    """Node pools that may grow and shrink."""
     overcommit: dict[QosClass, Overcommit] = Field(default_factory=dict)
-    """Guaranteed jobs are counted in full, whatever is written here for them."""
+    """By QoS class, how many times over CPU and memory may be requested; guaranteed jobs count in full."""
     datasets: tuple[Dataset, ...] = ()
+    """Data that jobs name in `datasets`, and what it costs to read it from each zone."""
     rack_power: tuple[RackPower, ...] = ()
+    """Caps on the power of the GPUs of single racks."""
     reservations: tuple[Reservation, ...] = ()
+    """Nodes set aside for some jobs, or for maintenance, for some time."""
     tariffs: tuple[Tariff, ...] = ()
+    """Prices of a GPU-hour by the time of day."""
 
     @model_validator(mode="before")
     @classmethod

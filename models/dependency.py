@@ -25,7 +25,9 @@ class Dependency(Noun):
     """One job another one waits for."""
 
     job: Name
+    """Job that this one waits for."""
     kind: DependencyKind = DependencyKind.SUCCEEDED
+    """What must have happened to it."""
 
 
 class Outcome(StrEnum):
@@ -39,8 +41,14 @@ class FinishedJob(Noun):
     """A job that is over: others may wait for it, and it teaches how long the like of it take."""
 
     name: Name
+    """Name of the job."""
     queue: Name
+    """Queue that it was in."""
     user: Name = "unknown"
+    """User that submitted it."""
     outcome: Outcome = Outcome.SUCCEEDED
+    """How it ended."""
     started_at: Timestamp
+    """When it started."""
     ended_at: Timestamp
+    """When it ended."""

@@ -24,14 +24,17 @@ class Backfill(Noun):
     """Promises to waiting jobs, and who may start in front of them."""
 
     mode: BackfillMode = BackfillMode.CONSERVATIVE
+    """What jobs that start in front of a promised start may do to it."""
     max_delay: Seconds = 0
-    """After its promised start a job may start at most so much later; only with mode aggressive."""
+    """How much later than its promised start a job may start; only with mode `aggressive`."""
     depth: Annotated[int, Field(strict=True, ge=1, le=100_000)] | None = None
-    """Waiting jobs that hold a promise at a time, the first in order; absent is all, 1 is EASY."""
+    """
+    Waiting jobs that hold a promise at a time, the first in order; absent is all, 1 is EASY backfilling.
+    """
     kill: bool = False
-    """A job that started in front of a promise is killed when its expected time is over."""
+    """True: a job that started in front of a promise is killed when its expected time is over."""
     starving: Annotated[Seconds, Field(ge=1)] | None = None
-    """A job that has waited so long is promised the first start that there is, before anybody else."""
+    """Waiting time after which a job is promised the first start that there is, before any other job."""
 
     @model_validator(mode="after")
     def _delay_where_allowed(self) -> Backfill:
@@ -46,19 +49,31 @@ class HorizonPolicy(Noun):
     """Slots that a plan looks ahead; one slot is a plan of this instant alone."""
 
     slots: Annotated[int, Field(strict=True, ge=1, le=96)] = 1
+    """Time slots that a plan looks ahead; 1 is a plan of this instant alone."""
     length: Annotated[Seconds, Field(ge=60)] = 3600
-    """Of a slot. Slots begin at multiples of it since 1970-01-01T00:00Z; the first is what is left of one."""
+    """
+    Length of a slot. Slots begin at multiples of it since 1970-01-01T00:00Z; the first is the rest of
+    one.
+    """
     earliness_milli: Annotated[Milli, Field(le=MILLI)] = Field(default=100, alias="earliness")
-    """Part of its points that a job loses which completes at the horizon's end instead of at once."""
+    """
+    Part of its points that a job loses if it completes at the horizon's end instead of at once.
+    """
     backfill: Backfill = Field(default_factory=Backfill)
+    """Promised starts, and which jobs may start in front of them."""
 
 
 class DurationPolicy(Noun):
     """How long jobs are expected to run that do not say so, or run longer than they said."""
 
     percentile: Annotated[int, Field(strict=True, ge=1, le=100)] = 90
-    """Of what the like of a job took: 50 is the median, 90 is rarely exceeded."""
+    """
+    Percentile of the durations of similar finished jobs that is expected: 50 is the median, 90 is rarely
+    exceeded.
+    """
     samples: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 3
-    """Finished jobs it takes to learn from."""
+    """Finished jobs that it takes to learn a duration."""
     overrun_milli: Milli = Field(default=250, alias="overrun")
-    """A job that runs longer than expected is expected to go on for this part of the time it ran."""
+    """
+    A job that runs longer than expected is expected to go on for this part of the time it ran.
+    """

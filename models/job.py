@@ -26,7 +26,9 @@ class Gang(Noun):
     """How many replicas start together or not at all."""
 
     minimum: _AtLeastOne = Field(default=1, alias="min")
+    """Replicas that start together or not at all."""
     maximum: _AtLeastOne = Field(default=1, alias="max")
+    """Replicas that the job can use; more than `min` makes it elastic."""
 
     @model_validator(mode="before")
     @classmethod
@@ -49,16 +51,21 @@ class ResourceRequest(Noun):
     """What one replica needs on one node: whole GPUs, or a share of one, or MIG profiles; and the rest."""
 
     gpus: Annotated[int, Field(strict=True, ge=0, le=128)] = 0
+    """Whole GPUs on one node."""
     gpu_milli: Annotated[int, Field(strict=True, ge=0, lt=MILLI)] = 0
-    """Share of one GPU in thousandths."""
+    """Share of one GPU, in thousandths."""
     mig: dict[Name, Annotated[int, Field(strict=True, ge=1, le=128)]] = Field(default_factory=dict)
     """MIG instances by profile name."""
     gpu_memory_mib: Mib = 0
-    """Memory needed on each GPU; a share gets its part of the device's memory."""
+    """Memory needed on each GPU, in MiB; a share of a GPU has that part of the GPU's memory."""
     cpu_milli: Milli = Field(default=0, alias="cpus")
+    """CPU cores."""
     memory_mib: Mib = 0
+    """Memory, in MiB."""
     disk_mib: Mib = 0
+    """Local disk, in MiB."""
     resources: dict[Name, Count] = Field(default_factory=dict)
+    """Further countable resources by name."""
 
     @field_validator("mig", "resources")
     @classmethod
@@ -104,14 +111,18 @@ class LocalityPreference(Noun):
     """How close the replicas of a gang must, or should, be."""
 
     required: Level | None = None
+    """All replicas must be in one domain of this level."""
     preferred: Level | None = None
+    """All replicas should be in one domain of this level; each further domain has a price."""
 
 
 class Spread(Noun):
     """At most so many replicas of the job in one domain of a level (as topology spread constraints do)."""
 
     level: Level = Level.NODE
+    """Level of the domains."""
     most: _AtLeastOne = Field(default=1, alias="max")
+    """Most replicas of the job in one domain."""
 
 
 class MatchOperator(StrEnum):
@@ -127,8 +138,11 @@ class NodeMatch(Noun):
     """A condition on a node's labels."""
 
     key: Name
+    """Label that is compared."""
     operator: MatchOperator = MatchOperator.IN
+    """How it is compared."""
     values: tuple[Label, ...] = ()
+    """Values that it is compared with; none with `Exists` and `DoesNotExist`."""
 
     @model_validator(mode="after")
     def _values_where_compared(self) -> NodeMatch:
@@ -155,22 +169,29 @@ class PreferredNodes(Noun):
     """Nodes a job would rather be on, and what a replica anywhere else costs."""
 
     match: NodeMatch
+    """Condition that preferred nodes meet."""
     points: Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+    """Points that a replica on any other node costs."""
 
 
 class AntiAffinity(Noun):
     """Jobs that must not share a domain with this one: those that carry all of the labels."""
 
     labels: dict[Name, Label] = Field(min_length=1)
+    """Labels of the jobs that must not share a domain with this one; a job must carry all of them."""
     level: Level = Level.NODE
+    """Level of the domain that must not be shared."""
 
 
 class Toleration(Noun):
     """A taint the job accepts (Kubernetes' rules: an empty key is every key, no value is every value)."""
 
     key: Name | None = None
+    """Taint key that is tolerated; absent is every key."""
     value: Label | None = None
+    """Taint value that is tolerated; absent is every value."""
     effect: TaintEffect | None = None
+    """Taint effect that is tolerated; absent is every effect."""
 
     def accepts(self, taint: Taint) -> bool:
         """True if this toleration covers the taint."""
@@ -185,10 +206,13 @@ class Running(Noun):
     """Where a job runs now, since when, and what would be lost if it were stopped."""
 
     started_at: Timestamp
+    """When the job started."""
     last_checkpoint_at: Timestamp | None = None
+    """When it last saved its state; absent if it never did since it started."""
     kill_at: Timestamp | None = None
-    """When it is stopped for good, as its place is promised to somebody else from then on."""
+    """When it is stopped for good, since its place is promised to another job from then on."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
+    """Where each replica runs and what it holds there."""
 
 
 _Part: TypeAlias = ResourceRequest | Gang | LocalityPreference
@@ -206,60 +230,83 @@ class Job(Noun):
     """A unit of work a user submitted."""
 
     name: Name
+    """Name of the job, unique in the snapshot."""
     queue: Name
+    """Queue that the job is in."""
     user: Name = "unknown"
+    """User that submitted the job."""
     priority: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 0
-    """Larger is more important."""
+    """Priority; a larger number is more important."""
     weight_milli: Milli = Field(default=MILLI, alias="weight")
+    """Factor of the job's points; 0 is worth nothing."""
     request: ResourceRequest = _NOTHING
-    """Per replica."""
+    """What one replica needs on its node."""
     gang: Gang = Field(default=_ONE_REPLICA, alias="replicas")
+    """Replicas that start together; a number is short for equal `min` and `max`."""
     gpu_models: dict[Name, Milli] = Field(default_factory=dict)
-    """Allowed GPU models with their speeds; empty allows every model at equal speed."""
+    """
+    Allowed GPU models with their relative speeds, such as `{H100-80GB: 3, A100-80GB: 1}`; a list is short
+    for equal speeds, empty allows every model at equal speed.
+    """
     node_selector: dict[Name, Label] = Field(default_factory=dict)
+    """Labels that each node of the job must have."""
     tolerations: tuple[Toleration, ...] = ()
+    """Taints that the job accepts."""
     affinity: tuple[NodeMatch, ...] = ()
-    """Conditions that a node must meet, all of them."""
+    """Conditions that each node of the job must meet, all of them."""
     preferred_nodes: tuple[PreferredNodes, ...] = ()
+    """Nodes that the job should be on, with the price of any other."""
     regions: tuple[Label, ...] = ()
-    """Regions the job may run in, for residency; empty is anywhere."""
+    """Regions that the job may run in, for data residency; empty is anywhere."""
     locality: LocalityPreference = _ANYWHERE
+    """How close together the replicas must, or should, be."""
     spread: Spread | None = None
+    """How far apart the replicas must be; absent is no rule."""
     anti_affinity: tuple[AntiAffinity, ...] = ()
+    """Jobs that must not share a domain with this one."""
     datasets: tuple[Name, ...] = ()
-    """Data every replica reads."""
+    """Names of the data sets that every replica reads."""
     workload_class: Name = "default"
-    """Such as training or inference: what placement profiles and interference are stated for."""
+    """Class such as training or inference, which placement profiles and interference are stated for."""
     qos: QosClass = QosClass.GUARANTEED
+    """How firmly the job counts on the CPU and memory that it requests."""
     time_slicing: bool = False
-    """The job may share a GPU without isolation."""
+    """True: the job may share a GPU without isolation."""
     submitted_at: Timestamp
+    """When the job was submitted; its age counts from here."""
     expected_duration: Seconds | None = None
-    """On the fastest of its GPU models; on others it takes longer by their speeds."""
+    """
+    Expected run time of the whole job on the fastest of its GPU models; on others it takes longer by
+    their speeds. Absent is learnt from finished jobs, or the policy's default.
+    """
     deadline: Timestamp | None = None
+    """When the job should be done."""
     hard_deadline: bool = False
-    """It is of no use after its deadline: it never starts if it would be late."""
+    """True: the job is of no use after its deadline, and never starts if it would be late."""
     not_before: Timestamp | None = None
-    """Its user wants it to start no earlier."""
+    """Earliest start that its user asks for."""
     depends_on: tuple[Dependency, ...] = ()
+    """Jobs that something must have happened to before this one starts."""
     depends_on_at_least: Annotated[int, Field(strict=True, ge=1, le=100_000)] | None = None
-    """So many of what it depends on suffice; absent is all."""
+    """How many of the jobs in `depends_on` suffice; absent is all."""
     co_start: Name | None = None
-    """Jobs with the same name here start in the same slot, or none of them does."""
+    """Name of a group: jobs of one group start in the same slot, or none of them does."""
     preemptible: bool = True
-    """The job may be stopped, shrunk or moved while it runs."""
+    """True: the job may be stopped, shrunk or moved while it runs."""
     checkpoint_duration: Seconds | None = None
-    """To save its state before it is stopped; the policy's if absent."""
+    """Time to save its state before it is stopped; absent is the policy's."""
     restart_duration: Seconds | None = None
-    """To come back to work from its last checkpoint; the policy's if absent."""
+    """Time to resume work from its last checkpoint; absent is the policy's."""
     preemptions: Count = 0
-    """How often plans have stopped it so far."""
+    """How often plans have stopped the job so far."""
     held: bool = False
-    """A user or operator keeps the job from starting."""
+    """True: a user or an operator keeps the job from starting."""
     labels: dict[Name, Label] = Field(default_factory=dict)
+    """Labels that anti-affinity and scenarios select jobs by."""
     running: Running | None = None
+    """Where it runs and since when; absent for a job that waits."""
     promise: Promise | None = None
-    """What an earlier plan promised it while it waits."""
+    """Start and places that an earlier plan promised the job while it waits."""
 
     @model_validator(mode="before")
     @classmethod

@@ -17,15 +17,20 @@ class GpuShare(Noun):
     """A whole GPU (1000) or a share of one, in thousandths."""
 
     index: Annotated[int, Field(ge=0, le=127)]
+    """Index of the GPU on its node."""
     milli: Annotated[int, Field(strict=True, ge=1, le=MILLI)]
+    """Thousandths of the GPU; 1000 is the whole GPU."""
 
 
 class MigSlice(Noun):
     """A MIG instance on one GPU; `start` is its first memory slice."""
 
     index: Annotated[int, Field(ge=0, le=127)]
+    """Index of the GPU on its node."""
     profile: Name
+    """MIG profile of the instance."""
     start: Annotated[int, Field(ge=0, le=7)]
+    """First memory slice of the instance."""
 
     @cached_property
     def instance(self) -> MigInstance:
@@ -41,11 +46,17 @@ class Replica(Noun):
     """One replica of a job on one node, with everything it holds there."""
 
     node: Name
+    """Node that the replica is on."""
     gpus: tuple[GpuShare | MigSlice, ...] = ()
+    """GPUs, shares of GPUs and MIG instances that it holds."""
     cpu_milli: Milli = Field(default=0, alias="cpus")
+    """CPU cores that it holds."""
     memory_mib: Mib = 0
+    """Memory that it holds, in MiB."""
     disk_mib: Mib = 0
+    """Local disk that it holds, in MiB."""
     resources: dict[Name, Count] = Field(default_factory=dict)
+    """Further countable resources that it holds, by name."""
 
     @field_validator("gpus")
     @classmethod
@@ -91,8 +102,11 @@ class Placement(Noun):
     """All replicas of one job in one slot."""
 
     job: Name
+    """Name of the job."""
     slot: Count = 0
+    """Time slot that the placement begins in; 0 is now."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
+    """Where each replica is."""
 
     @cached_property
     def nodes(self) -> frozenset[str]:

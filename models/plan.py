@@ -86,9 +86,11 @@ PLAN_FORMAT: Final = "1.0"
 
 class _Action(PlanPart):
     id: str
-    """Unique in the plan."""
+    """Id of the action, unique in the plan."""
     reason: Reason
+    """Why the action is planned."""
     preconditions: tuple[Precondition, ...] = ()
+    """What must hold when its turn comes."""
     after_actions: tuple[str, ...] = ()
     """Ids of actions that must be done before."""
 
@@ -97,109 +99,152 @@ class Start(_Action):
     """Start a waiting job on its planned places."""
 
     type: Literal["start"] = "start"
+    """The type of action: `start`."""
     job: Name
+    """Job that starts."""
     before: None = None
+    """Always null: the job holds nothing."""
     after: Placement
+    """Where it will run."""
     kill_at: Timestamp | None = Field(default=None, exclude_if=not_)
-    """When it is killed if it still runs: its places are promised to somebody else from then on."""
+    """When it is killed if it still runs: its places are promised to another job from then on."""
 
 
 class Keep(_Action):
     """A running job stays as it is."""
 
     type: Literal["keep"] = "keep"
+    """The type of action: `keep`."""
     job: Name
+    """Job that stays as it is."""
     before: Placement
+    """Where it runs."""
     after: Placement
+    """The same."""
 
 
 class Preempt(_Action):
     """A running job is stopped after a checkpoint, and waits again."""
 
     type: Literal["preempt"] = "preempt"
+    """The type of action: `preempt`."""
     job: Name
+    """Job that is stopped."""
     before: Placement
+    """Where it runs."""
     after: None = None
+    """Always null: the job will hold nothing."""
 
 
 class Shrink(_Action):
     """A running elastic job gives up replicas."""
 
     type: Literal["shrink"] = "shrink"
+    """The type of action: `shrink`."""
     job: Name
+    """Job that gives up replicas."""
     before: Placement
+    """Where it runs."""
     after: Placement
+    """Where it will run."""
 
 
 class Grow(_Action):
     """A running elastic job gets more replicas."""
 
     type: Literal["grow"] = "grow"
+    """The type of action: `grow`."""
     job: Name
+    """Job that gets more replicas."""
     before: Placement
+    """Where it runs."""
     after: Placement
+    """Where it will run."""
 
 
 class Migrate(_Action):
     """A running job is stopped after a checkpoint and goes on elsewhere."""
 
     type: Literal["migrate"] = "migrate"
+    """The type of action: `migrate`."""
     job: Name
+    """Job that moves."""
     before: Placement
+    """Where it runs."""
     after: Placement
+    """Where it will run."""
 
 
 class Repartition(_Action):
     """The MIG layout of one GPU changes; instances in use stay."""
 
     type: Literal["repartition"] = "repartition"
+    """The type of action: `repartition`."""
     node: Name
+    """Node that has the GPU."""
     gpu: int
+    """Index of the GPU on its node."""
     before: tuple[MigInstance, ...] | None
-    """None: MIG mode is off."""
+    """MIG instances now; null is MIG mode off."""
     after: tuple[MigInstance, ...]
+    """MIG instances afterwards."""
 
 
 class Cordon(_Action):
     """Nothing new may start on a node from here on."""
 
     type: Literal["cordon"] = "cordon"
+    """The type of action: `cordon`."""
     node: Name
+    """Node that takes no new jobs."""
 
 
 class Drain(_Action):
     """Confirm that everything has left a node."""
 
     type: Literal["drain"] = "drain"
+    """The type of action: `drain`."""
     node: Name
+    """Node that must be empty."""
 
 
 class ScaleUp(_Action):
     """A pool gets one more node."""
 
     type: Literal["scale_up"] = "scale_up"
+    """The type of action: `scale_up`."""
     pool: Name
+    """Pool that grows."""
     node: Name
+    """Node that is added."""
     after: Node
     """The node as it will be, without `ready_at`."""
     provisioning: Seconds = 0
+    """Time until the node takes jobs."""
 
 
 class ScaleDown(_Action):
     """An empty node of a pool is given back."""
 
     type: Literal["scale_down"] = "scale_down"
+    """The type of action: `scale_down`."""
     pool: Name
+    """Pool that shrinks."""
     node: Name
+    """Node that is removed."""
 
 
 class Wait(_Action):
     """A waiting job stays waiting."""
 
     type: Literal["wait"] = "wait"
+    """The type of action: `wait`."""
     job: Name
+    """Job that stays waiting."""
     before: None = None
+    """Always null: the job holds nothing."""
     after: None = None
+    """Always null: the job will hold nothing."""
 
 
 JobAction: TypeAlias = Start | Keep | Preempt | Shrink | Grow | Migrate | Wait
@@ -217,40 +262,53 @@ class Base(PlanPart):
     """What the plan was made from."""
 
     snapshot: str
-    """Fingerprint."""
+    """Fingerprint of the snapshot (SHA-256, hex)."""
     policy: str
-    """Fingerprint."""
+    """Fingerprint of the policy (SHA-256, hex)."""
 
 
 class FallbackSummary(PlanPart):
     """Why the plan is not the first choice's."""
 
     tried: str = Field(alias="from")
+    """Solver that should have answered."""
     used: str = Field(alias="to")
+    """Solver whose answer is used."""
     reason: str
+    """Why the first one's answer is not used."""
 
 
 class SolutionSummary(PlanPart):
     """How good the plan is; all values in objective points."""
 
     status: Literal["OPTIMAL", "FEASIBLE"]
+    """`OPTIMAL` if the bound proves that no plan scores more, else `FEASIBLE`."""
     solver: str
+    """Solver that found the plan."""
     objective: int
+    """Points of the plan."""
     bound: int | None
+    """Proven upper bound of the points of any plan; null if none is known."""
     gap: Annotated[float, Field(ge=0)] | None
+    """(bound − objective) / max(1, |objective|); null without a bound."""
     greedy_objective: int
+    """Points of greedy's plan."""
     terms: dict[str, int]
     """Signed parts of the objective by name; they sum to it."""
     seconds: float
+    """Wall clock of the planning, in seconds."""
     phases: dict[str, float] = Field(default_factory=dict)
+    """Seconds of each phase."""
     fallback: FallbackSummary | None = None
+    """Why the plan is not that of the solver asked first; null if it is."""
     rejected: tuple[str, ...] = ()
     """Answers that broke a rule and were not used: solver and first violation."""
     not_disaggregated: int = 0
+    """Jobs of the solver's answer for which no concrete place was found."""
     bound_note: str = ""
     """Why a bound that a solver claimed does not count."""
     ended: Ended = Ended.EXHAUSTED
-    """Why the search ended; like its note and its times no part of what the plan is."""
+    """Why the search ended; no part of what `plan_id` is made of."""
 
 
 class NodeChange(StrEnum):
@@ -265,12 +323,17 @@ class NodeState(PlanPart):
     """One node as it will be."""
 
     name: Name
+    """Name of the node."""
     change: NodeChange = NodeChange.KEPT
+    """What the plan does to the node."""
     pool: Name | None = None
+    """Pool that it belongs to."""
     free_gpus: tuple[int, ...] = ()
     """Thousandths free of each GPU, by index; a GPU that is unhealthy or in MIG mode offers 0."""
     free_cpu_milli: Milli = Field(default=0, alias="free_cpus")
+    """CPU cores free after the plan."""
     free_memory_mib: Mib = 0
+    """Memory free after the plan, in MiB."""
     mig: tuple[Gpu, ...] = ()
     """GPUs in MIG mode with their layout."""
 
@@ -279,51 +342,73 @@ class JobCounts(PlanPart):
     """Jobs after the plan."""
 
     running: int
-    """All that run after the plan, the started ones included."""
+    """Jobs that run after the plan, the started ones included."""
     started: int
+    """Jobs that the plan starts."""
     waiting: int
+    """Jobs that wait after the plan."""
     preempted: int = 0
-    """Of those waiting, stopped by the plan."""
+    """Of those waiting, jobs that the plan stops."""
     planned: int = Field(default=0, exclude_if=not_)
-    """Of those waiting, planned to start in a later slot."""
+    """Of those waiting, jobs planned to start in a later slot."""
     promised: int = Field(default=0, exclude_if=not_)
-    """Of those planned, promised their start."""
+    """Of those planned, jobs that are promised their start."""
 
 
 class Metrics(PlanPart):
     """The cluster after the plan in figures (docs/plan-format.md defines each)."""
 
     gpu_allocation_ratio: float
+    """GPUs held over GPUs usable after the plan."""
     gpu_allocation_ratio_before: float
+    """GPUs held over GPUs usable before it."""
     fragmentation_ratio: float
+    """Part of the free GPUs on which no replica of the reference gang fits."""
     jain_index: float
+    """Jain's fairness index of the queues."""
     hourly_cost: float
+    """Cost of the nodes after the plan, in the cluster's currency an hour."""
     hourly_cost_before: float | None = None
+    """The same before the plan."""
     jobs: JobCounts
+    """Numbers of jobs after the plan."""
 
 
 class Plan(PlanPart):
     """What to change, why, and what the world was when this was decided."""
 
     format_version: Literal["1.0"] = PLAN_FORMAT
+    """Version of the format of this document."""
     plan_id: str
+    """Hash of the content without times and timings."""
     epoch: Timestamp
+    """The instant that the plan is for: when its snapshot was taken."""
     created_at: Timestamp
+    """When the plan was made."""
     base: Base
+    """Fingerprints of what the plan was made from."""
     solution: SolutionSummary
+    """How good the plan is, and how it was found."""
     actions: tuple[Action, ...]
-    """In an order in which they can be carried out."""
+    """Steps in an order in which they can be carried out; each job of the snapshot is in exactly one."""
     placements: tuple[Placement, ...]
+    """Where each job that runs after the plan will be."""
     nodes: tuple[NodeState, ...]
+    """Each node after the plan."""
     waiting: tuple[Waiting, ...]
+    """Jobs that wait after the plan, and why."""
     planned: tuple[PlannedStart, ...] = Field(default=(), exclude_if=not_)
     """Starts in later slots, by job."""
     deadlines: tuple[DeadlineOutlook, ...] = Field(default=(), exclude_if=not_)
     """Jobs with a deadline, by job."""
     metrics: Metrics
+    """Figures of the cluster after the plan."""
     seed: int = 0
+    """Seed of the search."""
     snapshot: Snapshot
+    """The snapshot that the plan was made from."""
     policy: Policy
+    """The policy that it was made with."""
 
     @property
     def has_changes(self) -> bool:

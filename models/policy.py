@@ -50,40 +50,47 @@ class Ageing(Noun):
             }
         ),
     ] = 6 * _SECONDS_PER_HOUR
+    """Waiting time after which the priority rises once more; only whole steps count."""
     gain: Count = 1
+    """Priority gained in each step."""
     cap: Count = 10
+    """Most priority gained by waiting."""
 
 
 class Weights(Noun):
     """How the effective weight of a job is made."""
 
     basis: SizeBasis = SizeBasis.GPU
+    """What a job's weight is multiplied with: its GPUs, its GPU-hours, or nothing."""
     smallest_size_milli: Milli = Field(default=100, alias="smallest_size")
-    """GPUs a job counts for at least, so that CPU-only work has a weight too."""
+    """
+    GPUs that a job counts for at least, so that jobs without GPUs have a weight.
+    """
     default_duration: Seconds = _SECONDS_PER_HOUR
-    """Of jobs that declare none and are like no finished ones."""
+    """Duration of jobs that declare none and resemble no finished ones."""
     ageing: Ageing = Field(default_factory=Ageing)
+    """How waiting raises a job's priority."""
 
 
 class Disruption(Noun):
     """What a plan may do to running jobs, and how much of their time that costs."""
 
     preempt: bool = True
-    """Stop a preemptible job for one of higher priority; it waits again."""
+    """True: a preemptible job may be stopped for one of higher priority; it waits again."""
     resize: bool = True
-    """Shrink and grow elastic jobs while they run."""
+    """True: elastic jobs may shrink and grow while they run."""
     migrate: bool = False
-    """Move jobs to other nodes, GPUs or MIG slices."""
+    """True: jobs may be moved to other nodes, GPUs or MIG slices."""
     priority_gap: Count = 1
-    """By so much the priority of who comes must be above that of who is preempted."""
+    """By how much the priority of a job must be above that of a job stopped for it, at least."""
     minimum_runtime: Seconds = 0
-    """Nobody is disturbed who has run for less."""
+    """Jobs that have run for less are not stopped, shrunk or moved."""
     max_preemptions: Count | None = None
-    """Nobody is disturbed who was preempted so often; None is no limit."""
+    """Jobs that were stopped so often are not stopped, shrunk or moved again; absent is no limit."""
     checkpoint: Seconds = 60
-    """To save a job's state, unless the job says otherwise."""
+    """Time to save a job's state, unless the job gives its own."""
     restart: Seconds = 300
-    """To bring a job back from its checkpoint, unless the job says otherwise."""
+    """Time to resume a job from its checkpoint, unless the job gives its own."""
 
     def may_disturb(self, job: Job, now: datetime) -> bool:
         """True if a job runs and may be stopped, shrunk or moved, where each of these is allowed at all."""
@@ -97,58 +104,72 @@ class MigPolicy(Noun):
     """What a plan may do to MIG layouts."""
 
     repartition: bool = True
-    """Create MIG instances on idle slices of GPUs in MIG mode, destroying idle instances in their way."""
+    """
+    True: MIG instances may be created on idle slices of GPUs in MIG mode, and idle instances in their way
+    destroyed.
+    """
     switch_mode: bool = False
-    """Switch MIG mode on for idle GPUs."""
+    """True: MIG mode may be switched on for idle GPUs."""
 
 
 class PoolPolicy(Noun):
     """What a plan may do to node pools."""
 
     scale_up: bool = True
+    """True: nodes may be added to pools."""
     scale_down: bool = True
+    """True: idle nodes of pools may be removed."""
     horizon: Annotated[Seconds, Field(ge=1)] = _SECONDS_PER_HOUR
-    """The time for which a node's price is weighed."""
+    """Time over which the price of a node is weighed against the jobs that it serves."""
 
 
 class Interference(Noun):
     """What it costs when jobs of two workload classes meet on a node."""
 
     classes: tuple[Name, Name]
-    """Unordered; the same class twice prices two of its jobs on one node."""
+    """Two workload classes, in any order; the same class twice is for two of its jobs on one node."""
     points: Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+    """Points that each such pair of jobs on one node costs."""
 
 
 class Prices(Noun):
     """Prices of what a plan would rather not do, in points; a GPU of weight 1 and priority 0 is worth 100."""
 
     guarantee: Count = 100_000
-    """Of a GPU missing from what a queue is guaranteed."""
+    """Points for each GPU missing from what a queue is guaranteed."""
     disruption: Count = 100
-    """Of a GPU-hour of checkpoint, restart and lost work, when a job is preempted or moved."""
+    """Points for each GPU-hour of checkpoint, restart and lost work when a job is preempted or moved."""
     migration: Count = 10
-    """Of moving a job, beside the disruption."""
+    """Points for moving a job, beside the disruption."""
     resize: Count = 10
-    """Of shrinking or growing a job."""
+    """Points for shrinking or growing a job."""
     repartition: Count = 20
-    """Of a MIG instance created."""
+    """Points for each MIG instance created."""
     switch_mode: Count = 100
-    """Of a GPU switched to MIG mode."""
+    """Points for each GPU switched to MIG mode."""
     domain: Count = 50
-    """Of each domain of its preferred level, beyond one, that a started or moved job is spread over."""
+    """
+    Points for each domain of the preferred level, beyond one, that a started or moved job is spread over.
+    """
     fragmentation: Count = 0
-    """Of a free GPU on which no replica of the reference gang fits."""
+    """Points for each free GPU on which no replica of the reference gang fits."""
     reference_gpus: Annotated[int, Field(strict=True, ge=1, le=128)] = 8
     """GPUs on one node that a replica of the reference gang needs."""
     currency: Count = 100
-    """Of one unit of the cluster's currency."""
+    """Points for one unit of the cluster's currency."""
     scaling: Count = 5
-    """Of adding or removing a node, beside its own price: nothing is exchanged for its equal."""
+    """
+    Points for adding or removing a node, beside its own price, so that no node is exchanged for an equal
+    one.
+    """
     drain: Count = 10_000
-    """Of a job left on a node that ought to be drained."""
+    """Points for each job left on a node that should be drained."""
     lateness_milli: Milli = Field(default=100, alias="lateness")
-    """Part of its points that a job loses with each hour after its deadline, until none is left."""
+    """
+    Part of its points that a job loses with each hour after its deadline, until none is left.
+    """
     interference: tuple[Interference, ...] = ()
+    """Prices of pairs of workload classes on one node."""
 
 
 class Profile(StrEnum):
@@ -184,14 +205,15 @@ class BudgetPolicy(Noun):
     """How long an epoch may think."""
 
     mode: BudgetMode = BudgetMode.WALLCLOCK
+    """What stops a search: the wall clock, or the solver's own deterministic work counter."""
     time_limit_ms: Milliseconds = Field(default=10_000, alias="time_limit")
-    """Wall clock for the whole epoch; with mode deterministic a safety stop at ten times as long."""
+    """Wall clock for the whole epoch; with mode `deterministic` a safety stop at ten times as long."""
     ticks: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 20
-    """Work units with mode deterministic: CP-SAT's deterministic seconds, hundreds of MILP nodes."""
+    """Work units with mode `deterministic`: CP-SAT's deterministic seconds, hundreds of MILP nodes."""
     workers: Annotated[int, Field(strict=True, ge=1, le=256)] = 1
     """Threads of the exact solver."""
     stop_gap: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Stop as soon as the proven gap is this small."""
+    """Stop as soon as the proven gap is this small, as a fraction of the objective."""
 
 
 class Drift(StrEnum):
@@ -207,20 +229,31 @@ class Policy(Noun):
     """All knobs of planning."""
 
     format_version: Literal["1.0"] = "1.0"
+    """Version of the format of this document."""
     weights: Weights = Field(default_factory=Weights)
+    """How the points of a job are made."""
     budget: BudgetPolicy = Field(default_factory=BudgetPolicy)
+    """How long an epoch may take, and when a search may stop."""
     solvers: tuple[SolverName, ...] = (SolverName.MILP, SolverName.CPSAT)
-    """Exact solvers in the order they are tried; empty leaves greedy alone."""
+    """Exact solvers in the order in which they are tried; an empty list leaves greedy alone."""
     drift: Drift = Drift.STRICT
+    """Changes of the cluster that are tolerated between plan and apply."""
     prices: Prices = Field(default_factory=Prices)
+    """Prices of what a plan should avoid, in points."""
     disruption: Disruption = Field(default_factory=Disruption)
+    """What a plan may do to running jobs."""
     mig: MigPolicy = Field(default_factory=MigPolicy)
+    """Rules for changes of MIG layouts."""
     pools: PoolPolicy = Field(default_factory=PoolPolicy)
+    """Rules for adding and removing nodes of pools."""
     profiles: dict[Name, Profile] = Field(default_factory=dict)
-    """By workload class; pack where none is given."""
+    """Which nodes a job should be on, by its workload class; `pack` where none is given."""
     horizon: HorizonPolicy = Field(default_factory=HorizonPolicy)
+    """How far a plan looks ahead, and what it promises."""
     durations: DurationPolicy = Field(default_factory=DurationPolicy)
+    """How durations are learnt."""
     approval: Approval = Field(default_factory=Approval)
+    """Plans that periodic runs do not apply without a person's approval."""
 
 
 def job_points(policy: Policy, job: Job, now: datetime) -> int:

@@ -20,9 +20,11 @@ class PartOfHorizon(HorizonPolicy):
     """Some of its knobs."""
 
     backfill: PartOfBackfill = Field(default_factory=PartOfBackfill)
+    """Some knobs of the promised starts."""
 
 
 class PartOfPolicy(Policy):
     """Some of its knobs, each right in itself."""
 
     horizon: PartOfHorizon = Field(default_factory=PartOfHorizon)
+    """Some knobs of the horizon."""

@@ -16,9 +16,11 @@ class JobWaits(PlanPart):
     """The job still waits and its description has not changed."""
 
     kind: Literal["job_waits"] = "job_waits"
+    """The kind of precondition: `job_waits`."""
     job: Name
+    """Job that must wait."""
     job_fingerprint: str
-    """Of the job's document in the snapshot."""
+    """Fingerprint of the job's document in the snapshot."""
 
 
 class Free(PlanPart):
@@ -29,53 +31,72 @@ class Free(PlanPart):
     """
 
     kind: Literal["free"] = "free"
+    """The kind of precondition: `free`."""
     node: Name
+    """Node that must have room."""
     gpus: tuple[GpuShare | MigSlice, ...] = ()
+    """GPUs, shares and MIG instances that must be free."""
     cpu_milli: Milli = Field(default=0, alias="cpus")
+    """CPU cores that must be free."""
     memory_mib: Mib = 0
+    """Memory that must be free, in MiB."""
     disk_mib: Mib = 0
+    """Local disk that must be free, in MiB."""
     resources: dict[Name, int] = Field(default_factory=dict)
+    """Further countable resources that must be free, by name."""
 
 
 class JobRuns(PlanPart):
     """The job runs where the plan says and its description has not changed."""
 
     kind: Literal["job_runs"] = "job_runs"
+    """The kind of precondition: `job_runs`."""
     job: Name
+    """Job that must run."""
     job_fingerprint: str
-    """Of the job's document in the snapshot, where it runs included."""
+    """Fingerprint of the job's document in the snapshot, where it runs included."""
 
 
 class GpuLayout(PlanPart):
     """The GPU has just these MIG instances (None: MIG mode is off), and nobody uses those to be destroyed."""
 
     kind: Literal["gpu_layout"] = "gpu_layout"
+    """The kind of precondition: `gpu_layout`."""
     node: Name
+    """Node that has the GPU."""
     gpu: int
+    """Index of the GPU on its node."""
     instances: tuple[MigInstance, ...] | None
+    """MIG instances that it must have; null is MIG mode off."""
     idle: tuple[MigInstance, ...] = ()
-    """Those of them that nobody may use."""
+    """Those of them that no job may use."""
 
 
 class NodeEmpty(PlanPart):
     """The node exists and no job runs on it."""
 
     kind: Literal["node_empty"] = "node_empty"
+    """The kind of precondition: `node_empty`."""
     node: Name
+    """Node on which no job may run."""
 
 
 class NodeExists(PlanPart):
     """The node exists."""
 
     kind: Literal["node_exists"] = "node_exists"
+    """The kind of precondition: `node_exists`."""
     node: Name
+    """Node that must exist."""
 
 
 class NodeAbsent(PlanPart):
     """No node has this name yet."""
 
     kind: Literal["node_absent"] = "node_absent"
+    """The kind of precondition: `node_absent`."""
     node: Name
+    """Name that no node may have yet."""
 
 
 Precondition: TypeAlias = Annotated[

@@ -18,11 +18,16 @@ class Waiting(PlanPart):
     """A job that waits, why, and when it is expected to start."""
 
     job: Name
+    """Job that waits."""
     reason: Reason
+    """Why it waits."""
     projected_start: Timestamp | None = None
-    """None if it starts in no slot of the horizon, or the plan looks no further than this instant."""
+    """
+    When it is expected to start; null if it starts in no slot of the horizon, or the plan looks no
+    further than this instant.
+    """
     promised: bool = Field(default=False, exclude_if=not_)
-    """The start is held for the job: later plans keep it."""
+    """True: the start is held for the job, and later plans keep it."""
     earlier_promise: Timestamp | None = Field(default=None, exclude_if=not_)
     """The start it was promised before this plan."""
     promise_changed: str = Field(default="", exclude_if=not_)
@@ -35,12 +40,15 @@ class PlannedStart(PlanPart):
     """A start in a later slot, with the places for it."""
 
     job: Name
+    """Job that starts later."""
     slot: Annotated[int, Field(ge=1)]
+    """Time slot of its start."""
     start: Timestamp
-    """The beginning of the slot."""
+    """Beginning of the slot."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
+    """Places planned for it."""
     promised: bool = True
-    """The places are held for it from now on."""
+    """True: the places are held for it from now on."""
 
 
 class DeadlineState(StrEnum):
@@ -58,8 +66,12 @@ class DeadlineOutlook(PlanPart):
     """One job with a deadline, and when it is expected to complete."""
 
     job: Name
+    """Job with a deadline."""
     deadline: Timestamp
+    """Its deadline."""
     hard: bool = False
+    """True: it is of no use after its deadline."""
     projected_finish: Timestamp | None = None
-    """None if it is not planned to start within the horizon."""
+    """When it is expected to complete; null if it is not planned to start within the horizon."""
     state: DeadlineState
+    """What becomes of the deadline."""

@@ -13,6 +13,6 @@ class Promise(Noun):
     """What an earlier plan promised a waiting job."""
 
     start: Timestamp
-    """No later than this, or than the policy's `max_delay` after it."""
+    """Promised start: the job starts no later than this, or than the policy's `max_delay` after it."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
-    """The places held for it; which of a node's whole GPUs it gets is settled when it starts."""
+    """Places held for the job; which whole GPUs of a node it gets is settled when it starts."""

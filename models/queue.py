@@ -28,23 +28,31 @@ class Quota(Noun):
     """What a queue may hold, in GPUs (thousandths inside)."""
 
     nominal: Milli
+    """GPUs of the queue's own quota."""
     borrowing_limit: Milli | None = None
-    """None: borrows as much as its parent can lend."""
+    """
+    GPUs that the queue may use beyond the quota of its subtree; absent is as many as its parent can lend.
+    """
     lending_limit: Milli | None = None
-    """None: lends all it does not use."""
+    """GPUs of its quota that others may borrow; absent is all that it does not use."""
     guarantee: Milli | None = None
-    """What the queue and those below it are owed while they ask for it; missing it is the dearest penalty."""
+    """
+    GPUs that the queue and those below it are owed while their jobs ask for them; missing them is the
+    dearest penalty.
+    """
 
 
 class Queue(Noun):
     """Where jobs wait; a node of the queue tree."""
 
     name: Name
+    """Name of the queue."""
     parent: Name | None = None
+    """Queue above this one; absent for a root."""
     quota: Quota | None = None
-    """Over all GPU models together; None is no limit at this queue."""
+    """Quota over all GPU models together; absent is no limit at this queue."""
     gpu_models: dict[Name, Quota] = Field(default_factory=dict)
-    """Quotas for single GPU models, each beside the total."""
+    """Quotas of single GPU models, each beside the total."""
 
     def quota_for(self, resource: str) -> Quota | None:
         """Quota of one GPU model, or of all together with `ALL_MODELS`."""

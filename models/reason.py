@@ -64,5 +64,8 @@ class Reason(PlanPart):
     """Why, for people; never read by code that acts."""
 
     code: ReasonCode
+    """The reason as one word, for programs."""
     text: str
+    """The reason in a sentence, for people."""
     numbers: dict[str, int | float | str] = Field(default_factory=dict)
+    """Figures of the sentence by name."""

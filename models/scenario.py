@@ -16,7 +16,12 @@ class Scenario(Noun):
     """Changes in the order in which they are made; none of them is the base itself."""
 
     format_version: Literal["1.0"] = "1.0"
+    """Version of the format of this document."""
     name: Name
+    """Name of the scenario."""
     description: Annotated[str, Field(max_length=200)] = ""
+    """One sentence for people."""
     changes: tuple[Change, ...] = ()
+    """Changes to snapshot and policy, made in this order; none is the base itself."""
     expectations: tuple[Expectation, ...] = ()
+    """What must hold of the scenario's plan."""

@@ -32,14 +32,19 @@ class NodeChoice(_Choice):
     """Nodes of the cluster."""
 
     names: tuple[Name, ...] = ()
-    """Any of these; each must be a node."""
+    """Any of these nodes; each must exist."""
     rack: Label | None = None
+    """Nodes of this rack."""
     zone: Label | None = None
+    """Nodes of this zone."""
     region: Label | None = None
+    """Nodes of this region."""
     pool: Name | None = None
+    """Nodes of this pool."""
     gpu_model: Name | None = None
+    """Nodes with GPUs of this model."""
     labels: dict[Name, Label] = Field(default_factory=dict)
-    """All of these."""
+    """Nodes with all of these labels."""
     every: bool = Field(default=False, alias="all")
     """Every node, as far as no other condition is given."""
     count: AtLeastOne | None = None
@@ -60,13 +65,15 @@ class JobChoice(_Choice):
     """Jobs that run or wait."""
 
     names: tuple[Name, ...] = ()
-    """Any of these; each must be a job."""
+    """Any of these jobs; each must exist."""
     queue: Name | None = None
+    """Jobs of this queue."""
     user: Name | None = None
+    """Jobs of this user."""
     labels: dict[Name, Label] = Field(default_factory=dict)
-    """All of these."""
+    """Jobs with all of these labels."""
     waiting: bool = False
-    """Only those that wait."""
+    """True: only jobs that wait."""
 
     def holds(self, job: Job) -> bool:
         """True if the job meets all conditions."""

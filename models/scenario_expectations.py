@@ -75,24 +75,41 @@ class Expectation(Noun):
     """What must hold of the scenario's plan; of several statements all must."""
 
     job: Name | None = None
+    """Job that `runs` is about."""
     runs: bool | None = None
-    """The job runs once the plan is applied; false: it waits."""
+    """True: the job runs once the plan is applied; false: it waits."""
     jobs_running: Check | None = None
+    """Jobs that run after the plan."""
     jobs_started: Check | None = None
+    """Jobs that the plan starts."""
     jobs_waiting: Check | None = None
+    """Jobs that wait after the plan."""
     jobs_preempted: Check | None = None
+    """Running jobs that the plan stops."""
     gpus_total: Check | None = None
+    """Usable GPUs of the cluster after the plan."""
     gpus_held: Check | None = None
+    """GPUs that jobs hold after the plan."""
     gpus_free: Check | None = None
+    """Usable GPUs that no job holds after the plan."""
     gpu_allocation_ratio: Check | None = None
+    """GPUs held over GPUs usable, from 0 to 1."""
     fragmentation_ratio: Check | None = None
+    """Part of the free GPUs on which no replica of the reference gang fits, from 0 to 1."""
     jain_index: Check | None = None
+    """Jain's fairness index of the queues, from 0 to 1."""
     lost_gpu_hours: Check | None = None
+    """GPU-hours of work that are lost."""
     nodes_added: Check | None = None
+    """Nodes that the plan adds."""
     nodes_removed: Check | None = None
+    """Nodes that the plan removes."""
     hourly_cost: Check | None = None
+    """Cost of the nodes after the plan, in the cluster's currency an hour."""
     objective: Check | None = None
+    """Objective of the plan, in points."""
     gap: Check | None = None
+    """Proven gap of the plan, as a fraction of its objective."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Expectation:

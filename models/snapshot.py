@@ -25,12 +25,17 @@ class Snapshot(Noun):
     """Everything one epoch knows about the world."""
 
     format_version: Literal["1.0"] = SNAPSHOT_FORMAT
+    """Version of the format of this document."""
     taken_at: Timestamp
+    """The instant at which all of this was true; ages, waits and remaining times are counted from it."""
     cluster: Cluster
+    """Nodes and what is true of them together; a list of nodes is short for a cluster of these nodes."""
     queues: tuple[Queue, ...]
+    """Queues with their quotas; each job names one."""
     jobs: tuple[Job, ...] = ()
+    """Running and waiting jobs."""
     finished: tuple[FinishedJob, ...] = ()
-    """Jobs that are over, as far as others depend on them or durations are learnt from them."""
+    """Jobs that have ended, as far as others depend on them or durations are learnt from them."""
 
     def canonical(self) -> Snapshot:
         """

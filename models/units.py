@@ -133,7 +133,12 @@ def _timestamp_text(value: Any) -> Any:
 
 
 _NUMBER_SCHEMA = WithJsonSchema(
-    {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d+(\.\d+)?m?$"}]}
+    {
+        "anyOf": [
+            {"type": "number"},
+            {"type": "string", "pattern": r"^\d+(\.\d+)?m?$", "examples": ["11.5", "500m"]},
+        ]
+    }
 )
 
 Name: TypeAlias = Annotated[
@@ -158,7 +163,12 @@ Mib: TypeAlias = Annotated[
     BeforeValidator(parse_mib),
     Field(ge=0, le=LARGEST_MIB),
     WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _MEMORY.pattern}]}
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": _MEMORY.pattern, "examples": ["64Gi"]},
+            ]
+        }
     ),
 ]
 """Memory or disk in MiB."""

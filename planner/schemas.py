@@ -71,7 +71,13 @@ def schema(kind: str) -> dict[str, Any]:
             "description": "SHA-256 (hex) of the canonical JSON of everything else in the file.",
         }
         made["required"].append("checksum")
-    return {"$schema": _DIALECT, **made, "title": f"gpuplan {kind}"}
+    version = made["properties"]["format_version"]["const"]
+    return {
+        "$schema": _DIALECT,
+        "$id": f"urn:gpuplan:schema:{kind}:{version}",
+        **made,
+        "title": f"gpuplan {kind}",
+    }
 
 
 def _bound_from_below(definitions: dict[str, Any]) -> None:

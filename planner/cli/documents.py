@@ -108,10 +108,16 @@ def validate_command(source: str) -> None:
 
 @click.command("schema")
 @click.argument("document", type=click.Choice(DOCUMENTS))
-def schema_command(document: str) -> None:
+@click.option("--markdown", is_flag=True, help="Print a reference page instead: each field with its meaning.")
+def schema_command(document: str, *, markdown: bool) -> None:
     """Print the JSON Schema of a document."""
     import json
 
+    from planner.rendering.reference import reference_page
     from planner.schemas import schema
 
-    click.echo(json.dumps(schema(document), indent=2, sort_keys=True))
+    made = schema(document)
+    if markdown:
+        click.echo(reference_page(made), nl=False)
+    else:
+        click.echo(json.dumps(made, indent=2, sort_keys=True))

@@ -43,7 +43,21 @@ def test_a_schema_is_one(kind):
     Draft202012Validator.check_schema(made)
     assert made["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert made["title"] == f"gpuplan {kind}"
+    assert made["$id"] == f"urn:gpuplan:schema:{kind}:1.0"
     assert json.loads(json.dumps(made)) == made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_is_described(kind):
+    made = schema(kind)
+
+    fields = [
+        (name, field, stated)
+        for name, part in {"": made, **made["$defs"]}.items()
+        for field, stated in part.get("properties", {}).items()
+    ]
+    assert len(fields) > 60
+    assert [(name, field) for name, field, stated in fields if not stated.get("description")] == []
 
 
 def test_a_snapshot_that_uses_nearly_every_field_validates():
