@@ -19,6 +19,7 @@ from planner.cli.doctor import doctor_command
 from planner.cli.documents import schema_command, snapshot_command, validate_command
 from planner.cli.explain import explain_command
 from planner.cli.fit import fit_command
+from planner.cli.init import init_command
 from planner.cli.plan import diff_command, plan_command, show_command, verify_command
 from planner.cli.run import history_command, run_command
 from planner.cli.search_log import search_log_command
@@ -26,6 +27,7 @@ from planner.cli.simulate import simulate_command
 from planner.cli.simulated import simulated_group
 from planner.cli.sweep import sweep_command
 from planner.cli.whatif import whatif_command
+from planner.cli.workflow import Workflow
 
 if TYPE_CHECKING:
     from planner.models.errors import BadInputError
@@ -34,6 +36,7 @@ EXIT_INTERRUPTED = 130
 
 
 @click.group(
+    cls=Workflow,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 ok, 1 error, 2 usage, 10 plan has changes (--detailed-exitcode), 20 infeasible, "
     "21 stale plan, 22 applied in part, 23 tampered file, 24 bad input.",
@@ -48,6 +51,7 @@ def cli(verbose: int) -> None:
 
 
 for _command in (
+    init_command,
     snapshot_command,
     validate_command,
     plan_command,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from planner.cli.arguments import PlanFile
 from planner.cli.options import ascii_only, is_terminal, terminal_width, wants_colour
 from planner.cli.simulated import state_option
 
@@ -40,8 +41,8 @@ drift_option = click.option(
 )
 
 
-@click.command("apply")
-@click.argument("plan_file")
+@click.command("apply", epilog="Example: gpuplan apply plan.json --executor simulated")
+@click.argument("plan_file", type=PlanFile())
 @click.option(
     "--executor", type=click.Choice(["simulated"]), required=True, help="What carries the plan out."
 )
@@ -60,7 +61,7 @@ def apply_command(
     drift_mode: str | None,
 ) -> None:
     """
-    Carry out a saved plan: check that it is still true, ask, act, and record each step.
+    Carry out a saved plan: check, ask, act, record each step.
 
     A simulated cluster that does not exist yet is created from the plan's own snapshot.
     """
@@ -184,7 +185,7 @@ def _progress() -> Iterator[Callable[[int, int, str], None] | None]:
         yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
 
 
-@click.group("audit")
+@click.group("audit", epilog="Example: gpuplan audit verify")
 def audit_group() -> None:
     """Read and check the audit log of applied plans."""
 
@@ -192,7 +193,7 @@ def audit_group() -> None:
 _log_argument = click.argument("log", type=click.Path(path_type=Path), default=AUDIT)
 
 
-@audit_group.command("verify")
+@audit_group.command("verify", epilog="Example: gpuplan audit verify")
 @_log_argument
 def audit_verify_command(log: Path) -> None:
     """
@@ -210,7 +211,7 @@ def audit_verify_command(log: Path) -> None:
         click.echo("The last line was cut off while it was written; the next apply will record that.")
 
 
-@audit_group.command("show")
+@audit_group.command("show", epilog="Example: gpuplan audit show")
 @_log_argument
 def audit_show_command(log: Path) -> None:
     """Print LOG, one line a record, oldest first."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from planner.cli.arguments import ANY_PATH, NameIn
 from planner.cli.layout import layout_options, show
 from planner.cli.planning import planning_options, read_question
 from planner.cli.searching import searching
@@ -13,9 +14,9 @@ from planner.cli.searching import searching
 EXIT_CANNOT = 20
 
 
-@click.command("capacity")
-@click.argument("source")
-@click.argument("jobs", metavar="[JOB...]", nargs=-1)
+@click.command("capacity", epilog="Example: gpuplan capacity scenarios/burst-scale-up --waiting")
+@click.argument("source", type=ANY_PATH)
+@click.argument("jobs", type=NameIn("job"), metavar="[JOB...]", nargs=-1)
 @click.option("--waiting", is_flag=True, help="All jobs that wait and are not held.")
 @click.option(
     "--most",
@@ -34,7 +35,9 @@ def capacity_command(
     **planning: Any,
 ) -> int:
     """
-    Find the cheapest nodes of the cluster's pools beside which all of the JOBs run, disturbing nobody.
+    Find the cheapest new nodes with which all of the JOBs run.
+
+    Nodes are those of the cluster's pools; nothing that runs is stopped or moved.
 
     What is free is used first. Other waiting jobs and times are left out, quotas are not. Ends with 20 if
     some of the jobs cannot run whatever is added.

@@ -7,10 +7,10 @@ import sys
 import click
 
 
-@click.command("doctor")
+@click.command("doctor", epilog="Example: gpuplan doctor")
 def doctor_command() -> None:
     """
-    Check the installation: versions, each solver on a small question, both in one process, NVML.
+    Check the installation: versions, solvers and NVML.
 
     Ends with 1 if anything fails, a solver that no plan would use included; what is absent and not needed is
     no failure.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from planner.cli.arguments import ANY_PATH
 from planner.cli.options import stray_option, working
 
 _OPTIONS = {"openb": {"nodes", "pods", "at"}, "simulated": {"state"}, "synthetic": {"profile", "seed"}}
@@ -13,7 +14,10 @@ DOCUMENTS = ("snapshot", "policy", "plan", "scenario")
 STATE = ".gpuplan/simulated.db"
 
 
-@click.command("snapshot")
+@click.command(
+    "snapshot",
+    epilog="Example: gpuplan snapshot --from simulated -o snapshot.json",
+)
 @click.option(
     "--from",
     "kind",
@@ -87,8 +91,8 @@ def _required(path: Path | None, option: str) -> Path:
     return path
 
 
-@click.command("validate")
-@click.argument("source")
+@click.command("validate", epilog="Example: gpuplan validate scenarios/quickstart")
+@click.argument("source", type=ANY_PATH)
 def validate_command(source: str) -> None:
     """Report all problems of SOURCE at once, with file and line."""
     from planner.sources.files import default_policy_path, load_policy, load_snapshot
@@ -106,7 +110,7 @@ def validate_command(source: str) -> None:
     )
 
 
-@click.command("schema")
+@click.command("schema", epilog="Example: gpuplan schema snapshot > snapshot.schema.json")
 @click.argument("document", type=click.Choice(DOCUMENTS))
 @click.option("--markdown", is_flag=True, help="Print a reference page instead: each field with its meaning.")
 def schema_command(document: str, *, markdown: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from planner.cli.arguments import NameIn, PlanFile
 from planner.cli.layout import layout_options, show
 from planner.cli.options import stray_option, working
 from planner.cli.planning import planning_options, read_question
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from planner.models.plan import Plan
 
 
-@click.command("explain")
-@click.argument("source")
-@click.argument("name")
+@click.command("explain", epilog="Example: gpuplan explain scenarios/quickstart train-ranker")
+@click.argument("source", type=PlanFile())
+@click.argument("name", type=NameIn("job", "queue", "node", prefixed=True))
 @planning_options
 @layout_options
 def explain_command(source: str, name: str, as_json: bool, plain: bool, **planning: Any) -> None:
     """
-    Explain a job, a queue or a node: why it is as it is, and what would make a waiting job start.
+    Explain a job, a queue or a node, and what would help.
 
     SOURCE is a saved plan, or a snapshot that is planned for this, to which the options of planning apply.
     job/NAME, queue/NAME and node/NAME tell apart what has the same name.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from planner.cli.arguments import ANY_PATH, NameIn
 from planner.cli.layout import layout_options, show
 from planner.cli.planning import planning_options, read_question
 from planner.cli.searching import searching
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
     from planner.models.snapshot import Snapshot
 
 
-@click.command("fit")
-@click.argument("source")
-@click.argument("job", required=False)
-@click.option("--file", "job_file", help="File with the document of a job that is not in SOURCE.")
+@click.command("fit", epilog="Example: gpuplan fit scenarios/quickstart train-base")
+@click.argument("source", type=ANY_PATH)
+@click.argument("job", type=NameIn("job"), required=False)
+@click.option(
+    "--file", "job_file", type=ANY_PATH, help="File with the document of a job that is not in SOURCE."
+)
 @click.option("--most", type=click.IntRange(min=1), help="Copies that are counted at most. [default: 10,000]")
 @planning_options
 @layout_options
@@ -32,7 +35,9 @@ def fit_command(
     **planning: Any,
 ) -> None:
     """
-    Tell how many more jobs like JOB fit beside what runs, disturbing nobody, and what limits it.
+    Count how many more jobs like JOB fit, and what limits it.
+
+    Nothing that runs is stopped or moved for them.
 
     JOB runs or waits in SOURCE. Only what runs is in the way: other waiting jobs, prices and times are left
     out, quotas and reservations are not. So many copies are placed and verified, and one more is proven not

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from planner.cli.arguments import ANY_PATH, PlanFile
 from planner.cli.layout import all_option, layout_options, show, show_text
 from planner.cli.options import Duration, NewFile, Share, stray_option, working
 from planner.cli.planning import planning_options, read_question
@@ -20,10 +21,14 @@ EXIT_CHANGES = 10
 _VIOLATIONS_SHOWN = 20
 
 
-@click.command("plan")
-@click.argument("source")
+@click.command("plan", epilog="Example: gpuplan plan scenarios/quickstart -o plan.json --report plan.html")
+@click.argument("source", type=ANY_PATH)
 @planning_options
-@click.option("--after", help="Last plan: its promises are kept, and a cluster at rest after it stays so.")
+@click.option(
+    "--after",
+    type=PlanFile(),
+    help="Last plan: its promises are kept, and a cluster at rest after it stays so.",
+)
 @click.option("-o", "--out", type=NewFile(), help="Save the plan to this file.")
 @click.option("--report", type=NewFile(), help="Write an HTML report to this file.")
 @click.option(
@@ -47,7 +52,7 @@ def plan_command(
     **planning: Any,
 ) -> int:
     """
-    Plan one epoch of SOURCE: what starts, stops or moves, which nodes change, what waits, and why.
+    Plan one epoch of SOURCE: what starts, stops, moves and waits.
 
     SOURCE is a snapshot: a directory of YAML or JSON documents, one file, or - for standard input.
 
@@ -93,8 +98,8 @@ def _print_plan(plan: Plan, *, as_json: bool, plain: bool, everything: bool, pat
     show_text(plan, plan_text, plain=plain, verbose=everything, path=None if path is None else str(path))
 
 
-@click.command("show")
-@click.argument("plan_file")
+@click.command("show", epilog="Example: gpuplan show plan.json --all")
+@click.argument("plan_file", type=PlanFile())
 @layout_options
 @all_option
 def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -> None:
@@ -105,12 +110,13 @@ def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -
     _print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=Path(plan_file))
 
 
-@click.command("diff")
-@click.argument("plan_file")
-@click.argument("source", required=False)
+@click.command("diff", epilog="Example: gpuplan diff plan.json")
+@click.argument("plan_file", type=PlanFile())
+@click.argument("source", type=ANY_PATH, required=False)
 @click.option(
     "--policy",
     "old_policy",
+    type=ANY_PATH,
     help="Review a policy: this is the old one, PLAN_FILE the new one; SOURCE is planned under both.",
 )
 @click.option("--time-limit", type=Duration(), help="policy: wall clock for each plan, such as 10s.")
@@ -138,7 +144,9 @@ def diff_command(
     **planning: Any,
 ) -> int:
     """
-    Compare before and after a plan by job, node and queue; with SOURCE, its drift too.
+    Compare before and after a plan; with SOURCE, its drift too.
+
+    Shows jobs, nodes, queues and GPU models.
 
     With --policy OLD the arguments are NEW and SOURCE, and two policies are compared by what they come to:
     who gains, who loses, and what is lost; --detailed-exitcode is then 10 if anybody gains or loses.
@@ -166,12 +174,12 @@ def diff_command(
     return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
 
 
-@click.command("verify")
-@click.argument("plan_file")
-@click.argument("source")
+@click.command("verify", epilog="Example: gpuplan verify plan.json scenarios/quickstart")
+@click.argument("plan_file", type=PlanFile())
+@click.argument("source", type=ANY_PATH)
 def verify_command(plan_file: str, source: str) -> int:
     """
-    Check every rule and recompute the objective, with the independent verifier.
+    Check each rule and recompute the objective independently.
 
     Where SOURCE is not what the plan was made from, what counts is the cluster there with those actions
     carried out that are still to be done.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from planner.cli.arguments import ANY_PATH
 from planner.cli.options import Duration, Share, working
 
 if TYPE_CHECKING:
@@ -19,7 +20,10 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 _OPTIONS = (
     click.option(
-        "--policy", "policy_file", help="Policy file; by default policy.yaml in SOURCE, else defaults."
+        "--policy",
+        "policy_file",
+        type=ANY_PATH,
+        help="Policy file; by default policy.yaml in SOURCE, else defaults.",
     ),
     click.option(
         "--time-limit",

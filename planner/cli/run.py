@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.apply import audit_option, drift_option, who_acts
+from planner.cli.arguments import ANY_PATH, PLANS
 from planner.cli.options import (
     Duration,
     NewFile,
@@ -50,8 +51,10 @@ class Address(click.ParamType[tuple[str, int]]):
         return host.strip("[]") or _LOOPBACK, int(port)
 
 
-@click.command("run")
-@click.argument("source")
+@click.command(
+    "run", epilog="Example: gpuplan run scenarios/quickstart --every 60s --executor simulated --apply"
+)
+@click.argument("source", type=ANY_PATH)
 @click.option(
     "--every", type=Duration(), default="60s", show_default=True, help="From one epoch to the next."
 )
@@ -70,7 +73,7 @@ class Address(click.ParamType[tuple[str, int]]):
 @click.option(
     "--plans",
     type=click.Path(path_type=Path),
-    default=_FOLDER / "plans",
+    default=PLANS,
     show_default=True,
     help="Folder of the plans; latest.json in it is the last one.",
 )
@@ -117,7 +120,9 @@ def run_command(
     log_format: str | None,
 ) -> int:
     """
-    Plan SOURCE again and again until told to end by SIGTERM or Ctrl-C; the step in hand is finished first.
+    Plan SOURCE again and again, until SIGTERM or Ctrl-C.
+
+    A signal lets the step in progress finish first.
 
     Each epoch reads SOURCE and the policy anew, saves its plan, and records what came of it. With an executor
     it is the cluster that is read, and with --apply its plans are carried out.
@@ -227,14 +232,14 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-@click.command("history")
+@click.command("history", epilog="Example: gpuplan history -n 5")
 @click.argument("file", type=click.Path(path_type=Path), default=_FOLDER / "history.db")
 @click.option("-n", "last", type=click.IntRange(min=1), default=20, show_default=True, help="Epochs shown.")
 @click.option("-a", "--all", "everything", is_flag=True, help="All epochs.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
 @click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
 def history_command(file: Path, last: int, everything: bool, as_json: bool, plain: bool) -> None:
-    """Show what became of the last epochs of gpuplan run, oldest first."""
+    """Show what became of the last epochs of gpuplan run."""
     import json
 
     from planner.running.history import read_history

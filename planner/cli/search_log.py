@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from planner.cli.arguments import ANY_PATH
 from planner.cli.options import PICTURE, ascii_only, terminal_width, wants_colour
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command("search-log")
-@click.argument("log_file")
+@click.command("search-log", epilog="Example: gpuplan search-log search.jsonl -o gap.svg")
+@click.argument("log_file", type=ANY_PATH)
 @click.option("-o", "--out", type=PICTURE, help="Draw the gap over time to this file: .svg or .png.")
 @click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
 def search_log_command(log_file: str, out: Path | None, plain: bool) -> None:
-    """Show how a search went: objective, bound and gap over time, from a log of plan --search-log."""
+    """Show how a search went, from a log of plan --search-log."""
     from planner.rendering.search import search_text
     from planner.rendering.style import Style
     from planner.search import read_search

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from planner.cli.arguments import ANY_PATH
 from planner.cli.layout import layout_options, show
 from planner.cli.options import Duration, NewFile, shows_progress, spinner, working
 
@@ -49,8 +50,8 @@ class _Estimates(click.ParamType[float]):
         return factor
 
 
-@click.command("simulate")
-@click.argument("source")
+@click.command("simulate", epilog="Example: gpuplan simulate scenarios/quickstart --for 30m")
+@click.argument("source", type=ANY_PATH)
 @click.option(
     "--arrivals",
     type=click.Path(path_type=Path),
@@ -119,7 +120,7 @@ def simulate_command(
     **given: Any,
 ) -> None:
     """
-    Replay jobs over time on SOURCE, epoch by epoch, with the planner that production uses.
+    Replay jobs over time on SOURCE, epoch by epoch.
 
     Each policy is run with each solver over the same jobs; what became of waiting, utilization, fairness and
     cost is shown side by side. SOURCE is a snapshot; its jobs take as long as they say.

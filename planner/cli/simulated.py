@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from planner.cli.arguments import ANY_PATH, NameIn
 from planner.cli.documents import STATE
 from planner.cli.options import Duration
 
@@ -18,13 +19,13 @@ state_option = click.option(
 )
 
 
-@click.group("simulated")
+@click.group("simulated", epilog="Example: gpuplan simulated create scenarios/quickstart")
 def simulated_group() -> None:
-    """Create the simulated cluster, move its clock, and let things happen in it."""
+    """Create the simulated cluster and let things happen in it."""
 
 
-@simulated_group.command("create")
-@click.argument("source")
+@simulated_group.command("create", epilog="Example: gpuplan simulated create scenarios/quickstart")
+@click.argument("source", type=ANY_PATH)
 @state_option
 def simulated_create_command(source: str, state: Path) -> None:
     """Create a simulated cluster that is as SOURCE shows it."""
@@ -39,7 +40,7 @@ def simulated_create_command(source: str, state: Path) -> None:
     click.echo(f"Created {state}: {nodes}, {jobs}.")
 
 
-@simulated_group.command("advance")
+@simulated_group.command("advance", epilog="Example: gpuplan simulated advance 30m")
 @click.argument("duration", type=Duration())
 @state_option
 def simulated_advance_command(duration: int, state: Path) -> None:
@@ -55,8 +56,8 @@ def simulated_advance_command(duration: int, state: Path) -> None:
     click.echo(f"The clock of {state} is at {print_timestamp(now)}; {counted(ended, 'job')} finished.")
 
 
-@simulated_group.command("submit")
-@click.argument("jobs_file")
+@simulated_group.command("submit", epilog="Example: gpuplan simulated submit jobs.yaml")
+@click.argument("jobs_file", type=ANY_PATH)
 @state_option
 def simulated_submit_command(jobs_file: str, state: Path) -> None:
     """Submit the jobs of a file: a YAML or JSON document with a list of jobs under `jobs`."""
@@ -71,8 +72,8 @@ def simulated_submit_command(jobs_file: str, state: Path) -> None:
     click.echo(f"{counted(len(submission.jobs), 'job')} submitted to {state}.")
 
 
-@simulated_group.command("fail")
-@click.argument("node")
+@simulated_group.command("fail", epilog="Example: gpuplan simulated fail h100-1")
+@click.argument("node", type=NameIn("node"))
 @state_option
 def simulated_fail_command(node: str, state: Path) -> None:
     """Let NODE go down; the jobs on it wait again."""
@@ -84,8 +85,8 @@ def simulated_fail_command(node: str, state: Path) -> None:
     click.echo(f"Node {node} is down; {counted(len(stopped), 'job')} waiting again.")
 
 
-@simulated_group.command("return")
-@click.argument("node")
+@simulated_group.command("return", epilog="Example: gpuplan simulated return h100-1")
+@click.argument("node", type=NameIn("node"))
 @state_option
 def simulated_return_command(node: str, state: Path) -> None:
     """Bring NODE back, which was down."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from planner.cli.arguments import ANY_PATH
 from planner.cli.counting import counting
 from planner.cli.engine import engine_of, engine_options
 from planner.cli.layout import layout_options, show
@@ -35,8 +36,8 @@ class TwoFigures(click.ParamType[tuple[str, str]]):
         return names[0], names[1]
 
 
-@click.command("sweep")
-@click.argument("source")
+@click.command("sweep", epilog="Example: gpuplan sweep scenarios/quickstart prices.disruption=50,100,200")
+@click.argument("source", type=ANY_PATH)
 @click.argument("knobs", metavar="KNOB=VALUE,...", nargs=-1, required=True)
 @click.option(
     "--pareto",
@@ -63,7 +64,7 @@ def sweep_command(
     **planning: Any,
 ) -> int:
     """
-    Plan SOURCE for every combination of the values of one or two KNOBs.
+    Plan SOURCE for each combination of values of KNOBs.
 
     \b
     prices.guarantee=0,100  a knob of the policy, by its path

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from planner.cli.arguments import ANY_PATH
 from planner.cli.counting import counting
 from planner.cli.engine import engine_of, engine_options
 from planner.cli.layout import layout_options, show
@@ -36,9 +37,9 @@ class Steps(click.ParamType[tuple[int, ...]]):
         return tuple(sorted({int(part) for part in parts}))
 
 
-@click.command("whatif")
-@click.argument("source")
-@click.argument("scenarios", metavar="[SCENARIO...]", nargs=-1)
+@click.command("whatif", epilog="Example: gpuplan whatif scenarios/quickstart one-more-node.yaml")
+@click.argument("source", type=ANY_PATH)
+@click.argument("scenarios", type=ANY_PATH, metavar="[SCENARIO...]", nargs=-1)
 @click.option("--sensitivity", "values_nodes", is_flag=True, help="Tell what more nodes are worth instead.")
 @click.option(
     "--steps",
@@ -67,7 +68,7 @@ def whatif_command(
     **planning: Any,
 ) -> int:
     """
-    Plan SOURCE as it is and as each SCENARIO would have it, and compare.
+    Compare the plan of SOURCE with that of each SCENARIO.
 
     A scenario is a file with a name, changes, and what is expected of its plan. `gpuplan schema scenario`
     prints all that it may hold. Ends with 1 if an expectation is not met or a scenario cannot be planned.

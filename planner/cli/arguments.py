@@ -1,0 +1,111 @@
+"""Arguments that name something: files, plans of the history, and jobs, queues and nodes of a source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.models.snapshot import Snapshot
+
+ANY_PATH: Final = click.Path(readable=False, allow_dash=True)
+"""A file, a directory or `-`: whether it can be read is judged where it is read."""
+
+PLANS: Final = Path(".gpuplan") / "plans"
+"""Folder of the plans of `gpuplan run`, unless it is told another one."""
+
+_SHORTEST_ID: Final = 4
+"""Characters of a plan's id that may stand for it."""
+
+_LARGEST_COMPLETED: Final = 5_000_000
+"""Bytes of a source that is read while a person waits at the prompt: about a quarter of a second."""
+
+
+class PlanFile(click.ParamType[str]):
+    """A plan file, or the id (or its beginning) of a plan in the folder of a run; converted to a path."""
+
+    name = "plan"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The path as it was given where there is such a file, else that of the plan with the id."""
+        text = str(value)
+        if len(text) < _SHORTEST_ID or not set(text) <= set("0123456789abcdef") or Path(text).exists():
+            return text
+        # Files are named NUMBER-ID.json, by the first 8 characters of the id.
+        found = sorted(PLANS.glob(f"*-{text[:8]}*.json"), reverse=True)
+        if len({path.name.partition("-")[2] for path in found}) > 1:
+            names = ", ".join(path.stem.partition("-")[2] for path in found)
+            self.fail(f"{text!r} is the beginning of several plans in {PLANS}: {names}.", param, ctx)
+        if not found:
+            self.fail(
+                f"no file has the name {text!r}, and no plan in {PLANS} this id; "
+                "`gpuplan history` prints the ids of plans.",
+                param,
+                ctx,
+            )
+        return str(found[0])
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Ids of the plans of the last run that begin so; without any, files."""
+        del ctx, param
+        ids = {path.stem.partition("-")[2] for path in PLANS.glob("*-*.json")} if incomplete else set()
+        found = [CompletionItem(name) for name in sorted(ids) if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+
+class NameIn(click.ParamType[str]):
+    """The name of a job, queue or node of the source that the command line names."""
+
+    name = "text"
+
+    def __init__(self, *sections: str, prefixed: bool = False) -> None:
+        self._sections = sections
+        self._prefixed = prefixed
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Names that begin with what is there; none where the source cannot be read, or is large."""
+        del param
+        source = ctx.params.get("source") or ctx.params.get("state")
+        snapshot = _quietly_read(str(source)) if source else None
+        if snapshot is None:
+            return []
+        return [CompletionItem(name) for name in self._names(snapshot) if name.startswith(incomplete)]
+
+    def _names(self, snapshot: Snapshot) -> Iterator[str]:
+        entries = {"job": snapshot.jobs, "queue": snapshot.queues, "node": snapshot.cluster.nodes}
+        for section in self._sections:
+            yield from (each.name for each in entries[section])
+            if self._prefixed:
+                yield from (f"{section}/{each.name}" for each in entries[section])
+
+
+def _quietly_read(source: str) -> Snapshot | None:
+    """The snapshot of a source, a saved plan or a simulated cluster; None if there is none to be had."""
+    from planner.models.errors import PlannerError
+    from planner.planfile import load_plan
+    from planner.sources.files import load_snapshot
+
+    path = Path(source)
+    try:
+        if path.is_file() and path.stat().st_size > _LARGEST_COMPLETED:
+            return None
+        if path.suffix == ".db":
+            from planner.executors.simulated import SimulatedCluster
+
+            with SimulatedCluster(path) as cluster:
+                return cluster.snapshot()
+        try:
+            return load_snapshot(source)
+        except PlannerError:
+            return load_plan(source).snapshot
+    except (PlannerError, OSError):
+        return None

@@ -1,0 +1,61 @@
+"""A small scenario to begin with: cluster, queues, jobs and a policy with its reasons, as files to edit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from planner.models.errors import PlannerError
+from planner.writing import sync_directory, write_atomically
+
+STARTERS: Final = ("training", "inference", "research", "batch")
+"""Kinds of clusters that there is a starter for."""
+
+
+def write_starter(folder: Path, kind: str) -> list[Path]:
+    """
+    Write one of `STARTERS` into a new folder, in one step; the files that were written.
+
+    Raises
+    ------
+    PlannerError
+        The folder is there already, or cannot be made.
+    """
+    texts = starter_texts(kind)
+    target = folder.resolve()
+    if target.exists():
+        raise PlannerError(f"{folder} is there already.\nGive the name of a new folder.")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        try:
+            for name, text in texts.items():
+                write_atomically(draft / name, text)
+            draft.chmod(0o777 & ~_umask())
+            draft.rename(target)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        sync_directory(target.parent)
+    except OSError as error:
+        raise PlannerError(
+            f"{folder} cannot be made: {error.strerror}.\nGive the name of a new folder."
+        ) from None
+    return [folder / name for name in texts]
+
+
+def starter_texts(kind: str) -> dict[str, str]:
+    """The files of one of `STARTERS` by name."""
+    root = resources.files("planner") / "starters"
+    files = [file for part in ("common", kind) for file in (root / part).iterdir()]
+    return {file.name: file.read_text(encoding="utf-8") for file in sorted(files, key=lambda file: file.name)}
+
+
+def _umask() -> int:
+    """The process's mask of permissions, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
