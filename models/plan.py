@@ -409,6 +409,8 @@ class Plan(PlanPart):
     """The snapshot that the plan was made from."""
     policy: Policy
     """The policy that it was made with."""
+    policy_file: str | None = Field(default=None, exclude_if=not_)
+    """File that the policy was read from, as the command named it; absent for the default policy."""
 
     @property
     def has_changes(self) -> bool:
@@ -432,9 +434,10 @@ def plan_content(document: dict[str, Any]) -> dict[str, Any]:
     """
     The part of a plan document that `plan_id` hashes: no times, nothing of how the search went, not the id.
 
-    Snapshot and policy are in it by their fingerprints, which stand in `base`.
+    Snapshot and policy are in it by their fingerprints, which stand in `base`; where the policy was read from
+    is no part of it.
     """
-    left_out = ("plan_id", "created_at", "checksum", "snapshot", "policy")
+    left_out = ("plan_id", "created_at", "checksum", "snapshot", "policy", "policy_file")
     content = {key: value for key, value in document.items() if key not in left_out}
     search = ("seconds", "phases", "ended", "bound_note")
     content["solution"] = {key: value for key, value in content["solution"].items() if key not in search}

@@ -81,11 +81,15 @@ class NameIn(click.ParamType[str]):
         return [CompletionItem(name) for name in self._names(snapshot) if name.startswith(incomplete)]
 
     def _names(self, snapshot: Snapshot) -> Iterator[str]:
-        entries = {"job": snapshot.jobs, "queue": snapshot.queues, "node": snapshot.cluster.nodes}
+        names = {
+            "job": [job.name for job in snapshot.jobs],
+            "queue": [queue.name for queue in snapshot.queues],
+            "node": [node.name for node in snapshot.cluster.nodes],
+        }
         for section in self._sections:
-            yield from (each.name for each in entries[section])
+            yield from names[section]
             if self._prefixed:
-                yield from (f"{section}/{each.name}" for each in entries[section])
+                yield from (f"{section}/{name}" for name in names[section])
 
 
 def _quietly_read(source: str) -> Snapshot | None:

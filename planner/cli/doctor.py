@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 
 import click
 
+from planner.cli.layout import json_option, show_json
+
 
 @click.command("doctor", epilog="Example: gpuplan doctor")
-def doctor_command() -> None:
+@json_option
+def doctor_command(*, as_json: bool) -> None:
     """
     Check the installation: versions, solvers and NVML.
 
@@ -17,6 +21,10 @@ def doctor_command() -> None:
     """
     from planner.checkup import checkup
 
+    if as_json:
+        findings = list(checkup())
+        show_json({"findings": [asdict(finding) for finding in findings]})
+        sys.exit(1 if any(finding.works is False for finding in findings) else 0)
     failed = False
     for finding in checkup():
         mark = {True: "ok  ", False: "FAIL", None: "--  "}[finding.works]

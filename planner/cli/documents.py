@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from planner.cli.arguments import ANY_PATH
+from planner.cli.layout import json_option, show_json
 from planner.cli.options import stray_option, working
 
 _OPTIONS = {"openb": {"nodes", "pods", "at"}, "simulated": {"state"}, "synthetic": {"profile", "seed"}}
@@ -93,21 +94,49 @@ def _required(path: Path | None, option: str) -> Path:
 
 @click.command("validate", epilog="Example: gpuplan validate scenarios/quickstart")
 @click.argument("source", type=ANY_PATH)
-def validate_command(source: str) -> None:
-    """Report all problems of SOURCE at once, with file and line."""
+@json_option
+def validate_command(source: str, *, as_json: bool) -> int:
+    """
+    Report all problems of SOURCE at once, with file and line.
+
+    Warnings are about what is allowed and was hardly meant: GPU models that no node has, replicas that no
+    node can hold, quotas beyond the cluster.
+    """
+    from planner.models.errors import BadInputError
+    from planner.models.input_warnings import input_warnings
     from planner.sources.files import default_policy_path, load_policy, load_snapshot
     from planner.wording import counted
 
-    with working("reading"):
-        snapshot = load_snapshot(source)
-        load_policy(default_policy_path(source))
-    running = sum(job.running is not None for job in snapshot.jobs)
-    gpus = sum(node.gpu_count for node in snapshot.cluster.nodes)
+    try:
+        with working("reading"):
+            snapshot = load_snapshot(source)
+            load_policy(default_policy_path(source))
+    except BadInputError as error:
+        if not as_json:
+            raise
+        problems = [{"place": each.place, "message": each.message} for each in error.problems]
+        show_json({"valid": False, "problems": problems})
+        return error.exit_code
+    warnings = input_warnings(snapshot)
+    nodes, running = snapshot.cluster.nodes, len(snapshot.jobs) - len(snapshot.waiting)
+    figures = {
+        "nodes": len(nodes),
+        "gpus": sum(node.gpu_count for node in nodes),
+        "queues": len(snapshot.queues),
+        "running": running,
+        "waiting": len(snapshot.waiting),
+    }
+    if as_json:
+        show_json({"valid": True, **figures, "warnings": warnings})
+        return 0
+    for warning in warnings:
+        click.echo(f"Warning: {warning}", err=True)
     click.echo(
-        f"Valid: {counted(len(snapshot.cluster.nodes), 'node')}, {counted(gpus, 'GPU')}, "
-        f"{counted(len(snapshot.queues), 'queue')}, {running:,} running and "
-        f"{counted(len(snapshot.jobs) - running, 'waiting job')}."
+        f"Valid: {counted(figures['nodes'], 'node')}, {counted(figures['gpus'], 'GPU')}, "
+        f"{counted(figures['queues'], 'queue')}, {running:,} running and "
+        f"{counted(figures['waiting'], 'waiting job')}."
     )
+    return 0
 
 
 @click.command("schema", epilog="Example: gpuplan schema snapshot > snapshot.schema.json")

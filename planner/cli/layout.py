@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -20,6 +21,8 @@ _OPTIONS = (
     click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII."),
 )
 
+json_option = _OPTIONS[0]
+
 all_option = click.option(
     "-a", "--all", "everything", is_flag=True, help="Every action on a line of its own."
 )
@@ -30,6 +33,11 @@ def layout_options(command: _Command) -> _Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def show_json(document: Any) -> None:
+    """Print one JSON document of plain types."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def show(found: Noun, text: Callable[..., str], *, as_json: bool, plain: bool, **about: Any) -> None:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _SHARE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)")
 
-PIPE_WIDTH = 80
-"""Columns of text that goes to a file or a pipe, unless COLUMNS says otherwise."""
+PIPE_WIDTH = 1_000_000
+"""Columns of text that goes to a file or a pipe, unless COLUMNS says otherwise: nothing is cut or wrapped."""
 
 
 class Duration(click.ParamType[int]):

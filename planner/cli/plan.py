@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from planner.cli.arguments import ANY_PATH, PlanFile
-from planner.cli.layout import all_option, layout_options, show, show_text
+from planner.cli.layout import all_option, json_option, layout_options, show, show_json, show_text
 from planner.cli.options import Duration, NewFile, Share, stray_option, working
 from planner.cli.planning import planning_options, read_question
 from planner.cli.searching import searched
@@ -69,6 +70,7 @@ def plan_command(
             snapshot = carry_over(snapshot, last)
     seen: list[Milestone] = []
     plan = searched(snapshot, question.policy, seed=question.seed, log=search_log, last=last, seen=seen)
+    plan = plan.model_copy(update={"policy_file": question.policy_file})
     try:
         with working("writing"):
             if out is not None:
@@ -177,7 +179,8 @@ def diff_command(
 @click.command("verify", epilog="Example: gpuplan verify plan.json scenarios/quickstart")
 @click.argument("plan_file", type=PlanFile())
 @click.argument("source", type=ANY_PATH)
-def verify_command(plan_file: str, source: str) -> int:
+@json_option
+def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     """
     Check each rule and recompute the objective independently.
 
@@ -196,6 +199,20 @@ def verify_command(plan_file: str, source: str) -> int:
     unchanged = snapshot.fingerprint() == plan.base.snapshot
     done = frozenset() if unchanged else done_in(plan, snapshot)
     verification = verify_rest(plan, snapshot, done)
+    sound = not verification.violations and (not unchanged or verification.terms == plan.solution.terms)
+    if as_json:
+        show_json(
+            {
+                "verified": sound,
+                "violations": [asdict(violation) for violation in verification.violations],
+                "source_changed": not unchanged,
+                "actions_done": sorted(done),
+                "objective": verification.objective,
+                "terms": verification.terms,
+                "stated_terms": plan.solution.terms,
+            }
+        )
+        return 0 if sound else 1
     for violation in verification.violations[:_VIOLATIONS_SHOWN]:
         click.echo(str(violation))
     if broken := len(verification.violations):

@@ -49,6 +49,8 @@ class Question:
 
     snapshot: Snapshot
     policy: Policy
+    policy_file: str | None
+    """Where the policy was read from; None for the default one."""
     seed: int
 
 
@@ -74,9 +76,10 @@ def read_question(
 
     with working("reading"):
         snapshot = load_snapshot(source)
-        policy = load_policy(policy_file or default_policy_path(source))
+        policy_file = policy_file or default_policy_path(source)
+        policy = load_policy(policy_file)
     policy = with_options(policy, time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
-    return Question(snapshot, policy, seed)
+    return Question(snapshot, policy, policy_file, seed)
 
 
 def with_options(

@@ -8,6 +8,7 @@ import click
 
 from planner.cli.arguments import ANY_PATH, NameIn
 from planner.cli.documents import STATE
+from planner.cli.layout import json_option, show_json
 from planner.cli.options import Duration
 
 state_option = click.option(
@@ -27,7 +28,8 @@ def simulated_group() -> None:
 @simulated_group.command("create", epilog="Example: gpuplan simulated create scenarios/quickstart")
 @click.argument("source", type=ANY_PATH)
 @state_option
-def simulated_create_command(source: str, state: Path) -> None:
+@json_option
+def simulated_create_command(source: str, state: Path, *, as_json: bool) -> None:
     """Create a simulated cluster that is as SOURCE shows it."""
     from planner.executors.simulated import SimulatedCluster
     from planner.sources.files import load_snapshot
@@ -36,14 +38,18 @@ def simulated_create_command(source: str, state: Path) -> None:
     snapshot = load_snapshot(source)
     state.parent.mkdir(parents=True, exist_ok=True)
     SimulatedCluster.create(state, snapshot).close()
-    nodes, jobs = counted(len(snapshot.cluster.nodes), "node"), counted(len(snapshot.jobs), "job")
-    click.echo(f"Created {state}: {nodes}, {jobs}.")
+    nodes, jobs = len(snapshot.cluster.nodes), len(snapshot.jobs)
+    if as_json:
+        show_json({"state": str(state), "nodes": nodes, "jobs": jobs})
+        return
+    click.echo(f"Created {state}: {counted(nodes, 'node')}, {counted(jobs, 'job')}.")
 
 
 @simulated_group.command("advance", epilog="Example: gpuplan simulated advance 30m")
 @click.argument("duration", type=Duration())
 @state_option
-def simulated_advance_command(duration: int, state: Path) -> None:
+@json_option
+def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> None:
     """Move the cluster's clock by DURATION; jobs whose expected end passes are finished, new nodes ready."""
     from planner.executors.simulated import SimulatedCluster
     from planner.models.units import print_timestamp
@@ -53,13 +59,17 @@ def simulated_advance_command(duration: int, state: Path) -> None:
         before = len(cluster.finished())
         now = cluster.advance(duration // 1000)
         ended = len(cluster.finished()) - before
+    if as_json:
+        show_json({"state": str(state), "now": print_timestamp(now), "finished": ended})
+        return
     click.echo(f"The clock of {state} is at {print_timestamp(now)}; {counted(ended, 'job')} finished.")
 
 
 @simulated_group.command("submit", epilog="Example: gpuplan simulated submit jobs.yaml")
 @click.argument("jobs_file", type=ANY_PATH)
 @state_option
-def simulated_submit_command(jobs_file: str, state: Path) -> None:
+@json_option
+def simulated_submit_command(jobs_file: str, state: Path, *, as_json: bool) -> None:
     """Submit the jobs of a file: a YAML or JSON document with a list of jobs under `jobs`."""
     from planner.executors.simulated import SimulatedCluster
     from planner.models.submission import Submission
@@ -69,29 +79,40 @@ def simulated_submit_command(jobs_file: str, state: Path) -> None:
     submission = load_noun(jobs_file, Submission)
     with SimulatedCluster(state) as cluster:
         cluster.submit(submission.jobs)
+    if as_json:
+        show_json({"state": str(state), "submitted": [job.name for job in submission.jobs]})
+        return
     click.echo(f"{counted(len(submission.jobs), 'job')} submitted to {state}.")
 
 
 @simulated_group.command("fail", epilog="Example: gpuplan simulated fail h100-1")
 @click.argument("node", type=NameIn("node"))
 @state_option
-def simulated_fail_command(node: str, state: Path) -> None:
+@json_option
+def simulated_fail_command(node: str, state: Path, *, as_json: bool) -> None:
     """Let NODE go down; the jobs on it wait again."""
     from planner.executors.simulated import SimulatedCluster
     from planner.wording import counted
 
     with SimulatedCluster(state) as cluster:
         stopped = cluster.fail(node)
+    if as_json:
+        show_json({"state": str(state), "down": node, "waiting_again": sorted(stopped)})
+        return
     click.echo(f"Node {node} is down; {counted(len(stopped), 'job')} waiting again.")
 
 
 @simulated_group.command("return", epilog="Example: gpuplan simulated return h100-1")
 @click.argument("node", type=NameIn("node"))
 @state_option
-def simulated_return_command(node: str, state: Path) -> None:
+@json_option
+def simulated_return_command(node: str, state: Path, *, as_json: bool) -> None:
     """Bring NODE back, which was down."""
     from planner.executors.simulated import SimulatedCluster
 
     with SimulatedCluster(state) as cluster:
         cluster.bring_back(node)
+    if as_json:
+        show_json({"state": str(state), "up": node})
+        return
     click.echo(f"Node {node} takes jobs again.")

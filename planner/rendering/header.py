@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from planner.lost_work import lost_gpu_hours
-from planner.models.policy import BudgetMode
+from planner.models.policy import BudgetMode, Policy
 from planner.models.solution import Ended
 from planner.models.units import MILLI, print_timestamp
 from planner.rendering.style import Tone
@@ -60,7 +61,7 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
         f"Plan {short(plan.plan_id)}",
         f"epoch {print_timestamp(plan.epoch)}",
         f"snapshot {short(plan.base.snapshot)}",
-        f"policy {short(plan.base.policy)}",
+        f"policy {short(plan.base.policy)}{_policy_origin(plan)}",
     ]
     terms = [f"{name} {signed(value)}" for name, value in shown_terms(solution)]
     lines = [
@@ -75,6 +76,13 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
         )
     lines += [style.paint(line, Tone.CARE) for text in cares(plan) for line in style.wrap(text, 0)]
     return [line for line in lines if line]
+
+
+def _policy_origin(plan: Plan) -> str:
+    """` (policy.yaml)`, ` (default)`, or nothing where a program gave the policy."""
+    if plan.policy_file is not None:
+        return f" ({PurePath(plan.policy_file).name})"
+    return " (default)" if plan.base.policy == Policy().fingerprint() else ""
 
 
 def metrics_lines(plan: Plan, style: Style) -> list[str]:

@@ -66,10 +66,14 @@ def test_closed_standard_output_is_no_error(quickstart):
     assert (shown.returncode, shown.stderr) == (0, "")
 
 
-def test_a_pipe_gets_eighty_columns_unless_told_otherwise(quickstart):
+def test_in_a_pipe_nothing_is_cut_or_wrapped_unless_columns_says_so(quickstart):
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
 
-    usual = run("plan", quickstart, "--solver", "greedy", env=environment).stdout
-    wide = run("plan", quickstart, "--solver", "greedy", env=environment | {"COLUMNS": "120"}).stdout
+    whole = run("plan", quickstart, "--solver", "greedy", env=environment).stdout
+    narrow = run("plan", quickstart, "--solver", "greedy", env=environment | {"COLUMNS": "60"}).stdout
 
-    assert max(map(len, usual.splitlines())) <= 80 < max(map(len, wide.splitlines())) <= 120
+    assert max(map(len, narrow.splitlines())) <= 60 < max(map(len, whole.splitlines()))
+    assert "no node matches: node lacks label disk=nvme (5 nodes), node is cordoned (1 node)\n" in whole
+    # One line an action, so that a pipe can count and filter them.
+    changed = [line for line in whole.splitlines() if line.startswith(("  +", "  ."))]
+    assert len(changed) == len(whole.split("\n\n")[1].splitlines()) + len(whole.split("\n\n")[2].splitlines())

@@ -17,7 +17,7 @@ SHOWN = re.findall(r"^```console\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("text", SHOWN)
 def test_commands_print_what_is_shown(text):
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    environment = os.environ | {"COLUMNS": "80"}
     prompt, expected = text.split("\n", 1)
     command = [sys.executable, "-m", "planner", *prompt.removeprefix("$ gpuplan ").split()]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

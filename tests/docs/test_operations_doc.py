@@ -49,7 +49,7 @@ def test_every_reason_to_wait_is_said_to_pass_or_to_stay():
 
 
 def test_commands_print_what_is_shown():
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    environment = os.environ | {"COLUMNS": "80"}
     shown = blocks("console")
 
     assert shown
@@ -58,3 +58,16 @@ def test_commands_print_what_is_shown():
         command = [sys.executable, "-m", "planner", *prompt.removeprefix("$ gpuplan ").split()]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         assert done.stdout == expected, done.stderr
+
+
+def test_the_loop_runs_from_an_empty_folder(tmp_path):
+    chapter = TEXT.split("## The loop")[1].split("\n## ")[0]
+    commands = [line.partition("#")[0].split() for line in re.findall(r"^gpuplan .*$", chapter, re.MULTILINE)]
+
+    assert len(commands) == 7
+    for _, *words in commands:
+        approved = ["--auto-approve"] if words[0] == "apply" else []
+        command = [sys.executable, "-m", "planner", *words, *approved]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert "Apply complete: 3 starts" in done.stdout

@@ -25,7 +25,7 @@ def block(kind):
 
 def run(command, folder):
     words = [word.replace("scenarios/", f"{ROOT}/scenarios/") for word in command.split()[1:]]
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    environment = os.environ | {"COLUMNS": "80"}
     command = [sys.executable, "-m", "planner", *words]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

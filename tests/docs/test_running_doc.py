@@ -33,7 +33,7 @@ def timeless(text):
 
 def test_commands_print_what_is_shown(tmp_path):
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    environment = os.environ | {"COLUMNS": "80"}
     environment["PYTHONPATH"] = str(ROOT)
     (shown,) = blocks("console")
 

@@ -30,7 +30,7 @@ def without_times(text):
 
 
 def test_commands_print_what_is_shown():
-    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    environment = os.environ | {"COLUMNS": "80"}
     shown = blocks("console")
 
     assert len(shown) == 5

@@ -33,9 +33,9 @@ REWRITE = "GPUPLAN_REWRITE_GOLDEN" in os.environ
 
 @pytest.fixture
 def gpuplan(capsys, monkeypatch, tmp_path):
-    """Run gpuplan in an empty folder; what it prints to a pipe."""
+    """Run gpuplan in an empty folder; what it prints at 80 columns."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["gpuplan", *map(str, arguments)])

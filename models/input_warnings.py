@@ -1,0 +1,141 @@
+"""
+Warnings: what a snapshot may state, but was hardly meant.
+
+A plan can be made all the same: the jobs wait, the quotas bind nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from planner.models.mig import mig_geometry
+from planner.models.queue import ALL_MODELS
+from planner.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.models.cluster import Node
+    from planner.models.job import Job, ResourceRequest
+    from planner.models.queue import Queue
+    from planner.models.snapshot import Snapshot
+
+
+def input_warnings(snapshot: Snapshot) -> tuple[str, ...]:
+    """One sentence for each, with what was found and what to do; jobs first, then quotas."""
+    return (*_jobs_that_fit_nowhere(snapshot), *_quotas_beyond_the_cluster(snapshot))
+
+
+def _jobs_that_fit_nowhere(snapshot: Snapshot) -> Iterator[str]:
+    """Waiting jobs that no node could hold one replica of, were it empty; nodes of pools count too."""
+    cluster = snapshot.cluster
+    shapes = {_shape(node): node for node in (*cluster.nodes, *(pool.template for pool in cluster.pools))}
+    nodes = tuple(shapes.values())
+    models = {node.gpu_model for node in nodes if node.gpu_model}
+    known: dict[tuple[ResourceRequest, frozenset[str]], bool] = {}
+    for job in snapshot.jobs:
+        if job.running is not None:
+            continue
+        allowed = frozenset(job.gpu_models)
+        if allowed and job.request.needs_gpu and not allowed & models:
+            names = ", ".join(sorted(allowed))
+            yield (
+                f"job '{job.name}' allows only {names}, which no node has; expected one of {_listed(models)}."
+            )
+            continue
+        key = job.request, allowed
+        if key not in known:
+            known[key] = any(_holds(node, job) for node in nodes)
+        if not known[key]:
+            yield (
+                f"job '{job.name}': no node is large enough for one replica, even if it is empty "
+                f"({_asked(job.request)}); ask for less on a node, or for more replicas."
+            )
+
+
+def _shape(node: Node) -> tuple[object, ...]:
+    gpus = node.gpus
+    model = (gpus.model, gpus.count, gpus.memory_mib, gpus.time_sliced) if gpus else ()
+    return (model, node.cpu_milli, node.memory_mib, node.disk_mib, frozenset(node.resources.items()))
+
+
+def _holds(node: Node, job: Job) -> bool:
+    """True if one replica would fit on the node with nothing else on it, whatever its labels and state."""
+    request, gpus = job.request, node.gpus
+    amounts = (
+        (request.cpu_milli, node.cpu_milli),
+        (request.memory_mib, node.memory_mib),
+        (request.disk_mib, node.disk_mib),
+        *((amount, node.resources.get(name, 0)) for name, amount in request.resources.items()),
+    )
+    if any(asked > there for asked, there in amounts):
+        return False
+    if not request.needs_gpu:
+        return True
+    if gpus is None or (job.gpu_models and gpus.model not in job.gpu_models):
+        return False
+    if request.mig:
+        geometry = mig_geometry(gpus.model)
+        profiles = geometry.profiles if geometry else {}
+        return all(
+            name in profiles and count <= profiles[name].most * gpus.count
+            for name, count in request.mig.items()
+        )
+    share = request.gpu_milli or MILLI
+    return request.gpus <= gpus.count and request.gpu_memory_mib * MILLI <= gpus.memory_mib * share
+
+
+def _quotas_beyond_the_cluster(snapshot: Snapshot) -> Iterator[str]:
+    """Nominal quotas and guarantees beyond the GPUs that there are with all pools at their maximum."""
+    there: dict[str, int] = defaultdict(int)
+    in_pool: dict[str | None, int] = defaultdict(int)
+    for node in snapshot.cluster.nodes:
+        in_pool[node.pool] += 1
+        for resource in (ALL_MODELS, node.gpu_model) if node.gpu_model else ():
+            there[resource] += node.gpu_count * MILLI
+    for pool in snapshot.cluster.pools:
+        more = max(0, pool.maximum - in_pool[pool.name])
+        model = pool.template.gpu_model
+        for resource in (ALL_MODELS, model) if model else ():
+            there[resource] += more * pool.template.gpu_count * MILLI
+    resources = sorted({model for queue in snapshot.queues for model in queue.gpu_models})
+    for resource in (ALL_MODELS, *resources):
+        for word, stated in _stated(snapshot.queues, resource):
+            if stated > there[resource]:
+                of = "GPUs" if resource == ALL_MODELS else f"{resource} GPUs"
+                yield (
+                    f"{word} of all queues add up to {stated / MILLI:g} {of}, the cluster has "
+                    f"{there[resource] / MILLI:g}; what is beyond it cannot be had by all of them at once."
+                )
+
+
+def _stated(queues: tuple[Queue, ...], resource: str) -> Iterator[tuple[str, int]]:
+    """Sums over all queues; a guarantee includes those of the queues below, which do not count again."""
+    quotas = [(queue, quota) for queue in queues if (quota := queue.quota_for(resource)) is not None]
+    yield "nominal quotas", sum(quota.nominal for _, quota in quotas)
+    guaranteed = {queue.name for queue, quota in quotas if quota.guarantee}
+    parent = {queue.name: queue.parent for queue in queues}
+
+    def below_another(name: str) -> bool:
+        above = parent[name]
+        return above is not None and (above in guaranteed or below_another(above))
+
+    yield "guarantees", sum(quota.guarantee or 0 for queue, quota in quotas if not below_another(queue.name))
+
+
+def _listed(models: set[str]) -> str:
+    return ", ".join(sorted(models)) if models else "none: no node has GPUs"
+
+
+def _asked(request: ResourceRequest) -> str:
+    """What one replica asks for, such as `8 GPUs, 96 CPUs, 1,024 MiB`."""
+    parts = [f"{request.gpus} GPU{'s' if request.gpus > 1 else ''}"] if request.gpus else []
+    parts += [f"{request.gpu_milli / MILLI:g} GPU"] if request.gpu_milli else []
+    parts += [f"{count} x {profile}" for profile, count in request.mig.items()]
+    parts += [f"{request.gpu_memory_mib:,} MiB on each GPU"] if request.gpu_memory_mib else []
+    parts += [f"{request.cpu_milli / MILLI:g} CPUs"] if request.cpu_milli else []
+    parts += [f"{request.memory_mib:,} MiB"] if request.memory_mib else []
+    parts += [f"{request.disk_mib:,} MiB of disk"] if request.disk_mib else []
+    parts += [f"{count} {name}" for name, count in request.resources.items()]
+    return ", ".join(parts)
