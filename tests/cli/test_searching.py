@@ -19,6 +19,8 @@ from terminals import blank, screen
 
 from planner.cli.searching import searching
 
+pytestmark = pytest.mark.processes
+
 GPUPLAN = (sys.executable, "-m", "planner")
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import run_command
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "explaining.md").read_text(encoding="utf-8")
@@ -17,10 +15,9 @@ SHOWN = re.findall(r"^```console\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("text", SHOWN)
 def test_commands_print_what_is_shown(text):
-    environment = os.environ | {"COLUMNS": "80"}
     prompt, expected = text.split("\n", 1)
-    command = [sys.executable, "-m", "planner", *prompt.removeprefix("$ gpuplan ").split()]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    command = prompt.removeprefix("$ gpuplan ").split()
+    done = run_command(command, folder=ROOT)
 
     assert done.stdout == expected, done.stderr
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import yaml
+from commands import run_command
 
 from planner.models.horizon import HorizonPolicy
 from planner.models.plan import ReasonCode
@@ -49,14 +47,13 @@ def test_every_reason_to_wait_is_said_to_pass_or_to_stay():
 
 
 def test_commands_print_what_is_shown():
-    environment = os.environ | {"COLUMNS": "80"}
     shown = blocks("console")
 
     assert shown
     for text in shown:
         prompt, expected = text.split("\n", 1)
-        command = [sys.executable, "-m", "planner", *prompt.removeprefix("$ gpuplan ").split()]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        command = prompt.removeprefix("$ gpuplan ").split()
+        done = run_command(command, folder=ROOT)
         assert done.stdout == expected, done.stderr
 
 
@@ -67,7 +64,7 @@ def test_the_loop_runs_from_an_empty_folder(tmp_path):
     assert len(commands) == 7
     for _, *words in commands:
         approved = ["--auto-approve"] if words[0] == "apply" else []
-        command = [sys.executable, "-m", "planner", *words, *approved]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        command = [*words, *approved]
+        done = run_command(command, folder=tmp_path)
         assert done.returncode == 0, done.stderr
     assert "Apply complete: 3 starts" in done.stdout

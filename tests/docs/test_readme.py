@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from commands import run_command
 
 from planner.cli import cli
 from planner.models.snapshot import Snapshot
@@ -25,9 +25,7 @@ def block(kind):
 
 def run(command, folder):
     words = [word.replace("scenarios/", f"{ROOT}/scenarios/") for word in command.split()[1:]]
-    environment = os.environ | {"COLUMNS": "80"}
-    command = [sys.executable, "-m", "planner", *words]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = run_command(words, folder=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout.replace(f"{ROOT}/", "")
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from commands import run_command
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -19,8 +18,7 @@ PICTURES = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", TEXT)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_write_reports(command, tmp_path):
     words = [word.replace("scenarios/", f"{ROOT}/scenarios/") for word in command.split()[1:]]
-    called = [sys.executable, "-m", "planner", *words]
-    done = subprocess.run(called, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_command(words, folder=tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert (tmp_path / words[-1]).read_text(encoding="utf-8").endswith("</html>")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from commands import run_command
 from metric_names import full_exposition
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -33,16 +31,12 @@ def timeless(text):
 
 def test_commands_print_what_is_shown(tmp_path):
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
-    environment = os.environ | {"COLUMNS": "80"}
-    environment["PYTHONPATH"] = str(ROOT)
     (shown,) = blocks("console")
 
     for step in shown.split("$ gpuplan ")[1:]:
         words, expected = step.split("\n", 1)
-        command = [sys.executable, "-m", "planner", *words.split()]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        command = words.split()
+        done = run_command(command, folder=tmp_path)
         assert done.returncode == 0, done.stderr
         assert timeless(done.stdout) == timeless(expected)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from commands import run_command
 
 from planner.cli.simulate import simulate_command
 
@@ -25,10 +24,9 @@ def without_seconds(text):
 def test_the_command_prints_what_is_shown_figures_included():
     (shown,) = re.findall(r"^```console\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     prompt, expected = shown.split("\n", 1)
-    environment = os.environ | {"COLUMNS": "80"}
-    command = [sys.executable, "-m", "planner", *prompt.removeprefix("$ gpuplan ").split()]
+    command = prompt.removeprefix("$ gpuplan ").split()
 
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = run_command(command, folder=ROOT)
 
     assert without_seconds(done.stdout) == without_seconds(expected), done.stderr
 

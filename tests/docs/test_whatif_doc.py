@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import yaml
+from commands import run_command
 
 from planner.models.scenario import Scenario
 from planner.models.scenario_changes import Change
@@ -30,14 +28,13 @@ def without_times(text):
 
 
 def test_commands_print_what_is_shown():
-    environment = os.environ | {"COLUMNS": "80"}
     shown = blocks("console")
 
     assert len(shown) == 5
     for text in shown:
         prompt, expected = text.split("\n", 1)
-        command = [sys.executable, "-m", "planner", *prompt.removeprefix("$ gpuplan ").split()]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        command = prompt.removeprefix("$ gpuplan ").split()
+        done = run_command(command, folder=ROOT)
         assert without_times(done.stdout) == without_times(expected), done.stderr
 
 

@@ -22,8 +22,6 @@ from planner.models.verifier_occupant import same_holdings
 from planner.promises import promises_of
 from planner.sources.files import load_snapshot, snapshot_text
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 WORLD = snapshot(
     jobs=[
         job("a", gpus=8, expected_duration="90m"),

@@ -24,8 +24,6 @@ from planner.models.errors import PlannerError
 from planner.models.policy import MigPolicy, Prices, SolverName
 from planner.models.verifier_occupant import same_holdings
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 FREE_HAND = MOVING.model_copy(update={"mig": MigPolicy(switch_mode=True), "prices": Prices(disruption=1)})
 """A policy under which everything may be changed, at low prices."""
 

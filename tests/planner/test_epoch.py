@@ -21,8 +21,6 @@ from planner.models.target import Target
 from planner.models.verifier import verify
 from planner.progress import done_in
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 DETERMINISTIC = instances.POLICY.model_copy(update={"budget": BudgetPolicy(mode=BudgetMode.DETERMINISTIC)})
 GREEDY = instances.POLICY.model_copy(update={"solvers": ()})
 KINDS = pytest.mark.parametrize("kind", [instances.divisible, instances.mixed], ids=["divisible", "mixed"])

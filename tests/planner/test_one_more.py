@@ -22,8 +22,6 @@ from planner.posing import pose
 from planner.settled import first_target, newcomers, recognized
 from planner.solvers.continuing import carry_on
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 HURRIED = Policy(budget=BudgetPolicy(time_limit="1ms"))
 """No time but for the last plan and who is new to it."""
 KINDS = (instances.mixed, instances.everything, instances.everything_mixed)

@@ -17,8 +17,6 @@ from planner.models.policy import Policy
 from planner.plan_texts import part_texts
 from planner.planfile import plan_document, plan_id_of
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 KINDS = (instances.mixed, instances.everything, instances.everything_mixed)
 WORDS = Reason(
     code=ReasonCode.RESOURCES, text='needs "8" GPUs – 5.1 free\n', numbers={"needed": 8, "free": 5.1}

@@ -19,8 +19,6 @@ from planner.models.plan import Migrate, Preempt, Start
 from planner.models.policy import Disruption, Policy
 from planner.promises import promises_of
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SECONDS = 3600
 CALM = Disruption(preempt=False, resize=False)

@@ -18,8 +18,6 @@ from planner.models.solution import Ended
 from planner.settled import first_target, is_settled, newcomers
 from planner.sources.files import load_snapshot
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 GREEDY = Policy(solvers=())
 EXACT = Policy()
 NOW = build.snapshot().taken_at

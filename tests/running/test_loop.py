@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
 from build import cluster, job, queue, replica, snapshot
 from periodic import EVERY, GREEDY
 
@@ -12,8 +11,6 @@ from planner.models.approval import Approval
 from planner.models.horizon import HorizonPolicy
 from planner.models.policy import Disruption
 from planner.running.record import EpochOutcome
-
-pytestmark = pytest.mark.usefixtures("no_processes")
 
 
 def test_a_plan_is_applied_and_then_nothing_is_left_to_do(bench):

@@ -14,8 +14,6 @@ from planner.models.errors import PlannerError
 from planner.models.policy import Disruption, SolverName
 from planner.running.record import EpochOutcome
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 PEOPLE = Approval(most_changes=0)
 """Leaves every change to people."""
 

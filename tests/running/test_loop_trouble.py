@@ -11,8 +11,6 @@ from planner.models.errors import BadInputError, InputProblem, PlannerError
 from planner.running.history import History
 from planner.running.record import EpochOutcome
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 
 class FailingAt:
     """The cluster, refusing what comes after so many actions."""

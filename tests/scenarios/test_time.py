@@ -12,8 +12,6 @@ from planner.models.plan import Migrate, Preempt, Start
 from planner.models.verifier import verify
 from planner.sources.files import load_policy, load_snapshot
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 

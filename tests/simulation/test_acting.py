@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
 from build import NOW, job, node, pool, replica, snapshot
 
 from planner.epoch import plan_epoch
@@ -15,8 +14,6 @@ from planner.simulation.elapsing import elapse
 from planner.simulation.happening import Kind
 from planner.simulation.trace import Physics, Trace
 from planner.simulation.world import opening
-
-pytestmark = pytest.mark.usefixtures("no_processes")
 
 PHYSICS = Physics(checkpoint_every=600, checkpoint=60, restart=120)
 FREE = Disruption(preempt=True, resize=True, migrate=True)

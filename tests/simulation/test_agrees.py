@@ -17,8 +17,6 @@ from planner.simulation.elapsing import elapse
 from planner.simulation.trace import Physics, Trace
 from planner.simulation.world import opening
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 PLAIN = Physics(checkpoint_every=0, checkpoint=0, restart=0)
 """As the simulated cluster has it: who is stopped begins anew, at once."""
 

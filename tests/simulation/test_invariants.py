@@ -16,8 +16,6 @@ from planner.models.verifier_occupant import same_holdings
 from planner.simulation.elapsing import elapse
 from planner.simulation.happening import Kind
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 SEEDS = range(40) if os.environ.get("GPUPLAN_EVERY_SEED") else (0, 4, 7)
 EPOCHS = 16
 

@@ -26,8 +26,6 @@ from planner.simulation.trace import Coming, Physics, Trace
 from planner.simulation.world import opening
 from planner.sources.outages import NodeEvent, Outage
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 GREEDY = Policy(solvers=(), disruption=Disruption(preempt=False, resize=False))
 MINUTE = 60
 

@@ -20,6 +20,8 @@ from planner.posing import pose
 from planner.solvers import SOLVERS
 from planner.solvers.portfolio import Limits, solve
 
+pytestmark = pytest.mark.processes
+
 DOUBLES = [
     name
     for name, double in vars(solver_doubles).items()

@@ -12,14 +12,13 @@ import pytest
 from brute import TooLargeError, best_of_all, offered
 from overfull import overfull
 from realizing import realized
-from solver_doubles import apart_in_this_process
 from targets import judged, nothing_changed
 
 from planner.models.formulation.reference import ReferenceColumns, reference
 from planner.models.solution import SolveStatus
 from planner.models.violation import Rule
 from planner.posing import pose
-from planner.solvers import cpsat, inquiring, portfolio
+from planner.solvers import cpsat, portfolio
 from planner.solvers.interface import Budget
 from planner.solvers.portfolio import Limits
 
@@ -34,7 +33,7 @@ def plain_optimum(snapshot, policy, problem):
     x = ReferenceColumns(problem)
     formulation = reference(problem, x)
     hint = x.encode(nothing_changed(snapshot))
-    answer = cpsat.solve(formulation, Budget(time.monotonic() + 60), hint, lambda _: None)
+    answer = cpsat.solve(formulation, Budget(time.monotonic() + 600), hint, lambda _: None)
     assert answer.status is SolveStatus.OPTIMAL
     verification = judged(snapshot, policy, realized(snapshot, x, answer.values))
     return formulation.points(answer.values), verification
@@ -42,7 +41,6 @@ def plain_optimum(snapshot, policy, problem):
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_models_and_portfolio_reach_the_best_of_all_plans(monkeypatch, chunk):
-    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
     monkeypatch.setattr(portfolio, "_refine", lambda _: None)
     tally = Counter()
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
@@ -57,7 +55,7 @@ def test_models_and_portfolio_reach_the_best_of_all_plans(monkeypatch, chunk):
         solution = portfolio.solve(
             problem,
             snapshot.running_placements,
-            Limits(30.0, ("cpsat",)),
+            Limits(600.0, ("cpsat",)),
             partial(judged, snapshot, policy),
         )
 

@@ -12,13 +12,12 @@ from functools import partial
 
 import instances
 import pytest
-from solver_doubles import apart_in_this_process
 from targets import judged, sorted_by_job
 
 from planner.models.target import Target
 from planner.models.verifier_occupant import same_holdings
 from planner.posing import pose
-from planner.solvers import inquiring, portfolio
+from planner.solvers import portfolio
 from planner.solvers.portfolio import Limits
 
 CHUNKS, PLANS = 2, 500
@@ -116,10 +115,7 @@ def test_nobody_is_disturbed_for_nothing_by_greedy(monkeypatch, chunk):
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_nobody_is_disturbed_for_nothing_by_a_solver(monkeypatch, chunk):
-    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
-    monkeypatch.setattr(portfolio, "run_apart", apart_in_this_process)
-
+def test_nobody_is_disturbed_for_nothing_by_a_solver(chunk):
     tally = check_plans(range(chunk * PLANS, (chunk + 1) * PLANS), ("cpsat",))
 
     assert tally["stopped"] >= 20, tally

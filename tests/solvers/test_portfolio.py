@@ -21,6 +21,8 @@ from planner.solvers.portfolio import Limits, solve
 from planner.solvers.search import Search
 from planner.solvers.worker import Outcome, messages
 
+pytestmark = pytest.mark.processes
+
 
 def run(snapshot, *, solvers=("milp",), seconds=10.0, check=None, began=None):
     check = check or partial(judged, snapshot)

@@ -16,8 +16,6 @@ from planner.models.policy import BudgetPolicy, Policy, SolverName
 from planner.posing import pose
 from planner.promises import carry_over
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SEEDS = range(300 if EVERY_SEED else 40)
 CALM = tuple(feature for feature in FEATURES if feature != "eviction")

@@ -16,6 +16,8 @@ from solver_doubles import __name__ as doubles
 
 from planner.solvers.worker import run_apart
 
+pytestmark = pytest.mark.processes
+
 
 def heard(entry, *arguments, seconds=30.0):
     told = []

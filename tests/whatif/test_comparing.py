@@ -18,8 +18,6 @@ from planner.whatif.engines import Processes, Task
 from planner.whatif.patching import patch
 from planner.whatif.trials import figures_of
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 STEADY = BudgetPolicy(mode=BudgetMode.DETERMINISTIC)
 POLICY = Policy(budget=STEADY)
 

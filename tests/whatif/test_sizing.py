@@ -16,8 +16,6 @@ from planner.rendering.capacity import capacity_text
 from planner.whatif import sizing
 from planner.whatif.sizing import size
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 FEATURES = ("anti_affinity", "filters", "mig", "overcommit", "power", "racks", "sharing", "spread")
 

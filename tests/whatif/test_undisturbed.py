@@ -10,8 +10,6 @@ from planner.epoch import plan_epoch
 from planner.models.policy import BudgetMode, BudgetPolicy, Disruption, Policy
 from planner.whatif.undisturbed import undisturbed
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 ANYTHING = Policy(
     budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC),
     disruption=Disruption(preempt=True, resize=True, migrate=True, priority_gap=0),
