@@ -65,7 +65,7 @@ def test_a_plan_applied_again_has_nothing_left_to_do(gpuplan, made_by_hand):
     again = gpuplan("apply", made_by_hand, "--executor", "simulated", "--auto-approve")
 
     assert again.code == 0
-    assert "Apply complete: nothing; 14 actions done before." in again.out
+    assert f"Plan {PLAN.plan_id} is already applied: 14 actions done before, none left." in again.out
 
 
 def test_what_is_planned_applied_and_planned_again_comes_to_rest(gpuplan, tmp_path):
