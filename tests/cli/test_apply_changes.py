@@ -31,6 +31,7 @@ def one_line(text):
 
 def test_the_question_counts_each_kind_of_change(gpuplan, made_by_hand, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda _: "no")
+    monkeypatch.setenv("COLUMNS", "80")
 
     shown = gpuplan("apply", made_by_hand, "--executor", "simulated")
 
