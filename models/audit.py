@@ -52,6 +52,8 @@ class AuditEntry(Noun):
     """user@host."""
     kind: AuditKind
     plan_id: str = ""
+    plan_uid: str = ""
+    """Name of the plan where it is applied: the same plan made again has the same id and another uid."""
     cluster: str = ""
     """Identity of the cluster, so that one log may serve several."""
     action: str = ""

@@ -298,6 +298,11 @@ class Cluster(Noun):
     def _nodes_alone_are_a_cluster(cls, data: Any) -> Any:
         return {"nodes": data} if isinstance(data, list) else data
 
+    @property
+    def named(self) -> bool:
+        """True if the cluster was given a name of its own."""
+        return bool(self.name != type(self).model_fields["name"].default)
+
     def canonical_pieces(self) -> Iterator[str]:
         """Canonical JSON of the document; each node knows its own."""
         hollow = self.model_copy(update={"nodes": ()}).document()

@@ -12,11 +12,13 @@ from planner.wording import counted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from planner.models.cluster import Cluster
     from planner.sights import DriftItem
 
 _NAMED_AT_MOST: Final = 20
 """Ids or items listed in one message; the errors carry all of them."""
 
+_NODES_NAMED: Final = 3
 _WIDTH: Final = 79
 _FREED: Final = "no longer runs"
 """How the change of a job begins that only made room."""
@@ -53,6 +55,31 @@ class DriftedPlanError(StalePlanError):
     def __init__(self, plan_id: str, items: tuple[DriftItem, ...]) -> None:
         super().__init__(_stale_message(plan_id, items))
         self.items = items
+
+
+class OtherClusterError(StalePlanError):
+    """A plan for another cluster."""
+
+    def __init__(self, plan_id: str, meant: Cluster, found: Cluster) -> None:
+        super().__init__(
+            f"Plan {plan_id} is for another cluster.\n"
+            f"{_wrapped(f'  expected: {_cluster_in_words(meant)}', indent=12)}\n"
+            f"{_wrapped(f'  found:    {_cluster_in_words(found)}', indent=12)}\n"
+            "Apply it to the cluster that it was made for, or run `gpuplan plan` with a snapshot of this one."
+        )
+
+
+class UnperformedError(PlannerError):
+    """The audit log has actions as done that the cluster has not performed."""
+
+    def __init__(self, plan_id: str, lost: Sequence[str]) -> None:
+        super().__init__(
+            f"Plan {plan_id} is recorded as done where the cluster has not done it:\n"
+            f"{_named('recorded but not done', lost)}\n"
+            "The cluster was restored from a copy, or the log is of another one. Nothing was done.\n"
+            "Run `gpuplan plan` with a snapshot of the cluster as it is now."
+        )
+        self.lost = tuple(lost)
 
 
 class UnappliedError(PlannerError):
@@ -121,6 +148,13 @@ def _named(state: str, ids: Sequence[str]) -> str:
     names = ", ".join(ids[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
     head = f"  {f'{state}:':<9} "
     return _wrapped(f"{head}{len(ids)} ({names})" if ids else f"{head}none", indent=len(head))
+
+
+def _cluster_in_words(cluster: Cluster) -> str:
+    name = f"cluster {cluster.name}" if cluster.named else "a cluster"
+    nodes = sorted(node.name for node in cluster.nodes)
+    some = f", such as {', '.join(nodes[:_NODES_NAMED])}" if nodes else ""
+    return f"{name} with {counted(len(nodes), 'node')}{some}"
 
 
 def _stale_message(plan_id: str, items: Sequence[DriftItem]) -> str:

@@ -3,7 +3,7 @@ Carry a plan out: prove that it is still true, do its actions one by one, and le
 
 The only caller of a cluster's changing methods. The order of writing makes it safe to kill at any moment:
 the intent is durable before the deed, the deed is done once for its key, and what an interrupted run left
-unknown is asked of the cluster.
+unknown is asked of the cluster, which alone says what is done.
 """
 
 from __future__ import annotations
@@ -13,36 +13,26 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.apply_outcome import (
-    ApplyOutcome,
-    DriftedPlanError,
-    FailedAction,
-    raise_unless_complete,
-    refuse_unfinished,
-    unrecorded,
-)
+from planner.apply_outcome import ApplyOutcome, FailedAction, raise_unless_complete, unrecorded
 from planner.change_words import label
-from planner.drift import drift
 from planner.journal import Journal
-from planner.models.errors import PlannerError, StalePlanError
-from planner.models.units import print_timestamp
+from planner.models.errors import PlannerError
 from planner.preconditions import LiveView
-from planner.progress import verify_rest
 from planner.promises import PromiseStep, reminded_of, steps_of
+from planner.standing import Standing, key_of, refuse_bad_order, refuse_unfit, standing_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from planner.auditing import AuditLog
     from planner.executors.interface import Executor
+    from planner.models.audit import AuditRecord
     from planner.models.plan import Plan
     from planner.models.policy import Drift
-    from planner.models.snapshot import Snapshot
     from planner.promises import Step
 
 _LOG: Final = logging.getLogger(__name__)
-_NAMED_AT_MOST: Final = 20
 
 
 def apply_plan(
@@ -76,7 +66,9 @@ def apply_plan(
     Raises
     ------
     StalePlanError
-        The cluster has changed; nothing was done by this run.
+        The cluster has changed, or is another one; nothing was done by this run.
+    UnperformedError
+        The log has steps as done that the cluster has not performed; nothing was done by this run.
     PartlyAppliedError
         Some of the plan is done and some is not: an action failed or `stop` said so; or an earlier run did
         a part of it and `resume` is not set.
@@ -84,41 +76,62 @@ def apply_plan(
         The first action failed, or the run was stopped before it: nothing was changed. Or another process
         is at work on the cluster or the log.
     """
-    steps = steps_of(plan)
-    _refuse_bad_order(plan)
+    refuse_bad_order(plan)
     with cluster.exclusively(), audit.writing(who=who, now=now) as log:
-        journal = Journal(log, plan_id=plan.plan_id, cluster=cluster.identity, who=who, now=now)
-        recorded = journal.recorded
-        done = {step.id for step in steps if step.id in recorded or cluster.performed(key_of(plan, step))}
-        skipped = tuple(step.id for step in steps if step.id in done)
-        owed = [step for step in steps if step.id in done and step.id not in recorded]
-        left = [step for step in steps if step.id not in done]
-        if not left:
-            if owed or not journal.closed:
-                _begin(journal, f"resumed: all of {len(steps)} done before", owed)
-                journal.end(_ending(len(steps), len(steps), state="complete"))
-            return ApplyOutcome(done=(), skipped=skipped)
-        if done and not resume:
-            raise refuse_unfinished(plan.plan_id, skipped, _ids(left))
+        standing = _standing(plan, cluster, log.records)
+        journal = Journal(log, plan=plan, cluster=cluster.identity, who=who, now=now)
+        if not standing.left:
+            return _complete(journal, standing)
         live = reminded_of(cluster.snapshot(), plan.snapshot)
-        if items := drift(plan, live, done=done, mode=drift_mode or plan.policy.drift):
-            raise DriftedPlanError(plan.plan_id, items)
-        _refuse_broken_rules(plan, live, done)
-        how = f"resumed: {len(done)} of {len(steps)} done before" if done else "from the start"
-        _begin(journal, how, owed)
+        refuse_unfit(plan, live, standing, resume=resume, drift_mode=drift_mode)
+        before, total = len(standing.done), standing.total
+        how = f"resumed: {before} of {total} done before" if before else "from the start"
+        _begin(journal, how, standing.owed)
         started = time.perf_counter()
-        run = _Run(plan, cluster, journal, LiveView.of(live), len(done), len(steps), on_progress, stop)
+        run = _Run(plan, cluster, journal, LiveView.of(live), before, total, on_progress, stop)
         with journal.written_whatever_happens():
-            outcome = run.carry_out(left, skipped)
-        _close(journal, plan, outcome, total=len(steps))
+            outcome = run.carry_out(standing.left, standing.done_ids)
+        _close(journal, plan, outcome, total=total)
     _LOG.info("phase=apply plan=%s seconds=%.3f", plan.plan_id, time.perf_counter() - started)
     raise_unless_complete(plan.plan_id, outcome)
     return outcome
 
 
-def key_of(plan: Plan, step: Step) -> str:
-    """The name of the step for ever; all applies of one plan share it."""
-    return f"{plan.plan_id}:{step.id}"
+def check_plan(
+    plan: Plan, cluster: Executor | None, audit: AuditLog, *, resume: bool, drift_mode: Drift | None = None
+) -> Standing:
+    """
+    How far a cluster is with a plan, if that can be applied: raises what apply would raise, and does nothing.
+
+    Without a cluster it is one that is to be made from the plan's own snapshot.
+    """
+    refuse_bad_order(plan)
+    records = audit.records_if_writable()
+    if cluster is None:
+        steps = tuple(steps_of(plan))
+        standing = Standing(total=len(steps), left=steps)
+        refuse_unfit(plan, plan.snapshot, standing, resume=resume, drift_mode=drift_mode)
+        return standing
+    with cluster.exclusively():
+        standing = _standing(plan, cluster, records)
+        if standing.left:
+            live = reminded_of(cluster.snapshot(), plan.snapshot)
+            refuse_unfit(plan, live, standing, resume=resume, drift_mode=drift_mode)
+    return standing
+
+
+def _standing(plan: Plan, cluster: Executor, records: Iterable[AuditRecord]) -> Standing:
+    return standing_of(
+        plan, cluster.identity, records, performed=lambda step: cluster.performed(key_of(plan, step))
+    )
+
+
+def _complete(journal: Journal, standing: Standing) -> ApplyOutcome:
+    """Nothing is left to do; an apply that was cut off gets the end of its records."""
+    if standing.owed or not standing.closed:
+        _begin(journal, f"resumed: all of {standing.total} done before", standing.owed)
+        journal.end(_ending(standing.total, standing.total, state="complete"))
+    return ApplyOutcome(done=(), skipped=standing.done_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,27 +191,6 @@ class _Run:
             self.view.done(step)
 
 
-def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> None:
-    """Whatever drift is accepted, the cluster as it would be must break no rule, quotas included."""
-    past = sorted(each.job for each in plan.planned if each.promised and each.start <= live.taken_at)
-    if past and not done:
-        more = f" and {len(past) - 1} more" if len(past) > 1 else ""
-        raise StalePlanError(
-            f"Plan {plan.plan_id} is stale: it promises {past[0]}{more} a start that is past, as it is "
-            f"{print_timestamp(live.taken_at)} in the cluster.\nRun `gpuplan plan` again."
-        )
-    violations = verify_rest(plan, live, done).violations
-    if violations:
-        listed = "".join(f"\n  {violation}" for violation in violations[:_NAMED_AT_MOST])
-        more = (
-            f"\n  … and {len(violations) - _NAMED_AT_MOST} more" if len(violations) > _NAMED_AT_MOST else ""
-        )
-        raise StalePlanError(
-            f"Plan {plan.plan_id} is stale: in the cluster as it is now it would break rules:{listed}{more}\n"
-            "Run `gpuplan plan` again."
-        )
-
-
 def _label(step: Step) -> str:
     return step.label if isinstance(step, PromiseStep) else label(step)
 
@@ -222,24 +214,6 @@ def _close(journal: Journal, plan: Plan, outcome: ApplyOutcome, *, total: int) -
 
 def _ending(done: int, total: int, *, state: str) -> str:
     return f"{state}: {done} of {total} done"
-
-
-def _refuse_bad_order(plan: Plan) -> None:
-    """Release before acquire is the order of the plan; one that breaks its own order is not begun."""
-    seen: set[str] = set()
-    for action in plan.actions:
-        if action.id in seen:
-            raise PlannerError(
-                f"plan {plan.plan_id}: expected each action id once, found {action.id} twice.\n"
-                "Run `gpuplan plan` again, and report this plan."
-            )
-        if early := sorted(set(action.after_actions) - seen):
-            raise PlannerError(
-                f"plan {plan.plan_id}: action {action.id} must come after {', '.join(early)}; "
-                "expected those before it, found them later or not at all.\n"
-                "Run `gpuplan plan` again, and report this plan."
-            )
-        seen.add(action.id)
 
 
 def _ids(steps: Iterable[Step]) -> tuple[str, ...]:

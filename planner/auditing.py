@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pydantic import ValidationError
 
-from planner.locking import exclusive
+from planner.locking import exclusive, lock, real_path
 from planner.models.audit import (
     AUDIT_FORMAT,
     FIRST_PREVIOUS,
@@ -30,7 +30,7 @@ from planner.models.audit import (
 )
 from planner.models.base import canonical_json
 from planner.models.errors import PlannerError, TamperedError
-from planner.writing import sync_directory
+from planner.writing import require_writable, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -62,26 +62,43 @@ class AuditLog:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
+    @property
+    def place(self) -> Path:
+        """Where the log is, through whatever links the path leads."""
+        return real_path(self.path)
+
     def records(self) -> tuple[AuditRecord, ...]:
         """All records, verified; an unfinished last line is passed over."""
         return verify_log(self.path).records
 
+    def records_if_writable(self) -> tuple[AuditRecord, ...]:
+        """
+        All records, of a log that can be written now; none if there is no log yet.
+
+        Raises
+        ------
+        PlannerError
+            The log cannot be written, or another process writes it.
+        """
+        self._refuse_other_files()
+        require_writable(self.path)
+        with self._alone():
+            return self.records() if self.path.exists() else ()
+
     @contextmanager
     def writing(self, *, who: str, now: Callable[[], datetime]) -> Iterator[AuditWriter]:
         """Append, as the only one meanwhile; an unfinished last line gives way to a record of it."""
-        if self.path.exists() and not self.path.is_file():
-            raise PlannerError(
-                f"audit log {self.path} is no regular file; expected one, or a path where nothing is.\n"
-                "Give another path."
-            )
+        self._refuse_other_files()
         with self._alone():
-            trail = verify_log(self.path) if self.path.exists() else AuditTrail((), b"", 0)
             try:
                 descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-                sync_directory(self.path.parent)
             except OSError as error:
                 raise _unwritable(self.path, error) from None
             try:
+                # A log may have two names that are no links of each other.
+                lock(descriptor, subject=self._subject)
+                trail = _verified(_content(descriptor, self.path), self.path)
+                sync_directory(self.place.parent)
                 writer = AuditWriter(self.path, descriptor, trail)
                 if trail.unfinished:
                     writer.append([_recovery(trail.unfinished, who=who, at=now())])
@@ -91,22 +108,35 @@ class AuditLog:
 
     def set_aside(self, path: Path) -> AuditTrail:
         """Give the log another name, so that the next record begins a new one; what it holds, verified."""
+        place = self.place
         with self._alone():
-            trail = verify_log(self.path)
+            trail = verify_log(place)
             if path.exists():
                 raise PlannerError(
                     f"audit log {self.path} cannot be set aside: {path} exists; expected nothing there.\n"
                     "Give that file another name."
                 )
             try:
-                self.path.rename(path)
-                sync_directory(path.parent)
+                place.rename(path)
+                for folder in {place.parent, path.parent}:
+                    sync_directory(folder)
             except OSError as error:
                 raise _unwritable(path, error) from None
         return trail
 
+    def _refuse_other_files(self) -> None:
+        if self.path.exists() and not self.path.is_file():
+            raise PlannerError(
+                f"audit log {self.path} is no regular file; expected one, or a path where nothing is.\n"
+                "Give another path."
+            )
+
+    @property
+    def _subject(self) -> str:
+        return f"audit log {self.path}"
+
     def _alone(self) -> AbstractContextManager[None]:
-        return exclusive(self.path.with_name(f"{self.path.name}.lock"), subject=f"audit log {self.path}")
+        return exclusive(self.path, subject=self._subject)
 
 
 class AuditWriter:
@@ -117,6 +147,7 @@ class AuditWriter:
         self._descriptor = descriptor
         self._records = list(trail.records)
         self._end = trail.size
+        self._size = trail.size + len(trail.unfinished)
 
     @property
     def records(self) -> tuple[AuditRecord, ...]:
@@ -131,12 +162,31 @@ class AuditWriter:
             last = seal(entry, last.sequence + 1 if last else 1, last.hash if last else FIRST_PREVIOUS)
             new.append(last)
         content = "".join(f"{line_of(record)}\n" for record in new).encode()
+        self._refuse_foreign_records()
         try:
             self._write(content)
         except OSError as error:
+            self._forget_unfinished()
             raise _unwritable(self.path, error) from None
         self._records += new
         self._end += len(content)
+        self._size = self._end
+
+    def _refuse_foreign_records(self) -> None:
+        """Nothing is written over what another process appended, although it should not have."""
+        if (found := os.fstat(self._descriptor).st_size) != self._size:
+            raise PlannerError(
+                f"audit log {self.path} was written by another process as well: "
+                f"expected {self._size:,} bytes, found {found:,}.\n"
+                "Check it with `gpuplan audit verify`, and let one apply at a time use it."
+            )
+
+    def _forget_unfinished(self) -> None:
+        """Cut off what a write that failed has left, so that it is not taken for foreign."""
+        with suppress(OSError):
+            os.ftruncate(self._descriptor, self._end)
+        with suppress(OSError):
+            self._size = os.fstat(self._descriptor).st_size
 
     def _write(self, content: bytes) -> None:
         # Written over an unfinished line, then cut: at no moment is that line gone and not spoken of.
@@ -161,9 +211,21 @@ def verify_log(path: str | Path) -> AuditTrail:
     try:
         content = Path(path).read_bytes()
     except OSError as error:
-        raise PlannerError(
-            f"audit log {path} cannot be read: {error.strerror}.\nGive the path of an existing audit log."
-        ) from None
+        raise _unreadable(path, error) from None
+    return _verified(content, path)
+
+
+def _content(descriptor: int, path: Path) -> bytes:
+    """All bytes of an open log."""
+    try:
+        with open(descriptor, "rb", closefd=False) as file:
+            file.seek(0)
+            return file.read()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _verified(content: bytes, path: str | Path) -> AuditTrail:
     *lines, tail = content.split(b"\n")
     records: list[AuditRecord] = []
     previous = FIRST_PREVIOUS
@@ -246,6 +308,12 @@ def _tampered(place: str, what: str, found: str, expected: str) -> NoReturn:
     raise TamperedError(
         f"{place}: {what}: found {found}, expected {expected}.\n"
         "Keep the file for inspection; restore it from a copy, or move it away to begin a new log."
+    )
+
+
+def _unreadable(path: str | Path, error: OSError) -> PlannerError:
+    return PlannerError(
+        f"audit log {path} cannot be read: {error.strerror}.\nGive the path of an existing audit log."
     )
 
 

@@ -47,6 +47,20 @@ class DatabaseKind:
                 f"Give the path of a {self.noun}, or make a new one at another path."
             )
 
+    def refuse_second_names(self, path: Path) -> None:
+        """
+        Raise PlannerError if the file has more than one name.
+
+        SQLite keeps its log beside the name by which a file is opened: under two hard links it would keep
+        two, and each would spoil the file for the other. Symbolic links do no harm.
+        """
+        if path.exists() and (names := path.stat().st_nlink) > 1:
+            raise PlannerError(
+                f"{self.noun} {path} has {names} names (hard links); expected 1: "
+                "used under two names, the file is damaged.\n"
+                "Remove the other names, or make a copy and use that."
+            )
+
     @contextmanager
     def clear_errors(self, path: Path) -> Iterator[None]:
         """SQLite's errors as errors for people."""

@@ -64,8 +64,8 @@ def change_nodes(nodes: dict[str, Node], change: Change) -> None:
             assert_never(change)
 
 
-def with_layout(node: Node, gpu: int, instances: tuple[MigInstance, ...]) -> Node:
-    """The node with one of its GPUs in MIG mode, with just these instances."""
+def with_layout(node: Node, gpu: int, instances: tuple[MigInstance, ...] | None) -> Node:
+    """The node with one of its GPUs in MIG mode, with just these instances; None: with MIG mode off."""
     if node.gpus is None or gpu not in node.gpus.by_index:
         return node
     changed = node.gpus.by_index[gpu].model_copy(update={"mig": instances})

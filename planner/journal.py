@@ -1,4 +1,4 @@
-"""What one apply tells the audit log, and what earlier applies of the same plan told it."""
+"""What one apply tells the audit log."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.change_words import subject
 from planner.models.audit import AuditEntry, AuditKind, Outcome
+from planner.planfile import uid_of
 from planner.promises import SUBJECT, PromiseStep
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from planner.auditing import AuditWriter
+    from planner.models.plan import Plan
     from planner.promises import Step
 
 
@@ -26,28 +28,15 @@ class Journal:
     """
 
     def __init__(
-        self, log: AuditWriter, *, plan_id: str, cluster: str, who: str, now: Callable[[], datetime]
+        self, log: AuditWriter, *, plan: Plan, cluster: str, who: str, now: Callable[[], datetime]
     ) -> None:
         self._log = log
-        self._plan_id = plan_id
+        self._plan_id = plan.plan_id
+        self._plan_uid = uid_of(plan)
         self._cluster = cluster
         self._who = who
         self._now = now
         self._pending: list[AuditEntry] = []
-        self._earlier = tuple(
-            record for record in log.records if (record.plan_id, record.cluster) == (plan_id, cluster)
-        )
-
-    @property
-    def recorded(self) -> frozenset[str]:
-        """Ids of actions that earlier applies recorded as done."""
-        accomplished = (Outcome.DONE, Outcome.SKIPPED)
-        return frozenset(record.action for record in self._earlier if record.outcome in accomplished)
-
-    @property
-    def closed(self) -> bool:
-        """True if no earlier apply was cut off before its end."""
-        return not self._earlier or self._earlier[-1].kind is AuditKind.END
 
     def begin(self, detail: str) -> None:
         """An apply starts."""
@@ -109,6 +98,7 @@ class Journal:
                 who=self._who,
                 kind=kind,
                 plan_id=self._plan_id,
+                plan_uid=self._plan_uid,
                 cluster=self._cluster,
                 action=action.id if action else "",
                 type=action.type if action else "",

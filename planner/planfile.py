@@ -18,6 +18,7 @@ from planner.coherence import contradictions
 from planner.models.base import canonical_list, canonical_object, fingerprint_of, hash_of
 from planner.models.errors import BadInputError, InputProblem, TamperedError
 from planner.models.plan import PLAN_FORMAT, Plan, plan_content
+from planner.models.units import print_timestamp
 from planner.plan_texts import part_texts
 from planner.writing import write_atomically
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _STDIN: Final = "-"
 _MAJOR, _MINOR = (int(part) for part in PLAN_FORMAT.split("."))
 _ID_LENGTH: Final = 16
+_UID_LENGTH: Final = 8
+"""Of what follows the id."""
 _NAMED_AT_MOST: Final = 10
 _encoded: Final = json.JSONEncoder(ensure_ascii=False).encode
 """A value as JSON on one line; made once, as there are a hundred thousand lines."""
@@ -44,6 +47,17 @@ def with_id(plan: Plan) -> Plan:
 def plan_id_of(document: dict[str, Any]) -> str:
     """The id of a plan document: a hash of its content without times and timings."""
     return fingerprint_of(plan_content(document))[:_ID_LENGTH]
+
+
+def uid_of(plan: Plan) -> str:
+    """
+    The name of a plan where it is applied: its id, and when and how fast it was made.
+
+    All that read one plan file find the same; the same plan made again, which has the same id, has another.
+    """
+    solution = plan.solution
+    made = [print_timestamp(plan.created_at), solution.seconds, solution.phases]
+    return f"{plan.plan_id}-{fingerprint_of(made)[:_UID_LENGTH]}"
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:

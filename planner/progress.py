@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
-from planner.effects import change_jobs, changes_of
+from planner.effects import change_jobs, changes_of, with_layout
 from planner.models.plan import (
     Cordon,
     Drain,
@@ -27,8 +27,9 @@ from planner.models.verifier_occupant import same_holdings
 from planner.models.violation import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
+    from planner.models.placement import Placement
     from planner.models.plan import Change, Plan
     from planner.models.snapshot import Snapshot
     from planner.models.verifier import Verification
@@ -38,7 +39,7 @@ def done_in(plan: Plan, live: Snapshot) -> frozenset[str]:
     """Ids of the actions whose effect the snapshot shows."""
     done: set[str] = set()
     relaid: set[tuple[str, int]] = set()
-    busy = {replica.node for placement in live.running_placements for replica in placement.replicas}
+    busy = _busy(live)
     # Of several layouts of one GPU the last one tells that the others were there before.
     for change in reversed(changes_of(plan.actions)):
         gpu = (change.node, change.gpu) if isinstance(change, Repartition) else None
@@ -47,6 +48,11 @@ def done_in(plan: Plan, live: Snapshot) -> frozenset[str]:
             if gpu is not None:
                 relaid.add(gpu)
     return frozenset(done)
+
+
+def _busy(live: Snapshot) -> frozenset[str]:
+    """Names of the nodes on which something runs."""
+    return frozenset(replica.node for placed in live.running_placements for replica in placed.replicas)
 
 
 def _shows(change: Change, live: Snapshot, busy: Collection[str]) -> bool:
@@ -81,35 +87,45 @@ def _shows(change: Change, live: Snapshot, busy: Collection[str]) -> bool:
 
 def verify_rest(plan: Plan, live: Snapshot, done: Collection[str]) -> Verification:
     """
-    Judge a cluster with what is left of a plan carried out in it.
+    Judge a cluster with what is left of a plan carried out in it, in the light of what the plan has done.
 
-    In a cluster that has changed, or whose time has passed, expected ends have moved: of what the plan says
-    about later slots only that matters which keeps promises.
+    What is broken as the cluster is now may come of the done part alone: stopped borrowers do not borrow
+    any more, and nodes that the plan cordoned take nothing. What is broken by the whole plan, as the cluster
+    would be without the done part, may come of the time since: a job that runs is judged as one that starts
+    only now. So what is left breaks a rule if both views show it broken.
     """
     left = [change for change in changes_of(plan.actions) if change.id not in done]
     running = {placement.job: placement for placement in live.running_placements}
     for change in left:
         change_jobs(running, change)
-    removed = sorted(change.node for change in left if isinstance(change, ScaleDown))
-    # Nodes that the plan has cordoned itself, to remove them, may be removed.
-    own = {
-        change.node
-        for change in changes_of(plan.actions)
-        if isinstance(change, Cordon) and change.id in done and change.node in removed
-    }
-    nodes = tuple(
-        node.model_copy(update={"cordoned": False}) if node.name in own else node
-        for node in live.cluster.nodes
-    )
-    if own:
-        live = live.model_copy(update={"cluster": live.cluster.model_copy(update={"nodes": nodes})})
+    placements = tuple(running[job] for job in sorted(running))
+    found = _judged(plan, live, placements, left)
+    if not done or not found.violations:
+        return found
+    before, undone = _without(plan, live, done)
+    whole = _judged(plan, before, placements, [*undone, *left])
+    broken = {(violation.rule, violation.subject) for violation in whole.violations}
+    both = tuple(each for each in found.violations if (each.rule, each.subject) in broken)
+    return replace(found, violations=both)
+
+
+def _judged(
+    plan: Plan, live: Snapshot, placements: tuple[Placement, ...], changes: Iterable[Change]
+) -> Verification:
+    """
+    Judge a cluster as these changes of a plan leave it.
+
+    In a cluster that has changed, or whose time has passed, expected ends have moved: of what the plan says
+    about later slots only that matters which keeps promises.
+    """
+    changes = tuple(changes)
     judged = partial(
         verify,
         live,
         plan.policy,
-        tuple(running[job] for job in sorted(running)),
-        added=tuple(change.after for change in left if isinstance(change, ScaleUp)),
-        removed=tuple(removed),
+        placements,
+        added=tuple(change.after for change in changes if isinstance(change, ScaleUp)),
+        removed=tuple(sorted(change.node for change in changes if isinstance(change, ScaleDown))),
     )
     if not plan.planned and not any(job.promise for job in live.jobs):
         return judged()
@@ -120,6 +136,41 @@ def verify_rest(plan: Plan, live: Snapshot, done: Collection[str]) -> Verificati
     later = judged(planned=_still_planned(plan, live)).violations
     kept = {broken for broken in later if broken.rule is Rule.PROMISES}
     return replace(found, violations=tuple(sorted(now | kept)))
+
+
+def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapshot, list[ScaleDown]]:
+    """
+    The cluster as it would be had the plan not done these changes, with the removals that it has then to do.
+
+    Added nodes stay: when they are ready is for the cluster to say. So does all that has changed again since.
+    """
+    jobs, nodes = dict(live.job_by_name), dict(live.cluster.node_by_name)
+    known, base = plan.snapshot.job_by_name, plan.snapshot.cluster.node_by_name
+    busy = _busy(live)
+    removed: list[ScaleDown] = []
+    for change in reversed(changes_of(plan.actions)):
+        if change.id not in done:
+            continue
+        match change:
+            case Start() | Preempt() | Shrink() | Grow() | Migrate():
+                if _shows(change, live, busy):
+                    jobs[change.job] = known[change.job]
+            case Repartition():
+                if change.node in nodes:
+                    nodes[change.node] = with_layout(nodes[change.node], change.gpu, change.before)
+            case Cordon():
+                if change.node in nodes and not base[change.node].cordoned:
+                    nodes[change.node] = nodes[change.node].model_copy(update={"cordoned": False})
+            case ScaleDown():
+                if change.node not in nodes:
+                    nodes[change.node] = base[change.node]
+                    removed.append(change)
+            case Drain() | ScaleUp():
+                pass
+            case _:
+                assert_never(change)
+    cluster = live.cluster.model_copy(update={"nodes": tuple(nodes.values())})
+    return live.model_copy(update={"cluster": cluster, "jobs": tuple(jobs.values())}).canonical(), removed
 
 
 def _still_planned(plan: Plan, live: Snapshot) -> tuple[Planned, ...]:

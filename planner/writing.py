@@ -79,6 +79,14 @@ def _fault(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
+def make_directory(directory: Path) -> None:
+    """Make a directory and those above it that are missing, durably."""
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for made in reversed(missing):
+        sync_directory(made.parent)
+
+
 def sync_directory(directory: Path) -> None:
     """Make names that were created or changed in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from build import NOW
@@ -13,6 +14,7 @@ from changing import PLAN, WORLD
 from planner.applying import apply_plan
 from planner.auditing import AuditLog, AuditWriter
 from planner.executors.simulated import SimulatedCluster
+from planner.locking import LockedError
 
 
 def die():
@@ -88,6 +90,12 @@ def run(folder, plan=PLAN, cluster=None, *, resume):
 
 def resume(folder, plan=PLAN):
     run(folder, plan, resume=True)
+
+
+def resume_unless_locked(folder, plan):
+    """A second apply at once: it is refused, or does what the first one has left."""
+    with suppress(LockedError):
+        resume(folder, plan)
 
 
 def apply_dying_at_write(folder, which, cut, *, plan=PLAN, resume=False):

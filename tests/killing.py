@@ -9,6 +9,8 @@ from collections import Counter
 from planner.auditing import verify_log
 from planner.executors.simulated import SimulatedCluster
 from planner.models.audit import AuditKind
+from planner.promises import steps_of
+from planner.standing import key_of
 
 CHILDREN = multiprocessing.get_context("forkserver")
 # Imported once, in the server that the children are forked from.
@@ -32,13 +34,15 @@ def end_state(folder):
         return live.snapshot(), live.operations()
 
 
-def assert_recorded(folder, plan_id, ids):
+def assert_recorded(folder, plan):
+    """Each step was performed once, and its end is recorded once; the chain is sound."""
+    ids = [step.id for step in steps_of(plan)]
     trail = verify_log(folder / "audit.jsonl")
     outcomes = Counter(record.action for record in trail.records if record.kind is AuditKind.OUTCOME)
     _, operations = end_state(folder)
     assert trail.unfinished == b""
     assert outcomes == Counter(ids)
-    assert [key for key, _ in operations] == [f"{plan_id}:{id_}" for id_ in ids]
+    assert [key for key, _ in operations] == [key_of(plan, step) for step in steps_of(plan)]
     assert trail.records[-1].detail == f"complete: {len(ids)} of {len(ids)} done"
 
 

@@ -129,7 +129,7 @@ class Bench:
 
     def plans_of_steps(self):
         """Of each step that was carried out, the plan."""
-        return [key.rpartition(":")[0] for key, _ in self.cluster.operations()]
+        return [key.partition("-")[0] for key, _ in self.cluster.operations()]
 
     def close(self):
         self.cluster.close()

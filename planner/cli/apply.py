@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from planner.apply_outcome import ApplyOutcome
+    from planner.auditing import AuditLog
     from planner.executors.simulated import SimulatedCluster
     from planner.models.plan import Plan
+    from planner.models.policy import Drift
+    from planner.standing import Standing
 
 AUDIT = ".gpuplan/audit.jsonl"
 
@@ -73,6 +76,7 @@ def apply_command(
     from planner.planfile import load_plan
     from planner.promises import promise_step
     from planner.running.stopping import stopped_by_signals
+    from planner.writing import make_directory
 
     plan = load_plan(plan_file)
     if not plan.has_changes and promise_step(plan) is None:
@@ -80,22 +84,26 @@ def apply_command(
         if not state.exists():
             click.echo(f"No simulated cluster is at {state}; `gpuplan simulated create SOURCE` makes one.")
         return
+    make_directory(audit_file.parent)
+    audit, mode = AuditLog(audit_file), Drift(drift_mode) if drift_mode else None
     if not auto_approve:
-        _ask(plan)
-    audit_file.parent.mkdir(parents=True, exist_ok=True)
+        _approve(plan, state, audit, resume=resume, drift_mode=mode)
     with _cluster(state, plan) as cluster, _progress() as on_progress, stopped_by_signals() as stop:
         outcome = apply_plan(
             plan,
             cluster,
-            AuditLog(audit_file),
+            audit,
             who=who_acts(),
             now=lambda: datetime.now(UTC),
             resume=resume,
-            drift_mode=Drift(drift_mode) if drift_mode else None,
+            drift_mode=mode,
             on_progress=on_progress,
             stop=lambda: stop.requested,
         )
-    click.echo(f"Apply complete: {_account(plan, outcome)}. Audit log: {audit_file}")
+    if outcome.done:
+        click.echo(f"Apply complete: {_account(plan, outcome)}. Audit log: {audit_file}")
+    else:
+        click.echo(f"Plan {plan.plan_id} is already applied: {_done_before(plan, outcome)}, none left.")
 
 
 def who_acts() -> str:
@@ -112,34 +120,51 @@ def _account(plan: Plan, outcome: ApplyOutcome) -> str:
     from planner.change_words import counted_kinds
     from planner.effects import changes_of
     from planner.promises import promise_step
-    from planner.wording import counted
 
     done = set(outcome.done)
     changes = [change for change in changes_of(plan.actions) if change.id in done]
     kinds = counted_kinds(changes, done=True) if changes or plan.has_changes else "no changes"
     step = promise_step(plan)
     promised = f"; {step.account}" if step and step.id in done else ""
-    earlier = (
-        f"; {counted(len(outcome.skipped), 'step' if step else 'action')} done before"
-        if outcome.skipped
-        else ""
-    )
-    return f"{kinds}{promised}{earlier}"
+    return f"{kinds}{promised}" + (f"; {_done_before(plan, outcome)}" if outcome.skipped else "")
 
 
-def _ask(plan: Plan) -> None:
-    from planner.change_words import counted_kinds
-    from planner.effects import changes_of
+def _done_before(plan: Plan, outcome: ApplyOutcome) -> str:
     from planner.promises import promise_step
+    from planner.wording import counted
+
+    return f"{counted(len(outcome.skipped), 'step' if promise_step(plan) else 'action')} done before"
+
+
+def _approve(plan: Plan, state: Path, audit: AuditLog, *, resume: bool, drift_mode: Drift | None) -> None:
+    """Ask, once it is clear that the plan can be applied; there is nothing to ask if all of it is done."""
+    from planner.applying import check_plan
+    from planner.executors.simulated import SimulatedCluster
+
+    if state.exists():
+        with SimulatedCluster(state) as cluster:
+            standing = check_plan(plan, cluster, audit, resume=resume, drift_mode=drift_mode)
+    else:
+        standing = check_plan(plan, None, audit, resume=resume, drift_mode=drift_mode)
+    if standing.left:
+        _ask(plan, standing)
+
+
+def _ask(plan: Plan, standing: Standing) -> None:
+    from planner.change_words import counted_kinds
+    from planner.promises import PromiseStep
     from planner.rendering.text import plan_text
 
     text = plan_text(
         plan, width=terminal_width(), colour=wants_colour(), ascii_only=ascii_only(), verbose=False
     )
     click.echo(text)
-    kinds, step = counted_kinds(changes_of(plan.actions), done=False), promise_step(plan)
-    deeds = [kinds] * plan.has_changes + ([step.label] if step else [])
-    question = f"Apply these changes: {'; '.join(deeds)}? Only 'yes' will be accepted."
+    changes = [step for step in standing.left if not isinstance(step, PromiseStep)]
+    deeds = [counted_kinds(changes, done=False)] * bool(changes)
+    deeds += [step.label for step in standing.left if isinstance(step, PromiseStep)]
+    left = len(standing.left)
+    these = f"the {left} left of {standing.total}" if standing.done else "these"
+    question = f"Apply {these} changes: {'; '.join(deeds)}? Only 'yes' will be accepted."
     click.echo(click.wrap_text(question, terminal_width(), subsequent_indent="  "))
     try:
         answer = input("  Answer: ")
@@ -155,13 +180,14 @@ def _cluster(state: Path, plan: Plan) -> Iterator[SimulatedCluster]:
     """The simulated cluster; one that is made for a plan that is then refused does not stay."""
     from planner.executors.simulated import SimulatedCluster
     from planner.models.errors import StalePlanError
+    from planner.writing import make_directory
 
     if state.exists():
         with SimulatedCluster(state) as cluster:
             yield cluster
         return
     click.echo(f"Creating the simulated cluster {state} from the plan's snapshot.", err=True)
-    state.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(state.parent)
     try:
         with SimulatedCluster.create(state, plan.snapshot) as cluster:
             yield cluster

@@ -145,6 +145,7 @@ def run_command(
     from planner.running.policy_in_force import PolicyInForce, policy_reader
     from planner.running.stopping import stopped_by_signals
     from planner.sources.files import load_snapshot
+    from planner.writing import make_directory
 
     _refuse_contradictions(source, executor, applies=applies, every=every)
 
@@ -155,7 +156,7 @@ def run_command(
 
     policy = PolicyInForce(read_policy)
     for file in (history_file, audit_file):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(file.parent)
     with ExitStack() as stack:
         least = logging.INFO if log_format or is_terminal(sys.stderr) else logging.WARNING
         stack.enter_context(logging_to(sys.stderr, LogFormat(log_format or "text"), least=least))
@@ -218,9 +219,10 @@ def _cluster(source: str, state: Path) -> Iterator[SimulatedCluster]:
     """The simulated cluster, made from the source where there is none."""
     from planner.executors.simulated import SimulatedCluster
     from planner.sources.files import load_snapshot
+    from planner.writing import make_directory
 
     if not state.exists():
-        state.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(state.parent)
         SimulatedCluster.create(state, load_snapshot(source)).close()
     with SimulatedCluster(state) as cluster:
         yield cluster

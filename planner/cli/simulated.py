@@ -34,9 +34,10 @@ def simulated_create_command(source: str, state: Path, *, as_json: bool) -> None
     from planner.executors.simulated import SimulatedCluster
     from planner.sources.files import load_snapshot
     from planner.wording import counted
+    from planner.writing import make_directory
 
     snapshot = load_snapshot(source)
-    state.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(state.parent)
     SimulatedCluster.create(state, snapshot).close()
     nodes, jobs = len(snapshot.cluster.nodes), len(snapshot.jobs)
     if as_json:

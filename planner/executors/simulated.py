@@ -14,7 +14,7 @@ from planner.change_words import subject
 from planner.executors import simulated_events as events
 from planner.executors import simulated_jobs as jobs
 from planner.executors import simulated_nodes as nodes
-from planner.executors.simulated_file import clear_errors, create_file, lock_path, open_file, transaction
+from planner.executors.simulated_file import clear_errors, create_file, open_file, transaction
 from planner.executors.simulated_tables import Tables
 from planner.locking import exclusive
 from planner.models.errors import PlannerError
@@ -80,7 +80,7 @@ class SimulatedCluster:
 
     def exclusively(self) -> AbstractContextManager[None]:
         """Keep every other apply away; programs that only read, or move the clock, go on."""
-        return exclusive(lock_path(self.path), subject=f"simulated cluster {self.path}")
+        return exclusive(self.path, subject=f"simulated cluster {self.path}")
 
     def snapshot(self) -> Snapshot:
         """The cluster at its clock's now, canonical."""

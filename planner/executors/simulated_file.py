@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from planner.databases import BUSY_SECONDS, DatabaseKind
 from planner.executors.admission import as_charged
-from planner.locking import exclusive
+from planner.locking import exclusive, real_path
 from planner.models.base import canonical_json
 from planner.models.errors import PlannerError
 from planner.models.units import print_timestamp
@@ -58,15 +58,10 @@ CREATE TABLE operations (key TEXT PRIMARY KEY, subject TEXT NOT NULL, performed_
 """
 
 
-def lock_path(path: Path) -> Path:
-    """The file whose lock guards the cluster."""
-    return path.with_name(f"{path.name}.lock")
-
-
 def create_file(path: Path, snapshot: Snapshot) -> None:
     """Make the file of a cluster in one step; it is there complete or not at all."""
-    subject = f"simulated cluster {path}"
-    with exclusive(lock_path(path), subject=subject):
+    subject, path = f"simulated cluster {path}", real_path(path)
+    with exclusive(path, subject=subject):
         if path.exists():
             raise PlannerError(
                 f"{subject} exists already; expected a path where nothing is.\n"
@@ -175,6 +170,7 @@ def open_file(path: Path) -> sqlite3.Connection:
         db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
         undo.callback(db.close)
         _KIND.refuse_others(db, path)
+        _KIND.refuse_second_names(path)
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA foreign_keys = ON")
         undo.pop_all()

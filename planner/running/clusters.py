@@ -6,10 +6,11 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.applying import apply_plan, key_of
+from planner.applying import apply_plan
 from planner.auditing import verify_log
 from planner.running.log_lines import tell
 from planner.running.resuming import Trail, trail_of
+from planner.standing import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,7 @@ class LiveCluster:
 
     def _begin_new_log_when_long(self) -> None:
         """Between two plans: what is to be resumed stays in the log."""
-        path = self.audit.path
+        path = self.audit.place
         if not path.exists() or path.stat().st_size <= self.longest_audit:
             return
         aside = path.with_name(f"{path.stem}-{self.now():%Y%m%dT%H%M%SZ}{path.suffix}")

@@ -63,13 +63,14 @@ class History:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = exclusive(path.with_name(f"{path.name}.lock"), subject=f"history {path}")
+        self._lock = exclusive(path, subject=f"history {path}")
         self._db: sqlite3.Connection | None = None
 
     def __enter__(self) -> Self:
         """Lock the history, and make its file where there is none."""
         self._lock.__enter__()
         try:
+            _KIND.refuse_second_names(self.path)
             with _KIND.clear_errors(self.path):
                 self._db = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_SECONDS)
                 _prepare(self._db, self.path)

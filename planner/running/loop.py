@@ -69,6 +69,9 @@ class Run:
         except PlannerError as error:
             tell(_LOG, "not_resumed", level=logging.ERROR, plan=plan.plan_id, error=str(error))
             return
+        if recorded and recorded.ended_at < plan.created_at:
+            # It is of an earlier plan with the same answer to the same question.
+            recorded = None
         if not found.begun or (recorded and (found.failed or recorded.outcome in _COMPLETE)):
             return
         epoch = self._next(last=None)

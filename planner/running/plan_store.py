@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.models.errors import PlannerError
 from planner.planfile import load_plan, save_plan
-from planner.writing import sync_directory
+from planner.writing import make_directory, sync_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ class PlanStore:
         self.folder = folder
         self._keep = keep
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_directory(folder)
             for path in folder.iterdir():
                 if _DRAFT.fullmatch(path.name):
                     path.unlink(missing_ok=True)

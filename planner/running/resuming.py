@@ -9,6 +9,7 @@ from planner.models.audit import Outcome
 from planner.promises import steps_of
 from planner.running.approving import why_approval_is_needed
 from planner.settled import same_rules
+from planner.standing import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,13 +34,11 @@ class Trail:
 def trail_of(
     plan: Plan, cluster: str, records: Iterable[AuditRecord], performed: Callable[[Step], bool]
 ) -> Trail:
-    """The trail of a plan on the cluster of this identity, which knows best what it has `performed`."""
-    own = [record for record in records if (record.plan_id, record.cluster) == (plan.plan_id, cluster)]
-    done = {record.action for record in own if record.outcome in (Outcome.DONE, Outcome.SKIPPED)}
-    done |= {step.id for step in steps_of(plan) if own and performed(step)}
+    """The trail of a plan on the cluster of this identity, which alone knows what it has `performed`."""
+    own = records_of(plan, cluster, records)
     return Trail(
         begun=bool(own),
-        done=tuple(step.id for step in steps_of(plan) if step.id in done),
+        done=tuple(step.id for step in steps_of(plan) if own and performed(step)),
         failed=any(record.outcome is Outcome.FAILED for record in own),
     )
 

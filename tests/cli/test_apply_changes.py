@@ -31,6 +31,7 @@ def one_line(text):
 
 def test_the_question_counts_each_kind_of_change(gpuplan, made_by_hand, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda _: "no")
+    monkeypatch.setenv("COLUMNS", "80")
 
     shown = gpuplan("apply", made_by_hand, "--executor", "simulated")
 
@@ -65,7 +66,7 @@ def test_a_plan_applied_again_has_nothing_left_to_do(gpuplan, made_by_hand):
     again = gpuplan("apply", made_by_hand, "--executor", "simulated", "--auto-approve")
 
     assert again.code == 0
-    assert "Apply complete: nothing; 14 actions done before." in again.out
+    assert f"Plan {PLAN.plan_id} is already applied: 14 actions done before, none left." in again.out
 
 
 def test_what_is_planned_applied_and_planned_again_comes_to_rest(gpuplan, tmp_path):

@@ -74,7 +74,7 @@ def test_what_was_done_before_is_told_as_steps(gpuplan, saved):
     again = gpuplan("apply", path, *APPLY, "--auto-approve")
 
     assert again.code == 0
-    assert "Apply complete: nothing; 2 steps done before." in again.out
+    assert f"Plan {PLAN.plan_id} is already applied: 2 steps done before, none left." in again.out
 
 
 def test_a_plan_with_nothing_to_change_or_promise_is_not_applied(gpuplan, saved):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from applied import PLAN, WORLD, A, B, C, carry_out, recorded, running, stop_after
+from applied import PLAN, WORLD, A, B, C, carry_out, recorded, running
 from build import NOW, job, placement, replica, snapshot
 from handmade import plan_of, start
 
@@ -13,7 +13,7 @@ from planner.auditing import AuditLog
 from planner.executors.simulated import SimulatedCluster
 from planner.locking import LockedError
 from planner.models.audit import AuditKind, Outcome
-from planner.models.errors import PartlyAppliedError, PlannerError
+from planner.models.errors import PlannerError
 from planner.planfile import load_plan, save_plan
 
 
@@ -89,15 +89,6 @@ def test_the_intent_is_on_disk_before_the_deed(live, log):
     watched.perform = perform
 
     assert carry_out(watched, log).done == ("a1", "a2", "a3")
-
-
-def test_what_the_log_says_is_done_is_not_done_again_by_a_cluster_that_forgets(live, log):
-    with pytest.raises(PartlyAppliedError):
-        carry_out(live, log, stop=stop_after(2))
-    forgetful = Stranger(live)
-    forgetful.performed = lambda _: False
-
-    assert carry_out(forgetful, log, resume=True).done == ("a3",)
 
 
 def test_progress_is_told_after_each_action(live, log):

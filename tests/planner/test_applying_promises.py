@@ -28,6 +28,7 @@ from planner.executors.simulated import SimulatedCluster
 from planner.models.errors import PartlyAppliedError, PlannerError, StalePlanError
 from planner.models.plan import Preempt, Reason, ReasonCode
 from planner.models.policy import Drift, Policy
+from planner.planfile import uid_of
 from planner.promises import carry_over, promise_step
 
 
@@ -71,8 +72,8 @@ def test_the_promises_come_last_and_are_recorded_as_steps_are(live, log):
         "complete: 2 of 2 done",
     ]
     assert live.operations() == (
-        (f"{PLAN.plan_id}:a1", "job a"),
-        (f"{PLAN.plan_id}:promises", "waiting jobs"),
+        (f"{uid_of(PLAN)}:a1", "job a"),
+        (f"{uid_of(PLAN)}:promises", "waiting jobs"),
     )
 
 

@@ -7,30 +7,16 @@ import os
 from itertools import pairwise
 
 import pytest
+from audited import WHO, entry, log_of
 from build import NOW
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.auditing import AuditLog, AuditWriter, verify_log
 from planner.locking import LockedError
-from planner.models.audit import AuditEntry, AuditKind, Outcome, hash_of_record
+from planner.models.audit import AuditKind, Outcome, hash_of_record
 from planner.models.base import canonical_json
 from planner.models.errors import PlannerError, TamperedError
-
-WHO = "ann@login1"
-
-
-def entry(number, kind=AuditKind.INTENT, **more):
-    return AuditEntry(at=NOW, who=WHO, kind=kind, plan_id="7c1e", action=f"a{number}", **more)
-
-
-def log_of(path, count=4):
-    """A log of so many records, written in two goes."""
-    log = AuditLog(path)
-    for part in (range(1, 2), range(2, count + 1)):
-        with log.writing(who=WHO, now=lambda: NOW) as writer:
-            writer.append([entry(number, detail="größer\nzweite Zeile") for number in part])
-    return log
 
 
 def reopen(path):

@@ -29,7 +29,7 @@ def assert_resumes(folder, plan):
     assert promises(folder) in (BEFORE, AFTER)
     assert in_child(crashing.resume, folder, plan) == 0
     assert promises(folder) == AFTER
-    assert_recorded(folder, plan.plan_id, [step.id for step in steps_of(plan)])
+    assert_recorded(folder, plan)
     assert bool(end_state(folder)[0].job_by_name["a"].running) == plan.has_changes
 
 

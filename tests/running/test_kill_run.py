@@ -26,5 +26,5 @@ def test_killed(tmp_path, point):
 
     assert [record.number for record in records] == list(range(1, len(records) + 1))
     assert len(operations) == len(set(operations)) == len(running) == 3
-    assert carried_out(records) == Counter(key.partition(":")[0] for key in operations)
+    assert carried_out(records) == Counter(key.partition("-")[0] for key in operations)
     assert verify_log(tmp_path / "audit.jsonl").unfinished == b""

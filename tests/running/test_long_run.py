@@ -22,7 +22,7 @@ def test_a_busy_cluster_is_planned_for_hours(tmp_path):
     busy.arrive(20)
 
     assert busy.epochs(EPOCHS)
-    performed = Counter(key.partition(":")[0] for key, _ in busy.cluster.operations())
+    performed = Counter(key.partition("-")[0] for key, _ in busy.cluster.operations())
     accounted, ended = busy.accounted(), len(busy.cluster.finished())
     busy.close()
 

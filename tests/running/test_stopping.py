@@ -161,5 +161,5 @@ def test_killed_from_outside_again_and_again_the_history_agrees_with_the_cluster
     assert [record.number for record in records] == list(range(1, len(records) + 1))
     assert {record.outcome.value for record in records} <= {"applied", "resumed", "unchanged"}
     with SimulatedCluster(tmp_path / ".gpuplan" / "simulated.db") as live:
-        done = Counter(key.partition(":")[0] for key, _ in live.operations())
+        done = Counter(key.partition("-")[0] for key, _ in live.operations())
     assert carried_out(records) == done

@@ -1,0 +1,23 @@
+"""Audit logs made by hand."""
+
+from __future__ import annotations
+
+from build import NOW
+
+from planner.auditing import AuditLog
+from planner.models.audit import AuditEntry, AuditKind
+
+WHO = "ann@login1"
+
+
+def entry(number, kind=AuditKind.INTENT, **more):
+    return AuditEntry(at=NOW, who=WHO, kind=kind, plan_id="7c1e", action=f"a{number}", **more)
+
+
+def log_of(path, count=4):
+    """A log of so many records, written in two goes."""
+    log = AuditLog(path)
+    for part in (range(1, 2), range(2, count + 1)):
+        with log.writing(who=WHO, now=lambda: NOW) as writer:
+            writer.append([entry(number, detail="größer\nzweite Zeile") for number in part])
+    return log
