@@ -105,11 +105,11 @@ class MigPolicy(Noun):
 
     repartition: bool = True
     """
-    True: MIG instances may be created on idle slices of GPUs in MIG mode, and idle instances in their way
-    destroyed.
+    True: MIG instances may be created on idle slices of GPUs that are in MIG mode before the plan, and idle
+    instances in their way destroyed. GPUs that the plan switches to it are a matter of `switch_mode` alone.
     """
     switch_mode: bool = False
-    """True: MIG mode may be switched on for idle GPUs."""
+    """True: MIG mode may be switched on for idle GPUs, and instances be created there for the plan's jobs."""
 
 
 class PoolPolicy(Noun):

@@ -88,7 +88,7 @@ class _Examiner:
         self._snapshot, self._policy, self._proven = snapshot, policy, proven
         self._cluster = cluster = changes.cluster
         power = power_left(cluster, target.placements)
-        in_use = MigRoom(target.placements, policy.mig)
+        in_use = MigRoom(target.placements, policy.mig, changes.switched)
         places = [Place(node, free[node.name], in_use, power.get(node.name)) for node in cluster.nodes]
         self._growing = self._pools() if policy.pools.scale_up else []
         self._capped = bool(power)
@@ -97,7 +97,7 @@ class _Examiner:
         new = [index for index, node in enumerate(nodes) if index >= len(cluster.nodes) or node.name in added]
         self._matcher = Matcher(nodes, waiting, new)
         self._free = ClusterPool(places, changes.holdings)
-        self._empty = EmptyNodes(nodes, policy.mig)
+        self._empty = EmptyNodes(nodes, MigRoom((), policy.mig, changes.switched))
         self._room = QuotaRoom.holding(snapshot.queues, changes.holdings.usage)
         self._barriers = Barriers(changes, policy)
         self._ways_out = WaysOut(snapshot, policy, target, cluster)
