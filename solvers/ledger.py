@@ -221,6 +221,7 @@ class Ledger(Pooled):
         """True if this very site is free for a class, now and to its end."""
         shape, until = self.problem.classes[index].shape, int(self.ends(self.tenants[index])[site.node])
         free = self.capacity.fits(shape, site)
+        free = free and self.freed.powers(shape.quota_milli, site.node, self.problem.classes[index].rank)
         return free and (self.timetable is None or self.timetable.fits(shape, site, until))
 
     def give(self, index: int, site: Site) -> None:
@@ -235,6 +236,7 @@ class Ledger(Pooled):
             self.timetable.occupy(self.problem.classes[index].shape, site, until, times)
         if self.problem.incumbents:
             self.floors.come(site.node, self.problem.classes[index].rank, times)
+            self.freed.enter(self.problem.classes[index], site, times)
 
     def _count(self, index: int, option: Option, replicas: int) -> None:
         job_class = self.problem.classes[index]
@@ -242,6 +244,8 @@ class Ledger(Pooled):
             arguments = job_class.queue, option.gpu_model
             change = partial(self.quota.change, new=job_class.role is not Role.MOVE)
             self.step(change, (*arguments, milli), (*arguments, -milli))
+            if self.problem.incumbents:
+                self.step(self.freed.count, (job_class, option, milli), (job_class, option, -milli))
             if self.quota_ahead is not None:
                 span, new = (1, option.ends[0]), job_class.role is not Role.MOVE
                 self.step(self.count_ahead, (*arguments, milli, span, new), (*arguments, -milli, span, new))
@@ -374,6 +378,8 @@ class Ledger(Pooled):
         )
         if not self.capacity.fits(one.shape, site, power=not settled):
             return False
+        if not settled and not self.freed.powers(one.shape.quota_milli, site.node, one.rank):
+            return False
         if self.timetable is None or not self.timetable.bookings:
             return True
         return self.timetable.fits(one.shape, site, one.until)
@@ -382,6 +388,7 @@ class Ledger(Pooled):
         """Thousandths of GPUs with which an incumbent may return, now and to its end."""
         one = self.problem.incumbents[incumbent]
         room = self.quota.room(one.queue, one.gpu_model, known=True)
+        room = min(room, self.freed.room(one.queue, one.gpu_model, one.rank, known=True))
         if self.quota_ahead is None or not self.booked:
             return room
         return min(room, self.quota_ahead.room(one.queue, one.gpu_model, (1, one.until), known=True))

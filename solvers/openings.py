@@ -20,6 +20,7 @@ from planner.solvers.company import NOBODY_MINDS, Company
 from planner.solvers.domains import Domains
 from planner.solvers.fates import Fates
 from planner.solvers.floors import Floors
+from planner.solvers.freed import Freed
 from planner.solvers.quota import QuotaLedger
 from planner.solvers.tenant import Tenant
 from planner.solvers.timetable import Timetable
@@ -49,6 +50,7 @@ class Openings:
         self.capacity = Capacity(problem)
         self.quota = QuotaLedger(problem)
         self.floors = Floors(len(problem.nodes))
+        self.freed = Freed(problem)
         self.company = Company(problem, self.domains)
         self.fates = Fates(problem, self.company)
         self.group_of = [0] * len(problem.nodes)
@@ -192,7 +194,11 @@ class Openings:
         """Nodes that a tenant may come to now, whatever room there is."""
         capacity, admitted = self.capacity, self.takes(tenant, nodes)
         if self.problem.power_caps and (milli := tenant.shape.quota_milli):
-            admitted &= np.array([capacity.powers(milli, node) for node in nodes.tolist()], dtype=bool)
+            powered = (
+                capacity.powers(milli, node) and self.freed.powers(milli, node, tenant.rank)
+                for node in nodes.tolist()
+            )
+            admitted &= np.fromiter(powered, dtype=bool, count=len(nodes))
         own = [] if tenant.own is None else self.fates.standing(tenant.own)
         barred = self.company.barred(tenant.manners, own)
         return admitted if barred is None else admitted & ~barred[nodes]

@@ -137,7 +137,7 @@ class Columns:
         """By power cap, where running jobs draw more than it allows."""
         self.missing: dict[int, int] = {}
         self._add_queues()
-        self._usage: dict[str, list[list[Term]]] = {}
+        self._usage: dict[tuple[str, int | None], list[list[Term]]] = {}
         self.later = Later(self, self._new)
         self.phantom: dict[int, int] = {}
         self.waste: dict[int, int] = {}
@@ -317,6 +317,12 @@ class Columns:
                         yield cell, column
 
     @cached_property
+    def rank_of(self) -> dict[int, int]:
+        """Rank of the kind that a column of replicas counts."""
+        replicas = {column: self.kinds[kind].rank for (kind, _, _), column in self.replicas.items()}
+        return replicas | {column: self.kinds[kind].rank for (kind, _), column in self.located.items()}
+
+    @cached_property
     def newcomers(self) -> frozenset[int]:
         """Columns that count jobs or replicas which start or grow."""
         found = set()
@@ -328,22 +334,27 @@ class Columns:
                 found |= {column for _, column in self.replicas_of(index, tier)}
         return frozenset(found)
 
-    def usage(self, resource: str) -> list[list[Term]]:
+    def usage(self, resource: str, below: int | None = None) -> list[list[Term]]:
         """
         By queue, (column, thousandths of GPUs) of everything that counts against a quota, or gives back.
 
         A tier of several GPU models counts only against the quota of all: `kinds` sees to it that no quota of
-        one model binds such a class.
+        one model binds such a class. With `below`, only what is of a rank below that, and what is given back
+        to those.
         """
-        if resource not in self._usage:
+        key = resource, below
+        if key not in self._usage:
             by_queue: list[list[Term]] = [[] for _ in self.problem.queues]
-            for queue, column, milli in (*self._placed_usage(resource), *self._left_usage(resource)):
+            counted = *self._placed_usage(resource, below), *self._left_usage(resource, below)
+            for queue, column, milli in counted:
                 by_queue[queue].append((column, milli))
-            self._usage[resource] = by_queue
-        return self._usage[resource]
+            self._usage[key] = by_queue
+        return self._usage[key]
 
-    def _placed_usage(self, resource: str) -> Iterator[tuple[int, int, int]]:
+    def _placed_usage(self, resource: str, below: int | None) -> Iterator[tuple[int, int, int]]:
         for index, kind, tier in self.tiers():
+            if below is not None and kind.rank >= below:
+                continue
             milli = kind.shape.quota_milli
             options = [self.problem.classes[kind.classes[0]].options[option] for option in kind.tiers[tier]]
             counted = not resource or (len(options) == 1 and options[0].gpu_model == resource)
@@ -358,13 +369,13 @@ class Columns:
                 for _, column in self.replicas_of(index, tier):
                     yield queue, column, milli
 
-    def _left_usage(self, resource: str) -> Iterator[tuple[int, int, int]]:
+    def _left_usage(self, resource: str, below: int | None) -> Iterator[tuple[int, int, int]]:
         for v, incumbent in enumerate(self.problem.incumbents):
             milli = incumbent.shape.quota_milli
             if milli and (not resource or incumbent.gpu_model == resource):
-                for column in self.fates.leaves(v):
+                for column in self.fates.leaves(v, below):
                     yield incumbent.queue, column, -milli * len(incumbent.holds)
-                if v in self.shrink:
+                if v in self.shrink and (below is None or incumbent.rank < below):
                     yield incumbent.queue, self.shrink[v], -milli
 
     def encode(self, target: Target) -> Ints:

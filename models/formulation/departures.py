@@ -199,15 +199,23 @@ class Departures:
             amounts = [max(0, free - owed) for free, owed in zip(amounts, node.overdrawn, strict=True)]
         return gpus, amounts
 
-    def given_up(self, departure: Departure) -> Iterator[tuple[int, int]]:
-        """(incumbent, position in its `holds`) of every replica that leaves the node."""
-        here = self.holds[departure.node]
-        for index in (*departure.stopped, *departure.moved):
-            for position in here[index]:
-                yield index, position
+    def given_up(self, departure: Departure, below: int | None = None) -> Iterator[tuple[int, int]]:
+        """
+        (incumbent, position in its `holds`) of every replica that leaves the node.
+
+        Only of those that leave their places to ranks `below` one, if that is given.
+        """
+        here, problem = self.holds[departure.node], self.problem
+        for index in departure.stopped:
+            if below is None or problem.incumbents[index].rank < below:
+                yield from ((index, position) for position in here[index])
+        for index in departure.moved:
+            move = problem.incumbents[index].move
+            if below is None or (move is not None and problem.classes[move].rank < below):
+                yield from ((index, position) for position in here[index])
         for index, replicas in departure.shrunk:
-            for position in here[index][:replicas]:
-                yield index, position
+            if below is None or problem.incumbents[index].rank < below:
+                yield from ((index, position) for position in here[index][:replicas])
 
     def everybody(self, node: int) -> Departure:
         """All incumbents that may leave a node, gone."""

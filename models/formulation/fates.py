@@ -96,11 +96,19 @@ class Fates:
                     found[v].append(column)
         return dict(found)
 
-    def leaves(self, v: int) -> Sequence[int]:
-        """Columns, of which at most one is 1, that each say that an incumbent leaves all its places."""
-        if v in self.stopped_with:
-            return self.stopped_with[v]
-        return [columns[v] for columns in (self.stop, self.move) if v in columns]
+    def leaves(self, v: int, below: int | None = None) -> Sequence[int]:
+        """
+        Columns, of which at most one is 1, that each say that an incumbent leaves all its places.
+
+        Only the ways that free them for ranks `below` one, if that is given.
+        """
+        problem, incumbent = self._problem, self._problem.incumbents[v]
+        stops = self.stopped_with.get(v) or [self.stop[v]] if v in self.stopped_with or v in self.stop else []
+        moves = [self.move[v]] if v in self.move else []
+        if below is None:
+            return [*stops, *moves]
+        moved = incumbent.move is not None and problem.classes[incumbent.move].rank < below
+        return [*(stops if incumbent.rank < below else ()), *(moves if moved else ())]
 
 
 def _stands_alone(incumbent: Incumbent) -> bool:

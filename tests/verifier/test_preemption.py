@@ -1,4 +1,4 @@
-from build import job, node, placement, queue, replica, snapshot
+from build import MODEL, job, node, placement, queue, replica, snapshot
 from judging import broken, judge, rules
 
 from planner.models.violation import Rule
@@ -126,6 +126,97 @@ def test_a_node_that_takes_nothing_is_not_judged_twice():
     world = snapshot(nodes=[node("n0", drain=True)], jobs=[victim(), comer(5)])
 
     assert [each.rule for each in judge(world, placement("c", HERE))] == [Rule.SELECTION]
+
+
+# --- quotas and power --------------------------------------------------------------------------------------
+
+ELSEWHERE = replica("n1", gpus=(0,))
+
+
+def beside(subject, found, allowed, victim="v", of=5, least=6):
+    told = f"{found} beside job {victim} of priority {of}, jobs of {least} or more not counted"
+    return broken(Rule.PREEMPTION, subject, told, allowed)
+
+
+def in_queue(*jobs, limit=1, **more):
+    return snapshot(jobs=jobs, queues=[queue("q", nominal=limit, **more)])
+
+
+def test_quota_that_a_stopped_job_frees_is_for_jobs_that_outrank_it():
+    world = in_queue(victim(), comer(5), comer(6).model_copy(update={"name": "d"}))
+
+    assert judge(world, placement("c", ELSEWHERE)) == beside("queue q", "2 GPUs", "1 GPU")
+    assert judge(world, placement("d", ELSEWHERE)) == ()
+
+
+def test_quota_that_was_free_beside_a_stopped_job_is_for_any():
+    first, second = comer(6), comer(0).model_copy(update={"name": "d"})
+    world = in_queue(victim(), first, second, limit=2)
+
+    assert judge(world, placement("c", ELSEWHERE), placement("d", replica("n1", gpus=(1,)))) == ()
+
+
+def test_quota_that_another_stopped_job_frees_is_for_those_that_outrank_that_one():
+    jobs = [victim(), victim("w", priority=2, at=[replica(gpus=(1,))]), comer(3)]
+
+    assert judge(in_queue(*jobs, limit=2), placement("c", ELSEWHERE)) == ()
+
+
+def test_quota_of_a_parent_is_freed_as_well():
+    queues = [queue("root", nominal=2), queue("q", parent="root"), queue("p", parent="root")]
+    world = snapshot(
+        jobs=[victim(), victim("w", at=[replica(gpus=(1,))]), job("c", gpus=1, queue="p")], queues=queues
+    )
+    stays = placement("w", replica(gpus=(1,)))
+
+    assert judge(world, stays, placement("c", ELSEWHERE)) == beside("queue root", "3 GPUs", "2 GPUs")
+
+
+def test_what_a_queue_keeps_from_lending_is_not_freed_for_others():
+    queues = [
+        queue("root", nominal=1),
+        queue("q", nominal=1, lending=0, parent="root"),
+        queue("p", parent="root"),
+    ]
+    world = snapshot(jobs=[victim(), job("c", gpus=1, queue="p")], queues=queues)
+
+    assert judge(world, placement("c", ELSEWHERE)) == ()
+
+
+def test_quota_of_one_gpu_model_is_freed_too():
+    queues = [queue("q", **{MODEL: 1})]
+    world = snapshot(jobs=[victim(), comer(5)], queues=queues)
+
+    assert judge(world, placement("c", ELSEWHERE)) == beside(f"queue q on {MODEL}", "2 GPUs", "1 GPU")
+
+
+def test_quota_of_a_shrunk_job_is_freed_as_that_of_a_stopped_one():
+    at = [HERE, replica(gpus=(1,))]
+    world = in_queue(victim(at=at, replicas=(1, 2)), comer(5), limit=2)
+
+    found = judge(world, placement("v", HERE), placement("c", ELSEWHERE))
+
+    assert found == beside("queue q", "3 GPUs", "2 GPUs")
+
+
+def test_quota_of_a_job_that_moves_is_not_freed():
+    world = in_queue(victim(), job("m", gpus=1, priority=9, at=[replica(gpus=(1,))]), comer(0), limit=2)
+    moved = placement("m", replica("n1", gpus=(1,)))
+
+    found = judge(world, moved, placement("c", ELSEWHERE), policy=rules(migrate=True))
+
+    assert found == beside("queue q", "3 GPUs", "2 GPUs")
+
+
+def test_power_that_a_stopped_job_frees_is_for_jobs_that_outrank_it():
+    """Two nodes of one rack, whose GPUs may draw what one of them does."""
+    rack = {"region": "eu", "zone": "a", "rack": "r1"}
+    nodes = [node(name, watts=700, **rack) for name in ("n0", "n1")]
+    jobs = [victim(), comer(5), job("d", gpus=1, priority=6)]
+    world = snapshot(nodes=nodes, rack_power=[rack | {"watts": 700}], jobs=jobs)
+
+    assert judge(world, placement("c", ELSEWHERE)) == beside("rack r1", "1400 W", "700 W")
+    assert judge(world, placement("d", ELSEWHERE)) == ()
 
 
 # --- borrowers ---------------------------------------------------------------------------------------------
