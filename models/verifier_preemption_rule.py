@@ -12,10 +12,16 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from planner.models.placement import Placement
+from planner.models.mig import mig_geometry
+from planner.models.placement import GpuShare, Placement
 from planner.models.queue import ALL_MODELS
 from planner.models.units import MILLI
-from planner.models.verifier_capacity_rules import rack_caps, watts_drawn
+from planner.models.verifier_capacity_rules import (
+    charged_amounts,
+    offered_amounts,
+    rack_caps,
+    watts_drawn,
+)
 from planner.models.verifier_disruption_rules import borrowing_queues
 from planner.models.verifier_occupant import Change, unmatched
 from planner.models.verifier_queue_rules import (
@@ -24,15 +30,17 @@ from planner.models.verifier_queue_rules import (
     of_replicas,
     usage_up_the_tree,
 )
-from planner.models.verifier_usage import children_first
-from planner.models.verifier_words import in_gpus, in_watts
+from planner.models.verifier_usage import children_first, gpu_milli
+from planner.models.verifier_words import in_gpus, in_watts, in_words
 from planner.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
+    from planner.models.cluster import Node
     from planner.models.job import Job
-    from planner.models.placement import Replica
+    from planner.models.mig import MigGeometry
+    from planner.models.placement import MigSlice, Replica
     from planner.models.queue import Queue
     from planner.models.verifier_case import Case
 
@@ -48,13 +56,14 @@ def preemption(case: Case) -> Iterator[Violation]:
     """
     What preemption frees is taken only by jobs of a priority higher by the policy's gap.
 
-    That goes for nodes, for the quota of every queue above the victim's, and for the power of racks. Jobs
-    that borrow make room for any: their queue is guaranteed less than it and the queues below it hold.
+    That goes for GPUs and all else of a node, for the quota of every queue above the victim's, and for the
+    power of racks; what was free before is for any. Jobs that borrow make room for any: their queue is
+    guaranteed less than it and the queues below it hold.
     """
     if victims := _victims(case):
-        yield from _on_nodes(case, victims)
         for priority in sorted({victim.job.priority for victim in victims}):
             without = _Without(case, priority, [each for each in victims if each.job.priority >= priority])
+            yield from _on_nodes(without)
             yield from _in_queues(without)
             yield from _in_racks(without)
 
@@ -68,34 +77,6 @@ def _victims(case: Case) -> list[Victim]:
         found.append(Victim(job, tuple(before[number] for number in given_up)))
     borrowing = borrowing_queues(case) if found else set()
     return [victim for victim in found if victim.job.queue not in borrowing]
-
-
-def _on_nodes(case: Case, victims: list[Victim]) -> Iterator[Violation]:
-    """
-    A node takes nothing new of a job that does not outrank all victims there.
-
-    Nodes that take nothing new at all are a matter of the rule `selection`.
-    """
-    gap = case.policy.disruption.priority_gap
-    leaders: dict[str, list[Job]] = defaultdict(list)
-    for victim in victims:
-        for replica in victim.replicas:
-            node = case.nodes.get(replica.node)
-            if node and node.schedulable:
-                leaders[node.name].append(victim.job)
-    highest = {name: min(jobs, key=lambda job: (-job.priority, job.name)) for name, jobs in leaders.items()}
-    for job, occupant in case.arrivals:
-        for replica in occupant.new_replicas:
-            loser = highest.get(replica.node)
-            if loser is None or job.priority >= loser.priority + gap:
-                continue
-            found = f"priority {job.priority} in place of job {loser.name} of priority {loser.priority}"
-            yield Violation(
-                Rule.PREEMPTION,
-                f"job {job.name} on node {replica.node}",
-                found,
-                f"priority {loser.priority + gap} or more",
-            )
 
 
 @dataclass(frozen=True)
@@ -112,12 +93,15 @@ class _Without:
         return self.priority + self.case.policy.disruption.priority_gap
 
     @property
+    def leaders(self) -> list[Victim]:
+        """Victims of just this priority."""
+        return [victim for victim in self.victims if victim.job.priority == self.priority]
+
+    @property
     def beside(self) -> str:
         """What a violation says of the victims."""
-        of_it = (victim.job.name for victim in self.victims if victim.job.priority == self.priority)
-        return (
-            f"beside job {min(of_it)} of priority {self.priority}, jobs of {self.least} or more not counted"
-        )
+        name = min(victim.job.name for victim in self.leaders)
+        return f"beside job {name} of priority {self.priority}, jobs of {self.least} or more not counted"
 
     def staying(self) -> Iterator[Placement]:
         """What jobs hold all along, had those that outrank the victims not moved."""
@@ -132,6 +116,107 @@ class _Without:
         for job, occupant in self.case.arrivals:
             if job.priority < self.least:
                 yield Placement(job=job.name, replicas=tuple(occupant.new_replicas))
+
+
+def _on_nodes(without: _Without) -> Iterator[Violation]:
+    """
+    On nodes that a victim of just this priority leaves; others are no matter of it.
+
+    Nodes that take nothing new at all are a matter of the rule `selection`.
+    """
+    case = without.case
+    left = {replica.node for victim in without.leaders for replica in victim.replicas}
+    names = {name for name in left if (node := case.nodes.get(name)) and node.schedulable}
+    coming: dict[str, list[tuple[Job, Replica]]] = defaultdict(list)
+    for placement in without.new():
+        for replica in placement.replicas:
+            if replica.node in names:
+                coming[replica.node].append((case.jobs[placement.job], replica))
+    if not coming:
+        return
+    there: dict[str, list[tuple[Job | None, Replica]]] = defaultdict(list)
+    for placement in without.staying():
+        if not placement.nodes.isdisjoint(coming):
+            job = case.jobs.get(placement.job)
+            for replica in placement.replicas:
+                there[replica.node].append((job, replica))
+    for name, new in coming.items():
+        yield from _on_gpus(without, name, new, there[name])
+        yield from _beside_gpus(without, case.nodes[name], new, there[name])
+
+
+def _on_gpus(
+    without: _Without, name: str, new: list[tuple[Job, Replica]], there: list[tuple[Job | None, Replica]]
+) -> Iterator[Violation]:
+    """A GPU, or a part of one, that a victim held is not taken by a job that does not outrank it."""
+    gap = without.case.policy.disruption.priority_gap
+    given: dict[int, list[tuple[Job, GpuShare | MigSlice]]] = defaultdict(list)
+    for job, replicas in without.victims:
+        for replica in replicas:
+            for held in replica.gpus if replica.node == name else ():
+                given[held.index].append((job, held))
+    shares: dict[int, int] = defaultdict(int)
+    for _, replica in (*new, *there):
+        for held in replica.gpus:
+            shares[held.index] += held.milli if isinstance(held, GpuShare) else 0
+    geometry = mig_geometry(without.case.nodes[name].gpu_model or "")
+    for job, replica in new:
+        taken = (
+            victim
+            for held in replica.gpus
+            for victim, was in given.get(held.index, ())
+            if _meet(held, was, shares[held.index], geometry)
+        )
+        loser = min(taken, key=lambda victim: (-victim.priority, victim.name), default=None)
+        if loser is not None:
+            found = f"priority {job.priority} in place of job {loser.name} of priority {loser.priority}"
+            allowed = f"priority {loser.priority + gap} or more"
+            yield Violation(Rule.PREEMPTION, f"job {job.name} on node {name}", found, allowed)
+
+
+def _meet(
+    held: GpuShare | MigSlice, was: GpuShare | MigSlice, shares: int, geometry: MigGeometry | None
+) -> bool:
+    """True if two parts of one GPU could not both be held, whose shares come to so many thousandths."""
+    if isinstance(held, GpuShare) and isinstance(was, GpuShare):
+        return shares > MILLI
+    if isinstance(held, GpuShare) or isinstance(was, GpuShare):
+        return True
+    one, other = (_covered(each, geometry) for each in (held, was))
+    return held.instance == was.instance or not one.isdisjoint(other)
+
+
+def _covered(held: MigSlice, geometry: MigGeometry | None) -> set[int]:
+    """Memory slices of an instance, where they are known."""
+    profile = geometry.profiles.get(held.profile) if geometry else None
+    return set(range(held.start, held.start + profile.memory_slices)) if profile else set()
+
+
+def _beside_gpus(
+    without: _Without,
+    node: Node,
+    new: list[tuple[Job, Replica]],
+    there: list[tuple[Job | None, Replica]],
+) -> Iterator[Violation]:
+    """CPU, memory, disk, countable resources and the power of a node."""
+    case = without.case
+    coming, held = defaultdict[str, int](int), defaultdict[str, int](int)
+    for replicas, total in ((new, coming), (there, held)):
+        for job, replica in replicas:
+            for unit, amount in charged_amounts(case, job, replica).items():
+                total[unit] += amount
+    offered = offered_amounts(node)
+    for unit, amount in coming.items():
+        if amount and held[unit] + amount > (allowed := offered.get(unit, 0)):
+            found = f"{in_words(held[unit] + amount, unit)} {without.beside}"
+            yield Violation(Rule.PREEMPTION, f"node {node.name}", found, in_words(allowed, unit))
+    if node.power_cap_watts and node.gpus and node.gpus.watts:
+        watts, cap = node.gpus.watts, node.power_cap_watts * MILLI
+        more = sum(gpu_milli(replica) for _, replica in new) * watts
+        drawn = sum(gpu_milli(replica) for _, replica in there) * watts + more
+        if more and drawn > cap:
+            found = f"{in_watts(drawn)} {without.beside}"
+            yield Violation(Rule.PREEMPTION, f"node {node.name}", found, in_watts(cap))
 
 
 def _in_queues(without: _Without) -> Iterator[Violation]:
@@ -154,8 +239,8 @@ def _above(tree: list[Queue], without: _Without, resource: str) -> set[str]:
     """Queues at which a victim of just this priority counts."""
     parent = {queue.name: queue.parent for queue in tree}
     found: set[str] = set()
-    for job, replicas in without.victims:
-        if job.priority == without.priority and of_replicas(without.case, replicas, resource):
+    for job, replicas in without.leaders:
+        if of_replicas(without.case, replicas, resource):
             above: str | None = job.queue
             while above is not None:
                 found.add(above)
@@ -186,7 +271,7 @@ def _in_racks(without: _Without) -> Iterator[Violation]:
     case = without.case
     if not (caps := rack_caps(case)):
         return
-    lost = watts_drawn(case, _of_priority(without))
+    lost = watts_drawn(case, [Placement(job=job.name, replicas=given) for job, given in without.leaders])
     staying = watts_drawn(case, without.staying())
     new = watts_drawn(case, without.new())
     for subject, names, watts in caps:
@@ -195,11 +280,3 @@ def _in_racks(without: _Without) -> Iterator[Violation]:
         if coming and drawn > watts * MILLI and any(lost[name] for name in names):
             found = f"{in_watts(drawn)} {without.beside}"
             yield Violation(Rule.PREEMPTION, subject, found, in_watts(watts * MILLI))
-
-
-def _of_priority(without: _Without) -> Iterable[Placement]:
-    return (
-        Placement(job=job.name, replicas=replicas)
-        for job, replicas in without.victims
-        if job.priority == without.priority
-    )

@@ -216,16 +216,15 @@ def _may_preempt(ledger: Ledger, index: int, positions: frozenset[int]) -> bool:
 
 
 def _preempt(ledger: Ledger, index: int, positions: frozenset[int], times: int) -> None:
-    incumbent = ledger.problem.incumbents[index]
     for position in sorted(positions):
-        if (node := incumbent.holds[position].node) is not None:
-            arguments = node, incumbent.rank
-            ledger.step(ledger.floors.preempt, (*arguments, times), (*arguments, -times))
+        ledger.step(ledger.count_preempted, (index, position, times), (index, position, -times))
     ledger.step(ledger.freed.preempt, (index, positions, times), (index, positions, -times))
 
 
 def _count_move(ledger: Ledger, index: int, times: int) -> None:
     positions = _everything(ledger, index)
+    for position in sorted(positions):
+        ledger.step(ledger.count_moving, (index, position, times), (index, position, -times))
     ledger.step(ledger.freed.move, (index, positions, times), (index, positions, -times))
 
 

@@ -50,11 +50,6 @@ class Departure:
         """How many incumbents it disturbs."""
         return len(self.stopped) + len(self.moved) + len(self.shrunk)
 
-    def rank(self, problem: Problem) -> int:
-        """The least rank of a class that may follow."""
-        preempted = (*self.stopped, *(incumbent for incumbent, _ in self.shrunk))
-        return max((problem.incumbents[incumbent].rank for incumbent in preempted), default=0)
-
 
 class Departures:
     """All ways to leave every node."""
@@ -185,11 +180,15 @@ class Departures:
         ordered = sorted(alike, key=lambda each: ("stop", "move", "stay").index(fate.get(each, "stay")))
         return alike[ordered.index(index)]
 
-    def free(self, departure: Departure) -> tuple[list[int], list[int]]:
-        """Thousandths free by GPU and amounts free by resource of the node, once they have left."""
+    def free(self, departure: Departure, below: int | None = None) -> tuple[list[int], list[int]]:
+        """
+        Thousandths free by GPU and amounts free by resource of the node, once they have left.
+
+        With `below`, what is free for ranks below.
+        """
         node = self.problem.nodes[departure.node]
         gpus, amounts = list(node.gpus), list(node.amounts)
-        for index, position in self.given_up(departure):
+        for index, position in self.given_up(departure, below):
             incumbent = self.problem.incumbents[index]
             for gpu in incumbent.holds[position].gpus:
                 gpus[gpu] += incumbent.shape.gpu_milli or MILLI
@@ -203,19 +202,15 @@ class Departures:
         """
         (incumbent, position in its `holds`) of every replica that leaves the node.
 
-        Only of those that leave their places to ranks `below` one, if that is given.
+        With `below`, of the stopped and the shrunk only those that leave their places to ranks below.
         """
-        here, problem = self.holds[departure.node], self.problem
-        for index in departure.stopped:
-            if below is None or problem.incumbents[index].rank < below:
-                yield from ((index, position) for position in here[index])
-        for index in departure.moved:
-            move = problem.incumbents[index].move
-            if below is None or (move is not None and problem.classes[move].rank < below):
-                yield from ((index, position) for position in here[index])
-        for index, replicas in departure.shrunk:
-            if below is None or problem.incumbents[index].rank < below:
-                yield from ((index, position) for position in here[index][:replicas])
+        here = self.holds[departure.node]
+        gone = [(index, here[index]) for index in (*departure.stopped, *departure.moved)]
+        gone += [(index, here[index][:replicas]) for index, replicas in departure.shrunk]
+        for index, positions in gone:
+            if below is None or index in departure.moved or self.problem.incumbents[index].rank < below:
+                for position in positions:
+                    yield index, position
 
     def everybody(self, node: int) -> Departure:
         """All incumbents that may leave a node, gone."""

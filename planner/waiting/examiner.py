@@ -171,10 +171,8 @@ class _Examiner:
         shut = self._outlook.closed(job, roomy)
         if shut and not any(self._fits_without(job, pool, needs, set(shut)) for pool in fitting):
             return self._outlook.closing(job, shut, every=len(shut) == len(match.nodes))
-        reserved, avoided = (
-            barrier(job, (place.node for place in _places(fitting)))
-            for barrier in (self._barriers.reserved, self._barriers.avoided)
-        )
+        reserved = self._barriers.reserved(job, _places(fitting))
+        avoided = self._barriers.avoided(job, (place.node for place in _places(fitting)))
         for barred, text in ((reserved, words.RESERVED), (reserved | avoided, words.AVOIDED)):
             if barred and not any(self._fits_without(job, pool, needs, barred) for pool in fitting):
                 return words.barred(text, barred)

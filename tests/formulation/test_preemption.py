@@ -55,3 +55,20 @@ def test_power_is_not_freed_for_a_job_that_does_not_outrank_the_running_one():
 
     assert stopped(poor, HUGE, **more) == (set(), {})
     assert stopped(waiting(5, weight=100), **more) == ({"running"}, {"waiting": 1})
+
+
+def test_gpus_that_were_free_beside_a_victim_are_for_any():
+    rich, poor = waiting(5, "rich", weight=100), waiting(1, "poor")
+    held = build.job("running", gpus=6, priority=4, at=[build.replica(gpus=range(6))])
+    large = build.job("large", gpus=6, priority=5, weight=100)
+    small = build.job("small", gpus=2, priority=1)
+    middle = build.job("middle", gpus=3, priority=1, weight=100)
+
+    answer = solved(build.snapshot(nodes=build.cluster(1), jobs=[held, large, small]))
+    assert (answer.stopped, dict(answer.placed)) == ({"running"}, {"large": 1, "small": 1})
+    # What is left over of the freed GPUs is not for one that does not outrank the victim.
+    four = build.job("four", gpus=4, priority=5, weight=100)
+    answer = solved(build.snapshot(nodes=build.cluster(1), jobs=[held, four, middle]))
+    assert (answer.stopped, dict(answer.placed)) == ({"running"}, {"four": 1})
+    answer = solved(build.snapshot(nodes=build.cluster(1), jobs=[held, rich, poor]))
+    assert answer.stopped == set()
