@@ -284,7 +284,7 @@ class SolutionSummary(PlanPart):
     status: Literal["OPTIMAL", "FEASIBLE"]
     """`OPTIMAL` if the bound proves that no plan scores more, else `FEASIBLE`."""
     solver: str
-    """Solver that found the plan."""
+    """Where the placements come from, such as `greedy` or `milp`; docs/plan-format.md lists the values."""
     objective: int
     """Points of the plan."""
     bound: int | None

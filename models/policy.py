@@ -78,11 +78,15 @@ class Disruption(Noun):
     preempt: bool = True
     """True: a preemptible job may be stopped for one of higher priority; it waits again."""
     resize: bool = True
-    """True: elastic jobs may shrink and grow while they run."""
+    """True: elastic jobs may grow while they run, and shrink for jobs of higher priority."""
     migrate: bool = False
     """True: jobs may be moved to other nodes, GPUs or MIG slices."""
     priority_gap: Count = 1
-    """By how much the priority of a job must be above that of a job stopped for it, at least."""
+    """
+    By how much the priority of a job must be higher, at least, to take what another has to give up.
+
+    Whether that one is stopped or shrunk, and whether it gives up nodes, quota or power.
+    """
     minimum_runtime: Seconds = 0
     """Jobs that have run for less are not stopped, shrunk or moved."""
     max_preemptions: Count | None = None
@@ -105,11 +109,11 @@ class MigPolicy(Noun):
 
     repartition: bool = True
     """
-    True: MIG instances may be created on idle slices of GPUs in MIG mode, and idle instances in their way
-    destroyed.
+    True: MIG instances may be created on idle slices of GPUs that are in MIG mode before the plan, and idle
+    instances in their way destroyed. GPUs that the plan switches to it are a matter of `switch_mode` alone.
     """
     switch_mode: bool = False
-    """True: MIG mode may be switched on for idle GPUs."""
+    """True: MIG mode may be switched on for idle GPUs, and instances be created there for the plan's jobs."""
 
 
 class PoolPolicy(Noun):

@@ -143,7 +143,7 @@ class JobClass:
     fixed_points: int = 0
     """Of each placed job, beside those of its option: never positive."""
     rank: int = 0
-    """It may follow preempted jobs of this rank, or a lower one, onto their nodes."""
+    """It may take what preempted jobs of this rank, or a lower one, have freed."""
     together: Togetherness = Togetherness()
     node_points: tuple[tuple[int, int], ...] = ()
     """(group, points of a replica there, never positive), sorted; groups left out are 0."""
@@ -246,8 +246,8 @@ class Incumbent(NamedTuple):
     gpu_model: str | None
     rank: int
     """
-    Once it is stopped or shrunk, the nodes it leaves take new replicas only of classes of at least this rank.
-    0 for a borrower's, which anybody may follow.
+    What it frees by being stopped or shrunk, of nodes, quotas and power, is for this rank or above.
+    0 for a borrower's, which is for any.
     """
     stop_points: int | None
     """Of stopping it, negative; None if it may not be stopped."""

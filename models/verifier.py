@@ -20,6 +20,7 @@ from planner.models.verifier_job_rules import assignment
 from planner.models.verifier_moment import RULES_OF_AN_INSTANT, later_violations
 from planner.models.verifier_order_rule import order
 from planner.models.verifier_pool_rules import pools
+from planner.models.verifier_preemption_rule import preemption
 from planner.models.verifier_promise_rule import promises
 from planner.models.verifier_terms import TERMS
 from planner.models.violation import Rule, Violation
@@ -38,7 +39,7 @@ RULES: Final[dict[Rule, Callable[[Case], Iterator[Violation]]]] = {
     Rule.ASSIGNMENT: assignment,
     Rule.EVICTION: disruption_rules.eviction,
     **RULES_OF_AN_INSTANT,
-    Rule.PREEMPTION: disruption_rules.preemption,
+    Rule.PREEMPTION: preemption,
     Rule.POOLS: pools,
     Rule.ORDER: order,
     Rule.HORIZON: horizon,

@@ -121,23 +121,30 @@ def power(case: Case) -> Iterator[Violation]:
         for node in case.nodes.values()
         if node.power_cap_watts and node.gpus and node.gpus.watts
     ]
-    for rack in case.snapshot.cluster.rack_power:
-        place = (rack.region, rack.zone, rack.rack)
-        names = frozenset(
-            node.name for node in case.nodes.values() if (node.region, node.zone, node.rack) == place
-        )
-        caps.append((f"rack {rack.rack}", names, rack.watts))
+    caps += rack_caps(case)
     if not caps:
         return
-    drawn_by_staying = _drawn(case, case.staying)
-    drawn = _drawn(case, case.placements)
+    drawn_by_staying = watts_drawn(case, case.staying)
+    drawn = watts_drawn(case, case.placements)
     for subject, names, watts in caps:
         allowed = max(watts * MILLI, sum(drawn_by_staying[name] for name in names))
         if (found := sum(drawn[name] for name in names)) > allowed:
             yield Violation(Rule.POWER, subject, in_watts(found), in_watts(allowed))
 
 
-def _drawn(case: Case, placements: Iterable[Placement]) -> dict[str, int]:
+def rack_caps(case: Case) -> list[tuple[str, frozenset[str], int]]:
+    """(subject, names of its nodes, watts) of every rack with a cap."""
+    caps = []
+    for rack in case.snapshot.cluster.rack_power:
+        place = (rack.region, rack.zone, rack.rack)
+        names = frozenset(
+            node.name for node in case.nodes.values() if (node.region, node.zone, node.rack) == place
+        )
+        caps.append((f"rack {rack.rack}", names, rack.watts))
+    return caps
+
+
+def watts_drawn(case: Case, placements: Iterable[Placement]) -> dict[str, int]:
     """Thousandths of watts that the GPUs held on each node draw."""
     drawn: dict[str, int] = defaultdict(int)
     for placement in placements:

@@ -1,8 +1,7 @@
-"""Rules about what a plan does to running jobs: who may be disturbed, and who may come in their place."""
+"""What a plan may do to running jobs, and which of them borrow."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from planner.models.queue import ALL_MODELS
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from planner.models.job import Job
-    from planner.models.placement import Replica
     from planner.models.verifier_case import Case
-    from planner.models.verifier_occupant import Occupant
 
 
 def eviction(case: Case) -> Iterator[Violation]:
@@ -95,53 +92,7 @@ def _against_disturbing(case: Case, job: Job) -> Iterator[str]:
         yield f"it was preempted {counted(job.preemptions, 'time')}, and {most:,} is the most"
 
 
-def preemption(case: Case) -> Iterator[Violation]:
-    """
-    A node on which a job was stopped or shrunk takes only jobs of a priority higher by the policy's gap.
-
-    Except where that job borrows: its queue is guaranteed less than it and the queues below it hold. Nodes
-    that take nothing new are a matter of the rule `selection`.
-    """
-    victims = _victims(case)
-    if not victims:
-        return
-    gap = case.policy.disruption.priority_gap
-    for job, occupant in case.arrivals:
-        for replica in occupant.new_replicas:
-            victim = victims.get(replica.node)
-            if victim is None or job.priority >= victim.priority + gap:
-                continue
-            found = f"priority {job.priority} in place of job {victim.name} of priority {victim.priority}"
-            yield Violation(
-                Rule.PREEMPTION,
-                f"job {job.name} on node {replica.node}",
-                found,
-                f"priority {victim.priority + gap} or more",
-            )
-
-
-def _victims(case: Case) -> dict[str, Job]:
-    """By schedulable node the job of highest priority that gave up a replica there and borrows nothing."""
-    losers = [(job, job.running.replicas) for job in case.stopped if job.running]
-    losers += [(job, _given_up(job, occupant)) for job, occupant in case.with_change(Change.SHRUNK)]
-    if not losers:
-        return {}
-    borrowing = _borrowing_queues(case)
-    leaders: dict[str, list[Job]] = defaultdict(list)
-    for job, replicas in losers:
-        for replica in replicas if job.queue not in borrowing else ():
-            node = case.nodes.get(replica.node)
-            if node and node.schedulable:
-                leaders[node.name].append(job)
-    return {name: min(jobs, key=lambda job: (-job.priority, job.name)) for name, jobs in leaders.items()}
-
-
-def _given_up(job: Job, occupant: Occupant) -> tuple[Replica, ...]:
-    before = job.running.replicas if job.running else ()
-    return tuple(before[number] for number in unmatched(before, occupant.placement.replicas))
-
-
-def _borrowing_queues(case: Case) -> set[str]:
+def borrowing_queues(case: Case) -> set[str]:
     """Queues that with all below them hold more GPUs in the snapshot than they are guaranteed."""
     queues = case.snapshot.queues
     guaranteed = {

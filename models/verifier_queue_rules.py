@@ -30,11 +30,11 @@ def queues(case: Case) -> Iterator[Violation]:
     tree = children_first(case.snapshot.queues)
     models = sorted({model for queue in tree for model in queue.gpu_models})
     for resource in (ALL_MODELS, *models):
-        kept, limit = _kept_and_limit(tree, resource)
-        used = _usage(tree, kept, of_resource(case.usage_after, resource))
+        kept, limit = kept_and_limit(tree, resource)
+        used = usage_up_the_tree(tree, kept, of_resource(case.usage_after, resource))
         if all(used[queue.name] <= limit[queue.name] for queue in tree):
             continue
-        used_by_staying = _usage(tree, kept, _held_all_along(case, resource))
+        used_by_staying = usage_up_the_tree(tree, kept, held_all_along(case, resource))
         for queue in tree:
             allowed = max(limit[queue.name], used_by_staying[queue.name])
             if used[queue.name] > allowed:
@@ -43,22 +43,23 @@ def queues(case: Case) -> Iterator[Violation]:
                 yield Violation(Rule.QUEUES, subject, found, in_gpus(int(allowed)))
 
 
-def _held_all_along(case: Case, resource: str) -> dict[str, int]:
+def held_all_along(case: Case, resource: str) -> dict[str, int]:
     """Thousandths of GPUs that running jobs, directly in each queue, held before and will hold after."""
     held: dict[str, int] = defaultdict(int)
     for each in case.occupants:
         if each.job is None:
             continue
         if each.change is Change.KEPT:
-            held[each.job.queue] += _of_replicas(case, each.placement.replicas, resource)
+            held[each.job.queue] += of_replicas(case, each.placement.replicas, resource)
         elif each.job.running:
-            before = _of_replicas(case, each.job.running.replicas, resource)
-            after = _of_replicas(case, each.placement.replicas, resource)
+            before = of_replicas(case, each.job.running.replicas, resource)
+            after = of_replicas(case, each.placement.replicas, resource)
             held[each.job.queue] += min(before, after)
     return held
 
 
-def _of_replicas(case: Case, replicas: Iterable[Replica], resource: str) -> int:
+def of_replicas(case: Case, replicas: Iterable[Replica], resource: str) -> int:
+    """Thousandths of GPUs that replicas hold, of one model or of all."""
     return sum(
         gpu_milli(replica)
         for replica in replicas
@@ -68,7 +69,7 @@ def _of_replicas(case: Case, replicas: Iterable[Replica], resource: str) -> int:
     )
 
 
-def _kept_and_limit(tree: list[Queue], resource: str) -> tuple[dict[str, float], dict[str, float]]:
+def kept_and_limit(tree: list[Queue], resource: str) -> tuple[dict[str, float], dict[str, float]]:
     """What each queue keeps from its parent, and the most it may use; infinite without a limit."""
     lent: dict[str | None, list[float]] = defaultdict(list)  # by children, to the key
     kept: dict[str, float] = {}
@@ -89,7 +90,7 @@ def _kept_and_limit(tree: list[Queue], resource: str) -> tuple[dict[str, float],
     return kept, limit
 
 
-def _usage(tree: list[Queue], kept: Mapping[str, float], own: Mapping[str, int]) -> dict[str, int]:
+def usage_up_the_tree(tree: list[Queue], kept: Mapping[str, float], own: Mapping[str, int]) -> dict[str, int]:
     """Thousandths of GPUs each queue uses: its own, and of its children's what they do not keep."""
     usage = {queue.name: own.get(queue.name, 0) for queue in tree}
     for queue in tree:

@@ -34,7 +34,7 @@ class Rule(StrEnum):
     SPREAD = "spread"
     """No domain holds more replicas of a job than its spread allows."""
     PREEMPTION = "preemption"
-    """A node that loses a job to preemption takes only jobs of higher priority."""
+    """What stopped and shrunk jobs give up, of nodes, quota and power, is for jobs of higher priority."""
     ANTI_AFFINITY = "anti_affinity"
     """Jobs that must not meet in a domain do not."""
     POWER = "power"

@@ -143,6 +143,11 @@ class Changes:
         return layout_changes(stay, before=self.snapshot.running_placements, after=self.target.placements)
 
     @cached_property
+    def switched(self) -> frozenset[tuple[str, int]]:
+        """(node, GPU index) of GPUs that the target switches to MIG mode."""
+        return frozenset((change.node, change.gpu) for change in self.layouts if change.before is None)
+
+    @cached_property
     def emptied(self) -> tuple[str, ...]:
         """Nodes to be removed or drained that the last job leaves, sorted."""
         left = {name for change in self.jobs for name in change.nodes_left}

@@ -216,7 +216,7 @@ class Board:
         node, shape, capacity = int(self.nodes[position]), self.tenant.shape, openings.capacity
         free = capacity.free[node].tolist()
         cost = capacity.stranding.added_to_one(shape, int(capacity.gpu_left[node]), free, node)
-        welcome = bool(capacity.usable[node]) and bool(openings.floors.least[node] <= self.tenant.rank)
+        welcome = bool(capacity.usable[node]) and openings.has_room_beside(self.tenant, node)
         room = welcome and all(amount >= taken for amount, taken in zip(free, shape.amounts, strict=True))
         if shape.gpus:
             room = room and bool(capacity.whole[node] >= shape.gpus)

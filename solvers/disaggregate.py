@@ -277,7 +277,7 @@ class _Realization:
 
     def _one(self, index: int, option: Option, nodes: Ints) -> bool:
         job_class = self._problem.classes[index]
-        headroom = self.ledger.quota.headroom(job_class, option, job_class.minimum)
+        headroom = self.ledger.headroom_now(job_class, option, job_class.minimum)
         return headroom > 0 and place_job(self.ledger, index, option, nodes)
 
     def _take(self, index: int, nodes: tuple[int, ...], replicas: int, jobs: int) -> list[Site]:

@@ -171,10 +171,10 @@ class Preemption:
     def _free_quota(self, index: int, option: Option, worth: int) -> bool:
         """Preempt jobs that this one may follow, in whatever place, until its queue may take it."""
         ledger, job_class = self.ledger, self.ledger.problem.classes[index]
-        asked = job_class.queue, option.gpu_model, job_class.minimum * job_class.shape.quota_milli
+        asked = job_class, option, job_class.minimum
         gone: list[Victim] = []
         before = ledger.objective
-        while (obstacle := ledger.quota.obstacle(*asked)) is not None:
+        while (obstacle := ledger.obstacle(*asked)) is not None:
             victims = self.victims.below(*obstacle, ledger.tenants[index].rank)
             evicted = next((victim for victim in victims if self._evict(victim)), None)
             if evicted is None or before - ledger.objective >= worth:
@@ -183,7 +183,7 @@ class Preemption:
         for victim in sorted(gone, key=lambda victim: -victim.loss):
             mark = ledger.mark()
             leaving.restore(ledger, victim.incumbent, victim.positions if victim.shrinks else None)
-            if ledger.quota.obstacle(*asked) is not None:
+            if ledger.obstacle(*asked) is not None:
                 ledger.rollback(mark)
         return True
 

@@ -10,7 +10,7 @@ from planner.solvers.quota import UNLIMITED
 from planner.solvers.quota_ahead import QuotaAhead
 
 if TYPE_CHECKING:
-    from planner.models.problem import Problem
+    from planner.models.problem import Problem, QueueBudget
     from planner.models.problem_jobs import JobClass, Option
     from planner.solvers.site import Booked, Site
 
@@ -36,11 +36,21 @@ class Foreseeing(Openings):
 
     def headroom(self, job_class: JobClass, option: Option, replicas: int) -> int:
         """How many portions of so many replicas the class's queue may hold from now on, to their end."""
-        now = self.quota.headroom(job_class, option, replicas)
+        now = self.headroom_now(job_class, option, replicas)
         # Without bookings whoever may count now may count later: others only end.
         if self.quota_ahead is None or not self.booked or now <= 0:
             return now
         return min(now, self.quota_ahead.headroom(job_class, option, replicas, (1, option.ends[0])))
+
+    def headroom_now(self, job_class: JobClass, option: Option, replicas: int) -> int:
+        """The same for this instant alone."""
+        now = self.quota.headroom(job_class, option, replicas)
+        return min(now, self.freed.headroom(job_class, option, replicas)) if now > 0 else now
+
+    def obstacle(self, job_class: JobClass, option: Option, replicas: int) -> tuple[QueueBudget, int] | None:
+        """The first limit that so many replicas more would break, and the lowest queue with it."""
+        asked = job_class.queue, option.gpu_model, job_class.shape.quota_milli * replicas
+        return self.quota.obstacle(*asked) or self.freed.obstacle(*asked, job_class.rank)
 
     def headroom_ahead(self, job_class: JobClass, option: Option, replicas: int, span: Span) -> int:
         """How many portions of so many replicas the class's queue may hold in all slots of a span."""

@@ -25,6 +25,8 @@ def stop(ledger: Ledger, index: int) -> bool:
     # Who left to be moved has not been preempted from any node yet.
     moving = fate is not None and fate.leave is Leave.MOVE
     _give_up(ledger, index, frozenset() if moving else preempted)
+    if moving:
+        _count_move(ledger, index, -1)
     _preempt(ledger, index, preempted, 1)
     _set(ledger, index, Fate(Leave.STOP, everything))
     return True
@@ -59,6 +61,7 @@ def leave_to_move(ledger: Ledger, index: int) -> bool:
         return False
     everything = _everything(ledger, index)
     _give_up(ledger, index, everything)
+    _count_move(ledger, index, 1)
     _set(ledger, index, Fate(Leave.MOVE, everything))
     return True
 
@@ -99,7 +102,9 @@ def restore(ledger: Ledger, index: int, positions: Iterable[int] | None = None) 
     if not all(_is_free(ledger, index, position) for position in back):
         return False
     mark = ledger.mark()
-    if fate.leave is not Leave.MOVE:
+    if fate.leave is Leave.MOVE:
+        _count_move(ledger, index, -1)
+    else:
         _preempt(ledger, index, back, -1)
     _set(ledger, index, Fate(Leave.SHRINK, still) if still else None)
     if not ledger.company.may_return(ledger.fates.standing(index)):
@@ -204,18 +209,23 @@ def _give_up(ledger: Ledger, index: int, positions: frozenset[int]) -> None:
 def _may_preempt(ledger: Ledger, index: int, positions: frozenset[int]) -> bool:
     incumbent = ledger.problem.incumbents[index]
     nodes = {incumbent.holds[position].node for position in positions}
-    return all(
+    return ledger.freed.allows(index) and all(
         node is None or (node not in ledger.closed and ledger.floors.allows(node, incumbent.rank))
         for node in nodes
     )
 
 
 def _preempt(ledger: Ledger, index: int, positions: frozenset[int], times: int) -> None:
-    incumbent = ledger.problem.incumbents[index]
     for position in sorted(positions):
-        if (node := incumbent.holds[position].node) is not None:
-            arguments = node, incumbent.rank
-            ledger.step(ledger.floors.preempt, (*arguments, times), (*arguments, -times))
+        ledger.step(ledger.count_preempted, (index, position, times), (index, position, -times))
+    ledger.step(ledger.freed.preempt, (index, positions, times), (index, positions, -times))
+
+
+def _count_move(ledger: Ledger, index: int, times: int) -> None:
+    positions = _everything(ledger, index)
+    for position in sorted(positions):
+        ledger.step(ledger.count_moving, (index, position, times), (index, position, -times))
+    ledger.step(ledger.freed.move, (index, positions, times), (index, positions, -times))
 
 
 def _set(ledger: Ledger, index: int, fate: Fate | None) -> None:

@@ -209,6 +209,9 @@ class Ledger(Pooled):
         left = self.fates.left_by_movers(node)
         # Who starts may wait for GPUs that others leave; who moves had better not wait for each other.
         first = set(self.capacity.whole_gpus(node)) - left if left and job_class.role is Role.MOVE else left
+        if self.floors.least[node] and not first:
+            # What is free besides is for any.
+            first = self.floors.freed(node)
         site = self.site(index, node, first)
         self.take_site(index, site)
         return site
@@ -221,6 +224,9 @@ class Ledger(Pooled):
         """True if this very site is free for a class, now and to its end."""
         shape, until = self.problem.classes[index].shape, int(self.ends(self.tenants[index])[site.node])
         free = self.capacity.fits(shape, site)
+        rank = self.problem.classes[index].rank
+        free = free and self.freed.powers(shape.quota_milli, site.node, rank)
+        free = free and self.floors.fits(self.capacity, shape, rank, site)
         return free and (self.timetable is None or self.timetable.fits(shape, site, until))
 
     def give(self, index: int, site: Site) -> None:
@@ -234,7 +240,8 @@ class Ledger(Pooled):
             until = int(self.ends(self.tenants[index])[site.node])
             self.timetable.occupy(self.problem.classes[index].shape, site, until, times)
         if self.problem.incumbents:
-            self.floors.come(site.node, self.problem.classes[index].rank, times)
+            self.floors.come(index, site, times)
+            self.freed.enter(self.problem.classes[index], site, times)
 
     def _count(self, index: int, option: Option, replicas: int) -> None:
         job_class = self.problem.classes[index]
@@ -242,6 +249,8 @@ class Ledger(Pooled):
             arguments = job_class.queue, option.gpu_model
             change = partial(self.quota.change, new=job_class.role is not Role.MOVE)
             self.step(change, (*arguments, milli), (*arguments, -milli))
+            if self.problem.incumbents:
+                self.step(self.freed.count, (job_class, option, milli), (job_class, option, -milli))
             if self.quota_ahead is not None:
                 span, new = (1, option.ends[0]), job_class.role is not Role.MOVE
                 self.step(self.count_ahead, (*arguments, milli, span, new), (*arguments, -milli, span, new))
@@ -374,6 +383,10 @@ class Ledger(Pooled):
         )
         if not self.capacity.fits(one.shape, site, power=not settled):
             return False
+        if not settled and not self.freed.powers(one.shape.quota_milli, site.node, one.rank):
+            return False
+        if not self.floors.fits(self.capacity, one.shape, one.rank, site):
+            return False
         if self.timetable is None or not self.timetable.bookings:
             return True
         return self.timetable.fits(one.shape, site, one.until)
@@ -382,6 +395,7 @@ class Ledger(Pooled):
         """Thousandths of GPUs with which an incumbent may return, now and to its end."""
         one = self.problem.incumbents[incumbent]
         room = self.quota.room(one.queue, one.gpu_model, known=True)
+        room = min(room, self.freed.room(one.queue, one.gpu_model, one.rank, known=True))
         if self.quota_ahead is None or not self.booked:
             return room
         return min(room, self.quota_ahead.room(one.queue, one.gpu_model, (1, one.until), known=True))
@@ -395,6 +409,20 @@ class Ledger(Pooled):
             if self.quota_ahead is not None:
                 span = 1, one.until
                 self.step(self.count_ahead, (*arguments, milli, span), (*arguments, -milli, span))
+
+    def count_preempted(self, index: int, position: int, times: int) -> None:
+        """Count a replica that an incumbent is made to give up, with -1 one that is back."""
+        self.floors.preempt(index, position, times)
+        self._touch_hold(index, position)
+
+    def count_moving(self, index: int, position: int, times: int) -> None:
+        """Count a replica of an incumbent that leaves to be moved, with -1 one that is back."""
+        self.floors.move(index, position, times)
+        self._touch_hold(index, position)
+
+    def _touch_hold(self, index: int, position: int) -> None:
+        if (node := self.problem.incumbents[index].holds[position].node) is not None:
+            self.capacity.touch(node)
 
     def set_fate(self, index: int, fate: Fate | None) -> None:
         """Give an incumbent another fate, its places left out; `leaving` says what else that means."""

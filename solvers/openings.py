@@ -20,6 +20,7 @@ from planner.solvers.company import NOBODY_MINDS, Company
 from planner.solvers.domains import Domains
 from planner.solvers.fates import Fates
 from planner.solvers.floors import Floors
+from planner.solvers.freed import Freed
 from planner.solvers.quota import QuotaLedger
 from planner.solvers.tenant import Tenant
 from planner.solvers.timetable import Timetable
@@ -48,7 +49,8 @@ class Openings:
         self.domains = Domains(problem)
         self.capacity = Capacity(problem)
         self.quota = QuotaLedger(problem)
-        self.floors = Floors(len(problem.nodes))
+        self.floors = Floors(problem)
+        self.freed = Freed(problem)
         self.company = Company(problem, self.domains)
         self.fates = Fates(problem, self.company)
         self.group_of = [0] * len(problem.nodes)
@@ -110,12 +112,15 @@ class Openings:
         """Replicas of a class that fit on each of the nodes, were it all for them; counted up to `most`."""
         tenant = self.tenants[index]
         room = self.capacity.room(tenant.shape, nodes, most)
+        for position in np.flatnonzero(self.floors.least[nodes] > tenant.rank).tolist():
+            beside = self.floors.room(self.capacity, tenant.shape, tenant.rank, int(nodes[position]))
+            room[position] = min(int(room[position]), beside)
         if self.timetable is not None and self.timetable.bookings:
             room = np.minimum(room, self.beside(tenant, nodes, most))
         return np.where(self.welcomes(tenant, nodes), room, 0)
 
     def takes(self, tenant: Tenant, nodes: Ints) -> Bools:
-        """Nodes that exist and take tenants of this rank."""
+        """Nodes that exist and of which tenants of this rank may take all that is free."""
         taken: Bools = self.capacity.usable[nodes] & (self.floors.least[nodes] <= tenant.rank)
         return taken
 
@@ -175,6 +180,7 @@ class Openings:
         tenant, shut = self.tenants[index], frozenset[int]()
         if self.timetable is not None and self.timetable.booked[node]:
             shut = self.timetable.shut(tenant.shape, node, int(self.ends(tenant)[node]))
+        shut |= self.floors.shut(self.capacity, tenant.shape, tenant.rank, node)
         return self.capacity.find(tenant.shape, node, first, shut)
 
     def _one_beside(self, tenant: Tenant, node: int) -> int:
@@ -191,11 +197,23 @@ class Openings:
     def welcomes(self, tenant: Tenant, nodes: Ints) -> Bools:
         """Nodes that a tenant may come to now, whatever room there is."""
         capacity, admitted = self.capacity, self.takes(tenant, nodes)
+        for position in np.flatnonzero(~admitted & self.capacity.usable[nodes]).tolist():
+            admitted[position] = self.has_room_beside(tenant, int(nodes[position]))
         if self.problem.power_caps and (milli := tenant.shape.quota_milli):
-            admitted &= np.array([capacity.powers(milli, node) for node in nodes.tolist()], dtype=bool)
+            powered = (
+                capacity.powers(milli, node) and self.freed.powers(milli, node, tenant.rank)
+                for node in nodes.tolist()
+            )
+            admitted &= np.fromiter(powered, dtype=bool, count=len(nodes))
         own = [] if tenant.own is None else self.fates.standing(tenant.own)
         barred = self.company.barred(tenant.manners, own)
         return admitted if barred is None else admitted & ~barred[nodes]
+
+    def has_room_beside(self, tenant: Tenant, node: int) -> bool:
+        """True if a tenant may take one more place beside what preemption has freed on a node."""
+        if self.floors.least[node] <= tenant.rank:
+            return True
+        return self.floors.room(self.capacity, tenant.shape, tenant.rank, node) > 0
 
     def untouched(self, nodes: Ints) -> Bools | None:
         """Opened nodes that nobody uses yet, which others would rather do without; None if there are none."""

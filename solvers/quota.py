@@ -1,4 +1,4 @@
-"""QuotaLedger: what queues may still take, and are still owed, by Kueue's arithmetic."""
+"""What queues may still take, and are still owed, by Kueue's arithmetic."""
 
 from __future__ import annotations
 
@@ -14,25 +14,15 @@ if TYPE_CHECKING:
 UNLIMITED: Final = 2**62
 
 
-class QuotaLedger:
-    """Usage of every queue in every budget, and what is missing from every guarantee."""
+class QuotaUsage:
+    """Usage of every queue in every budget."""
 
     def __init__(self, problem: Problem) -> None:
         self._budgets = problem.budgets
         self._usage = [budget.up_the_tree(list(budget.own)) for budget in problem.budgets]
         self._newcomers = [[0] * len(problem.queues) for _ in problem.budgets]
         """Thousandths of GPUs that started and grown jobs have come to hold, as they count at each queue."""
-        self._price = problem.charges.guarantee
-        self._missing = [guarantee.owed - guarantee.own for guarantee in problem.guarantees]
-        """Thousandths of GPUs; negative where more is held than owed."""
-        self._guarantees: list[list[tuple[int, Guarantee]]] = [[] for _ in problem.queues]
-        for index, guarantee in enumerate(problem.guarantees):
-            for queue in guarantee.queues:
-                self._guarantees[queue].append((index, guarantee))
-        self._helped: dict[tuple[int, str | None], list[int]] = {}
         self._counted: dict[str | None, list[int]] = {}
-        self.points = 0
-        """What changes have saved of the price of missed guarantees."""
 
     def headroom(self, job_class: JobClass, option: Option, replicas: int) -> int:
         """How many more portions of so many replicas the class's queue may hold on this option."""
@@ -49,7 +39,7 @@ class QuotaLedger:
         there.
         """
         return min(
-            (self._available(index, queue, known=known) for index in self._counting(gpu_model)),
+            (self._available(index, queue, known=known) for index in self.counting(gpu_model)),
             default=UNLIMITED,
         )
 
@@ -69,7 +59,7 @@ class QuotaLedger:
 
     def change(self, queue: int, gpu_model: str | None, milli: int, *, new: bool = False) -> None:
         """Count GPUs taken, or given back if negative, at a queue and every queue above."""
-        for index in self._counting(gpu_model):
+        for index in self.counting(gpu_model):
             budget, usage, newcomers = self._budgets[index], self._usage[index], self._newcomers[index]
             above: int | None = queue
             amount = milli
@@ -79,10 +69,6 @@ class QuotaLedger:
                 newcomers[above] += amount if new else 0
                 amount = max(0, usage[above] - budget.kept[above]) - spilled
                 above = budget.parent[above]
-        for index in self.guarantees_of(queue, gpu_model):
-            before = _gpus(self._missing[index])
-            self._missing[index] -= milli
-            self.points += self._price * (before - _gpus(self._missing[index]))
 
     def held(self, index: int) -> list[int]:
         """Thousandths of GPUs held directly in each queue in a budget: all that counts but what was lent."""
@@ -92,6 +78,51 @@ class QuotaLedger:
             if parent is not None:
                 own[parent] -= max(0, usage[queue] - budget.kept[queue])
         return own
+
+    def counting(self, gpu_model: str | None) -> list[int]:
+        """Budgets, by index, in which GPUs of a model count."""
+        if gpu_model not in self._counted:
+            self._counted[gpu_model] = [
+                index for index, budget in enumerate(self._budgets) if budget.counts(gpu_model)
+            ]
+        return self._counted[gpu_model]
+
+    def _available(self, index: int, queue: int, *, known: bool) -> int:
+        """Largest amount a job in this queue may take: up the tree, what a queue keeps is used first."""
+        budget, usage = self._budgets[index], self._usage[index]
+        settled = known and self._newcomers[index][queue] <= 0
+        limit, parent = (budget.limit if settled else budget.firm)[queue], budget.parent[queue]
+        own = UNLIMITED if limit is None else limit - usage[queue]
+        if parent is None:
+            return own
+        unspilled = max(0, budget.kept[queue] - usage[queue])
+        # What the queue keeps is its own, however much too much is used above it.
+        return min(own, unspilled + max(0, self._available(index, parent, known=known)))
+
+
+class QuotaLedger(QuotaUsage):
+    """Usage of every queue, and what is missing from every guarantee."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self._price = problem.charges.guarantee
+        self._missing = [guarantee.owed - guarantee.own for guarantee in problem.guarantees]
+        """Thousandths of GPUs; negative where more is held than owed."""
+        self._guarantees: list[list[tuple[int, Guarantee]]] = [[] for _ in problem.queues]
+        for index, guarantee in enumerate(problem.guarantees):
+            for queue in guarantee.queues:
+                self._guarantees[queue].append((index, guarantee))
+        self._helped: dict[tuple[int, str | None], list[int]] = {}
+        self.points = 0
+        """What changes have saved of the price of missed guarantees."""
+
+    def change(self, queue: int, gpu_model: str | None, milli: int, *, new: bool = False) -> None:
+        """Count GPUs taken, or given back if negative, at a queue, every queue above, and guarantees."""
+        super().change(queue, gpu_model, milli, new=new)
+        for index in self.guarantees_of(queue, gpu_model):
+            before = _gpus(self._missing[index])
+            self._missing[index] -= milli
+            self.points += self._price * (before - _gpus(self._missing[index]))
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -111,26 +142,6 @@ class QuotaLedger:
         """Thousandths of GPUs still missing from each guarantee that a job of a queue helps to meet."""
         helped = self.guarantees_of(queue, gpu_model)
         return [self._missing[index] for index in helped if self._missing[index] > 0]
-
-    def _counting(self, gpu_model: str | None) -> list[int]:
-        """Budgets, by index, in which GPUs of a model count."""
-        if gpu_model not in self._counted:
-            self._counted[gpu_model] = [
-                index for index, budget in enumerate(self._budgets) if budget.counts(gpu_model)
-            ]
-        return self._counted[gpu_model]
-
-    def _available(self, index: int, queue: int, *, known: bool) -> int:
-        """Largest amount a job in this queue may take: up the tree, what a queue keeps is used first."""
-        budget, usage = self._budgets[index], self._usage[index]
-        settled = known and self._newcomers[index][queue] <= 0
-        limit, parent = (budget.limit if settled else budget.firm)[queue], budget.parent[queue]
-        own = UNLIMITED if limit is None else limit - usage[queue]
-        if parent is None:
-            return own
-        unspilled = max(0, budget.kept[queue] - usage[queue])
-        # What the queue keeps is its own, however much too much is used above it.
-        return min(own, unspilled + max(0, self._available(index, parent, known=known)))
 
 
 def _gpus(missing: int) -> int:

@@ -9,6 +9,7 @@ from planner.models import verifier_occupant as OCCUPANT
 from planner.models import verifier_order_rule as ORDER
 from planner.models import verifier_place_rules as PLACE
 from planner.models import verifier_pool_rules as POOLS
+from planner.models import verifier_preemption_rule as PREEMPTION
 from planner.models import verifier_queue_rules as QUEUES
 from planner.models import verifier_timeline as TIMELINE
 from planner.models import verifier_usage as USAGE
@@ -106,16 +107,22 @@ PLANTED = (
     ("spread", PLACE, "Counter(case.domain(replica.node, level) for replica in occupant.placement.replicas)", "Counter(case.domain(replica.node, level) for replica in occupant.new_replicas)"),
     ("spread", PLACE, "Counter(case.domain(replica.node, level) for replica in occupant.placement.replicas)", "Counter(case.domain(name, level) for name in {one.node for one in occupant.placement.replicas})"),
     ("spread", CASE, 'or ("",) * 5 + (name,)', 'or ("",)'),
-    ("preemption", DISRUPTION, "job.priority >= victim.priority + gap", "job.priority > victim.priority + gap"),
-    ("preemption", DISRUPTION, "job.priority >= victim.priority + gap", "job.priority >= victim.priority + 1"),
-    ("preemption", DISRUPTION, "job.priority >= victim.priority + gap", "job.priority >= gap"),
-    ("preemption", DISRUPTION, "min(jobs, key=lambda job: (-job.priority, job.name))", "jobs[0]"),
-    ("preemption", DISRUPTION, "if node and node.schedulable:", "if node:"),
-    ("preemption", DISRUPTION, "if job.queue not in borrowing else ()", ""),
-    ("preemption", DISRUPTION, "losers += [(job, _given_up(job, occupant)) for job, occupant in case.with_change(Change.SHRUNK)]", "pass"),
-    ("preemption", DISRUPTION, "losers += [(job, _given_up(job, occupant))", "losers += [(job, job.running.replicas)"),
-    ("preemption", DISRUPTION, "losers += [(job, _given_up(job, occupant)) for job, occupant in case.with_change(Change.SHRUNK)]", "losers += [(job, job.running.replicas) for job, _ in case.with_change(Change.MOVED)]"),
-    ("preemption", DISRUPTION, "for replica in occupant.new_replicas:", "for replica in occupant.placement.replicas:"),
+    ("preemption", PREEMPTION, "if job.priority < self.least:", "if job.priority <= self.least:"),
+    ("preemption", PREEMPTION, "return self.priority + self.case.policy.disruption.priority_gap", "return self.priority + 1"),
+    ("preemption", PREEMPTION, "if each.job.priority >= priority]", "if each.job.priority == priority]"),
+    ("preemption", PREEMPTION, "(node := case.nodes.get(name)) and node.schedulable}", "(node := case.nodes.get(name))}"),
+    ("preemption", PREEMPTION, "for victim in found if victim.job.queue not in borrowing]", "for victim in found]"),
+    ("preemption", PREEMPTION, "in case.with_change(Change.SHRUNK):", "in case.with_change(Change.COPY):"),
+    ("preemption", PREEMPTION, "in case.with_change(Change.SHRUNK):", "in case.with_change(Change.MOVED):"),
+    ("preemption", PREEMPTION, "given_up = unmatched(before, occupant.placement.replicas)", "given_up = range(len(before))"),
+    ("preemption", PREEMPTION, "replicas=tuple(occupant.new_replicas))", "replicas=occupant.placement.replicas)"),
+    ("preemption", PREEMPTION, "return shares > MILLI", "return True"),
+    ("preemption", PREEMPTION, "return shares > MILLI", "return shares > 2 * MILLI"),
+    ("preemption", PREEMPTION, "isinstance(was, GpuShare):\n        return True", "isinstance(was, GpuShare):\n        return False"),
+    ("preemption", PREEMPTION, "held.instance == was.instance or not one.isdisjoint(other)", "held.instance == was.instance"),
+    ("preemption", PREEMPTION, "if more and drawn > cap:", "if more > cap:"),
+    ("preemption", PREEMPTION, "used[queue.name] > allowed:", "used[queue.name] > 2 * allowed:"),
+    ("preemption", PREEMPTION, "if coming and drawn > watts * MILLI", "if drawn > 2 * watts * MILLI"),
     ("preemption", DISRUPTION, "held[name] > guarantee}", "held[name] >= guarantee}"),
     ("preemption", DISRUPTION, "queue.quota and queue.quota.guarantee is not None", "queue.quota and queue.quota.guarantee"),
     ("preemption", DISRUPTION, "held = with_all_below(queues, of_resource(case.usage_before, ALL_MODELS))", "held = {q.name: 0 for q in queues} | of_resource(case.usage_before, ALL_MODELS)"),

@@ -19,6 +19,7 @@ from planner.models.formulation.mig import mig
 from planner.models.formulation.objective import objective
 from planner.models.formulation.pools import pools
 from planner.models.formulation.power import power
+from planner.models.formulation.preemption import preemption
 from planner.models.formulation.queues import queues
 from planner.models.formulation.rows import Formulation, Row
 from planner.models.formulation.sharing import sharing
@@ -43,6 +44,7 @@ FAMILIES: Final[tuple[Callable[[Problem, Columns], Iterator[Row]], ...]] = (
     guarantees,
     locality,
     eviction,
+    preemption,
     pools,
     fragmentation,
     power,

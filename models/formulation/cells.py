@@ -1,8 +1,7 @@
 """
-Cell: the nodes of one group and one set of domains, while the incumbents that left them allow one rank.
+Cell: the nodes of one group and one set of domains.
 
-Every node is in exactly one cell, which one is a decision: with a departure of rank r a node goes over from
-the cell of rank 0 to that of rank r. What a cell offers is a constant plus a sum over columns.
+Every node is in exactly one cell. What a cell offers is a constant plus a sum over columns.
 """
 
 from __future__ import annotations
@@ -33,12 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Nodes of one group, in the same domains, open to classes of at least some rank."""
+    """Nodes of one group, in the same domains."""
 
     group: int
-    rank: int
     nodes: tuple[int, ...]
-    """Nodes that are, or may come to be, in the cell."""
     constant: Ints
     """States that count always."""
     columns: Ints
@@ -93,10 +90,10 @@ class Cells:
         self.states: list[States] = []
         """By group."""
         self.all: list[Cell] = []
-        self.strata: dict[tuple[int, int], tuple[int, ...]] = {}
-        """Cells of each (group, rank)."""
-        self.of: dict[tuple[int, int], int] = {}
-        """Cell of each (node, rank)."""
+        self.of_group: dict[int, tuple[int, ...]] = {}
+        """Cells of each group."""
+        self.of: dict[int, int] = {}
+        """Cell of each node."""
         self.openings: list[Opening] = []
         self.closings: list[Closing] = []
         levels = _levels_by_group(problem, kinds)
@@ -131,7 +128,7 @@ class Cells:
                 self.openings.append(Opening(pool, column, tuple(members)))
                 swaps = [(column, base[members[0]], self.states[group].nothing, -1)]
                 reachable = [(node, base[node]) for node in members]
-                self._add(group, 0, members, [], swaps, reachable)
+                self._add(group, members, [], swaps, reachable)
 
     def _add_part(
         self,
@@ -142,39 +139,30 @@ class Cells:
         gains: dict[int, list[tuple[int, int]]],
     ) -> None:
         nothing, departures = self.states[group].nothing, self._departures
-        swaps: dict[int, list[Swap]] = defaultdict(list)
-        members: dict[int, list[int]] = defaultdict(list)
+        swaps: list[Swap] = []
         empty: dict[int, int] = {}
         emptied_by: dict[int, int] = {}
-        reachable: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        reachable: list[tuple[int, int]] = []
         for node in nodes:
-            reachable[0].append((node, base[node]))
+            reachable.append((node, base[node]))
             leaving = departures.by_node.get(node, ())
             if node not in departures.holds and node not in departures.held_fast:
                 empty[node] = base[node]
             if node in departures.crowded:
                 everybody = of_departure[departures.everybody(node)]
-                reachable[0].append((node, everybody))
-                swaps[0] += [(column, state, nothing, node) for column, state in gains[node]]
+                reachable.append((node, everybody))
+                swaps += [(column, state, nothing, node) for column, state in gains[node]]
                 if node in self._fates.emptied:
                     empty[node] = everybody
                     emptied_by[node] = self._fates.emptied[node]
             for departure in leaving:
-                rank, state = departure.rank(self.problem), of_departure[departure]
-                column = self._fates.out[departure]
-                reachable[rank].append((node, state))
+                state, column = of_departure[departure], self._fates.out[departure]
+                reachable.append((node, state))
                 if departures.empties(departure):
                     empty[node], emptied_by[node] = state, column
-                if rank:
-                    swaps[rank].append((column, state, nothing, node))
-                    if node not in members[rank]:
-                        members[rank].append(node)
-                swaps[0].append((column, nothing if rank else state, base[node], node))
-        swaps[0] += self._closings(group, empty, emptied_by)
-        members[0] = nodes
-        for rank in sorted(members):
-            constant = [] if rank else [base[node] for node in nodes]
-            self._add(group, rank, members[rank], constant, swaps[rank], reachable[rank])
+                swaps.append((column, state, base[node], node))
+        swaps += self._closings(group, empty, emptied_by)
+        self._add(group, nodes, [base[node] for node in nodes], swaps, reachable)
 
     def _closings(self, group: int, empty: dict[int, int], emptied_by: dict[int, int]) -> list[Swap]:
         """Columns that remove nodes of one part, `empty` having the state of each once nobody is on it."""
@@ -196,7 +184,6 @@ class Cells:
     def _add(
         self,
         group: int,
-        rank: int,
         nodes: list[int],
         constant: list[int],
         swaps: list[Swap],
@@ -209,9 +196,9 @@ class Cells:
         states = np.array(constant, dtype=np.int64)
         pairs = np.array([(at[node], state) for node, state in reachable], dtype=np.int64).reshape(-1, 2)
         columns, brought, taken, changed = table.T
-        self.all.append(Cell(group, rank, tuple(nodes), states, columns, brought, taken, changed, pairs))
-        self.strata[group, rank] = (*self.strata.get((group, rank), ()), position)
-        self.of |= {(node, rank): position for node in nodes}
+        self.all.append(Cell(group, tuple(nodes), states, columns, brought, taken, changed, pairs))
+        self.of_group[group] = (*self.of_group.get(group, ()), position)
+        self.of |= dict.fromkeys(nodes, position)
 
     def domain(self, cell: int, level: Level) -> int:
         """The domain of a level that all nodes of a cell are in, for a level that matters in its group."""

@@ -2,7 +2,7 @@
 Columns of the block model: its decision variables, by name.
 
     jobs[j,k]        jobs of class j on tier k, a GPU model or several that pay alike
-    replicas[i,t,r]  replicas of kind i on the nodes of group t whose leavers allow rank r
+    replicas[i,t]    replicas of kind i on the nodes of group t
     located[i,c]     the same by cell, for kinds to which domains matter
     blocks[c,s]      replicas of s GPUs, of the other kinds, on cell c
     opened[c]        wholly free GPUs of cell c that are cut into shares
@@ -103,8 +103,8 @@ class Columns:
         self.upper: list[int] = []
         self.jobs: dict[tuple[int, int], int] = {}
         """By (class, position of the tier)."""
-        self.replicas: dict[tuple[int, int, int], int] = {}
-        """By (kind, group, rank)."""
+        self.replicas: dict[tuple[int, int], int] = {}
+        """By (kind, group)."""
         self.located: dict[tuple[int, int], int] = {}
         """By (kind, cell)."""
         self.whole: dict[tuple[int, int, int], int] = {}
@@ -115,7 +115,7 @@ class Columns:
         self.out, self.stop, self.move = self.fates.out, self.fates.stop, self.fates.move
         self.shrink, self.resized = self.fates.shrink, self.fates.resized
         self.cells = Cells(problem, self.kinds, self.fates, self._new)
-        self._members: dict[tuple[int, int], list[tuple[Shape, int]]] = defaultdict(list)
+        self._members: dict[int, list[tuple[Shape, int]]] = defaultdict(list)
         self._located: dict[int, list[tuple[Shape, int]]] = defaultdict(list)
         for index, kind in enumerate(self.kinds):
             self._add_kind(index, kind)
@@ -124,7 +124,7 @@ class Columns:
         self._member_arrays = {at: Members.of(pairs, resources) for at, pairs in self._members.items()}
         self._located_arrays = {cell: Members.of(pairs, resources) for cell, pairs in self._located.items()}
         self.blocks: dict[int, dict[int, int]] = defaultdict(dict)
-        """By cell and whole GPUs, where a group's nodes are in several cells of one rank."""
+        """By cell and whole GPUs, where a group's nodes are in several cells."""
         self.opened: dict[int, int] = {}
         """By cell."""
         self._add_blocks()
@@ -137,7 +137,7 @@ class Columns:
         """By power cap, where running jobs draw more than it allows."""
         self.missing: dict[int, int] = {}
         self._add_queues()
-        self._usage: dict[str, list[list[Term]]] = {}
+        self._usage: dict[tuple[str, int | None], list[list[Term]]] = {}
         self.later = Later(self, self._new)
         self.phantom: dict[int, int] = {}
         self.waste: dict[int, int] = {}
@@ -151,16 +151,10 @@ class Columns:
     def _add_kind(self, index: int, kind: Kind) -> None:
         jobs = sum(len(self.problem.classes[member].jobs) for member in kind.classes)
         for tier, groups in enumerate(kind.groups):
-            strata = [
-                (group, rank)
-                for group in groups
-                for rank in range(kind.rank + 1)
-                if (group, rank) in self.cells.strata
-            ]
             room = {
                 cell: self.cells.room(cell, kind.shape)
-                for stratum in strata
-                for cell in self.cells.strata[stratum]
+                for group in groups
+                for cell in self.cells.of_group[group]
             }
             fit = sum(room.values()) // kind.minimum
             gangs: dict[int, int] = {}
@@ -172,12 +166,12 @@ class Columns:
                 fit = sum(gangs.values())
             if fit == 0:
                 continue
-            for group, rank in strata:
-                cells = self.cells.strata[group, rank]
+            for group in groups:
+                cells = self.cells.of_group[group]
                 if kind.scattered:
                     if most := min(sum(room[cell] for cell in cells), jobs * kind.maximum):
-                        column = self.replicas[index, group, rank] = self._new(most)
-                        self._members[group, rank].append((kind.shape, column))
+                        column = self.replicas[index, group] = self._new(most)
+                        self._members[group].append((kind.shape, column))
                     continue
                 for cell in cells:
                     if most := min(room.get(cell, 0), jobs * kind.maximum):
@@ -206,8 +200,8 @@ class Columns:
                     self.touched[index, domain] = self._new(jobs)
 
     def _add_blocks(self) -> None:
-        for stratum, cells in self.cells.strata.items():
-            members = self.members(stratum)
+        for group, cells in self.cells.of_group.items():
+            members = self.members(group)
             if len(cells) > 1:
                 for cell in cells:
                     for size in sorted({*members.gpus[members.gpus > 0].tolist()}):
@@ -255,17 +249,17 @@ class Columns:
                 self.phantom[cell] = self._new(self._most_blocks(cell, size))
                 self.waste[cell] = self._new(self._most_blocks(cell, 1))
 
-    def placed(self, stratum: tuple[int, int]) -> list[tuple[Shape, int]]:
-        """Shape and column of the replicas, of kinds to which domains do not matter, on a (group, rank)."""
-        return self._members.get(stratum, [])
+    def placed(self, group: int) -> list[tuple[Shape, int]]:
+        """Shape and column of the replicas, of kinds to which domains do not matter, on a group."""
+        return self._members.get(group, [])
 
     def placed_on_cell(self, cell: int) -> list[tuple[Shape, int]]:
         """Shape and column of the replicas, of kinds to which domains matter, on a cell."""
         return self._located.get(cell, [])
 
-    def members(self, stratum: tuple[int, int]) -> Members:
+    def members(self, group: int) -> Members:
         """What is `placed`, as arrays."""
-        return self._member_arrays.get(stratum, self._nobody)
+        return self._member_arrays.get(group, self._nobody)
 
     def located_members(self, cell: int) -> Members:
         """What is `placed_on_cell`, as arrays."""
@@ -273,10 +267,9 @@ class Columns:
 
     def block_users(self, cell: int) -> tuple[Ints, Ints]:
         """Columns that take whole GPUs on a cell, and how many one unit of each takes on one node."""
-        stratum = self.cells.all[cell].group, self.cells.all[cell].rank
-        located = self.located_members(cell)
-        if len(self.cells.strata[stratum]) == 1:
-            ordinary = self.members(stratum)
+        group, located = self.cells.all[cell].group, self.located_members(cell)
+        if len(self.cells.of_group[group]) == 1:
+            ordinary = self.members(group)
             columns, sizes = ordinary.columns, ordinary.gpus
         else:
             pairs = self.blocks[cell]
@@ -301,9 +294,8 @@ class Columns:
         """(group, column) of a kind's replicas on a tier, in the order of its groups."""
         kind = self.kinds[index]
         for group in kind.groups[tier]:
-            for rank in range(kind.rank + 1):
-                if (column := self.replicas.get((index, group, rank))) is not None:
-                    yield group, column
+            if (column := self.replicas.get((index, group))) is not None:
+                yield group, column
         for cell, column in self.located_of(index, tier):
             yield self.cells.all[cell].group, column
 
@@ -311,10 +303,15 @@ class Columns:
         """(cell, column) of the replicas on a tier of a kind to which domains matter."""
         kind = self.kinds[index]
         for group in kind.groups[tier]:
-            for rank in range(kind.rank + 1):
-                for cell in self.cells.strata.get((group, rank), ()):
-                    if (column := self.located.get((index, cell))) is not None:
-                        yield cell, column
+            for cell in self.cells.of_group[group]:
+                if (column := self.located.get((index, cell))) is not None:
+                    yield cell, column
+
+    @cached_property
+    def rank_of(self) -> dict[int, int]:
+        """Rank of the kind that a column of replicas counts."""
+        replicas = {column: self.kinds[kind].rank for (kind, _), column in self.replicas.items()}
+        return replicas | {column: self.kinds[kind].rank for (kind, _), column in self.located.items()}
 
     @cached_property
     def newcomers(self) -> frozenset[int]:
@@ -328,43 +325,56 @@ class Columns:
                 found |= {column for _, column in self.replicas_of(index, tier)}
         return frozenset(found)
 
-    def usage(self, resource: str) -> list[list[Term]]:
+    def usage(self, resource: str, below: int | None = None) -> list[list[Term]]:
         """
         By queue, (column, thousandths of GPUs) of everything that counts against a quota, or gives back.
 
         A tier of several GPU models counts only against the quota of all: `kinds` sees to it that no quota of
-        one model binds such a class.
+        one model binds such a class. With `below`, only what ranks below take, and what is given back to
+        them.
         """
-        if resource not in self._usage:
+        key = resource, below
+        if key not in self._usage:
             by_queue: list[list[Term]] = [[] for _ in self.problem.queues]
-            for queue, column, milli in (*self._placed_usage(resource), *self._left_usage(resource)):
+            counted = *self._placed_usage(resource, below), *self._left_usage(resource, below)
+            for queue, column, milli in counted:
                 by_queue[queue].append((column, milli))
-            self._usage[resource] = by_queue
-        return self._usage[resource]
+            self._usage[key] = by_queue
+        return self._usage[key]
 
-    def _placed_usage(self, resource: str) -> Iterator[tuple[int, int, int]]:
+    def _placed_usage(self, resource: str, below: int | None) -> Iterator[tuple[int, int, int]]:
         for index, kind, tier in self.tiers():
             milli = kind.shape.quota_milli
             options = [self.problem.classes[kind.classes[0]].options[option] for option in kind.tiers[tier]]
             counted = not resource or (len(options) == 1 and options[0].gpu_model == resource)
             if not milli or not counted:
                 continue
+            members = [each for each in kind.classes if self._counts(each, resource, below)]
             if kind.rigid:
-                for member in kind.classes:
+                for member in members:
                     queue = self.problem.classes[member].queue
                     yield queue, self.jobs[member, tier], milli * kind.maximum
-            else:
+            elif members:
                 queue = self.problem.classes[kind.classes[0]].queue
                 for _, column in self.replicas_of(index, tier):
                     yield queue, column, milli
 
-    def _left_usage(self, resource: str) -> Iterator[tuple[int, int, int]]:
+    def _counts(self, member: int, resource: str, below: int | None) -> bool:
+        """True of classes of ranks `below`, and of those that move but count as before."""
+        job_class = self.problem.classes[member]
+        if below is None or job_class.rank < below:
+            return True
+        if job_class.role is not Role.MOVE or job_class.incumbent is None:
+            return False
+        return not resource or self.problem.incumbents[job_class.incumbent].gpu_model == resource
+
+    def _left_usage(self, resource: str, below: int | None) -> Iterator[tuple[int, int, int]]:
         for v, incumbent in enumerate(self.problem.incumbents):
             milli = incumbent.shape.quota_milli
             if milli and (not resource or incumbent.gpu_model == resource):
-                for column in self.fates.leaves(v):
+                for column in self.fates.leaves(v, below):
                     yield incumbent.queue, column, -milli * len(incumbent.holds)
-                if v in self.shrink:
+                if v in self.shrink and (below is None or incumbent.rank < below):
                     yield incumbent.queue, self.shrink[v], -milli
 
     def encode(self, target: Target) -> Ints:

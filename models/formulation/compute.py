@@ -22,20 +22,20 @@ def compute(problem: Problem, x: Columns) -> Iterator[Row]:
     """
     Countable resources suffice, in total and for replicas that are large for a node.
 
-        Σ_i ⌊a_i/u⌋ · replicas[i,t,r]  ≤  Σ_{n of t, r} ⌊free_n/u⌋    ∀ t, r, resources, units u
+        Σ_i ⌊a_i/u⌋ · replicas[i,t]  ≤  Σ_{n of t} ⌊free_n/u⌋    ∀ t, resources, units u
 
     and for each cell with the kinds to which domains matter alone. u = 1 is the total. u = ⌊C/(k+1)⌋ + 1 for
     k = 1…8, with C the largest amount a node may have free, says that of replicas larger than C/(k+1) at most
     k fit one node. Where all replicas take the same amount, that unit alone implies the others.
     """
-    for stratum, cells in x.cells.strata.items():
-        members = x.members(stratum)
+    for group, cells in x.cells.of_group.items():
+        members = x.members(group)
         for cell in cells:
             located = x.located_members(cell)
             if len(cells) > 1 and len(located.columns):
                 yield from _rows_of(problem, x, ("cell", cell), (cell,), located)
             members += located
-        yield from _rows_of(problem, x, stratum, cells, members)
+        yield from _rows_of(problem, x, ("group", group), cells, members)
 
 
 def _rows_of(

@@ -28,7 +28,6 @@ class _Decoder:
         self.x, self.problem = x, x.problem
         self.value: list[int] = values.tolist()
         self.chosen = {each.node: each for each, column in x.out.items() if self.value[column]}
-        self.rank = {node: each.rank(x.problem) for node, each in self.chosen.items()}
 
     def aggregate(self) -> Aggregate:
         return Aggregate(
@@ -81,35 +80,29 @@ class _Decoder:
             total[pool] += self.value[column]
         return tuple((pool, nodes) for pool, nodes in sorted(total.items()) if nodes)
 
-    def _nodes(self, cell: int) -> tuple[int, ...]:
-        """Nodes that the answer has in a cell."""
-        found = self.x.cells.all[cell]
-        return tuple(node for node in found.nodes if self.rank.get(node, 0) == found.rank)
-
     def _located(self) -> Iterator[Batch]:
         """Jobs of kinds to which domains matter; those with a required level domain by domain."""
-        for index, kind, tier in self.x.tiers():
+        x = self.x
+        for index, kind, tier in x.tiers():
             if kind.scattered:
                 continue
             places = [
-                (cell, self.value[column])
-                for cell, column in self.x.located_of(index, tier)
-                if self.value[column]
+                (cell, self.value[column]) for cell, column in x.located_of(index, tier) if self.value[column]
             ]
             jobs = self._jobs(kind, tier)
             if not jobs:
                 continue
             if (required := kind.together.required) is None:
                 yield Batch(
-                    tuple(jobs), kind.tiers[tier], tuple((self._nodes(cell), n) for cell, n in places)
+                    tuple(jobs), kind.tiers[tier], tuple((x.cells.all[cell].nodes, n) for cell, n in places)
                 )
                 continue
-            for (of, at, domain), column in self.x.whole.items():
+            for (of, at, domain), column in x.whole.items():
                 if (of, at) == (index, tier) and self.value[column]:
                     here = tuple(
-                        (self._nodes(cell), n)
+                        (x.cells.all[cell].nodes, n)
                         for cell, n in places
-                        if self.x.cells.domain(cell, required) == domain
+                        if x.cells.domain(cell, required) == domain
                     )
                     # Of a guess the numbers may not agree.
                     if first := tuple(_first(jobs, self.value[column])):
@@ -117,7 +110,7 @@ class _Decoder:
 
     def _scattered(self) -> Iterator[Batch]:
         """
-        Jobs of the other kinds, anywhere on the nodes of a group and rank.
+        Jobs of the other kinds, anywhere on the nodes of a group.
 
         How their sizes are dealt out to cells is left to placing: the rows of all cells together say no less,
         and which of them has the cores for whom they do not say.
@@ -129,12 +122,11 @@ class _Decoder:
                 continue
             places: list[tuple[tuple[int, ...], int]] = []
             for group in kind.groups[tier]:
-                for rank in range(kind.rank + 1):
-                    column = x.replicas.get((index, group, rank))
-                    if column is not None and self.value[column]:
-                        cells = x.cells.strata[group, rank]
-                        nodes = tuple(node for cell in cells for node in self._nodes(cell))
-                        places.append((nodes, self.value[column]))
+                column = x.replicas.get((index, group))
+                if column is not None and self.value[column]:
+                    cells = x.cells.of_group[group]
+                    nodes = tuple(node for cell in cells for node in x.cells.all[cell].nodes)
+                    places.append((nodes, self.value[column]))
             yield Batch(tuple(jobs), kind.tiers[tier], tuple(places))
 
     def _jobs(self, kind: Kind, tier: int) -> list[tuple[int, int]]:
@@ -145,8 +137,7 @@ class _Decoder:
         """Instances in new use by GPU: intervals dealt out to the GPUs of a state, first fit by start."""
         found: dict[tuple[int, int], list[MigInstance]] = defaultdict(list)
         for state in self.x.mig:
-            rank = self.x.cells.all[state.cell].rank
-            gpus = [at for at in state.gpus if self.rank.get(at[0], 0) == rank]
+            gpus = list(state.gpus)
             if state.switched is not None:
                 gpus = list(self._switched(state.cell, self.value[state.switched]))
             busy: dict[tuple[int, int], set[int]] = {at: set() for at in gpus}
@@ -173,7 +164,7 @@ class _Decoder:
                 )
                 if milli == MILLI
             ]
-            for node in self._nodes(cell)
+            for node in self.x.cells.all[cell].nodes
         }
         for node, gpus in sorted(free.items(), key=lambda each: (len(each[1]), each[0])):
             for gpu in reversed(gpus):

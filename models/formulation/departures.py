@@ -50,11 +50,6 @@ class Departure:
         """How many incumbents it disturbs."""
         return len(self.stopped) + len(self.moved) + len(self.shrunk)
 
-    def rank(self, problem: Problem) -> int:
-        """The least rank of a class that may follow."""
-        preempted = (*self.stopped, *(incumbent for incumbent, _ in self.shrunk))
-        return max((problem.incumbents[incumbent].rank for incumbent in preempted), default=0)
-
 
 class Departures:
     """All ways to leave every node."""
@@ -185,11 +180,15 @@ class Departures:
         ordered = sorted(alike, key=lambda each: ("stop", "move", "stay").index(fate.get(each, "stay")))
         return alike[ordered.index(index)]
 
-    def free(self, departure: Departure) -> tuple[list[int], list[int]]:
-        """Thousandths free by GPU and amounts free by resource of the node, once they have left."""
+    def free(self, departure: Departure, below: int | None = None) -> tuple[list[int], list[int]]:
+        """
+        Thousandths free by GPU and amounts free by resource of the node, once they have left.
+
+        With `below`, what is free for ranks below.
+        """
         node = self.problem.nodes[departure.node]
         gpus, amounts = list(node.gpus), list(node.amounts)
-        for index, position in self.given_up(departure):
+        for index, position in self.given_up(departure, below):
             incumbent = self.problem.incumbents[index]
             for gpu in incumbent.holds[position].gpus:
                 gpus[gpu] += incumbent.shape.gpu_milli or MILLI
@@ -199,15 +198,19 @@ class Departures:
             amounts = [max(0, free - owed) for free, owed in zip(amounts, node.overdrawn, strict=True)]
         return gpus, amounts
 
-    def given_up(self, departure: Departure) -> Iterator[tuple[int, int]]:
-        """(incumbent, position in its `holds`) of every replica that leaves the node."""
+    def given_up(self, departure: Departure, below: int | None = None) -> Iterator[tuple[int, int]]:
+        """
+        (incumbent, position in its `holds`) of every replica that leaves the node.
+
+        With `below`, of the stopped and the shrunk only those that leave their places to ranks below.
+        """
         here = self.holds[departure.node]
-        for index in (*departure.stopped, *departure.moved):
-            for position in here[index]:
-                yield index, position
-        for index, replicas in departure.shrunk:
-            for position in here[index][:replicas]:
-                yield index, position
+        gone = [(index, here[index]) for index in (*departure.stopped, *departure.moved)]
+        gone += [(index, here[index][:replicas]) for index, replicas in departure.shrunk]
+        for index, positions in gone:
+            if below is None or index in departure.moved or self.problem.incumbents[index].rank < below:
+                for position in positions:
+                    yield index, position
 
     def everybody(self, node: int) -> Departure:
         """All incumbents that may leave a node, gone."""

@@ -55,7 +55,6 @@ class _Encoder:
             for tier, groups in enumerate(kind.groups)
             for group in groups
         }
-        self.rank: dict[int, int] = {}
         self.departure: dict[int, Departure] = {}
         self.gone: dict[int, list[tuple[int, int]]] = defaultdict(list)
         """(GPU index, thousandths) that somebody gave up, by node: those of who really left."""
@@ -135,7 +134,6 @@ class _Encoder:
             if node in x.departures.crowded:
                 self._leave_crowded(node, departure)
             else:
-                self.rank[node] = departure.rank(self.problem)
                 self.value[x.out[departure]] = 1
 
     def _leave_crowded(self, node: int, departure: Departure) -> None:
@@ -158,10 +156,9 @@ class _Encoder:
         tier = self.tier_of[kind, self.group_of[nodes[0]]]
         self.value[x.jobs[member, tier]] += 1
         for node in nodes:
-            group, rank = self.group_of[node], self.rank.get(node, 0)
-            cell = x.cells.of[node, rank]
+            cell = x.cells.of[node]
             if x.kinds[kind].scattered:
-                self.value[x.replicas[kind, group, rank]] += 1
+                self.value[x.replicas[kind, self.group_of[node]]] += 1
                 size = x.kinds[kind].shape.gpus
                 if size in x.blocks[cell]:
                     self.value[x.blocks[cell][size]] += 1
@@ -186,7 +183,7 @@ class _Encoder:
                         cut.add((node, held.index))
         for node, gpu in cut:
             if self._free(node)[gpu] == MILLI:
-                self.value[self.x.opened[self.x.cells.of[node, self.rank.get(node, 0)]]] += 1
+                self.value[self.x.opened[self.x.cells.of[node]]] += 1
 
     def _give_up(self, incumbent: Incumbent, holds: Iterable[Hold]) -> None:
         for hold in holds:
@@ -213,7 +210,7 @@ class _Encoder:
     def _instances(self) -> None:
         x = self.x
         column_of = {
-            (node, gpu, place, x.cells.all[state.cell].rank): column
+            (node, gpu, place): column
             for state in x.mig
             for place, _, _, column in state.instances
             for node, gpu in state.gpus
@@ -223,15 +220,14 @@ class _Encoder:
         for _, replicas in self.new:
             for replica in replicas:
                 node = self.node_of[replica.node]
-                rank = self.rank.get(node, 0)
                 for held in replica.gpus:
                     if isinstance(held, GpuShare):
                         continue
                     place = (held.profile, held.start)
-                    if (column := column_of.get((node, held.index, place, rank))) is not None:
+                    if (column := column_of.get((node, held.index, place))) is not None:
                         self.value[column] += 1
                         continue
-                    state = switched_state[x.cells.of[node, rank]]
+                    state = switched_state[x.cells.of[node]]
                     self.value[next(column for at, _, _, column in state.instances if at == place)] += 1
                     if (node, held.index) not in switched and state.switched is not None:
                         self.value[state.switched] += 1
@@ -314,7 +310,7 @@ class _Encoder:
         for node, group in self.group_of.items():
             if node in gone or (self.problem.groups[group].pool is not None and node not in there):
                 continue
-            cell = x.cells.of[node, self.rank.get(node, 0)]
+            cell = x.cells.of[node]
             if cell not in x.waste:
                 continue
             milli = self._free(node)

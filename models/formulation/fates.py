@@ -87,6 +87,14 @@ class Fates:
             if at == node:
                 yield column, ([MILLI if each == gpu else 0 for each in range(width)], [0] * self._resources)
 
+    def stays_for(self, node: int, rank: int) -> Iterator[int]:
+        """Columns that free nothing of a crowded node for ranks below one, whoever else they free it for."""
+        for v in self.departures.holds[node]:
+            if self._problem.incumbents[v].rank >= rank:
+                yield from (column for column in self.leaves(v) if column != self.move.get(v))
+                if (v, node) in self.given:
+                    yield self.given[v, node]
+
     def _stopped_with(self) -> dict[int, list[int]]:
         alone = [_stands_alone(incumbent) for incumbent in self._problem.incumbents]
         found: dict[int, list[int]] = defaultdict(list)
@@ -96,11 +104,17 @@ class Fates:
                     found[v].append(column)
         return dict(found)
 
-    def leaves(self, v: int) -> Sequence[int]:
-        """Columns, of which at most one is 1, that each say that an incumbent leaves all its places."""
-        if v in self.stopped_with:
-            return self.stopped_with[v]
-        return [columns[v] for columns in (self.stop, self.move) if v in columns]
+    def leaves(self, v: int, below: int | None = None) -> Sequence[int]:
+        """
+        Columns, of which at most one is 1, that each say that an incumbent leaves all its places.
+
+        With `below`, stopping it counts only if that frees them for ranks below.
+        """
+        moves = [self.move[v]] if v in self.move else []
+        if below is not None and self._problem.incumbents[v].rank >= below:
+            return moves
+        stops = [self.stop[v]] if v in self.stop else self.stopped_with.get(v, [])
+        return [*stops, *moves]
 
 
 def _stands_alone(incumbent: Incumbent) -> bool:

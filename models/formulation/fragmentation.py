@@ -19,7 +19,7 @@ def fragmentation(problem: Problem, x: Columns) -> Iterator[Row]:
     """
     Free GPUs outside of blocks of the reference size are wasted.
 
-        waste[c]  ≥  Σ_{n ∈ c} f_n − Σ_i g_i · replicas[i,t,r] − opened[c] − switched[c] − g · phantom[c]  ∀ c
+        waste[c]  ≥  Σ_{n ∈ c} f_n − Σ_i g_i · replicas[i,t] − opened[c] − switched[c] − g · phantom[c]  ∀ c
 
     f_n are the wholly free GPUs of node n, g is the reference size. The blocks left free, phantom[c], take
     part in (C3) as if they were replicas of that size.

@@ -17,9 +17,9 @@ def gang(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every
     """
     All replicas of a job are placed or none; those of a gang on one GPU model, which is its tier.
 
-        min_i · Σ_{j ∈ i} jobs[j,k]  ≤  Σ_{t ∈ k, r} replicas[i,t,r]  ≤  max_i · Σ_{j ∈ i} jobs[j,k]    ∀ i, k
+        min_i · Σ_{j ∈ i} jobs[j,k]  ≤  Σ_{t ∈ k} replicas[i,t]  ≤  max_i · Σ_{j ∈ i} jobs[j,k]    ∀ i, k
 
-    with located[i,c] in the place of replicas[i,t,r] for kinds to which domains matter, here and below.
+    with located[i,c] in the place of replicas[i,t] for kinds to which domains matter, here and below.
     """
     for index, kind, tier in x.tiers():
         replicas = [(column, 1) for _, column in x.replicas_of(index, tier)]

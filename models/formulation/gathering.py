@@ -102,19 +102,18 @@ class Gathering:
 
 def gatherings(problem: Problem, x: Columns) -> Iterator[Gathering]:
     """Those of all domains in which some gang must be."""
-    users: dict[tuple[Level, int, tuple[int, ...], Shape], list[tuple[int, int, int]]] = defaultdict(list)
+    users: dict[tuple[Level, int, tuple[int, ...], Shape], list[tuple[int, int]]] = defaultdict(list)
     for (index, tier, domain), column in x.whole.items():
         kind = x.kinds[index]
         if (level := kind.together.required) is not None:
             key = level, domain, kind.groups[tier], kind.shape
-            users[key].append((column, kind.minimum, kind.rank))
+            users[key].append((column, kind.minimum))
     losses = _losses(problem)
     for (level, domain, groups, shape), gangs in users.items():
         cells = [
             cell
             for group in groups
-            for rank in range(max(rank for _, _, rank in gangs) + 1)
-            for cell in x.cells.strata.get((group, rank), ())
+            for cell in x.cells.of_group[group]
             if problem.domain_of(level)[x.cells.all[cell].nodes[0]] == domain
         ]
         yield _gathered(x, cells, shape, gangs, losses)
@@ -132,7 +131,7 @@ def _losses(problem: Problem) -> Floats:
 
 
 def _gathered(
-    x: Columns, cells: list[int], shape: Shape, gangs: list[tuple[int, int, int]], losses: Floats
+    x: Columns, cells: list[int], shape: Shape, gangs: list[tuple[int, int]], losses: Floats
 ) -> Gathering:
     nodes = sorted({node for cell in cells for node in x.cells.all[cell].nodes})
     most, fixed = np.zeros(len(nodes), dtype=np.int64), np.zeros(len(nodes), dtype=np.int64)
@@ -145,7 +144,7 @@ def _gathered(
         np.maximum.at(most, at[found.reachable[:, 0]], room[found.reachable[:, 1]])
         if len(found.constant):
             fixed[at] += room[found.constant]
-        elif found.rank == 0:  # whether it is opened at all is not said of each node
+        else:  # whether it is opened at all is not said of each node
             known[at] = False
         of_one = found.changed >= 0
         where, brought = at[found.changed[of_one]], found.brought[of_one]
@@ -155,8 +154,8 @@ def _gathered(
     known &= most > 0
     counts = known[where] & (gained != 0)
     return Gathering(
-        gangs=np.array([column for column, _, _ in gangs], dtype=np.int64),
-        least=np.array([least for _, least, _ in gangs], dtype=np.int64),
+        gangs=np.array([column for column, _ in gangs], dtype=np.int64),
+        least=np.array([least for _, least in gangs], dtype=np.int64),
         most=np.append(most[known], most[~known]),
         fixed=fixed[known],
         columns=columns[counts],

@@ -22,7 +22,7 @@ def mig(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every 
 
         Σ_{(π,a) covering slice z} instance[m,π,a]  ≤  free[m,z]    ∀ states m, slices z
         Σ_{π with media extensions} instance[m,π,a]  ≤  GPUs of m    ∀ m
-        Σ_i need_iπ · replicas[i,t,r]  ≤  Σ_{m of t, r} Σ_a instance[m,π,a]    ∀ t, r, profiles π
+        Σ_i need_iπ · replicas[i,t]  ≤  Σ_{m of t} Σ_a instance[m,π,a]    ∀ t, profiles π
 
     and the last for each cell with the kinds to which domains matter alone. free[m,z] counts the GPUs of
     state m on which nobody uses memory slice z, once those who leave have left; of GPUs switched to MIG mode
@@ -45,8 +45,8 @@ def mig(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every 
         elif state.switched is not None and state.media:
             media = [*((column, 1) for column in state.media), (state.switched, -1)]
             yield row("mig", (number, "media"), media, upper=0)
-    for stratum, cells in x.cells.strata.items():
-        total = _needs(x.placed(stratum))
+    for group, cells in x.cells.of_group.items():
+        total = _needs(x.placed(group))
         offered: dict[str, list[Term]] = defaultdict(list)
         for cell in cells:
             located = _needs(x.placed_on_cell(cell))
@@ -57,7 +57,7 @@ def mig(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every 
             for profile, terms in supply[cell].items():
                 offered[profile] += terms
         for profile, terms in sorted(total.items()):
-            yield row("mig", (*stratum, profile), [*terms, *offered[profile]], upper=0)
+            yield row("mig", ("group", group, profile), [*terms, *offered[profile]], upper=0)
 
 
 def _needs(members: Iterable[tuple[Shape, int]]) -> dict[str, list[Term]]:

@@ -75,7 +75,7 @@ def mig_states(
                 slices = _crowded_slices(problem, fates, layout, node, gpu)
             else:
                 used = _used(problem, fates.departures, node, gpu)
-                slices = _slices(len(members), layout, used, cell.rank, problem, fates.out)
+                slices = _slices(len(members), layout, used, fates.out)
             open_to = [constant + sum(c for _, c in terms if c > 0) for constant, terms in slices]
             instances = []
             for place, covered, exists in layout.positions(profiles, create=problem.charges.may_repartition):
@@ -175,15 +175,12 @@ def _slices(
     count: int,
     layout: _Layout,
     used: dict[Departure | None, set[Position]],
-    rank: int,
-    problem: Problem,
     out: dict[Departure, int],
 ) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
     """How many of the GPUs have each slice free, as the departures decide."""
-    nobody = [False] * layout.size
-    base = _free(layout, used[None]) if rank == 0 else nobody
+    base = _free(layout, used[None])
     after = {
-        out[departure]: _free(layout, positions) if departure.rank(problem) == rank else nobody
+        out[departure]: _free(layout, positions)
         for departure, positions in used.items()
         if departure is not None
     }

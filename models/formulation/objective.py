@@ -18,7 +18,7 @@ def completion(problem: Problem, x: Columns, points: Ints) -> None:
     """
     Weighted completion of what is placed, and what its nodes cost it.
 
-        Σ_{j, k} (v_jk + fixed_j + once_jk) · jobs[j,k]  +  Σ_{i, t} charge_it · replicas[i,t,r]
+        Σ_{j, k} (v_jk + fixed_j + once_jk) · jobs[j,k]  +  Σ_{i, t} charge_it · replicas[i,t]
 
     v_jk is w_j · completed_jk on the GPU models of tier k less its tariffs (`models.earnings`), paid by the
     replica where their number is a choice; once_jk is the lateness that it saves, charge_it

@@ -19,7 +19,7 @@ def power(problem: Problem, x: Columns) -> Iterator[Row]:
     """
     Whole GPUs in use in a rack draw no more than its cap leaves.
 
-        Σ_{c in the rack} watts_c · ( Σ_i g_i · replicas[i,t,r] − freed[c] )  ≤  left    ∀ racks with a cap
+        Σ_{c in the rack} watts_c · ( Σ_i g_i · replicas[i,t] − freed[c] )  ≤  left    ∀ racks with a cap
 
     Where running jobs draw more than the cap, left is 0, and in its place fresh[h] says if anybody new comes:
 

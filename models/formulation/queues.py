@@ -30,7 +30,7 @@ def queues(problem: Problem, x: Columns) -> Iterator[Row]:
         usage[r,q]  ≤  limit_rq − (limit_rq − firm_rq) · fresh[r,q]
 
     in thousandths of GPUs; new[r,q] are starts and growths that count at the queue, firm_rq its true limit,
-    held_v the replicas incumbent v runs with; an elastic class counts milli_j · replicas[i,t,r] instead.
+    held_v the replicas incumbent v runs with; an elastic class counts milli_j · replicas[i,t] instead.
     Limits and kept quota are those of `models.queue.QueueLimits`.
     """
     for budget in problem.budgets:

@@ -19,6 +19,7 @@ from planner.models.formulation import reference_capacity as capacity
 from planner.models.formulation import reference_jobs as jobs
 from planner.models.formulation import reference_objective as terms
 from planner.models.formulation.reference_columns import ReferenceColumns
+from planner.models.formulation.reference_preemption import preemption
 from planner.models.formulation.rows import Formulation, Row
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ FAMILIES: Final[tuple[Callable[[Problem, ReferenceColumns], Iterator[Row]], ...]
     jobs.selection,
     jobs.locality,
     jobs.spread,
-    jobs.preemption,
+    preemption,
     jobs.anti_affinity,
     capacity.gpus,
     capacity.mig,

@@ -86,6 +86,21 @@ class ReferenceColumns(ReferenceIndex):
         """Columns of which one is 1 if an incumbent leaves one of its places."""
         return [*self.away(index), self.index["gives", index, position]]
 
+    def leaving_to(self, index: int, position: int, below: int | None) -> list[int]:
+        """The same, as far as it leaves the place to ranks below one, if that is given."""
+        if below is None:
+            return self.leaving(index, position)
+        gives = [self.index["gives", index, position]]
+        shrinks = self.problem.incumbents[index].rank < below
+        return [*self.away_to(index, below), *(gives if shrinks else ())]
+
+    def away_to(self, index: int, below: int) -> list[int]:
+        """Columns of which one is 1 if an incumbent leaves all its places, to ranks below one."""
+        stop, move = [self.index["stop", index]], self.problem.incumbents[index].move
+        moves = move is not None and self.problem.classes[move].rank < below
+        stops = self.problem.incumbents[index].rank < below
+        return [*(stop if stops else ()), *(self.moved(index) if moves else ())]
+
     def _follow(self, index: int, role: Role) -> list[int]:
         return [
             self.index["placed", *candidate.key]
@@ -134,9 +149,17 @@ class ReferenceColumns(ReferenceIndex):
             if hold.node is not None and self.domain(level, hold.node) == domain
         ]
 
-    def usage(self, counts: Callable[[str | None], bool]) -> Iterator[tuple[int, int, int]]:
-        """(queue, column, thousandths of GPUs) of everything that takes GPUs that count, or gives back."""
+    def usage(
+        self, counts: Callable[[str | None], bool], below: int | None = None
+    ) -> Iterator[tuple[int, int, int]]:
+        """
+        (queue, column, thousandths of GPUs) of everything that takes GPUs that count, or gives back.
+
+        With `below`, only what is of a rank below that, and what is given back to those.
+        """
         for candidate in self.candidates:
+            if below is not None and candidate.job_class.rank >= below:
+                continue
             for option in candidate.job_class.options:
                 if counts(option.gpu_model):
                     for node in self.nodes(option):
@@ -145,7 +168,7 @@ class ReferenceColumns(ReferenceIndex):
         for index, incumbent in enumerate(self.problem.incumbents):
             if incumbent.shape.quota_milli and counts(incumbent.gpu_model):
                 for position in range(len(incumbent.holds)):
-                    for column in self.leaving(index, position):
+                    for column in self.leaving_to(index, position, below):
                         yield incumbent.queue, column, -incumbent.shape.quota_milli
 
     def free_gpus(self, node: int) -> tuple[int, list[Term]]:

@@ -12,14 +12,14 @@ from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from planner.models.cluster import Level
     from planner.models.formulation.reference_columns import ReferenceColumns
     from planner.models.formulation.reference_index import Candidate
     from planner.models.formulation.rows import Ints
     from planner.models.placement import Placement, Replica
-    from planner.models.problem import Standing
+    from planner.models.problem import QueueBudget, Standing
     from planner.models.problem_jobs import Hold
     from planner.models.target import Target
 
@@ -179,11 +179,14 @@ class _Encoding:
             usage = list(budget.own)
             for queue, column, milli in x.usage(budget.counts):
                 usage[queue] += milli * int(values[column])
-            for queue in budget.leaves_first:
-                spilled = max(0, usage[queue] - budget.kept[queue])
+            for queue, spilled in _spilled(budget, usage):
                 values[x["spill", budget.resource, queue]] = spilled
-                if (parent := budget.parent[queue]) is not None:
-                    usage[parent] += spilled
+            for rank in x.ranks:
+                usage = list(budget.own)
+                for queue, column, milli in x.usage(budget.counts, rank):
+                    usage[queue] += milli * int(values[column])
+                for queue, spilled in _spilled(budget, usage):
+                    values[x["spill", budget.resource, queue, rank]] = spilled
         for position, guarantee in enumerate(self.problem.guarantees):
             held = guarantee.own + sum(
                 milli * int(values[column])
@@ -215,3 +218,12 @@ def _place_of_hold(hold: Hold) -> Place:
         tuple(sorted(hold.gpus)),
         tuple(sorted((gpu, instance.profile, instance.start) for gpu, instance in hold.slices)),
     )
+
+
+def _spilled(budget: QueueBudget, usage: list[int]) -> Iterator[tuple[int, int]]:
+    """What each queue uses beyond what it keeps, given what is used directly in each."""
+    for queue in budget.leaves_first:
+        spilled = max(0, usage[queue] - budget.kept[queue])
+        yield queue, spilled
+        if (parent := budget.parent[queue]) is not None:
+            usage[parent] += spilled

@@ -14,6 +14,7 @@ Columns of the plain (job, node, GPU, MIG placement) model: every decision spell
     switched[n,g]        the GPU is switched to MIG mode
     open[n], close[n]    a node of a pool is added, or removed
     spill[r,q]           what queue q uses of resource r beyond what it keeps from lending
+    spill[r,q,ρ]         the same, had those of rank ρ stayed that are preempted, and none of ρ come or moved
     missing[i]           whole GPUs missing from guarantee i
     meet[n,i]            jobs that interfere come to share node n
     blocks[n]            free blocks of the reference size
@@ -161,7 +162,8 @@ class ReferenceIndex:
         )
         for budget in problem.budgets:
             for queue in budget.leaves_first:
-                self._add(("spill", budget.resource, queue), asked + sum(budget.own))
+                for rank in ((), *((rank,) for rank in self.ranks)):
+                    self._add(("spill", budget.resource, queue, *rank), asked + sum(budget.own))
         for position, guarantee in enumerate(problem.guarantees):
             self._add(("missing", position), -(-max(0, guarantee.owed) // MILLI))
         for position in range(len(problem.charges.interference)):
@@ -170,6 +172,11 @@ class ReferenceIndex:
         if problem.charges.fragmentation:
             for node, free in enumerate(problem.nodes):
                 self._add(("blocks", node), len(free.gpus) // problem.charges.reference_gpus)
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        """Ranks of incumbents, borrowers' left out."""
+        return tuple(sorted({incumbent.rank for incumbent in self.problem.incumbents} - {0}))
 
     @cached_property
     def optional(self) -> frozenset[int]:

@@ -165,24 +165,6 @@ def spread(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
             yield row("spread", (*candidate.key, domain), terms, upper=together.most)
 
 
-def preemption(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
-    """
-    Who follows a preempted job onto its node has its rank at least.
-
-        replicas[j,n] + M · (stop[v] + gives[v,k])  ≤  M     ∀ k of v on n, rank_j < rank_v
-    """
-    for index, incumbent in enumerate(problem.incumbents):
-        for position, hold in enumerate(incumbent.holds):
-            if hold.node is None:
-                continue
-            for candidate, replicas in x.on_node(hold.node):
-                if candidate.job_class.rank < incumbent.rank and candidate.job_class.incumbent != index:
-                    most = candidate.most
-                    preempted = [(x["stop", index], most), (x["gives", index, position], most)]
-                    key = (*candidate.key, index, position)
-                    yield row("preemption", key, [(replicas, 1), *preempted], upper=most)
-
-
 def anti_affinity(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
     """
     A job and one that it avoids are not in one domain, unless both were there already.

@@ -20,22 +20,22 @@ def sharing(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - ev
     """
     Shares fit the GPUs already shared and those opened for sharing.
 
-        Σ_i ⌊h_i/d⌋ · replicas[i,t,r]  ≤  Σ_{c of t, r} ( shared[c,d] + ⌊1000/d⌋ · opened[c] )    ∀ t, r, d
+        Σ_i ⌊h_i/d⌋ · replicas[i,t]  ≤  Σ_{c of t} ( shared[c,d] + ⌊1000/d⌋ · opened[c] )    ∀ t, d
 
     and for each cell with the kinds to which domains matter alone. h_i is the share in thousandths,
     shared[c,d] the sum of ⌊f/d⌋ over GPUs already shared, f being what is left of one once those who leave
     have left; d runs over the shares there, over 1, and over ⌊1000/(k+1)⌋ + 1 for k = 1…4, of which at most k
     fit one GPU.
     """
-    for stratum, cells in x.cells.strata.items():
-        members = x.members(stratum)
+    for group, cells in x.cells.of_group.items():
+        members = x.members(group)
         for cell in cells:
             located = x.located_members(cell)
             if len(cells) > 1 and located.milli.any():
                 yield from _rows_of(x, ("cell", cell), (cell,), located)
             members += located
         if members.milli.any():
-            yield from _rows_of(x, stratum, cells, members)
+            yield from _rows_of(x, ("group", group), cells, members)
 
 
 def _rows_of(

@@ -20,7 +20,7 @@ def staircase(problem: Problem, x: Columns) -> Iterator[Row]:
     """
     Whole GPUs fit the nodes of each cell, block size by block size.
 
-        Σ_i ⌊g_i/s⌋ · replicas[i,t,r] + [s = 1] · (opened[c] + switched[c])  ≤  Σ_{n ∈ c} blocks[n,s]  ∀ c, s
+        Σ_i ⌊g_i/s⌋ · replicas[i,t] + [s = 1] · (opened[c] + switched[c])  ≤  Σ_{n ∈ c} blocks[n,s]  ∀ c, s
 
     s runs over the sizes g_i on cell c, and 1. blocks[n,s] is ⌊f_n/s⌋, f_n the wholly free GPUs of node n in
     the state it is in, and no more than its other resources allow, given what the most frugal class takes of
@@ -29,18 +29,18 @@ def staircase(problem: Problem, x: Columns) -> Iterator[Row]:
 
     Floors are superadditive, so the rows hold for every placement; where each size divides the next they
     suffice: first fit decreasing packs whatever satisfies them. Where domains matter to some kind, a group
-    has several cells of one rank; the other kinds are then dealt out to them by size:
+    has several cells; the other kinds are then dealt out to them by size:
 
-        Σ_{i: g_i  =  s} replicas[i,t,r]  =  Σ_{c of t, r} blocks[c,s]    ∀ t, r, s
+        Σ_{i: g_i  =  s} replicas[i,t]  =  Σ_{c of t} blocks[c,s]    ∀ t, s
     """
-    for stratum, cells in x.cells.strata.items():
-        ordinary = x.members(stratum)
+    for group, cells in x.cells.of_group.items():
+        ordinary = x.members(group)
         if len(cells) > 1:
             for size in sorted({*ordinary.gpus[ordinary.gpus > 0].tolist()}):
                 columns = ordinary.columns[ordinary.gpus == size]
                 dealt = [(x.blocks[cell][size], -1) for cell in cells]
                 terms = [*((int(column), 1) for column in columns), *dealt]
-                yield row("staircase", (*stratum, size, "cells"), terms, lower=0, upper=0)
+                yield row("staircase", ("group", group, size, "cells"), terms, lower=0, upper=0)
         for cell in cells:
             yield from _rows_of(problem, x, cell)
 
@@ -51,7 +51,7 @@ def _rows_of(problem: Problem, x: Columns, cell: int) -> Iterator[Row]:
     columns, sizes = x.block_users(cell)
     single = np.array(x.single_gpus(cell), dtype=np.int64)
     phantom = x.phantom.get(cell)
-    members = x.members((found.group, found.rank)) + x.located_members(cell)
+    members = x.members(found.group) + x.located_members(cell)
     reference = {problem.charges.reference_gpus} if phantom is not None else set()
     for size in sorted({1, *sizes.tolist(), *reference}):
         blocks = sizes // size

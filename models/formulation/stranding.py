@@ -23,7 +23,7 @@ def stranding(problem: Problem, x: Columns) -> Iterator[Row]:
     """
     Who is heavy on a resource takes with it the GPUs that nobody can use then.
 
-        Σ_i taken_i · replicas[i,t,r]  ≤  Σ_{n of t, r} usable[n]    ∀ t, r, resources
+        Σ_i taken_i · replicas[i,t]  ≤  Σ_{n of t} usable[n]    ∀ t, resources
         usable[n] = max { Σ_i taken_i · y_i : Σ_i g_i · y_i ≤ f_n, Σ_i a_i · y_i ≤ free_n, y integer }
 
     opened[c] and switched[c] are replicas of one GPU here, which take of the resource what the most frugal
@@ -36,9 +36,9 @@ def stranding(problem: Problem, x: Columns) -> Iterator[Row]:
     Amounts are counted in units, rounded down on both sides. Where nobody takes more than g_i there is no
     row.
     """
-    for stratum, cells in x.cells.strata.items():
-        columns, gpus, amounts = _takers(x, stratum, cells)
-        states = x.cells.states[stratum[0]]
+    for group, cells in x.cells.of_group.items():
+        columns, gpus, amounts = _takers(x, group, cells)
+        states = x.cells.states[group]
         for resource, name in enumerate(problem.resources):
             free = np.where(states.rounded, 0, states.amounts[:, resource])
             unit = _unit(amounts[:, resource], int(free.max()))
@@ -49,16 +49,16 @@ def stranding(problem: Problem, x: Columns) -> Iterator[Row]:
             supplies = [_supply(x, cell, usable[whole, free]) for cell in cells]
             yield dense(
                 "stranding",
-                (*stratum, name),
+                ("group", group, name),
                 np.concatenate([columns, *(givers for _, givers, _ in supplies)]),
                 np.concatenate([taken, *(-given for _, _, given in supplies)]),
                 upper=sum(constant for constant, _, _ in supplies),
             )
 
 
-def _takers(x: Columns, stratum: tuple[int, int], cells: tuple[int, ...]) -> tuple[Ints, Ints, Ints]:
+def _takers(x: Columns, group: int, cells: tuple[int, ...]) -> tuple[Ints, Ints, Ints]:
     """Columns of all but shares, with the whole GPUs and the amounts that one unit of each takes."""
-    members = x.members(stratum)
+    members = x.members(group)
     for cell in cells:
         members += x.located_members(cell)
     sharing = members.milli > 0

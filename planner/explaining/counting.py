@@ -44,7 +44,8 @@ class Counting:
         self.placed: dict[str, Placement] = {each.job: each for each in self._target.placements}
         self.on_node = changes.holdings.there
         self.power = Power(self.cluster, self._target.placements)
-        mig, free = MigRoom(self._target.placements, policy.mig), changes.free
+        self._switched = changes.switched
+        mig, free = MigRoom(self._target.placements, policy.mig, self._switched), changes.free
         self._places = {
             node.name: Place(node, free[node.name], mig, self._power(node)) for node in self.cluster.nodes
         }
@@ -71,7 +72,7 @@ class Counting:
         if known is None:
             places = list(self._places.values())
             if rules != self._mig and job.request.mig:
-                mig = MigRoom(self._target.placements, rules)
+                mig = MigRoom(self._target.placements, rules, self._switched)
                 places = [Place(each.node, each.free, mig, each.power_milli) for each in places]
             known = self._counts[key] = self._counted(question, needs, places)
         if not (touched := sorted(self._touched(question))):
@@ -127,7 +128,7 @@ class Counting:
             free.take(replica, charged(replica, job.qos, cluster) if cluster.overcommit else None)
         held = _placements(staying) if question.job.request.mig else []
         power = self.power.of_node(node, (replica for _, replica in staying))
-        return Place(node, free, MigRoom(held, question.policy.mig), power)
+        return Place(node, free, MigRoom(held, question.policy.mig, self._switched), power)
 
     def there(self, name: str, question: Question) -> list[Resident]:
         """Who is on a node, as the question has it."""

@@ -141,8 +141,11 @@ class Ground:
         if (question.gone or question.begun) and self._company:
             changes = Changes(self.plan.snapshot, question.target(()))
             barriers = Barriers(changes, self.plan.policy)
-        barred = self._barriers.reserved(job, nodes) | set(self.outlook.closed(job, nodes, question.second))
-        return barred | barriers.avoided(job, nodes)
+        barred = set(self.outlook.closed(job, nodes, question.second)) | barriers.avoided(job, nodes)
+        if not self._barriers.by_priority:
+            return barred
+        places = (self.counting.place(name, question) for name in counts)
+        return barred | self._barriers.reserved(job, places)
 
     def _kinds(
         self, question: Question, counts: Iterable[str], models: tuple[str, ...]

@@ -29,13 +29,11 @@ class Outlook(NamedTuple):
     stop: bool
     shrink: bool
     move: bool
-    followed: bool
-    """It has replicas where others could follow it."""
 
     @property
     def yields(self) -> bool:
-        """True if who follows it onto its nodes needs a rank."""
-        return self.followed and (self.stop or self.shrink) and not self.runner.borrows
+        """True if what takes its places, its quota or its power needs a rank."""
+        return (self.stop or self.shrink) and not self.runner.borrows
 
 
 def outlooks(
@@ -84,7 +82,6 @@ def outlooks(
                 stop=runner.stop and leaves,
                 shrink=runner.shrink and leaves,
                 move=runner.move,
-                followed=bool(there),
             )
         )
     return found

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from planner.models.job import Job
     from planner.models.placement import Placement
     from planner.models.policy import Policy
+    from planner.waiting.free_pool import Place
 
 
 class Barriers:
@@ -27,6 +28,7 @@ class Barriers:
     def __init__(self, changes: Changes, policy: Policy) -> None:
         snapshot, target = changes.snapshot, changes.target
         self._least_priority = _least_priorities(changes, policy)
+        """By node and GPU index, None for all else of the node."""
         jobs, nodes = snapshot.job_by_name, changes.cluster.node_by_name
         self._avoiding = "anti_affinity" in snapshot.stated and any(
             job.anti_affinity for job in snapshot.jobs
@@ -49,10 +51,24 @@ class Barriers:
         """True if the labels of a job matter to where it may go."""
         return self._avoiding
 
-    def reserved(self, job: Job, nodes: Iterable[Node]) -> set[str]:
-        """Nodes, by name, whose room was made for jobs of higher priority."""
-        least = self._least_priority
-        return {node.name for node in nodes if job.priority < least.get(node.name, 0)} if least else set()
+    def reserved(self, job: Job, places: Iterable[Place]) -> set[str]:
+        """Nodes, by name, where too little is free beside what was freed for jobs of higher priority."""
+        if not self._least_priority:
+            return set()
+        return {place.node.name for place in places if self._is_reserved(job, place)}
+
+    def _is_reserved(self, job: Job, place: Place) -> bool:
+        least, name, request = self._least_priority, place.node.name, job.request
+        if job.priority >= least.get((name, None), 0):
+            return False
+        free = [
+            milli
+            for gpu, milli in enumerate(place.free.gpu_milli)
+            if job.priority >= least.get((name, gpu), 0)
+        ]
+        whole = sum(milli == MILLI for milli in free)
+        enough = whole >= request.gpus and max(free, default=0) >= request.gpu_milli
+        return bool(request.mig) or not enough or not request.needs_gpu
 
     def avoided(self, job: Job, nodes: Iterable[Node]) -> set[str]:
         """Nodes, by name, in a domain with a job that this one must not meet."""
@@ -75,19 +91,20 @@ class Barriers:
                         yield term.level, places
 
 
-def _least_priorities(changes: Changes, policy: Policy) -> dict[str, int]:
-    """The least priority of a job that may follow onto a node from which others are stopped."""
+def _least_priorities(changes: Changes, policy: Policy) -> dict[tuple[str, int | None], int]:
+    """The least priority of a job that may take what others give up, by node and GPU; see `Barriers`."""
     cut = [change for change in changes.jobs if change.deed in (Deed.PREEMPT, Deed.SHRINK)]
     if not cut:
         return {}
     snapshot = changes.snapshot
     lending = borrowers(snapshot, holdings_of(snapshot).usage)
-    least: dict[str, int] = {}
+    least: dict[tuple[str, int | None], int] = {}
     for change in cut:
-        if change.job.queue not in lending:
-            for name in change.nodes_left:
-                required = change.job.priority + policy.disruption.priority_gap
-                least[name] = max(required, least.get(name, 0))
+        required = change.job.priority + policy.disruption.priority_gap
+        for replica in change.leaving if change.job.queue not in lending else ():
+            for gpu in (None, *(held.index for held in replica.gpus)):
+                key = replica.node, gpu
+                least[key] = max(required, least.get(key, 0))
     return least
 
 

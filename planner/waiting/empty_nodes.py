@@ -8,21 +8,21 @@ import numpy as np
 
 from planner.models.occupancy import NodeFree
 from planner.waiting.free_pool import FreePool, Place
-from planner.waiting.mig_room import MigRoom
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
     from planner.models.cluster import Node
-    from planner.models.policy import MigPolicy
     from planner.waiting.matching import Match
+    from planner.waiting.mig_room import MigRoom
 
 
 class EmptyNodes:
     """Answers for some nodes."""
 
-    def __init__(self, nodes: Sequence[Node], policy: MigPolicy) -> None:
-        self._nodes, self._mig = nodes, MigRoom((), policy)
+    def __init__(self, nodes: Sequence[Node], mig: MigRoom) -> None:
+        """`mig` is that of no placements."""
+        self._nodes, self._mig = nodes, mig
         first: dict[Hashable, int] = {}
         alike = (first.setdefault(_offer(node), index) for index, node in enumerate(nodes))
         self._first_alike = np.fromiter(alike, np.int64, len(nodes))

@@ -88,7 +88,7 @@ class _Examiner:
         self._snapshot, self._policy, self._proven = snapshot, policy, proven
         self._cluster = cluster = changes.cluster
         power = power_left(cluster, target.placements)
-        in_use = MigRoom(target.placements, policy.mig)
+        in_use = MigRoom(target.placements, policy.mig, changes.switched)
         places = [Place(node, free[node.name], in_use, power.get(node.name)) for node in cluster.nodes]
         self._growing = self._pools() if policy.pools.scale_up else []
         self._capped = bool(power)
@@ -97,7 +97,7 @@ class _Examiner:
         new = [index for index, node in enumerate(nodes) if index >= len(cluster.nodes) or node.name in added]
         self._matcher = Matcher(nodes, waiting, new)
         self._free = ClusterPool(places, changes.holdings)
-        self._empty = EmptyNodes(nodes, policy.mig)
+        self._empty = EmptyNodes(nodes, MigRoom((), policy.mig, changes.switched))
         self._room = QuotaRoom.holding(snapshot.queues, changes.holdings.usage)
         self._barriers = Barriers(changes, policy)
         self._ways_out = WaysOut(snapshot, policy, target, cluster)
@@ -171,10 +171,8 @@ class _Examiner:
         shut = self._outlook.closed(job, roomy)
         if shut and not any(self._fits_without(job, pool, needs, set(shut)) for pool in fitting):
             return self._outlook.closing(job, shut, every=len(shut) == len(match.nodes))
-        reserved, avoided = (
-            barrier(job, (place.node for place in _places(fitting)))
-            for barrier in (self._barriers.reserved, self._barriers.avoided)
-        )
+        reserved = self._barriers.reserved(job, _places(fitting))
+        avoided = self._barriers.avoided(job, (place.node for place in _places(fitting)))
         for barred, text in ((reserved, words.RESERVED), (reserved | avoided, words.AVOIDED)):
             if barred and not any(self._fits_without(job, pool, needs, barred) for pool in fitting):
                 return words.barred(text, barred)

@@ -13,7 +13,7 @@ from planner.models.mig import MEDIA_EXTENSIONS, mig_geometry
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from planner.models.cluster import Gpu, Node, NodeGpus
     from planner.models.mig import MigGeometry
@@ -31,7 +31,13 @@ _State: TypeAlias = tuple[bool, frozenset[MigInstance], frozenset[MigInstance]]
 class MigRoom:
     """The GPUs of all nodes that MIG instances may be had of."""
 
-    def __init__(self, placements: Iterable[Placement], policy: MigPolicy) -> None:
+    def __init__(
+        self,
+        placements: Iterable[Placement],
+        policy: MigPolicy,
+        switched: Collection[tuple[str, int]] = (),
+    ) -> None:
+        """`switched` are the GPUs, by node and index, whose MIG mode the plan switches on."""
         used: dict[str, dict[int, set[MigInstance]]] = {}
         for placement in placements:
             for replica in placement.on_mig:
@@ -39,7 +45,7 @@ class MigRoom:
                     instance = held.instance
                     used.setdefault(replica.node, {}).setdefault(held.index, set()).add(instance)
         self._used = used
-        self._policy = policy
+        self._policy, self._switched = policy, switched
         self._counts: dict[tuple[str | None, frozenset[tuple[_State, int]], Profiles], int] = {}
         self._best_starts: dict[str | None, _BestStarts] = {}
 
@@ -98,7 +104,7 @@ class MigRoom:
         used = self._used.get(node.name, {})
         for index, gpu in node.gpus.by_index.items():
             if gpu.healthy and (gpu.mig is not None or self._may_be_switched(node, free, index)):
-                states[self._state(gpu, frozenset(used.get(index, ())))] += 1
+                states[self._state(node, gpu, frozenset(used.get(index, ())))] += 1
         return states
 
     def _may_have(self, gpus: NodeGpus) -> bool:
@@ -108,8 +114,10 @@ class MigRoom:
     def _may_be_switched(self, node: Node, free: NodeFree, index: int) -> bool:
         return bool(self._policy.switch_mode and _geometry_of(node) and free.gpu_milli[index] == MILLI)
 
-    def _state(self, gpu: Gpu, used: frozenset[MigInstance]) -> _State:
-        may_be_cut = gpu.mig is None or self._policy.repartition
+    def _state(self, node: Node, gpu: Gpu, used: frozenset[MigInstance]) -> _State:
+        # What switches a GPU to MIG mode also cuts it: `mig.repartition` is about those in the mode before.
+        switched = gpu.mig is None or (node.name, gpu.index) in self._switched
+        may_be_cut = switched or self._policy.repartition
         return may_be_cut, used, frozenset(gpu.mig or ()) - used
 
 

@@ -9,6 +9,11 @@ from typing import get_args
 import pytest
 
 from planner.models.plan import Action, Metrics, Plan, Precondition, ReasonCode, SolutionSummary
+from planner.models.policy import SolverName
+from planner.solvers import SOLVERS
+from planner.solvers.consulting import RELAXATION
+from planner.solvers.portfolio import GREEDY, REFINER
+from planner.solvers.search import LAST_PLAN, NOBODY
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "plan-format.md").read_text(encoding="utf-8")
 
@@ -51,6 +56,20 @@ def test_every_part_of_a_plan_is_in_the_document(name):
 @pytest.mark.parametrize("name", SolutionSummary.model_fields)
 def test_every_part_of_a_solution_is_in_the_document(name):
     assert re.search(rf"`(solution)?\.{name}`", section("Fields"))
+
+
+def test_every_source_of_a_plan_is_in_the_document():
+    told = re.search(r"^\| `solution\.solver` \| (.*) \|$", section("Fields"), re.MULTILINE)[1]
+
+    assert {*SolverName} == SOLVERS.keys()
+    assert set(re.findall(r"`([^`]+)`", told)) == {
+        *SolverName,
+        GREEDY,
+        REFINER,
+        RELAXATION,
+        LAST_PLAN,
+        NOBODY,
+    }
 
 
 def test_no_reason_is_in_the_document_that_is_not_in_the_code():

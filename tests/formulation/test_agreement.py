@@ -77,7 +77,7 @@ def posed(number):
     return instance.snapshot, instance.policy, pose(instance.snapshot, instance.policy)
 
 
-RELAXED_IF_OVERFULL = {"compute", "power", "queues"}
+RELAXED_IF_OVERFULL = {"compute", "power", "preemption", "queues"}
 
 
 def rules_broken(snapshot, policy, target):

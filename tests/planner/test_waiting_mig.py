@@ -40,3 +40,17 @@ def test_what_is_in_use_is_not_had_again():
 
 def test_without_repartitioning_only_idle_instances_count():
     assert room_for({"1g.10gb": 1}, gpus=2, used=[(0, "1g.10gb", 0)], repartition=False) == 0
+
+
+def test_a_gpu_that_the_plan_switches_is_cut_whatever_is_said_of_those_in_mig_mode():
+    """`mig.repartition` is about GPUs that are in MIG mode before the plan."""
+    nodes = (node(gpus=1, mig={0: [("3g.40gb", 4)]}),)
+    there = [placement("r", replica(mig=[(0, "3g.40gb", 4)]))]
+    policy = MigPolicy(repartition=False, switch_mode=True)
+
+    def small_ones(switched):
+        room = MigRoom(there, policy, switched)
+        return room.replicas(nodes[0], free_capacity(nodes, there)["n0"], profiles_of({"1g.10gb": 1}))
+
+    assert small_ones(set()) == 0
+    assert small_ones({("n0", 0)}) == 4

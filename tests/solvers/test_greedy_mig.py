@@ -6,6 +6,8 @@ import build
 import pytest
 from planned import plan
 
+from planner.epoch import plan_epoch
+from planner.models.plan import ReasonCode
 from planner.models.policy import MigPolicy, Policy, Prices
 
 FREE = Policy(mig=MigPolicy(switch_mode=True), prices=Prices(switch_mode=0, repartition=0))
@@ -145,3 +147,19 @@ def test_small_instance_stands_where_a_wanted_large_one_does_not_fit_anyway():
 
     assert planned.held("large") == [(0, "4g.40gb", 0)]
     assert planned.held("s")[0][2] in (4, 6)
+
+
+def test_switched_gpu_is_cut_though_those_in_mig_mode_are_left_as_they_are():
+    mig = MigPolicy(repartition=False, switch_mode=True)
+    policy = Policy(mig=mig, prices=Prices(switch_mode=0, repartition=150))
+    jobs = [build.job("a", mig={"3g.40gb": 1}, priority=9), build.job("b", mig={"1g.10gb": 1})]
+    world = build.snapshot(nodes=[build.node(gpus=1)], jobs=jobs)
+
+    made = plan_epoch(world, policy.model_copy(update={"solvers": ()}), seed=0, created_at=build.NOW)
+
+    # The second one is not worth an instance, which is no fault of `mig.repartition`.
+    assert [each.job for each in made.placements] == ["a"]
+    assert {each.job: each.reason.code for each in made.waiting} == {"b": ReasonCode.NOT_CHOSEN}
+    # It is, once the GPU is in MIG mode.
+    later = plan(build.snapshot(nodes=[build.node(gpus=1, mig={0: []})], jobs=jobs), policy)
+    assert later.places == {}

@@ -8,10 +8,11 @@ from collections import Counter
 
 import build
 import instances
+import numpy as np
 import pytest
 from planned import realized
 
-from planner.models.policy import Policy
+from planner.models.policy import Disruption, Policy
 from planner.models.problem_jobs import Role
 from planner.models.verifier import verify
 from planner.posing import pose
@@ -218,16 +219,50 @@ def test_nobody_of_lower_rank_follows_and_nobody_of_higher_rank_leaves_after_one
     assert visited.fates[0] is None
 
 
-def test_who_came_first_keeps_a_job_of_higher_rank_from_being_preempted():
+def beside_a_victim():
+    """One GPU of eight is held by a job of priority 1; one of 7 GPUs outranks it, one of 8 does not."""
     jobs = [
         build.job("r", gpus=1, at=[build.replica(gpus=[0])], priority=1),
-        build.job("high", gpus=8, priority=9),
-        build.job("low", gpus=1, priority=1),
+        build.job("high", gpus=1, priority=9),
+        build.job("low", gpus=7, priority=1),
+        build.job("all", gpus=8, priority=1, weight=50),
     ]
-    ledger = Ledger(pose(build.snapshot(nodes=build.cluster(1), jobs=jobs), Policy()))
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
+    return snapshot, Ledger(pose(snapshot, Policy()))
 
-    assert start(ledger, "low") == 1
-    assert not leaving.stop(ledger, 0)
+
+def test_what_was_free_beside_a_victim_is_for_any_rank_before_and_after():
+    for first in ("low", "high"):
+        snapshot, ledger = beside_a_victim()
+        if first == "low":
+            assert start(ledger, "low") == 1
+        assert leaving.stop(ledger, 0)
+        assert start(ledger, "all") == 0
+        # It takes the GPU that was freed, and leaves to the other what was free before.
+        assert start(ledger, "high") == 1
+        assert start(ledger, "low") == (first == "high")
+
+        assert realized(snapshot, Policy(), ledger).held("high") == [0]
+
+
+def test_what_moves_away_beside_a_victim_is_for_no_rank_that_does_not_outrank_it():
+    jobs = [
+        build.job("r", gpus=1, at=[build.replica(gpus=[0], cpus=4)], cpus=4, priority=1),
+        build.job("m", gpus=1, at=[build.replica(gpus=[1], cpus=90)], cpus=90, priority=9),
+        build.job("low", gpus=1, cpus=90, priority=0),
+        build.job("high", gpus=8, priority=9),
+    ]
+    snapshot = build.snapshot(jobs=jobs)
+    policy = Policy(disruption=Disruption(migrate=True))
+    ledger = Ledger(pose(snapshot, policy))
+    at = {incumbent.job: index for index, incumbent in enumerate(ledger.problem.incumbents)}
+    n0 = np.array([0])
+
+    assert leaving.stop(ledger, at["r"])
+    assert leaving.leave_to_move(ledger, at["m"])
+    low = next(index for index, each in enumerate(ledger.problem.classes) if each.jobs == ("low",))
+
+    assert ledger.place(low, ledger.problem.classes[low].options[0], jobs=1, nodes=n0) == 0
 
 
 def test_grown_job_may_not_leave():

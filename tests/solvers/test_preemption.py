@@ -10,6 +10,8 @@ from planner.models.job import AntiAffinity, LocalityPreference
 from planner.models.policy import Disruption, Policy, Prices
 from planner.posing import pose
 from planner.solvers.greedy import greedy
+from planner.solvers.leaving import stop
+from planner.solvers.ledger import Ledger
 
 ONE = build.cluster(1)
 
@@ -244,3 +246,19 @@ def test_nobody_goes_once_the_deadline_has_passed_but_what_fits_starts():
     late = greedy(problem, deadline=0.0)
     started = {problem.classes[placed.job_class].jobs[0] for placed in late.placed.values()}
     assert (late.fates[0], started) == (None, {"small"})
+
+
+def test_quota_is_not_freed_for_a_job_that_does_not_outrank_the_running_one():
+    """A job that does outrank it waits as well, but no node takes that one."""
+    queues = [build.queue("q", nominal=1)]
+    huge = build.job("huge", gpus=1, memory_gib=10_000, priority=5, weight=100)
+    jobs = [runner("r", 0, priority=4), build.job("a", gpus=1, priority=1, weight=100), huge]
+    world = build.snapshot(jobs=jobs, queues=queues)
+
+    assert set(plan(world).places) == {"r"}
+    # Once it is stopped, what it had is not for the other, though a GPU and the quota are free.
+    problem = pose(world, Policy())
+    ledger = Ledger(problem)
+    stop(ledger, 0)
+    (poor,) = (index for index, each in enumerate(problem.classes) if each.jobs == ("a",))
+    assert ledger.place(poor, problem.classes[poor].options[0], jobs=1) == 0

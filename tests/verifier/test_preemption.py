@@ -1,6 +1,7 @@
-from build import job, node, placement, queue, replica, snapshot
+from build import MODEL, job, node, placement, queue, replica, snapshot
 from judging import broken, judge, rules
 
+from planner.models.policy import MigPolicy, Policy
 from planner.models.violation import Rule
 
 HERE = replica(gpus=(0,))
@@ -44,10 +45,71 @@ def test_the_policy_says_by_how_much_the_priority_must_be_higher():
     )
 
 
-def test_the_whole_node_is_closed_to_lower_priorities():
-    world = snapshot(jobs=[victim(), comer(5)])
+def test_gpus_that_were_free_beside_a_victim_are_for_any():
+    world = snapshot(jobs=[victim(), comer(0), job("d", gpus=1, priority=6)])
 
-    assert judge(world, placement("c", replica(gpus=(7,)))) == wrong(5)
+    assert judge(world, placement("c", replica(gpus=(7,)))) == ()
+    assert judge(world, placement("c", replica(gpus=(7,))), placement("d", HERE)) == ()
+    assert judge(world, placement("d", replica(gpus=(7,))), placement("c", HERE)) == wrong(0)
+
+
+def test_a_part_of_a_gpu_that_was_free_is_for_any():
+    half = replica(gpus=(0,), milli=500)
+    shares = job("v", milli=500, priority=5, at=(half,))
+    world = snapshot(jobs=[shares, job("c", milli=500), job("d", milli=501)])
+
+    assert judge(world, placement("c", half)) == ()
+    assert judge(world, placement("d", replica(gpus=(0,), milli=501))) == wrong(0, comer="d")
+
+
+def test_what_a_victim_frees_beside_gpus_is_not_for_any_either():
+    nodes = [node(cpus=32)]
+    cores = victim(cpus=20, at=[replica(gpus=(0,), cpus=20)])
+    world = snapshot(nodes=nodes, jobs=[cores, comer(0, cpus=13), job("d", gpus=1, cpus=12)])
+
+    found = judge(world, placement("c", replica(gpus=(1,), cpus=13)))
+
+    assert found == beside("node n0", "33 CPU cores", "32 CPU cores")
+    assert judge(world, placement("d", replica(gpus=(1,), cpus=12))) == ()
+
+
+def test_memory_slices_of_a_victim_are_not_for_any():
+    nodes = [node(gpus=1, mig={0: []})]
+    instance = job("v", mig={"3g.40gb": 1}, priority=5, at=[replica(mig=[(0, "3g.40gb", 0)])])
+    world = snapshot(nodes=nodes, jobs=[instance, job("c", mig={"1g.10gb": 1})])
+
+    assert judge(world, placement("c", replica(mig=[(0, "1g.10gb", 3)]))) == wrong(0)
+    assert judge(world, placement("c", replica(mig=[(0, "1g.10gb", 4)]))) == ()
+
+
+def test_a_gpu_of_a_victim_is_not_switched_to_mig_mode_for_any():
+    policy = Policy(mig=MigPolicy(switch_mode=True))
+    world = snapshot(nodes=[node(gpus=1)], jobs=[victim(), job("c", mig={"1g.10gb": 1})])
+
+    assert judge(world, placement("c", replica(mig=[(0, "1g.10gb", 0)])), policy=policy) == wrong(0)
+
+
+def test_power_of_a_node_that_a_victim_frees_is_not_for_any():
+    world = snapshot(
+        nodes=[node(watts=700, power_cap_watts=1400)],
+        jobs=[
+            victim(),
+            comer(
+                0,
+            ),
+            job("d", gpus=2),
+        ],
+    )
+
+    assert judge(world, placement("c", replica(gpus=(1,)))) == ()
+    assert judge(world, placement("d", replica(gpus=(1, 2)))) == beside("node n0", "2100 W", "1400 W")
+
+
+def test_a_victim_of_lower_priority_makes_room_for_those_that_outrank_it_alone():
+    jobs = [victim(), victim("w", priority=2, at=[replica(gpus=(1,))]), comer(3)]
+
+    assert judge(snapshot(jobs=jobs), placement("c", replica(gpus=(1,)))) == ()
+    assert judge(snapshot(jobs=jobs), placement("c", HERE)) == wrong(3)
 
 
 def test_other_nodes_are_not_concerned():
@@ -60,11 +122,16 @@ def test_every_node_of_the_stopped_job_is_concerned():
     wide = job("v", gpus=1, priority=5, replicas=2, at=[HERE, replica("n1", gpus=(0,))])
     world = snapshot(jobs=[wide, comer(5)])
 
-    assert judge(world, placement("c", replica("n1", gpus=(3,)))) == wrong(5, node="n1")
+    assert judge(world, placement("c", replica("n1", gpus=(0,)))) == wrong(5, node="n1")
 
 
 def test_of_several_victims_the_highest_priority_counts():
-    jobs = [victim("v"), victim("w", priority=8, at=[replica(gpus=(1,))]), comer(8)]
+    low, high = (replica(gpus=(0,), milli=500) for _ in range(2))
+    jobs = [
+        job("v", milli=500, priority=5, at=[low]),
+        job("w", milli=500, priority=8, at=[high]),
+        comer(8),
+    ]
 
     assert judge(snapshot(jobs=jobs), placement("c", HERE)) == wrong(8, "w", of=8, least=9)
 
@@ -74,10 +141,8 @@ def test_a_shrunk_job_counts_where_it_gave_up_a_replica():
     elastic = victim(at=at, replicas=(1, 2))
     world = snapshot(jobs=[elastic, comer(5)])
 
-    assert judge(world, placement("v", at[0]), placement("c", replica("n1", gpus=(3,)))) == wrong(
-        5, node="n1"
-    )
-    assert judge(world, placement("v", at[0]), placement("c", replica("n0", gpus=(3,)))) == ()
+    assert judge(world, placement("v", at[0]), placement("c", at[1])) == wrong(5, node="n1")
+    assert judge(world, placement("v", at[0]), placement("c", replica("n1", gpus=(3,)))) == ()
 
 
 def test_a_job_that_moves_or_grows_onto_the_node_must_be_of_higher_priority_too():
@@ -126,6 +191,109 @@ def test_a_node_that_takes_nothing_is_not_judged_twice():
     world = snapshot(nodes=[node("n0", drain=True)], jobs=[victim(), comer(5)])
 
     assert [each.rule for each in judge(world, placement("c", HERE))] == [Rule.SELECTION]
+
+
+# --- quotas and power --------------------------------------------------------------------------------------
+
+ELSEWHERE = replica("n1", gpus=(0,))
+
+
+def beside(subject, found, allowed, victim="v", of=5, least=6):
+    told = f"{found} beside job {victim} of priority {of}, jobs of {least} or more not counted"
+    return broken(Rule.PREEMPTION, subject, told, allowed)
+
+
+def in_queue(*jobs, limit=1, **more):
+    return snapshot(jobs=jobs, queues=[queue("q", nominal=limit, **more)])
+
+
+def test_quota_that_a_stopped_job_frees_is_for_jobs_that_outrank_it():
+    world = in_queue(victim(), comer(5), comer(6).model_copy(update={"name": "d"}))
+
+    assert judge(world, placement("c", ELSEWHERE)) == beside("queue q", "2 GPUs", "1 GPU")
+    assert judge(world, placement("d", ELSEWHERE)) == ()
+
+
+def test_quota_that_was_free_beside_a_stopped_job_is_for_any():
+    first, second = comer(6), comer(0).model_copy(update={"name": "d"})
+    world = in_queue(victim(), first, second, limit=2)
+
+    assert judge(world, placement("c", ELSEWHERE), placement("d", replica("n1", gpus=(1,)))) == ()
+
+
+def test_quota_that_another_stopped_job_frees_is_for_those_that_outrank_that_one():
+    jobs = [victim(), victim("w", priority=2, at=[replica(gpus=(1,))]), comer(3)]
+
+    assert judge(in_queue(*jobs, limit=2), placement("c", ELSEWHERE)) == ()
+    jobs[2] = comer(2)
+    assert judge(in_queue(*jobs, limit=2), placement("c", ELSEWHERE)) == beside(
+        "queue q", "3 GPUs", "2 GPUs", "w", of=2, least=3
+    )
+
+
+def test_quota_of_a_parent_is_freed_as_well():
+    queues = [queue("root", nominal=2), queue("q", parent="root"), queue("p", parent="root")]
+    world = snapshot(
+        jobs=[victim(), victim("w", at=[replica(gpus=(1,))]), job("c", gpus=1, queue="p")], queues=queues
+    )
+    stays = placement("w", replica(gpus=(1,)))
+
+    assert judge(world, stays, placement("c", ELSEWHERE)) == beside("queue root", "3 GPUs", "2 GPUs")
+
+
+def test_what_a_queue_keeps_from_lending_is_not_freed_for_others():
+    queues = [
+        queue("root", nominal=1),
+        queue("q", nominal=1, lending=0, parent="root"),
+        queue("p", parent="root"),
+    ]
+    world = snapshot(jobs=[victim(), job("c", gpus=1, queue="p")], queues=queues)
+
+    assert judge(world, placement("c", ELSEWHERE)) == ()
+
+
+def test_quota_of_one_gpu_model_is_freed_too():
+    queues = [queue("q", **{MODEL: 1})]
+    world = snapshot(jobs=[victim(), comer(5)], queues=queues)
+
+    assert judge(world, placement("c", ELSEWHERE)) == beside(f"queue q on {MODEL}", "2 GPUs", "1 GPU")
+
+
+def test_quota_of_a_shrunk_job_is_freed_as_that_of_a_stopped_one():
+    at = [HERE, replica(gpus=(1,))]
+    world = in_queue(victim(at=at, replicas=(1, 2)), comer(5), limit=2)
+
+    found = judge(world, placement("v", HERE), placement("c", ELSEWHERE))
+
+    assert found == beside("queue q", "3 GPUs", "2 GPUs")
+
+
+def test_cores_of_a_job_that_grows_count_once():
+    old = replica(gpus=(1,), cpus=12)
+    grows = job("c", gpus=1, cpus=12, replicas=(1, 2), at=[old])
+    world = snapshot(nodes=[node(cpus=32)], jobs=[victim(cpus=8, at=[replica(gpus=(0,), cpus=8)]), grows])
+
+    assert judge(world, placement("c", old, replica(gpus=(2,), cpus=12))) == ()
+
+
+def test_quota_of_a_job_that_moves_is_not_freed():
+    world = in_queue(victim(), job("m", gpus=1, priority=9, at=[replica(gpus=(1,))]), comer(0), limit=2)
+    moved = placement("m", replica("n1", gpus=(1,)))
+
+    found = judge(world, moved, placement("c", ELSEWHERE), policy=rules(migrate=True))
+
+    assert found == beside("queue q", "3 GPUs", "2 GPUs")
+
+
+def test_power_that_a_stopped_job_frees_is_for_jobs_that_outrank_it():
+    """Two nodes of one rack, whose GPUs may draw what one of them does."""
+    rack = {"region": "eu", "zone": "a", "rack": "r1"}
+    nodes = [node(name, watts=700, **rack) for name in ("n0", "n1")]
+    jobs = [victim(), comer(5), job("d", gpus=1, priority=6)]
+    world = snapshot(nodes=nodes, rack_power=[rack | {"watts": 700}], jobs=jobs)
+
+    assert judge(world, placement("c", ELSEWHERE)) == beside("rack r1", "1400 W", "700 W")
+    assert judge(world, placement("d", ELSEWHERE)) == ()
 
 
 # --- borrowers ---------------------------------------------------------------------------------------------
@@ -183,8 +351,7 @@ def test_what_is_held_in_the_snapshot_counts_and_not_what_will_be():
 def test_a_borrower_beside_a_job_that_borrows_nothing_changes_nothing():
     queues = [ROOT, queue("q", nominal=0, parent="root", guarantee=0)]
     firm = victim("w", priority=2, at=[replica(gpus=(1,))], queue="root")
-    jobs = [victim(), firm, comer(2, queue="root")]
+    world = snapshot(jobs=[victim(), firm, comer(2, queue="root")], queues=queues)
 
-    found = judge(snapshot(jobs=jobs, queues=queues), placement("c", HERE))
-
-    assert found == wrong(2, "w", of=2, least=3)
+    assert judge(world, placement("c", HERE)) == ()
+    assert judge(world, placement("c", replica(gpus=(1,)))) == wrong(2, "w", of=2, least=3)
