@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.arguments import PlanFile
-from planner.cli.options import ascii_only, is_terminal, terminal_width, wants_colour
+from planner.cli.options import ascii_only, is_terminal, progress_label, terminal_width
 from planner.cli.simulated import state_option
+from planner.cli.speaking import say, say_in_colour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,9 +77,9 @@ def apply_command(
 
     plan = load_plan(plan_file)
     if not plan.has_changes and promise_step(plan) is None:
-        click.echo("No changes. There is nothing to apply.")
+        say("No changes. There is nothing to apply.")
         if not state.exists():
-            click.echo(f"No simulated cluster is at {state}; `gpuplan simulated create SOURCE` makes one.")
+            say(f"No simulated cluster is at {state}; `gpuplan simulated create SOURCE` makes one.")
         return
     if not auto_approve:
         _ask(plan)
@@ -95,7 +96,7 @@ def apply_command(
             on_progress=on_progress,
             stop=lambda: stop.requested,
         )
-    click.echo(f"Apply complete: {_account(plan, outcome)}. Audit log: {audit_file}")
+    say(f"Apply complete: {_account(plan, outcome)}. Audit log: {audit_file}")
 
 
 def who_acts() -> str:
@@ -133,20 +134,21 @@ def _ask(plan: Plan) -> None:
     from planner.promises import promise_step
     from planner.rendering.text import plan_text
 
-    text = plan_text(
-        plan, width=terminal_width(), colour=wants_colour(), ascii_only=ascii_only(), verbose=False
+    width, narrow = terminal_width(), ascii_only()
+    say_in_colour(
+        lambda colour: plan_text(plan, width=width, colour=colour, ascii_only=narrow, verbose=False)
     )
-    click.echo(text)
+    say("")
     kinds, step = counted_kinds(changes_of(plan.actions), done=False), promise_step(plan)
     deeds = [kinds] * plan.has_changes + ([step.label] if step else [])
     question = f"Apply these changes: {'; '.join(deeds)}? Only 'yes' will be accepted."
-    click.echo(click.wrap_text(question, terminal_width(), subsequent_indent="  "))
+    say(click.wrap_text(question, terminal_width(), subsequent_indent="  "))
     try:
         answer = input("  Answer: ")
     except EOFError:
         answer = ""
     if answer != "yes":
-        click.echo("Not applied: nothing was changed.", err=True)
+        say("Not applied: nothing was changed.", err=True)
         sys.exit(1)
 
 
@@ -160,7 +162,7 @@ def _cluster(state: Path, plan: Plan) -> Iterator[SimulatedCluster]:
         with SimulatedCluster(state) as cluster:
             yield cluster
         return
-    click.echo(f"Creating the simulated cluster {state} from the plan's snapshot.", err=True)
+    say(f"Creating the simulated cluster {state} from the plan's snapshot.", err=True)
     state.parent.mkdir(parents=True, exist_ok=True)
     try:
         with SimulatedCluster.create(state, plan.snapshot) as cluster:
@@ -182,7 +184,9 @@ def _progress() -> Iterator[Callable[[int, int, str], None] | None]:
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("checking the cluster", total=None)
-        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
+        yield lambda done, total, what: bar.update(
+            task, completed=done, total=total, description=progress_label(what)
+        )
 
 
 @click.group("audit", epilog="Example: gpuplan audit verify")
@@ -206,9 +210,9 @@ def audit_verify_command(log: Path) -> None:
 
     trail = verify_log(log)
     records = counted(len(trail.records), "record")
-    click.echo(f"Verified: {records}, chain intact up to {trail.last_hash}.")
+    say(f"Verified: {records}, chain intact up to {trail.last_hash}.")
     if trail.unfinished:
-        click.echo("The last line was cut off while it was written; the next apply will record that.")
+        say("The last line was cut off while it was written; the next apply will record that.")
 
 
 @audit_group.command("show", epilog="Example: gpuplan audit show")
@@ -229,4 +233,4 @@ def audit_show_command(log: Path) -> None:
             record.outcome or "",
             record.detail,
         )
-        click.echo("  ".join(part for part in parts if part))
+        say("  ".join(part for part in parts if part))
