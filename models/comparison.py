@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -40,7 +41,11 @@ class Figures(Noun):
     fragmentation_ratio: float
     jain_index: float
     lost_gpu_hours: float
-    """Work in no checkpoint, of jobs that the plan stops, shrinks or moves."""
+    """Work in no checkpoint, of jobs that the scenario's changes or the plan stop, shrink or move."""
+    lost_by_changes_gpu_hours: float = 0.0
+    """The part of it that the changes lose before anything is planned, such as on a node that fails."""
+    lost_by_changes_points: int = 0
+    """What stopping these jobs costs by the policy's prices; the objective is the plan's, and without it."""
     nodes_added: Count
     nodes_removed: Count
     hourly_cost: float
@@ -64,8 +69,55 @@ class Figures(Noun):
         return value / MILLI if milli and value is not None else value
 
 
+BETTER_IF_MORE: Final = {
+    **dict.fromkeys(("jobs_running", "gpus_total", "gpu_allocation_ratio", "jain_index", "objective"), True),
+    **dict.fromkeys(("jobs_waiting", "jobs_preempted", "fragmentation_ratio", "hourly_cost", "gap"), False),
+    **dict.fromkeys(("lost_gpu_hours", "lost_by_changes_gpu_hours", "lost_by_changes_points"), False),
+}
+"""Figures of which more is better, or worse; of the others neither."""
+
 RATIOS: Final = frozenset({"gpu_allocation_ratio", "fragmentation_ratio", "gap"})
 """Figures that are parts of a whole."""
+
+
+class Fate(StrEnum):
+    """What becomes of a job in a scenario, against the base; the worst first."""
+
+    STOPS = "stops"
+    """It runs now and goes on in the base; here it waits."""
+    LOSES = "loses"
+    """It has fewer replicas than in the base, or does not start."""
+    WAITS_LONGER = "waits_longer"
+    """It waits in both, and starts later than in the base, or at no time that can be foreseen."""
+    MOVES = "moves"
+    """It runs now and stays in the base; here it begins anew on other nodes."""
+    GAINS = "gains"
+    """It has more replicas than in the base, starts, or starts sooner."""
+
+
+class JobFate(Noun):
+    """A job that fares otherwise in a scenario than in the base."""
+
+    job: Name
+    """Name of the job."""
+    queue: Name
+    """Queue that it belongs to."""
+    user: Name
+    """User that submitted it."""
+    fate: Fate
+    """What becomes of it, against the base."""
+    stopped_by_changes: bool = False
+    """The changes themselves stop it, such as a node that fails, before anything is planned."""
+    gpus: float
+    """GPUs that it holds more than in the base, or less if below 0."""
+    lost_gpu_hours: float = 0.0
+    """Its work in no checkpoint that is lost in the scenario, in GPU-hours."""
+    starts_before: Timestamp | None = None
+    """When it starts in the base, if it waits there and that is foreseen."""
+    starts_after: Timestamp | None = None
+    """When it starts in the scenario, if it waits there and that is foreseen."""
+    text: str
+    """The same for people."""
 
 
 class Trial(Noun):
@@ -83,6 +135,8 @@ class Trial(Noun):
     """Those of them that do not hold, with what was found."""
     differences: dict[str, float] = Field(default_factory=dict)
     """Of figures from the base's, those that are not 0."""
+    jobs: tuple[JobFate, ...] = ()
+    """Jobs of the base that fare otherwise here: by what becomes of them, the worst first."""
 
 
 class Comparison(Noun):

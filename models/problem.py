@@ -44,6 +44,15 @@ class QueueBudget:
         """True if GPUs of this model count here."""
         return gpu_model is not None and self.resource in (ALL_MODELS, gpu_model)
 
+    def upwards(self, queue: int) -> list[int]:
+        """A queue and all above it."""
+        way: list[int] = []
+        above: int | None = queue
+        while above is not None:
+            way.append(above)
+            above = self.parent[above]
+        return way
+
     def up_the_tree(self, own: list[int]) -> list[int]:
         """What counts at each queue if so much is held directly in each: its own, and what others borrow."""
         usage = list(own)

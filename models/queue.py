@@ -84,10 +84,15 @@ class QueueLimits:
         """Queues so ordered that children come before their parents."""
         depth: dict[str, int] = {}
         for name in self.parent:
-            trail = [name]
-            while (above := self.parent[trail[-1]]) is not None:
+            # Each queue is passed once, however deep the tree is.
+            trail: list[str] = []
+            above: str | None = name
+            while above is not None and above not in depth:
                 trail.append(above)
-            depth[name] = len(trail)
+                above = self.parent[above]
+            for passed in reversed(trail):
+                depth[passed] = 1 if above is None else depth[above] + 1
+                above = passed
         return tuple(sorted(self.parent, key=lambda name: (-depth[name], name)))
 
     def usage(self, own: Mapping[str, int]) -> dict[str, int]:

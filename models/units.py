@@ -123,7 +123,8 @@ def _whole_second_utc(value: datetime) -> datetime:
 
 def print_timestamp(value: datetime) -> str:
     """RFC 3339 in UTC, whole seconds."""
-    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # Not strftime, which writes years before 1000 with fewer than four digits on some systems.
+    return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
 
 
 def _timestamp_text(value: Any) -> Any:

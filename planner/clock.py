@@ -13,4 +13,4 @@ def clock(moment: datetime, now: datetime) -> str:
     """`14:00`, or `2026-11-21 02:00` on another day than `now`; UTC, seconds only where there are some."""
     moment, now = moment.astimezone(UTC), now.astimezone(UTC)
     time = f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
-    return time if moment.date() == now.date() else f"{moment:%Y-%m-%d} {time}"
+    return time if moment.date() == now.date() else f"{moment.date()} {time}"

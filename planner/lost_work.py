@@ -6,10 +6,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
+    from planner.models.job import Job
     from planner.models.plan import Action
 
 
 def lost_gpu_hours(actions: Iterable[Action]) -> float:
     """GPU-hours that actions lose together, to a thousandth, as told in their reasons."""
     return round(sum(float(action.reason.numbers.get("lost_gpu_hours", 0)) for action in actions), 3)
+
+
+def unsaved_gpu_milli_seconds(job: Job, now: datetime) -> int:
+    """Work of a job that is in no checkpoint, in thousandths of GPUs times seconds; 0 of one that waits."""
+    if job.running is None:
+        return 0
+    safe = job.running.last_checkpoint_at or job.running.started_at
+    seconds = max(0, int((now - safe).total_seconds()))
+    return seconds * sum(replica.quota_milli for replica in job.running.replicas)

@@ -21,6 +21,9 @@ from planner.models.units import Timestamp
 
 LOG_FORMAT: Final = "1.0"
 
+_Points: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""Points of an objective; a number that no solver can have found is refused, not reckoned with."""
+
 
 class _Line(Noun):
     """Readers ignore keys that a newer minor version added."""
@@ -56,8 +59,8 @@ class Reached(_Line):
     event: Literal["milestone"] = "milestone"
     seconds: float
     stage: str
-    objective: int | None
-    bound: int
+    objective: _Points | None
+    bound: _Points
     found: int | None = None
     gap: float | None = None
 
@@ -71,10 +74,10 @@ class Finished(_Line):
     seconds: float
     status: str
     solver: str
-    objective: int
-    bound: int | None
+    objective: _Points
+    bound: _Points | None
     gap: float | None
-    greedy_objective: int
+    greedy_objective: _Points
     fallback: str | None
     plan: str
     """Its id."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,28 @@ if TYPE_CHECKING:
 _MIB_PER_GIB: Final = 1024
 _SECONDS_PER_HOUR: Final = 3600
 _SECONDS_PER_UNIT: Final = (("d", 24 * 3600), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def on_one_line(text: str) -> str:
+    """The text without anything that a terminal would obey, ends of lines included."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def printable(text: str) -> str:
+    """The text without anything that a terminal would obey, on the lines that it has."""
+    return "\n".join(map(on_one_line, text.split("\n")))
+
+
+def printable_json(text: str) -> str:
+    """The same JSON; what a terminal would obey in its strings is escaped."""
+    return "\n".join(
+        line
+        if line.isprintable()
+        else "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
+        for line in text.split("\n")
+    )
 
 
 def counted(number: int, noun: str) -> str:

@@ -89,15 +89,17 @@ class QuotaUsage:
 
     def _available(self, index: int, queue: int, *, known: bool) -> int:
         """Largest amount a job in this queue may take: up the tree, what a queue keeps is used first."""
-        budget, usage = self._budgets[index], self._usage[index]
-        settled = known and self._newcomers[index][queue] <= 0
-        limit, parent = (budget.limit if settled else budget.firm)[queue], budget.parent[queue]
-        own = UNLIMITED if limit is None else limit - usage[queue]
-        if parent is None:
-            return own
-        unspilled = max(0, budget.kept[queue] - usage[queue])
-        # What the queue keeps is its own, however much too much is used above it.
-        return min(own, unspilled + max(0, self._available(index, parent, known=known)))
+        budget, usage, newcomers = self._budgets[index], self._usage[index], self._newcomers[index]
+        available = UNLIMITED
+        # From the root down: trees may be deeper than the interpreter's stack.
+        for each in reversed(budget.upwards(queue)):
+            settled = known and newcomers[each] <= 0
+            limit = (budget.limit if settled else budget.firm)[each]
+            own = UNLIMITED if limit is None else limit - usage[each]
+            unspilled = max(0, budget.kept[each] - usage[each])
+            # What a queue keeps is its own, however much too much is used above it.
+            available = own if budget.parent[each] is None else min(own, unspilled + max(0, available))
+        return available
 
 
 class QuotaLedger(QuotaUsage):

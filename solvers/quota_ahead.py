@@ -82,19 +82,25 @@ class QuotaAhead:
         return more
 
     def _available(self, index: int, queue: int, span: slice, *, known: bool) -> Ints:
+        most = UNLIMITED // 2  # a sum of two stays within 64 bits
+        *way, root = self._budgets[index].upwards(queue)
+        available = self._left(index, root, span, known=known)
+        # From the root down: trees may be deeper than the interpreter's stack.
+        for each in reversed(way):
+            own = self._left(index, each, span, known=known)
+            unspilled = np.maximum(0, self._budgets[index].kept[each] - self._usage[index][each, span])
+            # What a queue keeps to itself does not count above, whatever is used there already.
+            available = np.minimum(own, np.minimum(unspilled, most) + np.clip(available, 0, most))
+        return available
+
+    def _left(self, index: int, queue: int, span: slice, *, known: bool) -> Ints:
+        """What of its own limit a queue has left."""
         budget, usage = self._budgets[index], self._usage[index][queue, span]
-        firm, limit, parent = budget.firm[queue], budget.limit[queue], budget.parent[queue]
+        firm, limit = budget.firm[queue], budget.limit[queue]
         own: Ints = np.full(len(usage), UNLIMITED, dtype=np.int64)
         if firm is not None:
             own = firm - usage
             if known and limit is not None:
                 settled = self._newcomers[index][queue, span] <= 0
                 own = np.where(settled, limit - usage, own)
-        if parent is None:
-            return own
-        unspilled = np.maximum(0, budget.kept[queue] - usage)
-        most = UNLIMITED // 2  # a sum of two stays within 64 bits
-        # What a queue keeps to itself does not count above, whatever is used there already.
-        above = np.clip(self._available(index, parent, span, known=known), 0, most)
-        available: Ints = np.minimum(own, np.minimum(unspilled, most) + above)
-        return available
+        return own

@@ -95,7 +95,7 @@ class Victims:
             for victims in self._on_node.values()
             for victim in victims
             if budget.counts(incumbents[victim.incumbent].gpu_model)
-            and queue in _upwards(budget, incumbents[victim.incumbent].queue)
+            and queue in budget.upwards(incumbents[victim.incumbent].queue)
         ]
         return sorted(found, key=lambda victim: (victim.density, victim.incumbent, victim.positions))
 
@@ -163,14 +163,6 @@ class Victims:
         if fate is None:
             return True
         return fate.leave is Leave.SHRINK and fate.given_up.isdisjoint(victim.positions)
-
-
-def _upwards(budget: QueueBudget, queue: int) -> Iterator[int]:
-    """A queue and all above it."""
-    above: int | None = queue
-    while above is not None:
-        yield above
-        above = budget.parent[above]
 
 
 def _of_incumbent(index: int, incumbent: Incumbent) -> Iterator[tuple[int, Victim]]:

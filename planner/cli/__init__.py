@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gc
 import logging
+import sqlite3
 import sys
+import traceback
 from typing import TYPE_CHECKING
 
 import click
@@ -25,6 +27,7 @@ from planner.cli.run import history_command, run_command
 from planner.cli.search_log import search_log_command
 from planner.cli.simulate import simulate_command
 from planner.cli.simulated import simulated_group
+from planner.cli.speaking import LogLines, say, say_usage_error
 from planner.cli.sweep import sweep_command
 from planner.cli.whatif import whatif_command
 from planner.cli.workflow import Workflow
@@ -32,6 +35,7 @@ from planner.cli.workflow import Workflow
 if TYPE_CHECKING:
     from planner.models.errors import BadInputError
 
+EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 
 
@@ -45,9 +49,11 @@ EXIT_INTERRUPTED = 130
 @click.option("-v", "--verbose", count=True, help="Log phases on standard error; -vv for more.")
 def cli(verbose: int) -> None:
     """Plan, review and apply changes to the queue of a GPU cluster."""
-    if verbose:
-        level = logging.DEBUG if verbose > 1 else logging.INFO
-        logging.basicConfig(stream=sys.stderr, level=level, format="%(asctime)s %(name)s %(message)s")
+    level = {0: logging.WARNING, 1: logging.INFO}.get(verbose, logging.DEBUG)
+    lines = logging.StreamHandler(sys.stderr)
+    form = "%(asctime)s %(name)s %(message)s" if verbose else "%(levelname)s: %(message)s"
+    lines.setFormatter(LogLines(form))
+    logging.basicConfig(handlers=[lines], level=level)
 
 
 for _command in (
@@ -77,45 +83,76 @@ for _command in (
 
 
 def main() -> None:
-    """Run the command line; failures that gpuplan reports on purpose become a message and an exit code."""
-    from planner.models.errors import BadInputError, PlannerError
-
+    """Run the command line; whatever goes wrong becomes a message and an exit code."""
     # A command is one short computation over a large heap: collecting cycles costs a sixth of its time.
     gc.disable()
     try:
         code = cli.main(standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("Interrupted.", err=True)
-        sys.exit(EXIT_INTERRUPTED)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except BadInputError as error:
-        _show_problems(error)
-        sys.exit(error.exit_code)
-    except PlannerError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader of a pipe has seen enough; keep the interpreter from complaining about it at exit.
-        sys.stdout = None
-        sys.exit(0)
-    except OSError as error:
-        sys.stdout = None
-        click.echo(
-            f"Error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", err=True
-        )
-        sys.exit(1)
-    except ImportError as error:
-        click.echo(f"Error: this installation is not complete: {error}.\nInstall gpuplan again.", err=True)
-        sys.exit(1)
+    except BaseException as error:  # noqa: BLE001 - all that can end a command is told here, and only here
+        code = _told(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _told(error: BaseException) -> int:
+    """Tell what ended a command, and what to do next; the exit code."""
+    from planner.models.errors import BadInputError, PlannerError
+
+    code = EXIT_ERROR
+    match error:
+        case SystemExit():
+            raise error
+        case click.exceptions.Abort() | KeyboardInterrupt():
+            say("Interrupted.", err=True)
+            code = EXIT_INTERRUPTED
+        case click.ClickException():
+            say_usage_error(error)
+            code = error.exit_code
+        case BadInputError():
+            _show_problems(error)
+            code = error.exit_code
+        case PlannerError():
+            say(f"Error: {error}", err=True)
+            code = error.exit_code
+        case BrokenPipeError():
+            # The reader of a pipe has seen enough; keep the interpreter from complaining about it at exit.
+            sys.stdout = None
+            code = 0
+        case OSError():
+            sys.stdout = None
+            file = f": {error.filename}" if error.filename else ""
+            say(f"Error: {error.strerror or error}{file}.", err=True)
+        case _:
+            say(f"Error: {_fault(error)}", err=True)
+            if logging.getLogger().isEnabledFor(logging.INFO):
+                say("".join(traceback.format_exception(error)), err=True, nl=False)
+    return code
+
+
+def _fault(error: BaseException) -> str:
+    """What to do about an error that gpuplan does not raise on purpose."""
+    match error:
+        case MemoryError():
+            return (
+                "there is not enough memory.\n"
+                "Give gpuplan more, or a smaller snapshot; docs/benchmarks.md says what sizes take."
+            )
+        case sqlite3.Error():
+            return (
+                f"a database cannot be used: {error}.\n"
+                "Check that its disk has room; restore the file from a copy, or make a new one."
+            )
+        case ImportError():
+            return f"this installation is not complete: {error}.\nInstall gpuplan again."
+    return (
+        f"a defect of gpuplan: {type(error).__name__}: {error}.\n"
+        "Report it with what `gpuplan -v` followed by the same command prints."
+    )
 
 
 def _show_problems(error: BadInputError, most: int = 100) -> None:
     for problem in error.problems[:most]:
-        click.echo(str(problem), err=True)
+        say(str(problem), err=True)
     if len(error.problems) > most:
-        click.echo(f"… and {len(error.problems) - most} more problems.", err=True)
+        say(f"… and {len(error.problems) - most} more problems.", err=True)
     count = len(error.problems)
-    click.echo(f"Error: {count} problem{'s' if count != 1 else ''} in the input; nothing was done.", err=True)
+    say(f"Error: {count} problem{'s' if count != 1 else ''} in the input; nothing was done.", err=True)

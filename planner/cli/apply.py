@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.arguments import PlanFile
-from planner.cli.options import ascii_only, is_terminal, terminal_width, wants_colour
+from planner.cli.options import ascii_only, is_terminal, progress_label, terminal_width
 from planner.cli.simulated import state_option
+from planner.cli.speaking import say, say_in_colour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,9 +81,9 @@ def apply_command(
 
     plan = load_plan(plan_file)
     if not plan.has_changes and promise_step(plan) is None:
-        click.echo("No changes. There is nothing to apply.")
+        say("No changes. There is nothing to apply.")
         if not state.exists():
-            click.echo(f"No simulated cluster is at {state}; `gpuplan simulated create SOURCE` makes one.")
+            say(f"No simulated cluster is at {state}; `gpuplan simulated create SOURCE` makes one.")
         return
     make_directory(audit_file.parent)
     audit, mode = AuditLog(audit_file), Drift(drift_mode) if drift_mode else None
@@ -101,9 +102,9 @@ def apply_command(
             stop=lambda: stop.requested,
         )
     if outcome.done:
-        click.echo(f"Apply complete: {_account(plan, outcome)}. Audit log: {audit_file}")
+        say(f"Apply complete: {_account(plan, outcome)}. Audit log: {audit_file}")
     else:
-        click.echo(f"Plan {plan.plan_id} is already applied: {_done_before(plan, outcome)}, none left.")
+        say(f"Plan {plan.plan_id} is already applied: {_done_before(plan, outcome)}, none left.")
 
 
 def who_acts() -> str:
@@ -155,23 +156,24 @@ def _ask(plan: Plan, standing: Standing) -> None:
     from planner.promises import PromiseStep
     from planner.rendering.text import plan_text
 
-    text = plan_text(
-        plan, width=terminal_width(), colour=wants_colour(), ascii_only=ascii_only(), verbose=False
+    width, narrow = terminal_width(), ascii_only()
+    say_in_colour(
+        lambda colour: plan_text(plan, width=width, colour=colour, ascii_only=narrow, verbose=False)
     )
-    click.echo(text)
+    say("")
     changes = [step for step in standing.left if not isinstance(step, PromiseStep)]
     deeds = [counted_kinds(changes, done=False)] * bool(changes)
     deeds += [step.label for step in standing.left if isinstance(step, PromiseStep)]
     left = len(standing.left)
     these = f"the {left} left of {standing.total}" if standing.done else "these"
     question = f"Apply {these} changes: {'; '.join(deeds)}? Only 'yes' will be accepted."
-    click.echo(click.wrap_text(question, terminal_width(), subsequent_indent="  "))
+    say(click.wrap_text(question, terminal_width(), subsequent_indent="  "))
     try:
         answer = input("  Answer: ")
     except EOFError:
         answer = ""
     if answer != "yes":
-        click.echo("Not applied: nothing was changed.", err=True)
+        say("Not applied: nothing was changed.", err=True)
         sys.exit(1)
 
 
@@ -186,7 +188,7 @@ def _cluster(state: Path, plan: Plan) -> Iterator[SimulatedCluster]:
         with SimulatedCluster(state) as cluster:
             yield cluster
         return
-    click.echo(f"Creating the simulated cluster {state} from the plan's snapshot.", err=True)
+    say(f"Creating the simulated cluster {state} from the plan's snapshot.", err=True)
     make_directory(state.parent)
     try:
         with SimulatedCluster.create(state, plan.snapshot) as cluster:
@@ -208,7 +210,9 @@ def _progress() -> Iterator[Callable[[int, int, str], None] | None]:
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("checking the cluster", total=None)
-        yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
+        yield lambda done, total, what: bar.update(
+            task, completed=done, total=total, description=progress_label(what)
+        )
 
 
 @click.group("audit", epilog="Example: gpuplan audit verify")
@@ -232,9 +236,9 @@ def audit_verify_command(log: Path) -> None:
 
     trail = verify_log(log)
     records = counted(len(trail.records), "record")
-    click.echo(f"Verified: {records}, chain intact up to {trail.last_hash}.")
+    say(f"Verified: {records}, chain intact up to {trail.last_hash}.")
     if trail.unfinished:
-        click.echo("The last line was cut off while it was written; the next apply will record that.")
+        say("The last line was cut off while it was written; the next apply will record that.")
 
 
 @audit_group.command("show", epilog="Example: gpuplan audit show")
@@ -255,4 +259,4 @@ def audit_show_command(log: Path) -> None:
             record.outcome or "",
             record.detail,
         )
-        click.echo("  ".join(part for part in parts if part))
+        say("  ".join(part for part in parts if part))

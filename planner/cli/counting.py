@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from planner.cli.options import shows_progress, spinner
+from planner.cli.options import progress_label, shows_progress, spinner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +26,6 @@ def counting(what: str, total: int) -> Iterator[Callable[[str], None]]:
         task = progress.add_task(what, total=total)
 
         def ended(name: str) -> None:
-            progress.update(task, advance=1, description=f"{what}: {name} is done")
+            progress.update(task, advance=1, description=progress_label(f"{what}: {name} is done"))
 
         yield ended

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from planner.cli.layout import json_option, show_json
+from planner.cli.speaking import say
 
 
 @click.command("doctor", epilog="Example: gpuplan doctor")
@@ -28,8 +29,8 @@ def doctor_command(*, as_json: bool) -> None:
     failed = False
     for finding in checkup():
         mark = {True: "ok  ", False: "FAIL", None: "--  "}[finding.works]
-        click.echo(f"{mark}  {finding.subject:<22} {finding.detail}")
+        say(f"{mark}  {finding.subject:<22} {finding.detail}")
         if finding.advice:
-            click.echo(f"      {finding.advice}")
+            say(f"      {finding.advice}")
         failed |= finding.works is False
     sys.exit(1 if failed else 0)

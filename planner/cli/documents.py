@@ -9,6 +9,8 @@ import click
 from planner.cli.arguments import ANY_PATH
 from planner.cli.layout import json_option, show_json
 from planner.cli.options import stray_option, working
+from planner.cli.outputs import NewFile, WritingCommand
+from planner.cli.speaking import say, say_json
 
 _OPTIONS = {"openb": {"nodes", "pods", "at"}, "simulated": {"state"}, "synthetic": {"profile", "seed"}}
 DOCUMENTS = ("snapshot", "policy", "plan", "scenario")
@@ -17,6 +19,7 @@ STATE = ".gpuplan/simulated.db"
 
 @click.command(
     "snapshot",
+    cls=WritingCommand,
     epilog="Example: gpuplan snapshot --from simulated -o snapshot.json",
 )
 @click.option(
@@ -37,7 +40,7 @@ STATE = ".gpuplan/simulated.db"
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path),
+    type=NewFile(folder=True),
     help="File or existing directory to write; standard output without it.",
 )
 def snapshot_command(
@@ -54,13 +57,11 @@ def snapshot_command(
     from planner.sources.files import snapshot_text
     from planner.sources.scenario_folder import write_scenario
     from planner.wording import counted
-    from planner.writing import require_writable, write_atomically
+    from planner.writing import write_atomically
 
     for other in sorted(_OPTIONS.keys() - {kind}):
         if stray := stray_option(_OPTIONS[other]):
             raise click.UsageError(f"{stray} is for --from {other}.")
-    if out is not None and not out.is_dir():
-        require_writable(out)
     with working(f"reading {kind}"):
         match kind:
             case "openb":
@@ -76,14 +77,14 @@ def snapshot_command(
 
                 snapshot = SimulatedCluster(state).snapshot()
     if out is None:
-        click.echo(snapshot_text(snapshot), nl=False)
+        say_json(snapshot_text(snapshot), nl=False)
         return
     if out.is_dir():
         write_scenario(snapshot, out)
     else:
         write_atomically(out, snapshot_text(snapshot))
     amount = f"{counted(len(snapshot.cluster.nodes), 'node')} and {counted(len(snapshot.jobs), 'job')}"
-    click.echo(f"Wrote {amount} to {out}.", err=True)
+    say(f"Wrote {amount} to {out}.", err=True)
 
 
 def _required(path: Path | None, option: str) -> Path:
@@ -130,8 +131,8 @@ def validate_command(source: str, *, as_json: bool) -> int:
         show_json({"valid": True, **figures, "warnings": warnings})
         return 0
     for warning in warnings:
-        click.echo(f"Warning: {warning}", err=True)
-    click.echo(
+        say(f"Warning: {warning}", err=True)
+    say(
         f"Valid: {counted(figures['nodes'], 'node')}, {counted(figures['gpus'], 'GPU')}, "
         f"{counted(figures['queues'], 'queue')}, {running:,} running and "
         f"{counted(figures['waiting'], 'waiting job')}."
@@ -151,6 +152,6 @@ def schema_command(document: str, *, markdown: bool) -> None:
 
     made = schema(document)
     if markdown:
-        click.echo(reference_page(made), nl=False)
+        say(reference_page(made), nl=False)
     else:
-        click.echo(json.dumps(made, indent=2, sort_keys=True))
+        say_json(json.dumps(made, indent=2, sort_keys=True))

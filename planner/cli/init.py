@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from planner.cli.speaking import say
+
 _STARTERS = ("training", "inference", "research", "batch")
 
 
@@ -28,5 +30,5 @@ def init_command(folder: Path, kind: str) -> None:
     from planner.sources.starter import write_starter
 
     written = write_starter(folder, kind)
-    click.echo(f"Wrote {', '.join(path.name for path in written)} to {folder}.", err=True)
-    click.echo(f"Next: gpuplan plan {folder}", err=True)
+    say(f"Wrote {', '.join(path.name for path in written)} to {folder}.", err=True)
+    say(f"Next: gpuplan plan {folder}", err=True)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from planner.cli.options import ascii_only, terminal_width, wants_colour
+from planner.cli.options import ascii_only, terminal_width
+from planner.cli.speaking import say_in_colour, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,19 +38,18 @@ def layout_options(command: _Command) -> _Command:
 
 def show_json(document: Any) -> None:
     """Print one JSON document of plain types."""
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    say_json(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def show(found: Noun, text: Callable[..., str], *, as_json: bool, plain: bool, **about: Any) -> None:
     """Print what was found: as one document, or as text."""
     if as_json:
-        click.echo(found.model_dump_json(indent=2))
+        say_json(found.model_dump_json(indent=2))
     else:
         show_text(found, text, plain=plain, **about)
 
 
 def show_text(found: Noun, text: Callable[..., str], *, plain: bool, **about: Any) -> None:
     """Print a text of what was found that fits the terminal."""
-    narrow = plain or ascii_only()
-    told = text(found, width=terminal_width(), colour=wants_colour(), ascii_only=narrow, **about)
-    click.echo(told, nl=False)
+    narrow, width = plain or ascii_only(), terminal_width()
+    say_in_colour(lambda colour: text(found, width=width, colour=colour, ascii_only=narrow, **about))

@@ -7,7 +7,6 @@ import re
 import shutil
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -58,28 +57,6 @@ class Share(click.ParamType[float]):
         if not 0 <= share <= 1:
             self.fail(f"expected at least 0% and at most 100%, found {value}", param, ctx)
         return share
-
-
-class NewFile(click.ParamType[Path]):
-    """A file to be written, by the end of its name of one of some kinds; refused before any work is done."""
-
-    name = "path"
-
-    def __init__(self, *kinds: str) -> None:
-        self._kinds = kinds
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Its path, at which it can be written."""
-        from planner.writing import require_writable
-
-        path = Path(value)
-        if self._kinds and path.suffix.lower() not in self._kinds:
-            self.fail(f"expected a name that ends in {' or '.join(self._kinds)}, found {value}", param, ctx)
-        require_writable(path)
-        return path
-
-
-PICTURE = NewFile(".svg", ".png")
 
 
 def stray_option(of: Collection[str]) -> str | None:
@@ -135,6 +112,15 @@ def spinner() -> str:
     return "dots"
 
 
+def progress_label(text: str) -> str:
+    """A text as rich shows it beside a spinner or a bar, word for word."""
+    from rich.markup import escape
+
+    from planner.wording import on_one_line
+
+    return escape(on_one_line(text))
+
+
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Show on a terminal that something is going on; silent elsewhere."""
@@ -146,5 +132,5 @@ def working(what: str) -> Iterator[None]:
 
     columns = (SpinnerColumn(spinner()), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task(what)
+        progress.add_task(progress_label(what))
         yield

@@ -10,9 +10,11 @@ import click
 
 from planner.cli.arguments import ANY_PATH, PlanFile
 from planner.cli.layout import all_option, json_option, layout_options, show, show_json, show_text
-from planner.cli.options import Duration, NewFile, Share, stray_option, working
+from planner.cli.options import Duration, Share, stray_option, working
+from planner.cli.outputs import NewFile, WritingCommand
 from planner.cli.planning import planning_options, read_question
 from planner.cli.searching import searched
+from planner.cli.speaking import say, say_json
 
 if TYPE_CHECKING:
     from planner.models.plan import Plan
@@ -22,7 +24,11 @@ EXIT_CHANGES = 10
 _VIOLATIONS_SHOWN = 20
 
 
-@click.command("plan", epilog="Example: gpuplan plan scenarios/quickstart -o plan.json --report plan.html")
+@click.command(
+    "plan",
+    cls=WritingCommand,
+    epilog="Example: gpuplan plan scenarios/quickstart -o plan.json --report plan.html",
+)
 @click.argument("source", type=ANY_PATH)
 @planning_options
 @click.option(
@@ -34,7 +40,7 @@ _VIOLATIONS_SHOWN = 20
 @click.option("--report", type=NewFile(), help="Write an HTML report to this file.")
 @click.option(
     "--search-log",
-    type=click.Path(path_type=Path),
+    type=NewFile(),
     help="Log the search to this file as it goes on (JSON lines).",
 )
 @layout_options
@@ -93,7 +99,7 @@ def _print_plan(plan: Plan, *, as_json: bool, plain: bool, everything: bool, pat
     if as_json:
         from planner.planfile import plan_text as plan_json
 
-        click.echo(plan_json(plan), nl=False)
+        say_json(plan_json(plan), nl=False)
         return
     from planner.rendering.text import plan_text
 
@@ -214,30 +220,28 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
         )
         return 0 if sound else 1
     for violation in verification.violations[:_VIOLATIONS_SHOWN]:
-        click.echo(str(violation))
+        say(str(violation))
     if broken := len(verification.violations):
         if broken > _VIOLATIONS_SHOWN:
-            click.echo(f"… and {broken - _VIOLATIONS_SHOWN:,} more")
-        click.echo(f"The plan breaks a rule in {counted(broken, 'place')}.")
+            say(f"… and {broken - _VIOLATIONS_SHOWN:,} more")
+        say(f"The plan breaks a rule in {counted(broken, 'place')}.")
         return 1
     if not unchanged:
         changes = len(changes_of(plan.actions))
         left = changes - len(done)
         rest = f"; the other {left:,} would break no rule" if left else ", and no rule is broken"
-        click.echo(
+        say(
             f"Verified: SOURCE has changed since the plan; {len(done):,} of its "
             f"{counted(changes, 'action')} {'is' if len(done) == 1 else 'are'} done "
             f"there{rest}."
         )
         return 0
     if verification.terms != plan.solution.terms:
-        click.echo(
-            f"The plan states the terms {plan.solution.terms}, its placements earn {verification.terms}."
-        )
+        say(f"The plan states the terms {plan.solution.terms}, its placements earn {verification.terms}.")
         return 1
     what = counted(len(plan.placements), "placement")
     if plan.planned:
         what = f"{what} and {counted(len(plan.planned), 'later start')}"
     breaks = "breaks" if what == "1 placement" else "break"
-    click.echo(f"Verified: {what} {breaks} no rule; objective {verification.objective:,} as stated.")
+    say(f"Verified: {what} {breaks} no rule; objective {verification.objective:,} as stated.")
     return 0

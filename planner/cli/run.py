@@ -14,15 +14,15 @@ from planner.cli.apply import audit_option, drift_option, who_acts
 from planner.cli.arguments import ANY_PATH, PLANS
 from planner.cli.options import (
     Duration,
-    NewFile,
     ascii_only,
     is_terminal,
     stray_option,
     terminal_width,
-    wants_colour,
 )
+from planner.cli.outputs import NewFile, WritingCommand
 from planner.cli.planning import planning_options, with_options
 from planner.cli.simulated import state_option
+from planner.cli.speaking import say_in_colour, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,9 @@ class Address(click.ParamType[tuple[str, int]]):
 
 
 @click.command(
-    "run", epilog="Example: gpuplan run scenarios/quickstart --every 60s --executor simulated --apply"
+    "run",
+    cls=WritingCommand,
+    epilog="Example: gpuplan run scenarios/quickstart --every 60s --executor simulated --apply",
 )
 @click.argument("source", type=ANY_PATH)
 @click.option(
@@ -248,10 +250,10 @@ def history_command(file: Path, last: int, everything: bool, as_json: bool, plai
 
     records = read_history(file, last=None if everything else last)
     if as_json:
-        click.echo(json.dumps({"epochs": [record.model_dump(mode="json") for record in records]}, indent=2))
+        say_json(json.dumps({"epochs": [record.model_dump(mode="json") for record in records]}, indent=2))
         return
     from planner.rendering.history import history_text
     from planner.rendering.style import Style
 
-    style = Style(width=terminal_width(), colour=wants_colour(), ascii_only=plain or ascii_only())
-    click.echo(history_text(records, style), nl=False)
+    narrow, width = plain or ascii_only(), terminal_width()
+    say_in_colour(lambda colour: history_text(records, Style(width=width, colour=colour, ascii_only=narrow)))

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from planner.cli.arguments import ANY_PATH
-from planner.cli.options import PICTURE, ascii_only, terminal_width, wants_colour
+from planner.cli.options import ascii_only, terminal_width
+from planner.cli.outputs import PICTURE, WritingCommand
+from planner.cli.speaking import say_in_colour
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command("search-log", epilog="Example: gpuplan search-log search.jsonl -o gap.svg")
+@click.command("search-log", cls=WritingCommand, epilog="Example: gpuplan search-log search.jsonl -o gap.svg")
 @click.argument("log_file", type=ANY_PATH)
 @click.option("-o", "--out", type=PICTURE, help="Draw the gap over time to this file: .svg or .png.")
 @click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
@@ -24,8 +26,8 @@ def search_log_command(log_file: str, out: Path | None, plain: bool) -> None:
     from planner.search import read_search
 
     search = read_search(log_file)
-    style = Style(width=terminal_width(), colour=wants_colour(), ascii_only=plain or ascii_only())
-    click.echo(search_text(search, style), nl=False)
+    narrow, width = plain or ascii_only(), terminal_width()
+    say_in_colour(lambda colour: search_text(search, Style(width=width, colour=colour, ascii_only=narrow)))
     if out is None:
         return
     from planner.rendering.charts.gap import gap_chart

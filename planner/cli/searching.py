@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from planner.cli.options import shows_progress, spinner
+from planner.cli.speaking import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,9 +66,7 @@ def searched(
             plan = plan_it(watch=watch)
             lines.finished(plan.solution, plan.plan_id)
     if lines.fault is not None:
-        import click
-
-        click.echo(f"The log of the search, {log}, lacks its rest: {lines.fault}.", err=True)
+        say(f"The log of the search, {log}, lacks its rest: {lines.fault}.", err=True)
     return plan
 
 

@@ -10,7 +10,8 @@ import click
 
 from planner.cli.arguments import ANY_PATH
 from planner.cli.layout import layout_options, show
-from planner.cli.options import Duration, NewFile, shows_progress, spinner, working
+from planner.cli.options import Duration, progress_label, shows_progress, spinner, working
+from planner.cli.outputs import NewFile, WritingCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +51,9 @@ class _Estimates(click.ParamType[float]):
         return factor
 
 
-@click.command("simulate", epilog="Example: gpuplan simulate scenarios/quickstart --for 30m")
+@click.command(
+    "simulate", cls=WritingCommand, epilog="Example: gpuplan simulate scenarios/quickstart --for 30m"
+)
 @click.argument("source", type=ANY_PATH)
 @click.option(
     "--arrivals",
@@ -241,7 +244,7 @@ def _watching(cases: Sequence[Case]) -> Iterator[Callable[[int, Progress], None]
     columns = (SpinnerColumn(spinner()), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     after = (TextColumn("{task.fields[now]}"), TimeElapsedColumn())
     with Bars(*columns, *after, console=Console(stderr=True), transient=True) as bars:
-        rows = [bars.add_task(case.name, total=1.0, now="") for case in cases]
+        rows = [bars.add_task(progress_label(case.name), total=1.0, now="") for case in cases]
 
         def watch(number: int, progress: Progress) -> None:
             now = f"{progress.at:%m-%d %H:%M} {progress.waiting:,} waiting"

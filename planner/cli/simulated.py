@@ -10,6 +10,7 @@ from planner.cli.arguments import ANY_PATH, NameIn
 from planner.cli.documents import STATE
 from planner.cli.layout import json_option, show_json
 from planner.cli.options import Duration
+from planner.cli.speaking import say
 
 state_option = click.option(
     "--state",
@@ -43,7 +44,7 @@ def simulated_create_command(source: str, state: Path, *, as_json: bool) -> None
     if as_json:
         show_json({"state": str(state), "nodes": nodes, "jobs": jobs})
         return
-    click.echo(f"Created {state}: {counted(nodes, 'node')}, {counted(jobs, 'job')}.")
+    say(f"Created {state}: {counted(nodes, 'node')}, {counted(jobs, 'job')}.")
 
 
 @simulated_group.command("advance", epilog="Example: gpuplan simulated advance 30m")
@@ -63,7 +64,7 @@ def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> N
     if as_json:
         show_json({"state": str(state), "now": print_timestamp(now), "finished": ended})
         return
-    click.echo(f"The clock of {state} is at {print_timestamp(now)}; {counted(ended, 'job')} finished.")
+    say(f"The clock of {state} is at {print_timestamp(now)}; {counted(ended, 'job')} finished.")
 
 
 @simulated_group.command("submit", epilog="Example: gpuplan simulated submit jobs.yaml")
@@ -83,7 +84,7 @@ def simulated_submit_command(jobs_file: str, state: Path, *, as_json: bool) -> N
     if as_json:
         show_json({"state": str(state), "submitted": [job.name for job in submission.jobs]})
         return
-    click.echo(f"{counted(len(submission.jobs), 'job')} submitted to {state}.")
+    say(f"{counted(len(submission.jobs), 'job')} submitted to {state}.")
 
 
 @simulated_group.command("fail", epilog="Example: gpuplan simulated fail h100-1")
@@ -100,7 +101,7 @@ def simulated_fail_command(node: str, state: Path, *, as_json: bool) -> None:
     if as_json:
         show_json({"state": str(state), "down": node, "waiting_again": sorted(stopped)})
         return
-    click.echo(f"Node {node} is down; {counted(len(stopped), 'job')} waiting again.")
+    say(f"Node {node} is down; {counted(len(stopped), 'job')} waiting again.")
 
 
 @simulated_group.command("return", epilog="Example: gpuplan simulated return h100-1")
@@ -116,4 +117,4 @@ def simulated_return_command(node: str, state: Path, *, as_json: bool) -> None:
     if as_json:
         show_json({"state": str(state), "up": node})
         return
-    click.echo(f"Node {node} takes jobs again.")
+    say(f"Node {node} takes jobs again.")

@@ -10,7 +10,7 @@ from planner.cli.arguments import ANY_PATH
 from planner.cli.counting import counting
 from planner.cli.engine import engine_of, engine_options
 from planner.cli.layout import layout_options, show
-from planner.cli.options import PICTURE
+from planner.cli.outputs import PICTURE, WritingCommand
 from planner.cli.planning import planning_options, read_question
 
 if TYPE_CHECKING:
@@ -36,7 +36,11 @@ class TwoFigures(click.ParamType[tuple[str, str]]):
         return names[0], names[1]
 
 
-@click.command("sweep", epilog="Example: gpuplan sweep scenarios/quickstart prices.disruption=50,100,200")
+@click.command(
+    "sweep",
+    cls=WritingCommand,
+    epilog="Example: gpuplan sweep scenarios/quickstart prices.disruption=50,100,200",
+)
 @click.argument("source", type=ANY_PATH)
 @click.argument("knobs", metavar="KNOB=VALUE,...", nargs=-1, required=True)
 @click.option(

@@ -10,7 +10,8 @@ from planner.cli.arguments import ANY_PATH
 from planner.cli.counting import counting
 from planner.cli.engine import engine_of, engine_options
 from planner.cli.layout import layout_options, show
-from planner.cli.options import NewFile, stray_option, working
+from planner.cli.options import stray_option, working
+from planner.cli.outputs import NewFile, WritingCommand
 from planner.cli.planning import planning_options, read_question
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ class Steps(click.ParamType[tuple[int, ...]]):
         return tuple(sorted({int(part) for part in parts}))
 
 
-@click.command("whatif", epilog="Example: gpuplan whatif scenarios/quickstart one-more-node.yaml")
+@click.command(
+    "whatif", cls=WritingCommand, epilog="Example: gpuplan whatif scenarios/quickstart one-more-node.yaml"
+)
 @click.argument("source", type=ANY_PATH)
 @click.argument("scenarios", type=ANY_PATH, metavar="[SCENARIO...]", nargs=-1)
 @click.option("--sensitivity", "values_nodes", is_flag=True, help="Tell what more nodes are worth instead.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -80,9 +80,12 @@ def explain_queue(plan: Plan, name: str) -> QueueExplanation:
 
 def below(plan: Plan, root: str) -> frozenset[str]:
     """A queue and all below it."""
-    found = {root}
-    while more := {queue.name for queue in plan.snapshot.queues if queue.parent in found} - found:
-        found |= more
+    children: dict[str | None, list[str]] = defaultdict(list)
+    for queue in plan.snapshot.queues:
+        children[queue.parent].append(queue.name)
+    found = [root]
+    for name in found:  # grows as it is walked
+        found += children[name]
     return frozenset(found)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from planner.explaining.lever import Lever
+from planner.lost_work import unsaved_gpu_milli_seconds
 from planner.models.earnings import Earnings
 from planner.models.explanation_remedies import RemedyKind, RemedyPart
 from planner.models.pricing import disruption_points
@@ -91,10 +92,6 @@ def stop_lever(name: str, ground: Ground) -> Lever:
 def lost_gpu_hours(names: Iterable[str], ground: Ground) -> float:
     """Work of running jobs since their last checkpoints."""
     plan = ground.plan
-    total = 0.0
-    for name in names:
-        if (running := plan.snapshot.job_by_name[name].running) is not None:
-            since = running.last_checkpoint_at or running.started_at
-            seconds = max(0, int((plan.snapshot.taken_at - since).total_seconds()))
-            total += sum(replica.quota_milli for replica in running.replicas) * seconds
+    jobs, now = plan.snapshot.job_by_name, plan.snapshot.taken_at
+    total = sum(unsaved_gpu_milli_seconds(jobs[name], now) for name in names)
     return round(total / (MILLI * 3600), 3)

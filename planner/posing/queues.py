@@ -55,10 +55,12 @@ def limited_trees(snapshot: Snapshot) -> dict[str, str]:
     parent = {queue.name: queue.parent for queue in snapshot.queues}
     root: dict[str, str] = {}
     for name in parent:
-        top = name
-        while (above := parent[top]) is not None:
+        # Each queue is passed once, however deep the tree is.
+        trail, top = [name], name
+        while (above := parent[top]) is not None and top not in root:
             top = above
-        root[name] = top
+            trail.append(top)
+        root |= dict.fromkeys(trail, root.get(top, top))
     limited = {root[queue.name] for queue in snapshot.queues if queue.quota or queue.gpu_models}
     return {name: top for name, top in root.items() if top in limited}
 
@@ -114,12 +116,14 @@ def _guarantees(queue: Queue) -> bool:
 
 
 def _subtrees(queues: tuple[Queue, ...]) -> dict[str, list[str]]:
-    """Each queue with all below it."""
-    parent = {queue.name: queue.parent for queue in queues}
-    below: dict[str, list[str]] = {name: [] for name in parent}
-    for name in parent:
-        above: str | None = name
-        while above is not None:
-            below[above].append(name)
-            above = parent[above]
+    """Each queue that states a guarantee, with all below it."""
+    children: dict[str | None, list[str]] = defaultdict(list)
+    for queue in queues:
+        children[queue.parent].append(queue.name)
+    below: dict[str, list[str]] = {}
+    for queue in queues:
+        if any(quota and quota.guarantee is not None for quota in (queue.quota, *queue.gpu_models.values())):
+            below[queue.name] = found = [queue.name]
+            for name in found:  # grows as it is walked
+                found += children[name]
     return below

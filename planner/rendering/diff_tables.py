@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _MOST_LINES: Final = 20
 """Of one table."""
 _INDENT_PER_LEVEL: Final = "  "
+DEEPEST_INDENT: Final = 20
+"""Levels; a table of a deeper tree would be as wide as it is deep."""
 
 
 def diff_lines(diff: Diff, style: Style, *, verbose: bool, more: str) -> list[list[str]]:
@@ -218,7 +220,7 @@ def _queue_rows(queues: tuple[QueueDiff, ...], *, by_model: bool) -> list[Row]:
     rows = []
     for queue in queues:
         parent = parents[queue.queue]
-        depth[queue.queue] = 0 if parent is None else depth[parent] + 1
+        depth[queue.queue] = 0 if parent is None else min(depth[parent] + 1, DEEPEST_INDENT)
         rows.append(
             Row(
                 (

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from planner.wording import on_one_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -35,7 +37,7 @@ class Style:
 
     def clean(self, text: str) -> str:
         """The text on one line, without anything that a terminal would obey, in the alphabet asked for."""
-        shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+        shown = on_one_line(text)
         if self.ascii_only:
             shown = shown.translate(_ASCII).encode("ascii", "backslashreplace").decode()
         return shown

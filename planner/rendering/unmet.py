@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from planner.future import Future
-from planner.models.queue import ALL_MODELS
+from planner.models.queue import ALL_MODELS, QueueLimits
 from planner.models.units import MILLI
 from planner.quota_room import of_resource, own_usage
 from planner.waiting.time_words import window_name
@@ -56,14 +56,8 @@ def _demand(snapshot: Snapshot, held: Mapping[str, int], resource: str) -> dict[
 
 def _with_all_below(queues: Sequence[Queue], own: Mapping[str, int]) -> dict[str, int]:
     """What each queue has together with all queues below it."""
-    parent = {queue.name: queue.parent for queue in queues}
-    total = dict.fromkeys(parent, 0)
-    for name in parent:
-        above: str | None = name
-        while above is not None:
-            total[above] += own.get(name, 0)
-            above = parent[above]
-    return total
+    nothing_kept = dict.fromkeys((queue.name for queue in queues), 0)
+    return QueueLimits({queue.name: queue.parent for queue in queues}, nothing_kept, {}).usage(own)
 
 
 def waiting_drains(plan: Plan) -> list[str]:

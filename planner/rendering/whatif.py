@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from planner.rendering.fates import fate_lines
 from planner.rendering.header import asked_lines, percent
 from planner.rendering.style import Style, Tone
 from planner.rendering.table import Row, table
@@ -41,6 +42,9 @@ def comparison_text(comparison: Comparison, *, width: int, colour: bool, ascii_o
     lines += ["", *table([Row((each.name,), note=each.description) for each in comparison.scenarios], style)]
     for block in _blocks(comparison, style):
         lines += ["", *block]
+    for trial in comparison.scenarios:
+        if told := fate_lines(trial, style):
+            lines += ["", *told]
     lines += ["", *_faults(comparison, style), *style.wrap(_summary(comparison), 0)]
     return "\n".join(lines) + "\n"
 
@@ -88,6 +92,7 @@ def comparison_lines(base: Figures, columns: Sequence[Figures]) -> Iterator[Comp
     for code in reasons:
         yield from whole.rows(f"  {code}", _waiting(code))
     yield from whole.rows("lost GPU-hours", lambda each: each.lost_gpu_hours)
+    yield from whole.rows("  by the changes", lambda each: each.lost_by_changes_gpu_hours)
     yield from whole.rows("GPUs usable", lambda each: each.figure("gpus_total"), always=True)
     yield from whole.rows("  held", lambda each: each.figure("gpus_held"), always=True)
     yield from whole.rows("  free", lambda each: each.figure("gpus_free"), always=True)
@@ -102,6 +107,7 @@ def comparison_lines(base: Figures, columns: Sequence[Figures]) -> Iterator[Comp
     yield from whole.rows("objective", lambda each: each.objective, always=True)
     for name in terms if len(terms) > 1 else ():
         yield from whole.rows(f"  {name}", _term(name))
+    yield from whole.rows("lost by changes", lambda each: -each.lost_by_changes_points)
     gaps = tuple(_gap(each) for each in (base, *columns))
     yield ComparisonLine("gap", gaps[0], gaps[1:])
     seconds = tuple(f"{each.seconds:.1f} s" for each in (base, *columns))

@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
+from planner.wording import printable_json
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -69,7 +71,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
-        return json.dumps(line_fields(record), ensure_ascii=False, default=str)
+        return printable_json(json.dumps(line_fields(record), ensure_ascii=False, default=str))
 
 
 @contextmanager
@@ -91,4 +93,4 @@ def logging_to(stream: TextIO, form: LogFormat, *, least: int = logging.INFO) ->
 def _text(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     plain = text.isprintable() and not set(text) & set(" \"'=") and text
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    return text if plain else printable_json(json.dumps(text, ensure_ascii=False))

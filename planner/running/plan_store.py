@@ -29,6 +29,12 @@ class PlanStore:
     def __init__(self, folder: Path, *, keep: int) -> None:
         self.folder = folder
         self._keep = keep
+        latest = folder / LATEST
+        if latest.exists() and not latest.is_symlink():
+            raise PlannerError(
+                f"plans cannot be kept in {folder}: {LATEST} there is a file, not a link to the last plan.\n"
+                "Give another folder, or give that file another name."
+            )
         try:
             make_directory(folder)
             for path in folder.iterdir():

@@ -36,6 +36,8 @@ class PolicyInForce:
             self.policy = self._read()
         except PlannerError as error:
             self.error = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the new one, the old one is good
+            self.error = f"it cannot be read: {type(error).__name__}: {error}"
         else:
             self.error = ""
         before, self._told = self._told, self.policy

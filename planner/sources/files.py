@@ -7,6 +7,7 @@ Reading collects all problems of all files, each with file and line, before it g
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,17 +24,21 @@ from planner.sources.documents import (
 )
 from planner.sources.fields import words_of
 from planner.sources.judging import AnyNoun, judge_noun, judge_snapshot
-from planner.sources.sections import assemble
+from planner.sources.sections import assemble, is_plan
 from planner.sources.spots import Spot, located
 
 if TYPE_CHECKING:
     from planner.models.snapshot import Snapshot
+
+_LOG: Final = logging.getLogger(__name__)
+_LOG.addHandler(logging.NullHandler())  # warnings are shown by what has set up a log, and else by nothing
 
 SUFFIXES: Final = (*YAML_SUFFIXES, JSON_SUFFIX)
 NO_SNAPSHOT: Final = frozenset({"plan", "policy", "profile", "scenario"})
 """Files of these names, up to the first dot, stand in a snapshot's directory without being part of it."""
 
 _POLICY: Final = "policy"
+_PLAN: Final = "plan"
 _DOCUMENTS: Final = "files named *.yaml, *.yml or *.json"
 
 
@@ -47,7 +52,10 @@ def load_snapshot(source: str, *, largest: int = LARGEST_BYTES) -> Snapshot:
         With every problem found: first those of the files as texts; if there are none, those of the data.
     """
     files = _read_all(_snapshot_files(source), largest)
-    snapshot, problems = judge_snapshot(assemble(files))
+    assembly = assemble(files, of_directory=_is_directory(source))
+    for passed_over in located(assembly.passed_over, files, source):
+        _LOG.warning("%s", passed_over)
+    snapshot, problems = judge_snapshot(assembly)
     if snapshot is None:
         raise BadInputError(located(problems, files, source))
     return snapshot.canonical()
@@ -108,7 +116,7 @@ def default_policy_path(source: str) -> str | None:
     BadInputError
         There are several.
     """
-    if source == STDIN or not Path(source).is_dir():
+    if not _is_directory(source):
         return None
     found = [path for path in _documents_in(source) if _stem(path) == _POLICY]
     if len(found) > 1:
@@ -146,7 +154,7 @@ def _one_a_line(entries: list[Any]) -> str:
 
 
 def _snapshot_files(source: str) -> list[str]:
-    if source == STDIN or not Path(source).is_dir():
+    if not _is_directory(source):
         return [source]
     paths = [path for path in _documents_in(source) if _stem(path) not in NO_SNAPSHOT]
     if not paths:
@@ -156,6 +164,24 @@ def _snapshot_files(source: str) -> list[str]:
             f"  Not counted are subdirectories and files named {', '.join(sorted(NO_SNAPSHOT))}.",
         )
     return [str(path) for path in paths]
+
+
+def kept_documents(directory: str) -> list[Path]:
+    """Documents of a directory over which nothing may be written: all but a plan that has a plan's name."""
+    return [path for path in _documents_in(directory) if _stem(path) != _PLAN]
+
+
+def is_plan_file(path: Path) -> bool:
+    """True of a file that holds a plan and nothing else; what cannot be read is none."""
+    try:
+        documents = read_file(str(path)).documents
+    except BadInputError:
+        return False
+    return len(documents) == 1 and is_plan(documents[0])
+
+
+def _is_directory(source: str) -> bool:
+    return source != STDIN and Path(source).is_dir()
 
 
 def _documents_in(directory: str) -> list[Path]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]|[^\s{}\[\]:,"]+', re.DOTALL)
 _OPENING: Final = {"{": Kind.MAPPING, "[": Kind.LIST}
+_LONG_NUMBER = re.compile(rf"[0-9]{{{LONGEST_NUMBER + 1}}}")
 _ESCAPE = re.compile(r"\\u(d[89ab]..)\\u(d[c-f]..)|\\\\|\\u(d[89a-f]..)", re.IGNORECASE)
 
 
@@ -49,7 +50,9 @@ def read_json(text: str) -> Any:
     if "\\u" in text:
         _refuse_half_pairs(text)
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        # The standard parser makes integers of up to 4,300 digits, with which nothing can be reckoned.
+        integer = _integer if _LONG_NUMBER.search(text) else None
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=integer)
     except json.JSONDecodeError as error:
         found = f"expected JSON, found an error at column {error.colno}: {error.msg}."
         raise RefusedError(error.lineno, found) from None
@@ -91,6 +94,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(mapping) != len(pairs):
         raise _NotStrictError
     return mapping
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > LONGEST_NUMBER:
+        raise _NotStrictError
+    return int(digits)
 
 
 def _no_constant(_: str) -> NoReturn:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 CLUSTER_FILE: Final = "cluster.json"
 QUEUES_FILE: Final = "queues.yaml"
 JOBS_FILE: Final = "jobs.json"
+SCENARIO_FILES: Final = (CLUSTER_FILE, QUEUES_FILE, JOBS_FILE)
 
 
 def write_scenario(snapshot: Snapshot, directory: Path) -> None:

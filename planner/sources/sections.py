@@ -32,6 +32,12 @@ _OF_CLUSTER: Final = tuple(Cluster.model_fields)
 _EXPECTED: Final = f"a mapping with some of the sections {', '.join(_SECTIONS)}"
 _OF_A_PLAN: Final = frozenset({"plan_id", "actions"})
 """Keys by which a plan file is known, under whatever name it lies there."""
+_OF_A_RESULT: Final = "plan_id"
+"""Of a plan, and of what gpuplan says about one."""
+_NAMED: Final = 2
+"""Keys of a document that is passed over, in the warning."""
+_HEADER: Final = frozenset({"format_version"})
+"""Keys that say nothing of what a document is."""
 
 
 @dataclass
@@ -43,6 +49,8 @@ class Assembly:
     spots: dict[Location, Spot] = field(default_factory=dict)
     """Of each scalar, and of each entry of a list."""
     problems: list[Problem] = field(default_factory=list)
+    passed_over: list[Problem] = field(default_factory=list)
+    """Documents that are no part of a snapshot, each with the reason."""
 
     @property
     def document(self) -> dict[str, Any]:
@@ -65,12 +73,15 @@ class Assembly:
         for index, entry in enumerate(self.lists.get(section, ())):
             yield entry, self.spots[*section, index]
 
-    def take(self, document: Any, spot: Spot) -> None:
-        """Add the sections of one document."""
+    def take(self, document: Any, spot: Spot, *, among_others: bool = False) -> None:
+        """Add the sections of one document; `among_others` in a directory, a result is passed over."""
+        if among_others and is_no_part(document):
+            self.passed_over.append(Problem(spot, _no_part(document)))
+            return
         if not isinstance(document, dict):
             self._refuse(spot, f"the document is {shown(document)}; expected {_EXPECTED}.")
             return
-        if document.keys() >= _OF_A_PLAN:
+        if is_plan(document):
             self._refuse(spot, _is_a_plan(spot.file.argument))
             return
         for key, value in document.items():
@@ -109,24 +120,55 @@ class Assembly:
         self.problems.append(Problem(spot, message))
 
 
-def assemble(files: Iterable[DocumentFile]) -> Assembly:
-    """Take all files together: lists are joined in the order of the files, all else may be given once."""
+def assemble(files: Iterable[DocumentFile], *, of_directory: bool = False) -> Assembly:
+    """
+    Take all files together: lists are joined in the order of the files, all else may be given once.
+
+    Of a directory, documents that are no part of a snapshot are passed over.
+    """
     assembly = Assembly()
     for file in files:
         # A document between two `---` may be empty, a file may not.
         given = [number for number, document in enumerate(file.documents) if document is not None]
         for number in given:
-            assembly.take(file.documents[number], Spot(file, (number,)))
+            assembly.take(file.documents[number], Spot(file, (number,)), among_others=of_directory)
         if not given:
             assembly.problems.append(Problem(Spot(file, ()), f"the file is empty; expected {_EXPECTED}."))
     return assembly
 
 
-def _is_a_plan(argument: str) -> str:
-    return (
-        f"the document is a plan, not a snapshot; see it with `gpuplan show {argument}`.\n"
-        "  In a snapshot's directory, name it plan.json: files of that name are passed over."
+def is_plan(document: Any) -> bool:
+    """True of the document of a plan file."""
+    return isinstance(document, dict) and document.keys() >= _OF_A_PLAN
+
+
+def is_no_part(document: Any) -> bool:
+    """
+    True of a mapping that is no part of a snapshot, such as a plan, a report or a policy.
+
+    Not of one that has a section under a wrong name: passing that over would lose what it says.
+    """
+    if not isinstance(document, dict) or not document.keys() - _HEADER:
+        return False
+    if _OF_A_RESULT in document:
+        return True
+    near, known = NearMisses(), set(_SECTIONS) - _HEADER
+    return not any(
+        key in known or near.hint(str(key), known) or (key in _OF_CLUSTER and isinstance(value, list))
+        for key, value in document.items()
+        if key not in _HEADER
     )
+
+
+def _no_part(document: dict[str, Any]) -> str:
+    found = ", ".join(shown(key) for key in list(document)[:_NAMED])
+    what = "is a result of gpuplan" if _OF_A_RESULT in document else "has no section of a snapshot"
+    more = ", …" if len(document) > _NAMED else ""
+    return f"the document {what} (found {found}{more}); it is passed over."
+
+
+def _is_a_plan(argument: str) -> str:
+    return f"the document is a plan, not a snapshot; see it with `gpuplan show {argument}`."
 
 
 def _unknown(section: Location) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from planner.models.comparison import Comparison, Figures, Trial
 from planner.models.scenario_expectations import holds
 from planner.whatif.engines import all_of
+from planner.whatif.fates import fates, lost_by_changes
 from planner.whatif.trials import Case, task_of, tried
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from planner.models.scenario import Scenario
     from planner.models.snapshot import Snapshot
     from planner.whatif.engines import Engine
+    from planner.whatif.fates import LostByChanges
     from planner.whatif.patching import Patched
     from planner.whatif.trials import Tried
 
@@ -37,10 +39,10 @@ def compare(
     ended: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Plan the base and all scenarios on an engine; `ended` is told the name of each that is done."""
-    cases = [Case(snapshot, policy, seed)]
+    cases = [Case(snapshot, policy, seed, by_job=True)]
     for scenario, patched in scenarios:
         asked = tuple(each.job for each in scenario.expectations if each.job is not None)
-        cases.append(Case(patched.snapshot, patched.policy, seed, asked))
+        cases.append(Case(patched.snapshot, patched.policy, seed, asked, by_job=True))
     names = [BASE, *(scenario.name for scenario, _ in scenarios)]
     outcomes = all_of(engine, [task_of(case) for case in cases], names, ended)
     results = [tried(outcome) for outcome in outcomes]
@@ -52,13 +54,13 @@ def compare(
         seed=seed,
         base=Trial(name=BASE, figures=base.figures, failure=base.failure),
         scenarios=tuple(
-            _trial(scenario, found, base.figures)
-            for (scenario, _), found in zip(scenarios, results[1:], strict=True)
+            _trial(scenario, found, base, snapshot, patched)
+            for (scenario, patched), found in zip(scenarios, results[1:], strict=True)
         ),
     )
 
 
-def _trial(scenario: Scenario, found: Tried, base: Figures | None) -> Trial:
+def _trial(scenario: Scenario, found: Tried, base: Tried, snapshot: Snapshot, patched: Patched) -> Trial:
     trial = Trial(
         name=scenario.name,
         description=scenario.description,
@@ -67,12 +69,26 @@ def _trial(scenario: Scenario, found: Tried, base: Figures | None) -> Trial:
     )
     if found.figures is None:
         return trial
+    lost = lost_by_changes(snapshot, patched.snapshot, patched.policy)
+    figures = _with_losses(found.figures, lost)
     update = {
-        "figures": found.figures,
-        "unmet": tuple(_unmet(scenario, found, found.figures, base)),
-        "differences": {} if base is None else differences(found.figures, base),
+        "figures": figures,
+        "unmet": tuple(_unmet(scenario, found, figures, base.figures)),
+        "differences": {} if base.figures is None else differences(figures, base.figures),
+        "jobs": fates(snapshot, base.outlooks, found.outlooks, lost),
     }
     return trial.model_copy(update=update)
+
+
+def _with_losses(figures: Figures, lost: LostByChanges) -> Figures:
+    """The figures of a plan with what was lost before it."""
+    hours = sum(lost.gpu_hours.values())
+    update = {
+        "lost_gpu_hours": round(figures.lost_gpu_hours + hours, 3),
+        "lost_by_changes_gpu_hours": round(hours, 3),
+        "lost_by_changes_points": lost.points,
+    }
+    return figures.model_copy(update=update)
 
 
 def differences(figures: Figures, base: Figures) -> dict[str, float]:

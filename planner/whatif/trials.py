@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from planner.afterwards import cluster_after
@@ -14,6 +14,7 @@ from planner.models.comparison import Figures, ModelUse
 from planner.models.errors import PlannerError
 from planner.models.units import print_milli
 from planner.whatif.engines import Task
+from planner.whatif.fates import Outlook, outlooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +42,8 @@ class Case:
     seed: int
     asked: tuple[str, ...] = ()
     """Jobs of which it is asked whether they run."""
+    by_job: bool = False
+    """It is asked what becomes of each job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,8 @@ class Tried:
     failure: str = ""
     runs: frozenset[str] = frozenset()
     """Of the jobs asked about, those that run."""
+    outlooks: dict[str, Outlook] = field(default_factory=dict)
+    """What becomes of each job, if that was asked for."""
 
 
 def task_of(case: Case, entry: str = FIGURES) -> Task:
@@ -75,7 +80,11 @@ def attempt(case: Case, report: Callable[[object], None]) -> Tried:
     if isinstance(plan, str):
         return Tried(failure=plan)
     running = {placement.job for placement in plan.placements}
-    return Tried(figures_of(plan), runs=frozenset(running & set(case.asked)))
+    return Tried(
+        figures_of(plan),
+        runs=frozenset(running & set(case.asked)),
+        outlooks=outlooks(plan) if case.by_job else {},
+    )
 
 
 def tried(outcome: Outcome) -> Tried:

@@ -168,6 +168,16 @@ def test_times_are_kept_in_utc_to_the_second(written, text):
     assert printed(Timestamp, found) == text
 
 
+@pytest.mark.parametrize("year", [1, 99, 999, 1000, 9999])
+def test_every_year_is_written_so_that_it_can_be_read(year):
+    moment = datetime(year, 2, 3, 4, 5, 6, tzinfo=UTC)
+
+    text = printed(Timestamp, moment)
+
+    assert text == f"{year:04d}-02-03T04:05:06Z"
+    assert held(Timestamp, text) == moment
+
+
 @pytest.mark.parametrize(
     "name", ["a", "h100-03", "NVIDIA-A100-SXM4-40GB", "user@host", "rdma/hca", "a.b_c:1+2", "a" * 253]
 )

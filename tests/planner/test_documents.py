@@ -282,3 +282,23 @@ def test_yaml_is_refused_the_same_without_the_c_library(monkeypatch, refused, te
     monkeypatch.setattr(yaml_text, "_LOADER", yaml_text.yaml.SafeLoader)
 
     assert refused(text).startswith("x.yaml")
+
+
+@pytest.mark.parametrize("digits", [401, 4300, 4301, 100_000])
+@pytest.mark.parametrize("name", ["x.yaml", "x.json"])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_integers_of_more_digits_than_any_number_needs_are_refused(read, digits, name, sign):
+    with pytest.raises(BadInputError) as caught:
+        read(f'{{"a":\n{sign}{"9" * digits}}}', name)
+
+    (problem,) = caught.value.problems
+    assert problem.place.endswith(f"{name}:2")
+    assert problem.message == f"has a number of {len(sign) + digits} digits; expected at most 400."
+
+
+def test_a_text_of_many_digits_is_a_text(read):
+    long = "9" * 5000
+
+    assert read(f'{{"a": "{long}", "b": {"7" * 400}}}', "x.json").documents == [
+        {"a": long, "b": int("7" * 400)}
+    ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from build import job, snapshot
 from documented import BASE
 from handmade import plan_of
 
+from planner.diffing import diff
+from planner.explaining import explain
 from planner.models.errors import BadInputError
 from planner.planfile import plan_document
 from planner.sources.files import load_snapshot
@@ -82,19 +83,44 @@ def test_sections_that_are_missing_are_told_at_the_source(put):
     )
 
 
-@pytest.mark.parametrize("source", [".", "my-plan.json"])
-def test_a_plan_is_told_once_as_one_whatever_its_name(put, source):
+def test_a_plan_given_as_a_source_is_told_once_as_one(put):
     plan = plan_document(plan_of(snapshot(jobs=[job()])))
-    put(my_plan__json=json.dumps(plan), base__yaml=BASE)
-    Path("my_plan.json").rename("my-plan.json")
+    put(mine__json=json.dumps(plan))
 
     with pytest.raises(BadInputError) as caught:
-        load_snapshot(source)
+        load_snapshot("mine.json")
 
     assert str(caught.value) == (
-        "my-plan.json:1: the document is a plan, not a snapshot; see it with `gpuplan show my-plan.json`.\n"
-        "  In a snapshot's directory, name it plan.json: files of that name are passed over."
+        "mine.json:1: the document is a plan, not a snapshot; see it with `gpuplan show mine.json`."
     )
+
+
+def test_results_and_other_documents_in_a_directory_are_passed_over_with_a_warning(put, caplog):
+    plan = plan_of(snapshot(jobs=[job()]))
+    put(base__yaml=BASE)
+    before = load_snapshot(".")
+    put(
+        mine__json=json.dumps(plan_document(plan)),
+        diff__json=diff(plan).model_dump_json(),
+        explained__json=explain(plan, "a", source=".").model_dump_json(),
+        knobs__yaml="weights: {}",
+    )
+
+    assert load_snapshot(".") == before
+    assert [record.getMessage().removesuffix("; it is passed over.") for record in caplog.records] == [
+        "diff.json:1: the document is a result of gpuplan (found 'plan_id', 'epoch', …)",
+        "explained.json:1: the document is a result of gpuplan (found 'plan_id', 'epoch', …)",
+        "knobs.yaml:1: the document has no section of a snapshot (found 'weights')",
+        "mine.json:1: the document is a result of gpuplan (found 'format_version', 'plan_id', …)",
+    ]
+
+
+@pytest.mark.parametrize("document", ["jbos: []", "nodes: [{name: n}]", "weights: {}\nqueus: []"])
+def test_a_section_under_a_wrong_name_is_not_passed_over(put, document):
+    put(base__yaml=BASE, more__yaml=document)
+
+    with pytest.raises(BadInputError, match="the snapshot has unknown section"):
+        load_snapshot(".")
 
 
 def test_an_unknown_field_of_the_cluster_is_told(told):

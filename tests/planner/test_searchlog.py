@@ -135,6 +135,12 @@ def test_a_path_that_cannot_be_written_is_told_before_the_search(tmp_path):
         ("not JSON\n", ":1: Invalid JSON"),
         (ASKED.model_dump_json().replace("1.0", "2.0") + "\n", ":1: "),
         (ASKED.model_dump_json() + "\n" + '{"event": "milestone", "seconds": "soon"}\n', ":2: "),
+        (
+            ASKED.model_dump_json()
+            + '\n{"event": "milestone", "seconds": 1, "stage": "milp", "objective": 1, "bound": '
+            + f"{'9' * 2000}}}\n",
+            ":2: Input should be less than",
+        ),
     ],
 )
 def test_what_is_no_log_is_bad_input_with_its_line(tmp_path, text, place):

@@ -48,6 +48,48 @@ def test_a_broken_file_leaves_the_last_good_policy_in_force_until_it_is_mended(f
     assert policy.error == ""
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe{}",
+        b"prices: {resize: " + b"9" * 1000 + b"}",
+        b'{"prices": {"resize": ' + b"9" * 1000 + b"}}",
+        b'{"prices": {"resize": 1e999}}',
+        b"[" * 100_000,
+        b"budget: {time_limit: " + b"9" * 5000 + b"d}",
+        b"a: &a [*a]",
+    ],
+)
+def test_no_content_of_the_file_takes_the_last_good_policy_away(file, content):
+    policy = in_force(file)
+    good = policy.policy
+
+    file.write_bytes(content)
+
+    assert policy.reread() == ()
+    assert policy.policy is good
+    assert policy.error
+
+
+@pytest.mark.parametrize(
+    "fault", [MemoryError(), OSError("x"), RecursionError(), ValueError(), KeyError("a")]
+)
+def test_no_failure_of_reading_takes_the_last_good_policy_away(fault):
+    readings = iter([Policy()])
+
+    def read():
+        for policy in readings:
+            return policy
+        raise fault
+
+    policy = PolicyInForce(read)
+
+    assert policy.reread() == ()
+    assert policy.policy == Policy()
+    assert type(fault).__name__ in policy.error
+
+
 def test_a_file_that_is_gone_is_broken_too(file):
     policy = in_force(file)
     file.unlink()

@@ -32,6 +32,17 @@ class ChangedBar:
     """What it may be at most, drawn as a line across."""
     owed: float | None = None
     """What it should be at least, drawn as a triangle below."""
+    judged: bool = False
+    """The colour of the change says whether it is `better`, not whether it is more."""
+    better: bool | None = None
+    """None: neither better nor worse."""
+
+    @property
+    def tint(self) -> str:
+        """The colour of what changes."""
+        if self.judged:
+            return {True: PAGE.arrives, False: PAGE.leaves, None: PAGE.quiet}[self.better]
+        return PAGE.arrives if self.after > self.before else PAGE.leaves
 
 
 def changed_bars_svg(bars: Sequence[ChangedBar], key: str, *, label: str) -> str:
@@ -56,9 +67,9 @@ def _draw(axes: Axes, y: float, bar: ChangedBar, scale: float) -> None:
         axes.barh(y, bar.whole / scale, _BAR, color=PAGE.shade)
     axes.barh(y, stays, _BAR, color=PAGE.kept)
     if after > stays:
-        axes.barh(y, after - stays, _BAR, left=stays, color=PAGE.arrives)
+        axes.barh(y, after - stays, _BAR, left=stays, color=bar.tint)
     if before > stays:
-        axes.barh(y, before - stays, _BAR, left=stays, facecolor="none", edgecolor=PAGE.leaves, hatch="////")
+        axes.barh(y, before - stays, _BAR, left=stays, facecolor="none", edgecolor=bar.tint, hatch="////")
     if bar.limit is not None:
         axes.plot([bar.limit / scale] * 2, [y - 0.28, y + 0.28], color=PAGE.limit, linewidth=1.6)
     if bar.owed:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.models.queue import ALL_MODELS
 from planner.rendering.charts.changed_bars import ChangedBar, changed_bars_svg
+from planner.rendering.diff_tables import DEEPEST_INDENT
 from planner.rendering.header import percent
 from planner.rendering.reports.page import INDENT, Head, Picture, Table
 from planner.wording import decimal
@@ -120,7 +121,7 @@ def _usable(change: Diff) -> list[GpuModelDiff]:
 def _depths(queues: Sequence[QueueDiff]) -> dict[str, int]:
     depth: dict[str, int] = {}
     for queue in queues:
-        depth[queue.queue] = 0 if queue.parent is None else depth[queue.parent] + 1
+        depth[queue.queue] = 0 if queue.parent is None else min(depth[queue.parent] + 1, DEEPEST_INDENT)
     return depth
 
 

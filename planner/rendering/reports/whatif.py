@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from planner.models.comparison import BETTER_IF_MORE
 from planner.rendering.charts.changed_bars import ChangedBar, changed_bars_svg
+from planner.rendering.fates import fate_cells, fate_counts
 from planner.rendering.header import percent
 from planner.rendering.reports.page import Head, Picture, Table, indented, render
 from planner.rendering.whatif import comparison_lines, verdicts
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
     from planner.models.comparison import Comparison, Figures, Trial
 
+_VERDICTS: Final = {True: "better", False: "worse", None: ""}
+_MOST_JOBS: Final = 200
+"""Of one scenario; the JSON document has all."""
 _MOST_BARS: Final = 24
 """Of one chart; the table has all scenarios."""
 
@@ -50,8 +55,10 @@ _DRAWN: Final = (
     _Compared("jain_index", "Fairness", words=_index),
     _Compared("jobs_preempted", "Jobs preempted", words=_whole),
     _Compared("lost_gpu_hours", "GPU-hours lost", words=_whole),
+    _Compared("lost_by_changes_gpu_hours", "GPU-hours lost by the changes", words=_whole),
     _Compared("hourly_cost", "Cost per hour", words=_money),
     _Compared("objective", "Objective", words=_whole),
+    _Compared("lost_by_changes_points", "Points lost by the changes", words=_whole),
 )
 
 
@@ -62,8 +69,10 @@ class _Card:
     name: str
     description: str
     faults: tuple[str, ...]
-    differences: tuple[tuple[str, str], ...]
-    """Name and words of each figure that is not the base's."""
+    differences: tuple[tuple[str, str, str], ...]
+    """Name, words and class of each figure that is not the base's."""
+    fates: str
+    """How many jobs fare otherwise, in words; empty if none does."""
 
 
 def whatif_report(comparison: Comparison) -> str:
@@ -76,7 +85,8 @@ def whatif_report(comparison: Comparison) -> str:
         comparison=comparison,
         count=counted(len(comparison.scenarios), "scenario"),
         verdicts=verdicts(comparison),
-        sections=[("scenarios", "Scenarios"), ("charts", "Charts"), ("figures", "Figures")],
+        sections=[("scenarios", "Scenarios"), ("jobs", "Jobs"), ("charts", "Charts"), ("figures", "Figures")],
+        fates=[_fates(trial) for trial in trials if trial.jobs],
         cards=[_card(trial, base) for trial in comparison.scenarios],
         charts=[picture for picture in pictures if picture.svg],
         table=None if base is None else _table(base, trials),
@@ -91,22 +101,46 @@ def _card(trial: Trial, base: Figures | None) -> _Card:
             here, there = trial.figures.figure(each.field), base.figure(each.field)
             if here is not None and there is not None and here != there:
                 words = f"{each.words(there)} → {_with_difference(each, there, here)}"
-                differences.append((each.title, words))
-    return _Card(trial.name, trial.description, faults, tuple(differences))
+                differences.append((each.title, words, _VERDICTS[_better(each.field, base, trial.figures)]))
+    told = fate_counts(trial.jobs) if trial.jobs else ""
+    return _Card(trial.name, trial.description, faults, tuple(differences), told)
+
+
+def _better(field: str, base: Figures, figures: Figures | None) -> bool | None:
+    """True if a figure is better than the base's, False if it is worse; None if it is neither."""
+    more, there = BETTER_IF_MORE.get(field), base.figure(field)
+    here = None if figures is None else figures.figure(field)
+    if more is None or figures is None or here is None or there is None:
+        return None
+    if field == "objective":
+        # What the changes stopped earns points as it starts again: no gain, as far as stopping it cost them.
+        here -= figures.lost_by_changes_points
+    return None if here == there else (here > there) is more
+
+
+def _fates(trial: Trial) -> Table:
+    """The jobs of a scenario that fare otherwise than in the base, the worst first."""
+    shown = trial.jobs[:_MOST_JOBS]
+    rows = tuple((*fate_cells(each), each.text) for each in shown)
+    left = len(trial.jobs) - len(shown)
+    caption = f"{trial.name}: {fate_counts(trial.jobs)}" + (f"; the first {_MOST_JOBS}" if left else "")
+    heads = ("Job", "Queue", "User", "Against the base", "GPUs", "Work", "How")
+    return Table(caption, tuple(Head(head, number=head == "GPUs") for head in heads), rows)
 
 
 def _picture(compared: _Compared, base: Figures, trials: Sequence[Trial]) -> Picture:
     """A bar for each scenario against the base's; none where all are alike, or one is below 0."""
     there = base.figure(compared.field)
-    found = [(trial.name, trial.figures.figure(compared.field)) for trial in trials if trial.figures]
-    known = [(name, value) for name, value in found if value is not None]
+    found = [(trial, trial.figures.figure(compared.field)) for trial in trials if trial.figures]
+    known = [(trial, value) for trial, value in found if value is not None]
     differing = there is not None and any(value != there for _, value in known)
     if there is None or not differing or min(there, *(value for _, value in known)) < 0:
         return Picture.of(compared.title, "", "")
     bars = [ChangedBar("base", there, there, compared.words(there))]
-    for name, value in known[:_MOST_BARS]:
+    for trial, value in known[:_MOST_BARS]:
         words = compared.words(value) if value == there else _with_difference(compared, there, value)
-        bars.append(ChangedBar(name, there, value, words))
+        better = _better(compared.field, base, trial.figures)
+        bars.append(ChangedBar(trial.name, there, value, words, judged=True, better=better))
     left_out = len(known) - len(bars) + 1
     caption = f"The first {_MOST_BARS} of {len(known):,} scenarios." if left_out else ""
     key = compared.field.replace("_", "-")

@@ -1,0 +1,117 @@
+"""Files that commands write: none of them is a file that the same command reads, nor another output."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from planner.cli.arguments import PlanFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_STDIN = "-"
+
+
+class NewFile(click.ParamType[Path]):
+    """A file to be written, by the end of its name of one of some kinds; refused before any work is done."""
+
+    name = "path"
+
+    def __init__(self, *kinds: str, folder: bool = False) -> None:
+        self._kinds = kinds
+        self._folder = folder
+        """Where the path is a directory, the files of a scenario are written into it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Its path, at which it can be written."""
+        from planner.writing import require_writable
+
+        path = Path(value)
+        if self._kinds and path.suffix.lower() not in self._kinds:
+            self.fail(f"expected a name that ends in {' or '.join(self._kinds)}, found {value}", param, ctx)
+        for file in self.files(path):
+            require_writable(file)
+        return path
+
+    def files(self, path: Path) -> list[Path]:
+        """What is written, given the path."""
+        if not (self._folder and path.is_dir()):
+            return [path]
+        from planner.sources.scenario_folder import SCENARIO_FILES
+
+        return [path / name for name in SCENARIO_FILES]
+
+
+PICTURE = NewFile(".svg", ".png")
+
+
+class WritingCommand(click.Command):
+    """A command with outputs; before it begins, it refuses to write over what it reads."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, unless an output of it is an input or another output."""
+        from planner.models.errors import PlannerError
+
+        written: dict[tuple[int, int] | Path, str] = {}
+        for option, path in _outputs(ctx):
+            if path.exists() and not path.is_file():
+                continue  # a device or a pipe keeps nothing that could be destroyed
+            clash = written.setdefault(_identity(path) or path.resolve(), option)
+            reads = _reader_of(path, ctx)
+            if reads or clash != option:
+                why = f"{reads} reads it" if reads else f"{clash} writes it"
+                raise PlannerError(
+                    f"{path} cannot be written: {why}, and {option} would destroy that.\n"
+                    f"Give {option} another path."
+                )
+        return super().invoke(ctx)
+
+
+def _outputs(ctx: click.Context) -> Iterator[tuple[str, Path]]:
+    """The files that are to be written, each with its option."""
+    for parameter in ctx.command.params:
+        value = ctx.params.get(parameter.name or "")
+        if isinstance(parameter.type, NewFile) and value is not None:
+            yield from ((parameter.opts[-1], path) for path in parameter.type.files(value))
+
+
+def _reader_of(output: Path, ctx: click.Context) -> str | None:
+    """The parameter of the command that names this very file, or a directory with it among its documents."""
+    wanted = _identity(output)
+    if wanted is None:
+        return None
+    for parameter in ctx.command.params:
+        if parameter.type is not click.STRING and not isinstance(parameter.type, click.Path | PlanFile):
+            continue
+        given = ctx.params.get(parameter.name or "")
+        for value in given if isinstance(given, tuple) else (given,):
+            if value is not None and _reads(str(value), wanted):
+                is_option = isinstance(parameter, click.Option)
+                return parameter.opts[-1] if is_option else str(parameter.name).upper()
+    return None
+
+
+def _reads(value: str, wanted: tuple[int, int]) -> bool:
+    """True if a value of the command line leads to a file, under whatever name."""
+    if value == _STDIN:
+        return _identity(None) == wanted
+    if not os.path.isdir(value):  # noqa: PTH112 - a value may be no path at all, which Path.is_dir raises on
+        return _identity(Path(value)) == wanted
+    from planner.sources.files import is_plan_file, kept_documents
+
+    return any(_identity(path) == wanted and not is_plan_file(path) for path in kept_documents(value))
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    """Device and inode of a regular file, of standard input if no path is given; None of anything else."""
+    with suppress(OSError, ValueError):
+        found = os.fstat(sys.stdin.fileno()) if path is None else path.stat()
+        return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+    return None
