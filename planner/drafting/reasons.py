@@ -90,7 +90,8 @@ class Reasons:
     def _grown(self, step: JobStep) -> Reason:
         change = step.change
         numbers: _Numbers = {"points": self.worth.points(change)}
-        parts = [self._resized(change, numbers), _gain(self.worth.points(change))]
+        parts = [self._resized(change, numbers), *self._lost(change, numbers)]
+        parts.append(_gain(self.worth.points(change)))
         if victims := self.purpose.followed(step):
             parts.append(f"takes the place of {named(victims)}")
             numbers["takes_the_place_of"] = ", ".join(victims)
@@ -113,8 +114,7 @@ class Reasons:
         parts = [why]
         if change.deed is Deed.SHRINK:
             parts.insert(0, self._resized(change, numbers))
-        else:
-            parts += self._lost(change, numbers)
+        parts += self._lost(change, numbers)
         points = self.worth.points(change)
         numbers["points"] = points
         parts.append(f"costs {-points:,} points")

@@ -46,7 +46,7 @@ class Worth:
             case Deed.MIGRATE:
                 return gained - self._disruption(job) - prices.migration
             case Deed.SHRINK | Deed.GROW:
-                return gained - prices.resize
+                return gained - self._disruption(job) - prices.resize
             case _:
                 return gained
 

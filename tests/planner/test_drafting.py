@@ -281,7 +281,11 @@ def test_a_shrink_gives_up_replicas_for_somebody():
     found = action(PLAN, "shrink/tune")
 
     assert found.reason.code is ReasonCode.MAKES_ROOM
-    assert found.reason.text == ("2 → 1 replicas of at least 1; makes room for distill; costs 210 points")
+    assert found.reason.text == (
+        "2 → 1 replicas of at least 1; makes room for distill; "
+        "ran 1h, loses 4 GPU-hours without a checkpoint; costs 650 points"
+    )
+    assert found.interruption == 360
     assert [condition.kind for condition in found.preconditions] == ["job_runs"]
 
 
@@ -289,7 +293,10 @@ def test_a_growth_counts_on_its_new_replicas_alone():
     found = action(PLAN, "grow/embed")
 
     assert found.reason.code is ReasonCode.RESIZED
-    assert found.reason.text == "1 → 2 replicas of at most 3; brings 90 points"
+    assert found.reason.text == (
+        "1 → 2 replicas of at most 3; ran 1h, loses 1 GPU-hour without a checkpoint; costs 20 points"
+    )
+    assert found.interruption == 360
     assert found.preconditions[1:] == (Free(node="h100-03", gpus=(GpuShare(index=5, milli=1000),)),)
 
 
