@@ -166,7 +166,7 @@ class Prices(Noun):
     guarantee: Count = 100_000
     """Points for each GPU missing from what a queue is guaranteed."""
     disruption: Count = 100
-    """Points for each GPU-hour of checkpoint, restart and lost work when a job is stopped, moved or resized."""
+    """Points for each GPU-hour of checkpoint, restart and work lost by a job stopped, moved or resized."""
     migration: Count = 10
     """Points for moving a job, beside the disruption."""
     resize: Count = 10
