@@ -86,7 +86,7 @@ class Durations:
         """
         if job.running is None:
             return 0
-        ran = max(0, int((self._now - job.running.started_at).total_seconds()))
+        ran = max(0, int((self._now - job.running.started_at).total_seconds())) - job.running.lost_time
         left = self.seconds(job, self.gpu_model(job)) - ran
         if left <= 0:
             left = max(60, ran * self._rules.overrun_milli // MILLI)

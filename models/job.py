@@ -211,6 +211,10 @@ class Running(Noun):
     """When it last saved its state; absent if it never did since it started."""
     kill_at: Timestamp | None = None
     """When it is stopped for good, since its place is promised to another job from then on."""
+    resized_at: Timestamp | None = None
+    """When it was last shrunk or grown; absent if it never was, or if it is not known."""
+    lost_time: Seconds = 0
+    """Time since `started_at` that brought it no further: what its resizes took, and the work they lost."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
     """Where each replica runs and what it holds there."""
 

@@ -147,6 +147,8 @@ class Shrink(_Action):
     """Where it runs."""
     after: Placement
     """Where it will run."""
+    interruption: Seconds = 0
+    """Seconds in which it saves its state and comes back from it; unsaved work is lost beside them."""
 
 
 class Grow(_Action):
@@ -160,6 +162,8 @@ class Grow(_Action):
     """Where it runs."""
     after: Placement
     """Where it will run."""
+    interruption: Seconds = 0
+    """Seconds in which it saves its state and comes back from it; unsaved work is lost beside them."""
 
 
 class Migrate(_Action):

@@ -11,10 +11,23 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from planner.models.cluster import NodePool
-    from planner.models.job import Job
+    from planner.models.job import Job, Running
     from planner.models.policy import Policy
 
 _SECONDS_PER_HOUR: Final = 3600
+
+
+def interruption_seconds(policy: Policy, job: Job) -> int:
+    """Time a running job takes to save its state and to come back from it."""
+    rules = policy.disruption
+    checkpoint = rules.checkpoint if job.checkpoint_duration is None else job.checkpoint_duration
+    restart = rules.restart if job.restart_duration is None else job.restart_duration
+    return checkpoint + restart
+
+
+def unsaved_seconds(running: Running, now: datetime) -> int:
+    """Time of which a running job's work is in no checkpoint."""
+    return max(0, int((now - (running.last_checkpoint_at or running.started_at)).total_seconds()))
 
 
 def lost_seconds(policy: Policy, job: Job, now: datetime) -> int:
@@ -25,20 +38,21 @@ def lost_seconds(policy: Policy, job: Job, now: datetime) -> int:
     """
     if job.running is None:
         return 0
-    rules = policy.disruption
-    checkpoint = rules.checkpoint if job.checkpoint_duration is None else job.checkpoint_duration
-    restart = rules.restart if job.restart_duration is None else job.restart_duration
-    safe = job.running.last_checkpoint_at or job.running.started_at
-    return checkpoint + restart + max(0, int((now - safe).total_seconds()))
+    return interruption_seconds(policy, job) + unsaved_seconds(job.running, now)
 
 
 def disruption_points(policy: Policy, job: Job, now: datetime) -> int:
-    """Price of the GPU-hours a running job loses when it is stopped, whether it waits again or is moved."""
+    """Price of the GPU-hours a running job loses when it is stopped, whether it waits again or goes on."""
     if job.placement is None:
         return 0
     gpu_milli = max(job.placement.quota_milli, policy.weights.smallest_size_milli)
     seconds = lost_seconds(policy, job, now)
     return gpu_milli * seconds * policy.prices.disruption // (MILLI * _SECONDS_PER_HOUR)
+
+
+def resize_points(policy: Policy, job: Job, now: datetime) -> int:
+    """Price of shrinking or growing a running job, which goes on from its checkpoint with other replicas."""
+    return policy.prices.resize + disruption_points(policy, job, now)
 
 
 def node_points(policy: Policy, pool: NodePool) -> int:

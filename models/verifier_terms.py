@@ -34,9 +34,10 @@ def migration(case: Case) -> int:
 
 
 def resize(case: Case) -> int:
-    """The price of each job that shrinks or grows."""
+    """What jobs lose that shrink or grow, and the price of each resize."""
     resized = [job for job, each in case.changed if each.change in (Change.SHRUNK, Change.GROWN)]
-    return -case.policy.prices.resize * len(resized)
+    lost = sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in resized)
+    return -lost - case.policy.prices.resize * len(resized)
 
 
 def repartition(case: Case) -> int:

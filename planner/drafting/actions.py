@@ -19,6 +19,7 @@ from planner.models.plan import (
     Shrink,
     Start,
 )
+from planner.models.pricing import interruption_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from planner.changes import Changes, JobChange
     from planner.drafting.ordering import Step
     from planner.models.plan import Change, Reason
+    from planner.models.policy import Policy
 
 
 def action(
@@ -35,6 +37,7 @@ def action(
     changes: Changes,
     fingerprint: Callable[[str], str],
     *,
+    policy: Policy,
     kill_at: Callable[[str], datetime | None],
 ) -> Change:
     """
@@ -50,7 +53,7 @@ def action(
     }
     match step:
         case JobStep(change=change):
-            return _of_job(change, common, kill_at)
+            return _of_job(change, common, policy, kill_at)
         case LayoutStep(change=layout):
             return Repartition(
                 node=layout.node, gpu=layout.gpu, before=layout.before, after=layout.after, **common
@@ -73,7 +76,9 @@ def action(
             return ScaleDown(pool=changes.nodes[step.node].pool or "", node=step.node, **common)
 
 
-def _of_job(change: JobChange, common: dict[str, Any], kill_at: Callable[[str], datetime | None]) -> Change:
+def _of_job(
+    change: JobChange, common: dict[str, Any], policy: Policy, kill_at: Callable[[str], datetime | None]
+) -> Change:
     job = {"job": change.job.name, **common}
     match change.deed:
         case Deed.START:
@@ -81,9 +86,11 @@ def _of_job(change: JobChange, common: dict[str, Any], kill_at: Callable[[str], 
         case Deed.PREEMPT:
             return Preempt(before=change.before, **job)
         case Deed.SHRINK:
-            return Shrink(before=change.before, after=change.after, **job)
+            interruption = interruption_seconds(policy, change.job)
+            return Shrink(before=change.before, after=change.after, interruption=interruption, **job)
         case Deed.GROW:
-            return Grow(before=change.before, after=change.after, **job)
+            interruption = interruption_seconds(policy, change.job)
+            return Grow(before=change.before, after=change.after, interruption=interruption, **job)
         case Deed.MIGRATE:
             return Migrate(before=change.before, after=change.after, **job)
         case Deed.KEEP | Deed.WAIT:

@@ -94,6 +94,7 @@ def draft(
                     why.reason(step),
                     changes,
                     lambda name: snapshot.job_by_name[name].fingerprint(),
+                    policy=policy,
                     kill_at=promises.kill_at,
                 )
                 for step in steps

@@ -133,7 +133,8 @@ def job_row(job: Job) -> tuple[str, str, int | None, int | None]:
     """The job as its row in `jobs`."""
     ends_at = None
     if job.running is not None and job.expected_duration is not None:
-        ends_at = int(job.running.started_at.timestamp()) + job.expected_duration
+        takes = job.expected_duration + job.running.lost_time
+        ends_at = int(job.running.started_at.timestamp()) + takes
     return job.name, canonical_json(job.document()), ends_at, kill_time(job.running)
 
 

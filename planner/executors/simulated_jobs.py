@@ -3,8 +3,8 @@ What the simulated cluster does to jobs: start, preempt, shrink, grow, migrate.
 
 Stopping takes no time, and no work is lost that a checkpoint saves: a job that is moved ends when it would
 have ended, later only by the time it waits for new nodes to come up; so does the time at which it is to be
-killed. A job that was preempted runs its whole
-expected duration when it starts again.
+killed. A job that is resized ends later by what that takes, and by the work since its last checkpoint, which
+it does again. A job that was preempted runs its whole expected duration when it starts again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from planner.executors.admission import places_refusal
 from planner.executors.interface import ExecutionError
 from planner.models.job import Running
+from planner.models.pricing import unsaved_seconds
 from planner.models.units import print_timestamp
 from planner.models.verifier_occupant import holding
 
@@ -60,16 +61,16 @@ def preempt(tables: Tables, action: Preempt) -> None:
 
 
 def shrink(tables: Tables, action: Shrink) -> None:
-    """A running job gives up replicas and goes on with the others; its expected end stays."""
+    """A running job gives up replicas and goes on with the others from its last checkpoint."""
     job, running = _disturbed(tables, action)
     _require_size(action, job, len(action.after.replicas))
     if not _held_by(action.after.replicas) < _held_by(running.replicas):
         _refuse(action, "expected fewer of the replicas that run, found others")
-    _resize(tables, job, running, action.after.replicas)
+    _resize(tables, action, job, running)
 
 
 def grow(tables: Tables, action: Grow) -> None:
-    """A running job gets more replicas and goes on; its expected end stays."""
+    """A running job gets more replicas and goes on with them from its last checkpoint."""
     job, running = _running(tables, action)
     _require_size(action, job, len(action.after.replicas))
     missing = _held_by(running.replicas)
@@ -82,7 +83,7 @@ def grow(tables: Tables, action: Grow) -> None:
         else:
             added.append(replica)
     _require_places(tables, action, job, added, beside_its_own=True)
-    _resize(tables, job, running, action.after.replicas)
+    _resize(tables, action, job, running)
 
 
 def migrate(tables: Tables, action: Migrate) -> None:
@@ -98,7 +99,13 @@ def migrate(tables: Tables, action: Migrate) -> None:
     if ends_at is not None:
         ends_at += int(waits.total_seconds())
     kill_at = None if running.kill_at is None else running.kill_at + waits
-    moved = Running(started_at=begins, last_checkpoint_at=now, kill_at=kill_at, replicas=replicas)
+    moved = Running(
+        started_at=begins,
+        last_checkpoint_at=now,
+        kill_at=kill_at,
+        resized_at=running.resized_at,
+        replicas=replicas,
+    )
     tables.put_running(job, moved, ends_at=ends_at)
 
 
@@ -119,18 +126,23 @@ def _running(tables: Tables, action: Preempt | Shrink | Grow | Migrate) -> tuple
     return job, job.running
 
 
-def _resize(tables: Tables, job: Job, running: Running, replicas: tuple[Replica, ...]) -> None:
-    begins = running.started_at
-    if begins > tables.clock():
-        # It still waits for nodes to come up, now perhaps for others.
+def _resize(tables: Tables, action: Shrink | Grow, job: Job, running: Running) -> None:
+    now, replicas = tables.clock(), action.after.replicas
+    update: dict[str, object] = {"replicas": replicas, "resized_at": now}
+    if running.started_at > now:
+        # It still waits for nodes to come up, now perhaps for others, and has nothing to lose.
         begins = _begins(tables, replicas)
-    later = begins - running.started_at
-    kill_at = None if running.kill_at is None else running.kill_at + later
-    resized = running.model_copy(update={"started_at": begins, "kill_at": kill_at, "replicas": replicas})
+        waits = begins - running.started_at
+        later = int(waits.total_seconds())
+        kill_at = None if running.kill_at is None else running.kill_at + waits
+        update |= {"started_at": begins, "kill_at": kill_at}
+    else:
+        later = action.interruption + unsaved_seconds(running, now)
+        update |= {"last_checkpoint_at": now, "lost_time": running.lost_time + later}
     ends_at = tables.ends_at(job.name)
     if ends_at is not None:
-        ends_at += int(later.total_seconds())
-    tables.put_running(job, resized, ends_at=ends_at)
+        ends_at += later
+    tables.put_running(job, running.model_copy(update=update), ends_at=ends_at)
 
 
 def _require_size(action: Start | Shrink | Grow, job: Job, replicas: int) -> None:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from planner.effects import change_nodes, changes_of
+from planner.effects import change_nodes, changes_of, with_pool_scaled
 from planner.models.job import Running
-from planner.models.plan import Grow, Migrate, Preempt, ScaleUp, Shrink, Start
+from planner.models.plan import Grow, Migrate, Preempt, ScaleDown, ScaleUp, Shrink, Start
 from planner.promises import promises_of
 from planner.simulation.happening import Happening, Kind
 from planner.simulation.task import stretch_of
@@ -28,8 +28,9 @@ def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
     """
     The world once a plan is done, and what became of jobs by it.
 
-    Stopping takes no time, and what a job had not saved is lost. One that is moved or resized loses no work;
-    one that is moved saves its state and comes back from it before it works again.
+    Stopping takes no time, and what a job had not saved is lost. One that is moved loses no work; it saves
+    its state and comes back from it before it works again. So does one that is resized, but it goes on from
+    its last checkpoint.
     """
     acting = _Acting(world)
     for change in changes_of(plan.actions):
@@ -37,6 +38,9 @@ def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
         match change:
             case ScaleUp():
                 acting.provision(change)
+                acting.scaled(change)
+            case ScaleDown():
+                acting.scaled(change)
             case Start():
                 acting.start(change)
             case Preempt():
@@ -62,6 +66,7 @@ class _Acting:
     def __init__(self, world: World) -> None:
         self._world = world
         self.nodes: dict[str, Node] = dict(world.cluster.node_by_name)
+        self.pools = world.cluster.pools
         self.tasks: dict[str, Task] = dict(world.tasks)
         self.happened: list[Happening] = []
 
@@ -70,7 +75,7 @@ class _Acting:
         cluster = self._world.cluster
         if self.nodes != cluster.node_by_name:
             nodes = tuple(self.nodes[name] for name in sorted(self.nodes))
-            cluster = cluster.model_copy(update={"nodes": nodes})
+            cluster = cluster.model_copy(update={"nodes": nodes, "pools": self.pools})
         return replace(self._world, cluster=cluster, tasks=self.tasks)
 
     def provision(self, change: ScaleUp) -> None:
@@ -79,6 +84,13 @@ class _Acting:
             ready_at = self._world.now + timedelta(seconds=change.provisioning)
             new = self.nodes[change.node]
             self.nodes[change.node] = new.model_copy(update={"ready_at": ready_at})
+
+    def scaled(self, change: ScaleUp | ScaleDown) -> None:
+        """The pool knows when it was last given a node, or gave one back."""
+        self.pools = tuple(
+            pool if pool.name != change.pool else with_pool_scaled(pool, change, self._world.now)
+            for pool in self.pools
+        )
 
     def start(self, change: Start) -> None:
         """A waiting job runs; one that ran before comes back from its checkpoint first."""
@@ -102,18 +114,20 @@ class _Acting:
         task, now = self.tasks[change.job], self._world.now
         running, stretch = task.job.running, task.begun
         assert running is not None  # noqa: S101 - for the type checker
-        update: dict[str, object] = {"replicas": change.after.replicas}
-        begins = now
+        update: dict[str, object] = {"replicas": change.after.replicas, "resized_at": now}
         if stretch.begins > now:
-            begins = self._ready(change.after.replicas)
+            begins, lost = self._ready(change.after.replicas), 0
+            delay = int((stretch.works - stretch.begins).total_seconds())
             update["started_at"] = begins
         else:
-            update["last_checkpoint_at"] = now
-        delay = max(0, int((stretch.works - max(now, stretch.begins)).total_seconds()))
+            physics = self._world.physics
+            begins, lost = now, task.unsaved(now, physics.checkpoint_every)
+            delay = physics.checkpoint_of(task.job) + physics.restart_of(task.job)
+            update |= {"last_checkpoint_at": now, "lost_time": running.lost_time + delay + lost}
         resized = running.model_copy(update=update)
-        saved = replace(task, kept=task.done(now))
+        saved = replace(task, kept=task.saved(now, self._world.physics.checkpoint_every))
         self._put(saved, resized, begins=begins, delay=delay)
-        self.happened.append(Happening(now, Kind.RESIZED, change.job, task.ended(now)))
+        self.happened.append(Happening(now, Kind.RESIZED, change.job, replace(task.ended(now), lost=lost)))
 
     def move(self, change: Migrate) -> None:
         """A running job saves its work and goes on elsewhere."""
@@ -123,7 +137,11 @@ class _Acting:
         old = task.job.running
         kill_at = None if old is None or old.kill_at is None else old.kill_at + (begins - now)
         moved = Running(
-            started_at=begins, last_checkpoint_at=now, kill_at=kill_at, replicas=change.after.replicas
+            started_at=begins,
+            last_checkpoint_at=now,
+            kill_at=kill_at,
+            resized_at=None if old is None else old.resized_at,
+            replicas=change.after.replicas,
         )
         saved = replace(task, kept=task.done(now)).expecting(physics, delay)
         self._put(saved, moved, begins=begins, delay=delay)

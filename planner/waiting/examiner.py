@@ -90,7 +90,7 @@ class _Examiner:
         power = power_left(cluster, target.placements)
         in_use = MigRoom(target.placements, policy.mig, changes.switched)
         places = [Place(node, free[node.name], in_use, power.get(node.name)) for node in cluster.nodes]
-        self._growing = self._pools() if policy.pools.scale_up else []
+        self._growing = self._pools()
         self._capped = bool(power)
         nodes = [*cluster.nodes, *(growing.place.node for growing in self._growing)]
         added = {node.name for node in target.added}
@@ -261,11 +261,12 @@ class _Examiner:
         return None
 
     def _pools(self) -> list[_Growing]:
-        """Pools below their maximum, each with one of its new nodes."""
+        """Pools that may be given nodes, each with one of its new ones."""
         found = []
         for pool in self._cluster.pools:
             there = sum(node.pool == pool.name for node in self._cluster.nodes)
-            if (addable := pool.maximum - there) > 0:
+            may_grow = self._policy.pools.may_add(pool, self._snapshot.taken_at)
+            if may_grow and (addable := pool.maximum - there) > 0:
                 room = MigRoom((), self._policy.mig)
                 place = Place(pool.template, NodeFree.of(pool.template), room)
                 found.append(_Growing(pool, place, addable))
