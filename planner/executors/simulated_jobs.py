@@ -1,5 +1,5 @@
 """
-What the simulated cluster does to jobs: start, preempt, shrink, grow, migrate.
+What the simulated cluster does to jobs: start, release, preempt, shrink, grow, migrate.
 
 Stopping takes no time, and no work is lost that a checkpoint saves: a job that is moved ends when it would
 have ended, later only by the time it waits for new nodes to come up; so does the time at which it is to be
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from planner.executors.admission import places_refusal
 from planner.executors.interface import ExecutionError
+from planner.models.damage import survey
 from planner.models.job import Running
+from planner.models.snapshot import Snapshot
 from planner.models.units import print_timestamp
 from planner.models.verifier_occupant import holding
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from planner.executors.simulated_tables import Tables
     from planner.models.job import Job
     from planner.models.placement import Replica
-    from planner.models.plan import Grow, Migrate, Preempt, Shrink, Start
+    from planner.models.plan import Grow, Migrate, Preempt, Release, Shrink, Start
     from planner.models.verifier_occupant import Holding
 
 
@@ -57,6 +59,31 @@ def preempt(tables: Tables, action: Preempt) -> None:
     job, _ = _disturbed(tables, action)
     stopped = job.model_copy(update={"preemptions": job.preemptions + 1})
     tables.put_running(stopped, None, ends_at=None)
+
+
+def release(tables: Tables, action: Release) -> None:
+    """
+    A job gives up lost places; it waits again, or goes on with the replicas that are left.
+
+    What it lost is no preemption, and it may not refuse. One that has done so by itself is as it shall be.
+    """
+    waits = tables.job(action.job)
+    if waits is not None and waits.running is None and action.after is None:
+        return
+    job, running = _running(tables, action)
+    if action.after is not None and _held_by(running.replicas) == _held_by(action.after.replicas):
+        return
+    if _held_by(running.replicas) != _held_by(action.before.replicas):
+        _refuse(action, "expected it where the plan found it, found it elsewhere")
+    if not _has_lost_places(tables, job):
+        _refuse(action, "expected it to have lost places, found that all of them hold")
+    if action.after is None:
+        tables.put_running(job, None, ends_at=None)
+        return
+    _require_size(action, job, len(action.after.replicas))
+    if not _held_by(action.after.replicas) < _held_by(running.replicas):
+        _refuse(action, "expected fewer of the replicas that run, found others")
+    _resize(tables, job, running, action.after.replicas)
 
 
 def shrink(tables: Tables, action: Shrink) -> None:
@@ -102,6 +129,15 @@ def migrate(tables: Tables, action: Migrate) -> None:
     tables.put_running(job, moved, ends_at=ends_at)
 
 
+def _has_lost_places(tables: Tables, job: Job) -> bool:
+    replicas = job.running.replicas if job.running else ()
+    nodes = tables.nodes({replica.node for replica in replicas})
+    cluster = tables.cluster().model_copy(update={"nodes": tuple(nodes.values())})
+    return (
+        job.name in survey(Snapshot(taken_at=tables.clock(), cluster=cluster, queues=(), jobs=(job,))).losses
+    )
+
+
 def _disturbed(tables: Tables, action: Preempt | Shrink | Migrate) -> tuple[Job, Running]:
     """The running job, if it may be stopped, shrunk or moved."""
     job, running = _running(tables, action)
@@ -110,7 +146,7 @@ def _disturbed(tables: Tables, action: Preempt | Shrink | Migrate) -> tuple[Job,
     return job, running
 
 
-def _running(tables: Tables, action: Preempt | Shrink | Grow | Migrate) -> tuple[Job, Running]:
+def _running(tables: Tables, action: Release | Preempt | Shrink | Grow | Migrate) -> tuple[Job, Running]:
     job = tables.job(action.job)
     if job is None:
         _refuse(action, "expected a running job, found no such job")
@@ -133,7 +169,7 @@ def _resize(tables: Tables, job: Job, running: Running, replicas: tuple[Replica,
     tables.put_running(job, resized, ends_at=ends_at)
 
 
-def _require_size(action: Start | Shrink | Grow, job: Job, replicas: int) -> None:
+def _require_size(action: Release | Start | Shrink | Grow, job: Job, replicas: int) -> None:
     gang = job.gang
     if not gang.minimum <= replicas <= gang.maximum:
         _refuse(action, f"expected {gang.minimum} to {gang.maximum} replicas, found {replicas}")
@@ -175,6 +211,6 @@ def _seconds(at: datetime) -> int:
     return int(at.timestamp())
 
 
-def _refuse(action: Start | Preempt | Shrink | Grow | Migrate, why: str) -> NoReturn:
-    deed = "be preempted" if action.type == "preempt" else action.type
+def _refuse(action: Release | Start | Preempt | Shrink | Grow | Migrate, why: str) -> NoReturn:
+    deed = {"preempt": "be preempted", "release": "be released"}.get(action.type, action.type)
     raise ExecutionError(f"job {action.job} cannot {deed}: {why}.")
