@@ -17,12 +17,14 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import Field
 
 from planner.models.cluster import Gpu, MigInstance, Node
+from planner.models.finding import Finding, FindingOutcome
 from planner.models.placement import Placement
 from planner.models.plan_part import PlanPart
 from planner.models.policy import Policy
 from planner.models.precondition import (
     Free,
     GpuLayout,
+    JobDamaged,
     JobRuns,
     JobWaits,
     NodeAbsent,
@@ -47,11 +49,14 @@ __all__ = [
     "DeadlineState",
     "Drain",
     "FallbackSummary",
+    "Finding",
+    "FindingOutcome",
     "Free",
     "GpuLayout",
     "Grow",
     "JobAction",
     "JobCounts",
+    "JobDamaged",
     "JobRuns",
     "JobWaits",
     "Keep",
@@ -70,6 +75,7 @@ __all__ = [
     "Preempt",
     "Reason",
     "ReasonCode",
+    "Release",
     "Repartition",
     "ScaleDown",
     "ScaleUp",
@@ -179,6 +185,24 @@ class Migrate(_Action):
     """Where it will run."""
 
 
+class Release(_Action):
+    """
+    A running job gives up places that no longer hold, and all others unless it goes on with them.
+
+    Of the work that its failure cost nothing is counted as the plan's; what becomes of the job then is the
+    action that every job has: it starts, waits, is kept or grows.
+    """
+
+    type: Literal["release"] = "release"
+    """The type of action: `release`."""
+    job: Name
+    """Job that has lost places."""
+    before: Placement
+    """Where it runs, lost places included."""
+    after: Placement | None = None
+    """What it goes on with; null if it waits again."""
+
+
 class Repartition(_Action):
     """The MIG layout of one GPU changes; instances in use stay."""
 
@@ -256,10 +280,10 @@ JobAction: TypeAlias = Start | Keep | Preempt | Shrink | Grow | Migrate | Wait
 
 NodeAction: TypeAlias = Repartition | Cordon | Drain | ScaleUp | ScaleDown
 
-Change: TypeAlias = Start | Preempt | Shrink | Grow | Migrate | NodeAction
+Change: TypeAlias = Release | Start | Preempt | Shrink | Grow | Migrate | NodeAction
 """What an executor carries out."""
 
-Action: TypeAlias = Annotated[JobAction | NodeAction, Field(discriminator="type")]
+Action: TypeAlias = Annotated[Release | JobAction | NodeAction, Field(discriminator="type")]
 
 
 class Base(PlanPart):
@@ -394,7 +418,9 @@ class Plan(PlanPart):
     solution: SolutionSummary
     """How good the plan is, and how it was found."""
     actions: tuple[Action, ...]
-    """Steps in an order in which they can be carried out; each job of the snapshot is in exactly one."""
+    """Steps in an order in which they can be carried out; each job is in one of them, beside its release."""
+    findings: tuple[Finding, ...] = Field(default=(), exclude_if=not_)
+    """What of the cluster is damaged, jobs first; the snapshot is the one without what is lost."""
     placements: tuple[Placement, ...]
     """Where each job that runs after the plan will be."""
     nodes: tuple[NodeState, ...]

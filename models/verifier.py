@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from planner.models import verifier_disruption_rules as disruption_rules
 from planner.models import verifier_time_rules as time_rules
 from planner.models.verifier_case import Case
+from planner.models.verifier_damage_rule import damage
 from planner.models.verifier_dependency_rule import dependencies
 from planner.models.verifier_horizon_rule import horizon
 from planner.models.verifier_job_rules import assignment
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 RULES: Final[dict[Rule, Callable[[Case], Iterator[Violation]]]] = {
     Rule.ASSIGNMENT: assignment,
+    Rule.DAMAGE: damage,
     Rule.EVICTION: disruption_rules.eviction,
     **RULES_OF_AN_INSTANT,
     Rule.PREEMPTION: preemption,

@@ -13,6 +13,8 @@ class Rule(StrEnum):
     """Each placement names a known, startable job, once; slot 0."""
     EVICTION = "eviction"
     """A running job that is stopped, resized or moved may be; any other keeps its placement."""
+    DAMAGE = "damage"
+    """Nothing stays on a place that no longer holds, and what has lost its place is named."""
     GANG = "gang"
     """All replicas, within the gang's range, on one GPU model."""
     REQUEST = "request"

@@ -1,5 +1,5 @@
 """
-What the simulated cluster does to jobs: start, preempt, shrink, grow, migrate.
+What the simulated cluster does to jobs: start, release, preempt, shrink, grow, migrate.
 
 Stopping takes no time, and no work is lost that a checkpoint saves: a job that is moved ends when it would
 have ended, later only by the time it waits for new nodes to come up; so does the time at which it is to be
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from planner.executors.admission import places_refusal
 from planner.executors.interface import ExecutionError
+from planner.models.damage import survey
 from planner.models.job import Running
 from planner.models.pricing import unsaved_seconds
+from planner.models.snapshot import Snapshot
 from planner.models.units import print_timestamp
 from planner.models.verifier_occupant import holding
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from planner.executors.simulated_tables import Tables
     from planner.models.job import Job
     from planner.models.placement import Replica
-    from planner.models.plan import Grow, Migrate, Preempt, Shrink, Start
+    from planner.models.plan import Grow, Migrate, Preempt, Release, Shrink, Start
     from planner.models.verifier_occupant import Holding
 
 
@@ -60,13 +62,38 @@ def preempt(tables: Tables, action: Preempt) -> None:
     tables.put_running(stopped, None, ends_at=None)
 
 
+def release(tables: Tables, action: Release) -> None:
+    """
+    A job gives up lost places; it waits again, or goes on with the replicas that are left.
+
+    What it lost is no preemption, and it may not refuse. One that has done so by itself is as it shall be.
+    """
+    waits = tables.job(action.job)
+    if waits is not None and waits.running is None and action.after is None:
+        return
+    job, running = _running(tables, action)
+    if action.after is not None and _held_by(running.replicas) == _held_by(action.after.replicas):
+        return
+    if _held_by(running.replicas) != _held_by(action.before.replicas):
+        _refuse(action, "expected it where the plan found it, found it elsewhere")
+    if not _has_lost_places(tables, job):
+        _refuse(action, "expected it to have lost places, found that all of them hold")
+    if action.after is None:
+        tables.put_running(job, None, ends_at=None)
+        return
+    _require_size(action, job, len(action.after.replicas))
+    if not _held_by(action.after.replicas) < _held_by(running.replicas):
+        _refuse(action, "expected fewer of the replicas that run, found others")
+    _resize(tables, job, running, action.after.replicas, interruption=None)
+
+
 def shrink(tables: Tables, action: Shrink) -> None:
     """A running job gives up replicas and goes on with the others from its last checkpoint."""
     job, running = _disturbed(tables, action)
     _require_size(action, job, len(action.after.replicas))
     if not _held_by(action.after.replicas) < _held_by(running.replicas):
         _refuse(action, "expected fewer of the replicas that run, found others")
-    _resize(tables, action, job, running)
+    _resize(tables, job, running, action.after.replicas, interruption=action.interruption)
 
 
 def grow(tables: Tables, action: Grow) -> None:
@@ -83,7 +110,7 @@ def grow(tables: Tables, action: Grow) -> None:
         else:
             added.append(replica)
     _require_places(tables, action, job, added, beside_its_own=True)
-    _resize(tables, action, job, running)
+    _resize(tables, job, running, action.after.replicas, interruption=action.interruption)
 
 
 def migrate(tables: Tables, action: Migrate) -> None:
@@ -109,6 +136,15 @@ def migrate(tables: Tables, action: Migrate) -> None:
     tables.put_running(job, moved, ends_at=ends_at)
 
 
+def _has_lost_places(tables: Tables, job: Job) -> bool:
+    replicas = job.running.replicas if job.running else ()
+    nodes = tables.nodes({replica.node for replica in replicas})
+    cluster = tables.cluster().model_copy(update={"nodes": tuple(nodes.values())})
+    return (
+        job.name in survey(Snapshot(taken_at=tables.clock(), cluster=cluster, queues=(), jobs=(job,))).losses
+    )
+
+
 def _disturbed(tables: Tables, action: Preempt | Shrink | Migrate) -> tuple[Job, Running]:
     """The running job, if it may be stopped, shrunk or moved."""
     job, running = _running(tables, action)
@@ -117,7 +153,7 @@ def _disturbed(tables: Tables, action: Preempt | Shrink | Migrate) -> tuple[Job,
     return job, running
 
 
-def _running(tables: Tables, action: Preempt | Shrink | Grow | Migrate) -> tuple[Job, Running]:
+def _running(tables: Tables, action: Release | Preempt | Shrink | Grow | Migrate) -> tuple[Job, Running]:
     job = tables.job(action.job)
     if job is None:
         _refuse(action, "expected a running job, found no such job")
@@ -126,9 +162,15 @@ def _running(tables: Tables, action: Preempt | Shrink | Grow | Migrate) -> tuple
     return job, job.running
 
 
-def _resize(tables: Tables, action: Shrink | Grow, job: Job, running: Running) -> None:
-    now, replicas = tables.clock(), action.after.replicas
-    update: dict[str, object] = {"replicas": replicas, "resized_at": now}
+def _resize(
+    tables: Tables, job: Job, running: Running, replicas: tuple[Replica, ...], *, interruption: int | None
+) -> None:
+    """The job goes on with these replicas; None: it only lost some, and its work is not interrupted."""
+    now = tables.clock()
+    update: dict[str, object] = {"replicas": replicas}
+    if interruption is not None:
+        update["resized_at"] = now
+    later = 0
     if running.started_at > now:
         # It still waits for nodes to come up, now perhaps for others, and has nothing to lose.
         begins = _begins(tables, replicas)
@@ -136,8 +178,8 @@ def _resize(tables: Tables, action: Shrink | Grow, job: Job, running: Running) -
         later = int(waits.total_seconds())
         kill_at = None if running.kill_at is None else running.kill_at + waits
         update |= {"started_at": begins, "kill_at": kill_at}
-    else:
-        later = action.interruption + unsaved_seconds(running, now)
+    elif interruption is not None:
+        later = interruption + unsaved_seconds(running, now)
         update |= {"last_checkpoint_at": now, "lost_time": running.lost_time + later}
     ends_at = tables.ends_at(job.name)
     if ends_at is not None:
@@ -145,7 +187,7 @@ def _resize(tables: Tables, action: Shrink | Grow, job: Job, running: Running) -
     tables.put_running(job, running.model_copy(update=update), ends_at=ends_at)
 
 
-def _require_size(action: Start | Shrink | Grow, job: Job, replicas: int) -> None:
+def _require_size(action: Release | Start | Shrink | Grow, job: Job, replicas: int) -> None:
     gang = job.gang
     if not gang.minimum <= replicas <= gang.maximum:
         _refuse(action, f"expected {gang.minimum} to {gang.maximum} replicas, found {replicas}")
@@ -187,6 +229,6 @@ def _seconds(at: datetime) -> int:
     return int(at.timestamp())
 
 
-def _refuse(action: Start | Preempt | Shrink | Grow | Migrate, why: str) -> NoReturn:
-    deed = "be preempted" if action.type == "preempt" else action.type
+def _refuse(action: Release | Start | Preempt | Shrink | Grow | Migrate, why: str) -> NoReturn:
+    deed = {"preempt": "be preempted", "release": "be released"}.get(action.type, action.type)
     raise ExecutionError(f"job {action.job} cannot {deed}: {why}.")

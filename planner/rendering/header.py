@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
 _LARGEST_GAP: Final = 10.0
-_TOLD_BY_TYPE: Final = ("start", "grow", "shrink", "migrate", "preempt", "repartition")
+_TOLD_BY_TYPE: Final = ("release", "start", "grow", "shrink", "migrate", "preempt", "repartition")
 _TOLD_ALWAYS: Final = ("start", "preempt")
 _NODE_VERBS: Final = {"scale_up": "add", "drain": "drain", "scale_down": "remove"}
 """By type of action, in the order shown; a cordon is part of a removal."""

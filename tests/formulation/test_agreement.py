@@ -48,8 +48,10 @@ COMPARED = {
 ALONE = ("assignment", "selection")
 """Where one of these is broken, nothing else is compared: what the rest of the target means is then open."""
 
-NOT_ROWS = {"eviction", "order", "horizon", "windows", "dependencies", "deadlines", "promises"}
+NOT_ROWS = {"damage", "eviction", "order", "horizon", "windows", "dependencies", "deadlines", "promises"}
 """
+What is damaged is no part of a problem.
+
 Who may be disturbed at all is the problem's choice, and the targets here keep to it; no sums say in which
 order moves can be made. What has to do with time is compared in `test_horizon_agreement`.
 """

@@ -13,6 +13,7 @@ from planner.models.violation import Rule
 EXAMPLES, RUNS = 240, 8
 RULES = set(Rule) - {
     Rule.ANTI_AFFINITY,
+    Rule.DAMAGE,
     Rule.DEADLINES,
     Rule.DEPENDENCIES,
     Rule.HORIZON,
