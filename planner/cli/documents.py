@@ -134,7 +134,7 @@ def validate_command(source: str, *, strict: bool, as_json: bool) -> int:
         show_json({"valid": True, **figures, "damaged": damaged, "warnings": warnings})
         return 0
     for damage in damages:
-        click.echo(f"Damaged: {damage}", err=True)
+        say(f"Damaged: {damage}", err=True)
     for warning in warnings:
         say(f"Warning: {warning}", err=True)
     say(

@@ -9,6 +9,7 @@ import click
 
 from planner.cli.arguments import ANY_PATH
 from planner.cli.options import Duration, Share, working
+from planner.cli.speaking import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +99,7 @@ def sound_part(snapshot: Snapshot) -> Snapshot:
     found = survey(snapshot)
     if released := sum(loss.released for loss in found.losses.values()):
         jobs = counted(released, "running job")
-        click.echo(f"Without lost places of {jobs}; `gpuplan validate` names them.", err=True)
+        say(f"Without lost places of {jobs}; `gpuplan validate` names them.", err=True)
     return found.sound
 
 

@@ -107,7 +107,7 @@ def simulated_fail_command(node: str, gpu: int | None, state: Path, *, as_json: 
             if as_json:
                 show_json({"state": str(state), "node": node, "unhealthy_gpu": gpu, "jobs": sorted(held)})
                 return
-            click.echo(f"GPU {gpu} of node {node} is unhealthy; {counted(len(held), 'job')} on it.")
+            say(f"GPU {gpu} of node {node} is unhealthy; {counted(len(held), 'job')} on it.")
             return
         stopped = cluster.fail(node)
     if as_json:
@@ -131,7 +131,7 @@ def simulated_return_command(node: str, gpu: int | None, state: Path, *, as_json
             if as_json:
                 show_json({"state": str(state), "node": node, "healthy_gpu": gpu})
                 return
-            click.echo(f"GPU {gpu} of node {node} takes jobs again.")
+            say(f"GPU {gpu} of node {node} takes jobs again.")
             return
         cluster.bring_back(node)
     if as_json:
