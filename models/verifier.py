@@ -21,6 +21,7 @@ from planner.models.verifier_moment import RULES_OF_AN_INSTANT, later_violations
 from planner.models.verifier_order_rule import order
 from planner.models.verifier_pool_rules import pools
 from planner.models.verifier_preemption_rule import preemption
+from planner.models.verifier_priority_rule import Judges, priority
 from planner.models.verifier_promise_rule import promises
 from planner.models.verifier_terms import TERMS
 from planner.models.violation import Rule, Violation
@@ -82,9 +83,18 @@ def verify(
     case = Case(snapshot, policy, tuple(placements), added, removed, planned, facts)
     found = {violation for rule in RULES.values() for violation in rule(case)}
     found.update(later_violations(case))
+    if not found:
+        found.update(priority(case, Judges(_is_legal, TERMS)))
     points = {name: term(case) for name, term in TERMS.items()}
     terms = {name: earned for name, earned in points.items() if earned or name == "completion"}
     return Verification(violations=tuple(sorted(found)), objective=sum(terms.values()), terms=terms)
+
+
+def _is_legal(case: Case) -> bool:
+    """True if a plan that might have been breaks no rule, its order of priorities left out."""
+    return not any(True for rule in RULES.values() for _ in rule(case)) and not any(
+        True for _ in later_violations(case)
+    )
 
 
 def verify_target(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from planner.models.verifier_occupant import Change
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     from planner.models.job import Job
     from planner.models.verifier_case import Case
@@ -23,6 +25,22 @@ def completion(case: Case) -> int:
     total -= sum(_value_before(case, job) for job in case.stopped)
     for job, occupant in case.changed:
         if job.running:
+            total += _value(case, case.time.stay(occupant, job)) - _value_before(case, job)
+    return total
+
+
+def earned(case: Case, names: Container[str] | None = None) -> int:
+    """What jobs bring that start, now or later, or grow; of these names, or of all."""
+    total = 0
+    earnings = case.time.earnings
+    for stay in _starts(case):
+        if names is None or stay.job.name in names:
+            model, replicas = case.time.gpu_model(stay.job, stay.placement.replicas), stay.placement.replicas
+            total += _value(case, stay)
+            total += earnings.saved_lateness(stay.job, start=stay.start, seconds=stay.seconds)
+            total -= earnings.tariff(stay.job, model, len(replicas), start=stay.start, seconds=stay.seconds)
+    for job, occupant in case.changed:
+        if occupant.change is Change.GROWN and (names is None or job.name in names):
             total += _value(case, case.time.stay(occupant, job)) - _value_before(case, job)
     return total
 
