@@ -3,8 +3,8 @@ Priorities one after the other: what is asked at each stage, and what a plan bri
 
 At the stage of a priority its jobs, and those of higher ones, are planned as if all lower ones did not
 exist. What the jobs of each then earn is a floor under every later stage (lexicographic goal programming;
-Ignizio, "Goal Programming and Extensions", 1976). What may be done to running jobs, and its price, is the same
-at every stage.
+Ignizio, "Goal Programming and Extensions", 1976). What may be done to running jobs, and its price, is the
+same at every stage.
 """
 
 from __future__ import annotations
