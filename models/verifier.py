@@ -84,10 +84,15 @@ def verify(
     found = {violation for rule in RULES.values() for violation in rule(case)}
     found.update(later_violations(case))
     if not found:
-        found.update(priority(case, Judges(_is_legal, TERMS)))
+        found.update(priority(case, Judges(_is_within_quota, _is_legal, TERMS)))
     points = {name: term(case) for name, term in TERMS.items()}
     terms = {name: earned for name, earned in points.items() if earned or name == "completion"}
     return Verification(violations=tuple(sorted(found)), objective=sum(terms.values()), terms=terms)
+
+
+def _is_within_quota(case: Case) -> bool:
+    """True if a plan that might have been keeps all quotas."""
+    return not any(True for _ in RULES[Rule.QUEUES](case))
 
 
 def _is_legal(case: Case) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from planner.models.verifier_occupant import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Iterator
 
     from planner.models.job import Job
     from planner.models.verifier_case import Case
@@ -29,31 +29,30 @@ def completion(case: Case) -> int:
     return total
 
 
-def earned(case: Case, names: Container[str] | None = None) -> int:
-    """What jobs bring that start, now or later, or grow; of these names, or of all."""
+def earned(case: Case, name: str | None = None) -> int:
+    """What jobs bring that start, now or later, or grow: one of them, or all."""
     total = 0
-    earnings = case.time.earnings
-    for stay in _starts(case):
-        if names is None or stay.job.name in names:
-            model, replicas = case.time.gpu_model(stay.job, stay.placement.replicas), stay.placement.replicas
-            total += _value(case, stay)
-            total += earnings.saved_lateness(stay.job, start=stay.start, seconds=stay.seconds)
-            total -= earnings.tariff(stay.job, model, len(replicas), start=stay.start, seconds=stay.seconds)
+    for stay in _starts(case, name):
+        replicas = stay.placement.replicas
+        model, when = case.time.gpu_model(stay.job, replicas), {"start": stay.start, "seconds": stay.seconds}
+        total += _value(case, stay) + case.time.earnings.saved_lateness(stay.job, **when)
+        total -= case.time.earnings.tariff(stay.job, model, len(replicas), **when)
     for job, occupant in case.changed:
-        if occupant.change is Change.GROWN and (names is None or job.name in names):
+        if occupant.change is Change.GROWN and name in (None, job.name):
             total += _value(case, case.time.stay(occupant, job)) - _value_before(case, job)
     return total
 
 
-def _starts(case: Case) -> Iterator[Stay]:
-    """Starts of now and later that are some."""
+def _starts(case: Case, name: str | None = None) -> Iterator[Stay]:
+    """Starts of now and later that are some, of one job or of all."""
     times = case.times_placed
     for stay in case.time.starting:
         job = stay.job
-        if not (job.held or stay.placement.slot or times[job.name] > 1):
+        if name in (None, job.name) and not (job.held or stay.placement.slot or times[job.name] > 1):
             yield from [stay] if _may_run(case, stay) else ()
     for stay in case.time.later:
-        yield from [stay] if _may_run(case, stay) else ()
+        if name in (None, stay.job.name):
+            yield from [stay] if _may_run(case, stay) else ()
 
 
 def _may_run(case: Case, stay: Stay) -> bool:

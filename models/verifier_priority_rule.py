@@ -34,16 +34,17 @@ _COSTS: Final = (
 _DUTIES: Final = ("guarantee", "fragmentation", "drain")
 """Terms that are none the worse for a start."""
 
-_TRIALS: Final = 200_000
+_TRIALS: Final = 40_000
 """Placements judged in all for starts that might have been; of large plans no more than a few are tried."""
 
-_FEWEST_TRIALS: Final = 8
+_FEWEST_TRIALS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Judges:
     """The other rules, and what plans are worth."""
 
+    is_within_quota: Callable[[Case], bool]
     is_legal: Callable[[Case], bool]
     terms: Mapping[str, Callable[[Case], int]]
 
@@ -126,13 +127,30 @@ class _Order:
     def _is_better(self, job: Job, replicas: tuple[Replica, ...], without: set[str]) -> bool:
         """True if a plan with a job on some places, and without others, is legal and worth it."""
         trial = self._with(job, replicas, without)
+        # Most that do not start wait for quota.
+        if not self._judges.is_within_quota(trial):
+            return False
         terms = self._judges.terms
-        gain = earned(trial, {job.name}) - earned(self._case, {job.name})
-        lost = earned(trial) - sum(terms[name](trial) for name in ("completion", "deadlines", "tariffs"))
-        cost = max(0, lost) + sum(max(0, -terms[name](trial)) for name in _COSTS)
-        if gain <= cost or any(terms[name](trial) < terms[name](self._case) for name in _DUTIES):
+        gain = earned(trial, job.name) - earned(self._case, job.name)
+        cost = sum(max(0, -terms[name](trial)) for name in _COSTS)
+        if self._disturbs:
+            lost = earned(trial) - sum(terms[name](trial) for name in ("completion", "deadlines", "tariffs"))
+            cost += max(0, lost)
+        if gain <= cost or any(terms[name](trial) < self._duties[name] for name in _DUTIES):
             return False
         return self._judges.is_legal(trial)
+
+    @cached_property
+    def _disturbs(self) -> bool:
+        """True if the plan stops a running job, or changes one otherwise than by growth."""
+        case = self._case
+        return bool(case.stopped) or any(
+            job.running and occupant.change is not Change.GROWN for job, occupant in case.changed
+        )
+
+    @cached_property
+    def _duties(self) -> dict[str, int]:
+        return {name: self._judges.terms[name](self._case) for name in _DUTIES}
 
     def _with(self, job: Job, replicas: tuple[Replica, ...], without: set[str]) -> Case:
         kept = []

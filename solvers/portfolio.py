@@ -122,13 +122,13 @@ class _InOrder:
     def run(self, warm: Target | None, newcomers: frozenset[str]) -> Solution:
         """The best plan that keeps the order."""
         priorities = self._problem.priorities
-        if self._problem.slots > 1:
-            self._foresee()
-        for number, priority in enumerate(priorities[:-1] if self._problem.slots == 1 else ()):
+        foreseen = self._foreseen() if self._problem.slots > 1 else None
+        for number, priority in enumerate(priorities[:-1]):
             left = self._began + self._limits.seconds - time.monotonic()
-            if left <= 0 and not self._limits.deterministic:
+            if left <= 0 and not self._limits.deterministic and foreseen is None:
                 break
-            self._take(priority, left / (len(priorities) - number + 1), exact=number < _MOST_STAGES)
+            seconds, exact = max(0.0, left / (len(priorities) - number + 1)), number < _MOST_STAGES
+            self._take(priority, seconds, foreseen, exact=exact)
         problem = replace(self._problem, floors=tuple(self._floors.items()))
         solution = _answer(
             problem,
@@ -148,40 +148,39 @@ class _InOrder:
         ended = Ended.EXHAUSTED if solution.ended is Ended.PROVEN else solution.ended
         return replace(solution, stages=stages, status=SolveStatus.FEASIBLE, ended=ended)
 
-    def _foresee(self) -> None:
-        """Greedy's plan, which starts jobs later as well, for all stages but the last."""
+    def _foreseen(self) -> dict[int, int]:
+        """What greedy's plan, which starts jobs later as well, brings each priority: floors of all stages."""
         deadline = None if self._limits.deterministic else self._began + self._limits.seconds
         ledger = greedy(self._problem, deadline=deadline, thorough=not self._limits.solvers)
         self._first = GREEDY, ledger.target(self._running)
-        for priority in self._problem.priorities[:-1]:
-            self._floors[priority] = ledger.served[priority]
-            best = stage(self._problem, priority)
-            proven = not self._floors[priority] and best.ceiling <= 0
-            self._stages.append(Stage(priority, self._floors[priority], proven=proven))
+        return dict(ledger.served)
 
-    def _take(self, priority: int, seconds: float, *, exact: bool) -> None:
-        """The plan of one stage."""
+    def _take(self, priority: int, seconds: float, foreseen: dict[int, int] | None, *, exact: bool) -> None:
+        """The plan of one stage; where floors are `foreseen`, only whether there is a better one."""
         problem = replace(self._problem, floors=tuple(self._floors.items()))
         asked = stage(problem, priority)
-        began = time.monotonic()
-        limits = replace(self._limits, seconds=seconds)
         solution = _answer(
             asked,
             self._running,
-            limits,
+            replace(self._limits, seconds=seconds),
             without(self._check, self._served, asked),
             None,
             served=self._served,
-            began=began,
-            first=self._first,
+            began=time.monotonic(),
+            first=self._first if foreseen is None else None,
             exact=exact,
         )
         points = self._served.points(solution.target)
-        if solution.solver != NOBODY:
-            self._first = solution.solver, solution.target
-        self._floors |= {each: points[each] for each in self._problem.priorities if each >= priority}
         proven = solution.status is SolveStatus.OPTIMAL
-        self._stages.append(Stage(priority, points[priority], proven=proven))
+        if foreseen is not None:
+            as_greedy = solution.objective == solution.greedy_objective
+            proven = proven and as_greedy and points[priority] <= foreseen.get(priority, 0)
+            self._floors[priority] = foreseen.get(priority, 0)
+        else:
+            if solution.solver != NOBODY:
+                self._first = solution.solver, solution.target
+            self._floors |= {each: points[each] for each in self._problem.priorities if each >= priority}
+        self._stages.append(Stage(priority, self._floors[priority], proven=proven))
 
 
 def _answer(
@@ -268,7 +267,7 @@ def _start(search: Search) -> None:
             search.offer(GREEDY, kept.target(search.running))
         fill(kept)
         search.offer(GREEDY, kept.target(search.running))
-    search.greedy_objective = search.judged
+    search.greedy_objective = search.doing_nothing + ledger.objective
 
 
 def _improve(search: Search) -> None:

@@ -106,7 +106,7 @@ class Search:
         """All stays as it is."""
         # To do nothing is to break the promises that are due, and brings higher priorities nothing.
         legal = not verification.violations and self._keeps(nothing)
-        doing_nothing = verification.objective
+        self.doing_nothing = doing_nothing = verification.objective
         self.best = Candidate(NOBODY, nothing, doing_nothing if legal else doing_nothing - _BREACH)
         # The problem's points are differences to leaving all as it is; those of a formulation are not.
         self._bounds = {"ceiling": doing_nothing + problem.ceiling}
