@@ -86,7 +86,7 @@ class PriorityPolicy(Noun):
     """How priorities order the jobs that wait."""
 
     order: PriorityOrder = PriorityOrder.WEIGHTS
-    """`tiers`: jobs of higher priority come first; `weights`: they only weigh more, and size counts as well."""
+    """Whether higher priorities come first (`tiers`), or weigh more and size counts as well (`weights`)."""
 
 
 class Disruption(Noun):
