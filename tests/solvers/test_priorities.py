@@ -74,7 +74,6 @@ def test_plans_are_best_for_one_priority_after_the_other(monkeypatch, chunk):
             optimal=optimal,
             rejected=bool(solution.rejected),
         )
-    print(tally)
     assert tally["too large"] <= SEEDS, tally
     assert tally["differs"] >= SEEDS // 20, tally
     assert tally["reached"] >= tally["all"] * 4 // 5, tally
