@@ -20,6 +20,7 @@ RULES = set(Rule) - {
     Rule.POOLS,
     Rule.POWER,
     Rule.PREEMPTION,
+    Rule.PRIORITY,
     Rule.PROMISES,
     Rule.SPREAD,
     Rule.WINDOWS,
