@@ -11,6 +11,7 @@ import build
 from brute import everything_legal
 
 from planner.models.policy import completion_points, job_points
+from planner.models.pricing import resize_points
 from planner.models.problem_jobs import Role
 
 
@@ -69,7 +70,7 @@ def _tried(snapshot, policy, problem, target, objective):
         full = job_points(policy, job, snapshot.taken_at)
         earned = completion_points(full, job, model if job.request.needs_gpu else None, more)
         if job.running:
-            earned -= policy.prices.resize
+            earned -= resize_points(policy, job, snapshot.taken_at)
         points[level[job.name]] += earned
         if job.running is None and job.queue in short and job.request.needs_gpu:
             owed[level[job.name]] += earned

@@ -70,7 +70,8 @@ def test_later_starts_count_with_what_they_bring_later():
 def test_growth_counts_with_its_price():
     grown = build.job("r", gpus=1, replicas=(1, 3), priority=5, at=[on(0)])
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=[grown, build.job("low", gpus=2, priority=1)])
-    problem, x, (row,) = rows_of(snapshot, Policy(**IN_ORDER), 600 - 10)
+    policy = Policy(prices={"disruption": 0}, **IN_ORDER)
+    problem, x, (row,) = rows_of(snapshot, policy, 600 - 10)
     target = Target((build.placement("r", on(0), on(1)),))
 
     assert Served(problem, snapshot.running_placements).points(target)[5] == 600 - 10
