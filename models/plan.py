@@ -81,6 +81,7 @@ __all__ = [
     "ScaleUp",
     "Shrink",
     "SolutionSummary",
+    "StageSummary",
     "Start",
     "Wait",
     "Waiting",
@@ -306,6 +307,17 @@ class FallbackSummary(PlanPart):
     """Why the first one's answer is not used."""
 
 
+class StageSummary(PlanPart):
+    """What the jobs of one priority bring, where priorities are tiers and lower ones come after it."""
+
+    priority: int
+    """Of the jobs, larger is more important."""
+    points: int
+    """That those of them bring which start or grow, in objective points."""
+    proven: bool
+    """True if no plan without jobs of lower priority is better, given what jobs of higher priority bring."""
+
+
 class SolutionSummary(PlanPart):
     """How good the plan is; all values in objective points."""
 
@@ -316,11 +328,16 @@ class SolutionSummary(PlanPart):
     objective: int
     """Points of the plan."""
     bound: int | None
-    """Proven upper bound of the points of any plan; null if none is known."""
+    """
+    Proven upper bound of the points of any plan, with `stages` of any that brings each priority as much; null
+    if none is known.
+    """
     gap: Annotated[float, Field(ge=0)] | None
     """(bound − objective) / max(1, |objective|); null without a bound."""
     greedy_objective: int
     """Points of greedy's plan."""
+    stages: tuple[StageSummary, ...] = Field(default=(), exclude_if=not_)
+    """Of all priorities but the lowest, the highest first, where the policy's `priority.order` is `tiers`."""
     terms: dict[str, int]
     """Signed parts of the objective by name; they sum to it."""
     seconds: float

@@ -35,6 +35,8 @@ class Rule(StrEnum):
     """Replicas stay within one domain of the required level."""
     SPREAD = "spread"
     """No domain holds more replicas of a job than its spread allows."""
+    PRIORITY = "priority"
+    """No job takes a place that a waiting job of higher priority could use."""
     PREEMPTION = "preemption"
     """What stopped and shrunk jobs give up, of nodes, quota and power, is for jobs of higher priority."""
     ANTI_AFFINITY = "anti_affinity"

@@ -31,6 +31,7 @@ from planner.models.plan import (
     NodeState,
     Plan,
     SolutionSummary,
+    StageSummary,
 )
 from planner.models.solution import SolveStatus
 from planner.planfile import with_id
@@ -144,6 +145,10 @@ def _summary(solution: Solution, terms: dict[str, int]) -> SolutionSummary:
         phases={phase: round(seconds, 3) for phase, seconds in solution.phases.items()},
         bound_note=solution.bound_note,
         ended=solution.ended,
+        stages=tuple(
+            StageSummary(priority=each.priority, points=each.points, proven=each.proven)
+            for each in solution.stages
+        ),
         fallback=FallbackSummary(tried=fallback.tried, used=fallback.used, reason=fallback.reason)
         if fallback
         else None,

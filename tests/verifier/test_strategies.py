@@ -21,6 +21,7 @@ RULES = set(Rule) - {
     Rule.POOLS,
     Rule.POWER,
     Rule.PREEMPTION,
+    Rule.PRIORITY,
     Rule.PROMISES,
     Rule.SPREAD,
     Rule.WINDOWS,
