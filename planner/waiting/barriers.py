@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from planner.changes import Changes
     from planner.models.cluster import Cluster, Level, Node, Rack
     from planner.models.job import Job
-    from planner.models.placement import Placement
+    from planner.models.placement import Placement, Replica
     from planner.models.policy import Policy
     from planner.waiting.free_pool import Place
 
@@ -29,6 +29,7 @@ class Barriers:
         snapshot, target = changes.snapshot, changes.target
         self._least_priority = _least_priorities(changes, policy)
         """By node and GPU index, None for all else of the node."""
+        self._idle = _idle_beside(changes, self._least_priority)
         jobs, nodes = snapshot.job_by_name, changes.cluster.node_by_name
         self._avoiding = "anti_affinity" in snapshot.stated and any(
             job.anti_affinity for job in snapshot.jobs
@@ -62,9 +63,8 @@ class Barriers:
         if job.priority >= least.get((name, None), 0):
             return False
         free = [
-            milli
+            milli if job.priority >= least.get((name, gpu), 0) else min(milli, self._idle[name, gpu])
             for gpu, milli in enumerate(place.free.gpu_milli)
-            if job.priority >= least.get((name, gpu), 0)
         ]
         whole = sum(milli == MILLI for milli in free)
         enough = whole >= request.gpus and max(free, default=0) >= request.gpu_milli
@@ -106,6 +106,32 @@ def _least_priorities(changes: Changes, policy: Policy) -> dict[tuple[str, int |
                 key = replica.node, gpu
                 least[key] = max(required, least.get(key, 0))
     return least
+
+
+def _idle_beside(
+    changes: Changes, least: dict[tuple[str, int | None], int]
+) -> dict[tuple[str, int | None], int]:
+    """Thousandths of each GPU in `least` that are free beside what was given up there, by node and GPU."""
+    idle = {key: MILLI for key in least if key[1] is not None}
+    if not idle:
+        return {}
+    for placement in changes.snapshot.running_placements:
+        _take(idle, placement.replicas)
+    for change in changes.jobs:
+        # What outranks the victim has taken what the victim gave up.
+        taking = {key: 0 for key in idle if change.job.priority < least[key]}
+        _take(taking, change.arriving)
+        for key, taken in taking.items():
+            idle[key] += taken
+    return idle
+
+
+def _take(room: dict[tuple[str, int | None], int], replicas: Iterable[Replica]) -> None:
+    """Subtract what replicas hold of the GPUs that are keys of `room`."""
+    for replica in replicas:
+        for gpu, milli in replica.milli_by_gpu.items():
+            if (replica.node, gpu) in room:
+                room[replica.node, gpu] -= milli
 
 
 def _domain(node: Node, level: Level) -> object:
