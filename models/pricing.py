@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import floor
 from typing import TYPE_CHECKING, Final
 
+from planner.models.progress import recovering_seconds, unsaved_seconds
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -17,19 +18,25 @@ if TYPE_CHECKING:
 _SECONDS_PER_HOUR: Final = 3600
 
 
-def lost_seconds(policy: Policy, job: Job, now: datetime) -> int:
-    """
-    Time a running job loses when it is stopped: checkpoint + restart + work since its last checkpoint.
-
-    Without a checkpoint all its work is lost. A job that does not run loses nothing.
-    """
-    if job.running is None:
-        return 0
+def recovery_seconds(policy: Policy, job: Job) -> int:
+    """Time before a job that was stopped works again when it starts: checkpoint + restart."""
     rules = policy.disruption
     checkpoint = rules.checkpoint if job.checkpoint_duration is None else job.checkpoint_duration
     restart = rules.restart if job.restart_duration is None else job.restart_duration
-    safe = job.running.last_checkpoint_at or job.running.started_at
-    return checkpoint + restart + max(0, int((now - safe).total_seconds()))
+    return checkpoint + restart
+
+
+def lost_seconds(policy: Policy, job: Job, now: datetime) -> int:
+    """
+    Time by which a running job runs longer for being stopped: recovery + work since its last checkpoint.
+
+    Without a checkpoint all work of this run is lost. One that is not yet back from an earlier stop still has
+    that recovery before it, or a part of it, and loses no more than has passed of it. A job that does not run
+    loses nothing.
+    """
+    if job.running is None:
+        return 0
+    return max(0, recovery_seconds(policy, job) + unsaved_seconds(job, now) - recovering_seconds(job, now))
 
 
 def disruption_points(policy: Policy, job: Job, now: datetime) -> int:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from planner.changes import Changes, JobChange
     from planner.drafting.ordering import Step
+    from planner.models.job import Job
     from planner.models.plan import Change, Reason
 
 
@@ -36,11 +37,13 @@ def action(
     fingerprint: Callable[[str], str],
     *,
     kill_at: Callable[[str], datetime | None],
+    recovery: Callable[[Job], int],
 ) -> Change:
     """
     The action of a step.
 
-    `fingerprint` is that of a job's document in the snapshot, `kill_at` when a job that starts is killed.
+    `fingerprint` is that of a job's document in the snapshot, `kill_at` when a job that starts is killed,
+    `recovery` the seconds before a job that was stopped works again.
     """
     common = {
         "id": step.id,
@@ -50,7 +53,7 @@ def action(
     }
     match step:
         case JobStep(change=change):
-            return _of_job(change, common, kill_at)
+            return _of_job(change, common, kill_at, recovery)
         case LayoutStep(change=layout):
             return Repartition(
                 node=layout.node, gpu=layout.gpu, before=layout.before, after=layout.after, **common
@@ -73,11 +76,17 @@ def action(
             return ScaleDown(pool=changes.nodes[step.node].pool or "", node=step.node, **common)
 
 
-def _of_job(change: JobChange, common: dict[str, Any], kill_at: Callable[[str], datetime | None]) -> Change:
+def _of_job(
+    change: JobChange,
+    common: dict[str, Any],
+    kill_at: Callable[[str], datetime | None],
+    recovery: Callable[[Job], int],
+) -> Change:
     job = {"job": change.job.name, **common}
     match change.deed:
         case Deed.START:
-            return Start(after=change.after, kill_at=kill_at(change.job.name), **job)
+            again = recovery(change.job) if change.job.progress else 0
+            return Start(after=change.after, kill_at=kill_at(change.job.name), recovery=again, **job)
         case Deed.PREEMPT:
             return Preempt(before=change.before, **job)
         case Deed.SHRINK:
@@ -85,6 +94,6 @@ def _of_job(change: JobChange, common: dict[str, Any], kill_at: Callable[[str], 
         case Deed.GROW:
             return Grow(before=change.before, after=change.after, **job)
         case Deed.MIGRATE:
-            return Migrate(before=change.before, after=change.after, **job)
+            return Migrate(before=change.before, after=change.after, recovery=recovery(change.job), **job)
         case Deed.KEEP | Deed.WAIT:
             raise ValueError(f"expected a change of job {change.job.name!r}, found {change.deed}")

@@ -42,8 +42,8 @@ class Promises:
 
     def waiting(self, name: str, reason: Reason) -> Waiting:
         """A job that waits, with its later start if it has one."""
-        planned = self.future.planned.get(name)
-        promise = self.future.snapshot.job_by_name[name].promise
+        planned, job = self.future.planned.get(name), self.future.snapshot.job_by_name[name]
+        promise = job.promise
         return Waiting(
             job=name,
             reason=reason,
@@ -52,6 +52,7 @@ class Promises:
             earlier_promise=promise.start if promise else None,
             promise_changed=self._slips.text(name) if promise else "",
             waits_for=self._waits_for.text(name) if planned else "",
+            remaining=self.future.fastest(job) if job.has_run else None,
         )
 
     def ahead_of(self, name: str) -> tuple[Stay, ...]:

@@ -1,20 +1,22 @@
 """
 What the simulated cluster does to jobs: start, preempt, shrink, grow, migrate.
 
-Stopping takes no time, and no work is lost that a checkpoint saves: a job that is moved ends when it would
-have ended, later only by the time it waits for new nodes to come up; so does the time at which it is to be
-killed. A job that was preempted runs its whole
-expected duration when it starts again.
+Stopping takes no time. A job that is preempted or moved loses its work since its last checkpoint; when it
+starts again it first comes back from that, as long as the plan says, and then does what is left. The time at
+which a job that is moved is to be killed is later only by the time it waits for new nodes to come up.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from planner.executors.admission import places_refusal
 from planner.executors.interface import ExecutionError
+from planner.executors.simulated_file import end_time, pace
 from planner.models.job import Running
+from planner.models.progress import stopped
 from planner.models.units import print_timestamp
 from planner.models.verifier_occupant import holding
 
@@ -47,16 +49,24 @@ def start(tables: Tables, action: Start) -> None:
     if action.kill_at is not None and action.kill_at <= begins:
         times = f"a kill time after {print_timestamp(begins)}, found {print_timestamp(action.kill_at)}"
         _refuse(action, f"expected {times}")
-    ends_at = None if job.expected_duration is None else _seconds(begins) + job.expected_duration
-    running = Running(started_at=begins, kill_at=action.kill_at, replicas=replicas)
-    tables.put_running(job, running, ends_at=ends_at)
+    running = Running(
+        started_at=begins,
+        resumed_at=_resumes(begins, action),
+        kill_at=action.kill_at,
+        replicas=replicas,
+    )
+    _run(tables, job, running)
 
 
 def preempt(tables: Tables, action: Preempt) -> None:
-    """A running job waits again, as one that was submitted when it was, and was preempted once more."""
+    """A running job waits again with what it has saved, and was preempted once more."""
     job, _ = _disturbed(tables, action)
-    stopped = job.model_copy(update={"preemptions": job.preemptions + 1})
-    tables.put_running(stopped, None, ends_at=None)
+    interrupt(tables, job.model_copy(update={"preemptions": job.preemptions + 1}))
+
+
+def interrupt(tables: Tables, job: Job) -> None:
+    """A running job stops and waits again with what it has saved."""
+    tables.put_running(_stopped(tables, job), None, ends_at=None)
 
 
 def shrink(tables: Tables, action: Shrink) -> None:
@@ -86,20 +96,38 @@ def grow(tables: Tables, action: Grow) -> None:
 
 
 def migrate(tables: Tables, action: Migrate) -> None:
-    """A running job saves its work, gives all its places up and goes on elsewhere, in one step."""
+    """A running job gives all its places up and goes on elsewhere from its last checkpoint, in one step."""
     job, running = _disturbed(tables, action)
     replicas = action.after.replicas
     if len(replicas) != len(running.replicas):
         _refuse(action, f"expected {len(running.replicas)} replicas as it runs, found {len(replicas)}")
     _require_places(tables, action, job, replicas)
-    now, begins = tables.clock(), _begins(tables, replicas)
-    ends_at = tables.ends_at(job.name)
-    waits = begins - max(now, running.started_at)
-    if ends_at is not None:
-        ends_at += int(waits.total_seconds())
+    begins = _begins(tables, replicas)
+    waits = begins - max(tables.clock(), running.started_at)
     kill_at = None if running.kill_at is None else running.kill_at + waits
-    moved = Running(started_at=begins, last_checkpoint_at=now, kill_at=kill_at, replicas=replicas)
-    tables.put_running(job, moved, ends_at=ends_at)
+    moved = Running(
+        started_at=begins, resumed_at=_resumes(begins, action), kill_at=kill_at, replicas=replicas
+    )
+    _run(tables, _stopped(tables, job), moved)
+
+
+def _stopped(tables: Tables, job: Job) -> Job:
+    """A running job as it waits once it is stopped."""
+    replicas = job.running.replicas if job.running else ()
+    nodes = tables.nodes({replica.node for replica in replicas})
+    return stopped(job, pace(job, nodes))
+
+
+def _resumes(begins: datetime, action: Start | Migrate) -> datetime | None:
+    """When a job works that is on its places from some time on; None if that is at once."""
+    return begins + timedelta(seconds=action.recovery) if action.recovery else None
+
+
+def _run(tables: Tables, job: Job, running: Running) -> None:
+    """A job runs until it has done what is left of it."""
+    runs = job.model_copy(update={"running": running})
+    nodes = tables.nodes({replica.node for replica in running.replicas})
+    tables.put_running(job, running, ends_at=end_time(runs, nodes))
 
 
 def _disturbed(tables: Tables, action: Preempt | Shrink | Migrate) -> tuple[Job, Running]:
@@ -126,7 +154,9 @@ def _resize(tables: Tables, job: Job, running: Running, replicas: tuple[Replica,
         begins = _begins(tables, replicas)
     later = begins - running.started_at
     kill_at = None if running.kill_at is None else running.kill_at + later
-    resized = running.model_copy(update={"started_at": begins, "kill_at": kill_at, "replicas": replicas})
+    resumed_at = None if running.resumed_at is None else running.resumed_at + later
+    update = {"started_at": begins, "resumed_at": resumed_at, "kill_at": kill_at, "replicas": replicas}
+    resized = running.model_copy(update=update)
     ends_at = tables.ends_at(job.name)
     if ends_at is not None:
         ends_at += int(later.total_seconds())
@@ -169,10 +199,6 @@ def _begins(tables: Tables, replicas: Iterable[Replica]) -> datetime:
 
 def _held_by(replicas: Iterable[Replica]) -> Counter[Holding]:
     return Counter(map(holding, replicas))
-
-
-def _seconds(at: datetime) -> int:
-    return int(at.timestamp())
 
 
 def _refuse(action: Start | Preempt | Shrink | Grow | Migrate, why: str) -> NoReturn:

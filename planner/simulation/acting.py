@@ -28,8 +28,8 @@ def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
     """
     The world once a plan is done, and what became of jobs by it.
 
-    Stopping takes no time, and what a job had not saved is lost. One that is moved or resized loses no work;
-    one that is moved saves its state and comes back from it before it works again.
+    Stopping takes no time, and what a job had not saved is lost, be it preempted or moved; it comes back from
+    its last checkpoint before it works again. One that is resized loses no work.
     """
     acting = _Acting(world)
     for change in changes_of(plan.actions):
@@ -81,12 +81,11 @@ class _Acting:
             self.nodes[change.node] = new.model_copy(update={"ready_at": ready_at})
 
     def start(self, change: Start) -> None:
-        """A waiting job runs; one that ran before comes back from its checkpoint first."""
+        """A waiting job runs."""
         task = self.tasks[change.job]
         begins = self._ready(change.after.replicas)
         running = Running(started_at=begins, kill_at=change.kill_at, replicas=change.after.replicas)
-        delay = self._world.physics.restart_of(task.job) if task.ran else 0
-        self._put(task, running, begins=begins, delay=delay)
+        self._begin(task, running)
         self.happened.append(Happening(begins, Kind.STARTED, change.job))
 
     def preempt(self, change: Preempt) -> None:
@@ -110,24 +109,30 @@ class _Acting:
         else:
             update["last_checkpoint_at"] = now
         delay = max(0, int((stretch.works - max(now, stretch.begins)).total_seconds()))
+        if delay:
+            update["resumed_at"] = begins + timedelta(seconds=delay)
         resized = running.model_copy(update=update)
         saved = replace(task, kept=task.done(now))
         self._put(saved, resized, begins=begins, delay=delay)
         self.happened.append(Happening(now, Kind.RESIZED, change.job, task.ended(now)))
 
     def move(self, change: Migrate) -> None:
-        """A running job saves its work and goes on elsewhere."""
-        task, now, physics = self.tasks[change.job], self._world.now, self._world.physics
+        """A running job is stopped and goes on elsewhere from its last checkpoint."""
+        task, now = self.tasks[change.job], self._world.now
         begins = self._ready(change.after.replicas)
-        delay = physics.checkpoint_of(task.job) + physics.restart_of(task.job)
         old = task.job.running
         kill_at = None if old is None or old.kill_at is None else old.kill_at + (begins - now)
-        moved = Running(
-            started_at=begins, last_checkpoint_at=now, kill_at=kill_at, replicas=change.after.replicas
-        )
-        saved = replace(task, kept=task.done(now)).expecting(physics, delay)
-        self._put(saved, moved, begins=begins, delay=delay)
-        self.happened.append(Happening(now, Kind.MOVED, change.job, task.ended(now)))
+        stopped, held = task.stopped(now, self._world.physics)
+        self._begin(stopped, Running(started_at=begins, kill_at=kill_at, replicas=change.after.replicas))
+        self.happened.append(Happening(now, Kind.MOVED, change.job, held))
+
+    def _begin(self, task: Task, running: Running) -> None:
+        """A job that waits runs; one that ran before comes back from its checkpoint first."""
+        delay = self._world.physics.recovery_of(task.job) if task.ran else 0
+        if delay:
+            works = running.started_at + timedelta(seconds=delay)
+            running = running.model_copy(update={"resumed_at": works})
+        self._put(task, running, begins=running.started_at, delay=delay)
 
     def _put(self, task: Task, running: Running, *, begins: datetime, delay: int) -> None:
         stretch = stretch_of(task.job, running.replicas, self.nodes, begins=begins, delay=delay)
