@@ -57,11 +57,16 @@ def node_points(policy: Policy, pool: NodePool) -> int:
         hours · price · currency  +  hours · interruptions · GPUs · restart hours · disruption
     """
     hours = policy.pools.horizon / _SECONDS_PER_HOUR
+    price = pool.template.price_per_hour * policy.prices.currency
+    return floor(hours * (price + interruption_points(policy, pool)) + 0.5)
+
+
+def interruption_points(policy: Policy, pool: NodePool) -> float:
+    """Price of what interruptions of one spot node of a pool are expected to lose in an hour; 0 of others."""
     node = pool.template
     risk = pool.interruptions_per_hour if node.spot else 0.0
     restart_hours = policy.disruption.restart / _SECONDS_PER_HOUR
-    lost = risk * node.gpu_count * restart_hours * policy.prices.disruption
-    return floor(hours * (node.price_per_hour * policy.prices.currency + lost) + 0.5)
+    return risk * node.gpu_count * restart_hours * policy.prices.disruption
 
 
 def currency_points(policy: Policy, amount: float) -> int:

@@ -69,11 +69,13 @@ class Promises:
         """
         When a job that starts now is killed: its time is over, and it started in front of a promise.
 
-        Nobody is killed whose duration is only the policy's default.
+        No job is killed whose duration is only the policy's default, nor one that was promised a start
+        itself: that is no backfill.
         """
-        if not self.future.policy.horizon.backfill.kill or not self.ahead_of(name):
+        job = self.future.snapshot.job_by_name[name]
+        if job.promise or not self.future.policy.horizon.backfill.kill or not self.ahead_of(name):
             return None
-        expected = self.future.durations.expected(self.future.snapshot.job_by_name[name])
+        expected = self.future.durations.expected(job)
         if expected.source is DurationSource.DEFAULT:
             return None
         return self.future.moment(self.future.stays[name].seconds)
