@@ -304,7 +304,7 @@ class Job(Noun):
     preemptions: Count = 0
     """How often plans have stopped the job so far."""
     progress: Progress | None = None
-    """What its runs before this one, or before it waits, have saved; absent if it has not run before."""
+    """What earlier runs of the job have saved; absent for a job that has not run before."""
     held: bool = False
     """True: a user or an operator keeps the job from starting."""
     labels: dict[Name, Label] = Field(default_factory=dict)

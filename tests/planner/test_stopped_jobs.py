@@ -23,8 +23,6 @@ from planner.promises import carry_over
 HOUR = 3600
 SEEDS = 1000 if os.environ.get("GPUPLAN_EVERY_SEED") else 8
 
-pytestmark = pytest.mark.usefixtures("no_processes")
-
 
 def long_job(*, ran=timedelta(hours=9.5), saved=timedelta(minutes=5), **more):
     """Ten hours of work, most of it done and saved."""

@@ -17,7 +17,6 @@ from planner.simulation.trace import Physics, Trace
 from planner.simulation.world import opening
 
 
-
 def told(snapshot):
     """All that the two tell but of finished jobs."""
     return snapshot.taken_at, snapshot.cluster, snapshot.queues, snapshot.job_by_name
