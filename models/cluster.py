@@ -202,6 +202,10 @@ class NodePool(Noun):
     """Time from the order of a node until it takes jobs."""
     interruptions_per_hour: Annotated[float, Field(ge=0, le=60)] = 0.0
     """Expected interruptions of a spot node, per hour."""
+    node_added_at: Timestamp | None = None
+    """When a node was last added to the pool; absent if none was, or if it is not known."""
+    node_removed_at: Timestamp | None = None
+    """When a node of the pool was last removed; absent if none was, or if it is not known."""
 
     @model_validator(mode="after")
     def _in_order(self) -> NodePool:
@@ -210,6 +214,11 @@ class NodePool(Noun):
         if self.template.pool not in (None, self.name):
             raise ValueError(f"expected a template in pool {self.name}, found pool {self.template.pool}")
         return self
+
+    def scaled_as(self, other: NodePool) -> NodePool:
+        """The pool as if it had last been given a node, and given one back, when another one was."""
+        times = {"node_added_at": other.node_added_at, "node_removed_at": other.node_removed_at}
+        return self.model_copy(update=times)
 
 
 class QosClass(StrEnum):

@@ -50,6 +50,7 @@ CHECKS: Final[dict[Check, frozenset[Section]]] = {
     entries.queues_exist: frozenset({Section.QUEUES}),
     entries.profiles_are_offered: frozenset({Section.CLUSTER}),
     times.times_are_in_order: frozenset({Section.TAKEN_AT}),
+    times.pools_were_scaled: frozenset({Section.TAKEN_AT}),
     times.finished_jobs_ended: frozenset({Section.TAKEN_AT}),
     times.hard_deadlines_are_given: frozenset(),
     times.promises_are_for_waiting_jobs: frozenset(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.inconsistency import Inconsistency
+from planner.models.inconsistency import POOLS, Inconsistency
 from planner.models.progress import works_since
 from planner.models.units import print_timestamp
 
@@ -30,6 +30,8 @@ def times_are_in_order(view: View) -> Iterator[Inconsistency]:
                 past.append((("running", "started_at"), job.running.started_at))
             if job.running.last_checkpoint_at:
                 past.append((("running", "last_checkpoint_at"), job.running.last_checkpoint_at))
+            if job.running.resized_at:
+                past.append((("running", "resized_at"), job.running.resized_at))
         if job.progress and job.progress.last_checkpoint_at:
             past.append((("progress", "last_checkpoint_at"), job.progress.last_checkpoint_at))
         for field, time in past:
@@ -57,6 +59,19 @@ def times_are_in_order(view: View) -> Iterator[Inconsistency]:
                 f"job '{job.name}' has deadline {print_timestamp(job.deadline)}; expected one after its "
                 f"submitted_at, {print_timestamp(job.submitted_at)}.",
             )
+
+
+def pools_were_scaled(view: View) -> Iterator[Inconsistency]:
+    """No pool was given a node, or gave one back, after the snapshot was taken."""
+    taken_at = view.snapshot.taken_at
+    for index, pool in enumerate(view.snapshot.cluster.pools):
+        for field in ("node_added_at", "node_removed_at"):
+            if (time := getattr(pool, field)) is not None and time > taken_at:
+                yield Inconsistency(
+                    (*POOLS, index, field),
+                    f"pool '{pool.name}' has {field} {print_timestamp(time)}; expected nothing after the "
+                    f"snapshot's own taken_at, {print_timestamp(taken_at)}.",
+                )
 
 
 def _is_being_provisioned(view: View, running: Running) -> bool:

@@ -103,13 +103,13 @@ class Durations:
         """
         if job.running is None:
             return 0
-        ran = max(0, int((self._now - job.running.started_at).total_seconds()))
-        recovery = int((works_since(job.running) - job.running.started_at).total_seconds())
+        worked = max(0, int((self._now - works_since(job.running)).total_seconds()))
         _, work = self.work(job)
-        left = recovery + -(-work // max(1, job.speed_milli(self.gpu_model(job)))) - ran
+        left = -(-work // max(1, job.speed_milli(self.gpu_model(job)))) - worked
         if left <= 0:
             before = job.progress.completed_milli // MILLI if job.progress else 0
-            left = max(60, (before + ran) * self._rules.overrun_milli // MILLI)
+            left = max(60, (before + worked) * self._rules.overrun_milli // MILLI)
+        left += recovering_seconds(job, self._now)
         if job.running.kill_at is not None:
             left = min(left, int((job.running.kill_at - self._now).total_seconds()))
         return max(1, left)

@@ -212,9 +212,14 @@ class Running(Noun):
     last_checkpoint_at: Timestamp | None = None
     """When it last saved its state; absent if it never did since it started."""
     resumed_at: Timestamp | None = None
-    """When it is back from the checkpoint of an earlier run, and works; absent means from `started_at` on."""
+    """
+    When it is back from a checkpoint, after it was stopped or resized, and works; absent means from
+    `started_at` on.
+    """
     kill_at: Timestamp | None = None
     """When it is stopped for good, since its place is promised to another job from then on."""
+    resized_at: Timestamp | None = None
+    """When it was last shrunk or grown; absent if it never was, or if it is not known."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
     """Where each replica runs and what it holds there."""
 
@@ -304,7 +309,7 @@ class Job(Noun):
     preemptions: Count = 0
     """How often plans have stopped the job so far."""
     progress: Progress | None = None
-    """What earlier runs of the job have saved; absent for a job that has not run before."""
+    """What the job saved before it was last stopped or resized; absent for one that never was."""
     held: bool = False
     """True: a user or an operator keeps the job from starting."""
     labels: dict[Name, Label] = Field(default_factory=dict)

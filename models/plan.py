@@ -149,6 +149,8 @@ class Shrink(_Action):
     """Where it runs."""
     after: Placement
     """Where it will run."""
+    interruption: Seconds = 0
+    """Seconds in which it saves its state and comes back from it; unsaved work is lost beside them."""
 
 
 class Grow(_Action):
@@ -162,6 +164,8 @@ class Grow(_Action):
     """Where it runs."""
     after: Placement
     """Where it will run."""
+    interruption: Seconds = 0
+    """Seconds in which it saves its state and comes back from it; unsaved work is lost beside them."""
 
 
 class Migrate(_Action):

@@ -16,6 +16,7 @@ from planner.models.units import MILLI, Count, Milli, Milliseconds, Name, Second
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from planner.models.cluster import NodePool
     from planner.models.job import Job
 
 POINTS_PER_WEIGHT: Final = 100
@@ -96,13 +97,24 @@ class Disruption(Noun):
     """Time to save a job's state, unless the job gives its own."""
     restart: Seconds = 300
     """Time to resume a job from its checkpoint, unless the job gives its own."""
+    resize_dwell: Seconds = _SECONDS_PER_HOUR
+    """Time after a resize in which a job is not resized again, stopped or moved; 0 is no dwell."""
 
     def may_disturb(self, job: Job, now: datetime) -> bool:
         """True if a job runs and may be stopped, shrunk or moved, where each of these is allowed at all."""
-        if job.running is None or not job.preemptible:
+        if job.running is None or not job.preemptible or self.dwells(job, now):
             return False
         spared = self.max_preemptions is not None and job.preemptions >= self.max_preemptions
         return not spared and (now - job.running.started_at).total_seconds() >= self.minimum_runtime
+
+    def dwells(self, job: Job, now: datetime) -> bool:
+        """True if a job was resized so short a time ago that it keeps its size."""
+        return job.running is not None and _is_within(self.resize_dwell, job.running.resized_at, now)
+
+
+def _is_within(seconds: int, since: datetime | None, now: datetime) -> bool:
+    """True if something happened, and less than so many seconds ago."""
+    return since is not None and (now - since).total_seconds() < seconds
 
 
 class MigPolicy(Noun):
@@ -126,6 +138,18 @@ class PoolPolicy(Noun):
     """True: idle nodes of pools may be removed."""
     horizon: Annotated[Seconds, Field(ge=1)] = _SECONDS_PER_HOUR
     """Time over which the price of a node is weighed against the jobs that it serves."""
+    scale_down_delay_after_add: Seconds = _SECONDS_PER_HOUR
+    """Time after a pool was given a node in which none of its nodes is removed; 0 is no delay."""
+    scale_up_delay_after_remove: Seconds = _SECONDS_PER_HOUR
+    """Time after a node of a pool was removed in which the pool is given none; 0 is no delay."""
+
+    def may_add(self, pool: NodePool, now: datetime) -> bool:
+        """True if a pool may be given nodes, as far as its maximum goes."""
+        return self.scale_up and not _is_within(self.scale_up_delay_after_remove, pool.node_removed_at, now)
+
+    def may_remove(self, pool: NodePool, now: datetime) -> bool:
+        """True if a pool may give nodes back, as far as its minimum goes."""
+        return self.scale_down and not _is_within(self.scale_down_delay_after_add, pool.node_added_at, now)
 
 
 class Interference(Noun):
@@ -143,11 +167,11 @@ class Prices(Noun):
     guarantee: Count = 100_000
     """Points for each GPU missing from what a queue is guaranteed."""
     disruption: Count = 100
-    """Points for each GPU-hour of checkpoint, restart and lost work when a job is preempted or moved."""
+    """Points for each GPU-hour of checkpoint, restart and work lost by a job stopped, moved or resized."""
     migration: Count = 10
     """Points for moving a job, beside the disruption."""
     resize: Count = 10
-    """Points for shrinking or growing a job."""
+    """Points for shrinking or growing a job, beside the disruption."""
     repartition: Count = 20
     """Points for each MIG instance created."""
     switch_mode: Count = 100

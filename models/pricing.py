@@ -19,7 +19,7 @@ _SECONDS_PER_HOUR: Final = 3600
 
 
 def recovery_seconds(policy: Policy, job: Job) -> int:
-    """Time before a job that was stopped works again when it starts: checkpoint + restart."""
+    """Time before a job that was stopped or resized works again: checkpoint + restart."""
     rules = policy.disruption
     checkpoint = rules.checkpoint if job.checkpoint_duration is None else job.checkpoint_duration
     restart = rules.restart if job.restart_duration is None else job.restart_duration
@@ -28,9 +28,9 @@ def recovery_seconds(policy: Policy, job: Job) -> int:
 
 def lost_seconds(policy: Policy, job: Job, now: datetime) -> int:
     """
-    Time by which a running job runs longer for being stopped: recovery + work since its last checkpoint.
+    Time by which a running job runs longer for being stopped or resized: recovery + unsaved work.
 
-    Without a checkpoint all work of this run is lost. One that is not yet back from an earlier stop still has
+    Without a checkpoint all work of this run is lost. One that is not yet back from an earlier one still has
     that recovery before it, or a part of it, and loses no more than has passed of it. A job that does not run
     loses nothing.
     """
@@ -40,12 +40,17 @@ def lost_seconds(policy: Policy, job: Job, now: datetime) -> int:
 
 
 def disruption_points(policy: Policy, job: Job, now: datetime) -> int:
-    """Price of the GPU-hours a running job loses when it is stopped, whether it waits again or is moved."""
+    """Price of the GPU-hours a running job loses when it is stopped, whether it waits again or goes on."""
     if job.placement is None:
         return 0
     gpu_milli = max(job.placement.quota_milli, policy.weights.smallest_size_milli)
     seconds = lost_seconds(policy, job, now)
     return gpu_milli * seconds * policy.prices.disruption // (MILLI * _SECONDS_PER_HOUR)
+
+
+def resize_points(policy: Policy, job: Job, now: datetime) -> int:
+    """Price of shrinking or growing a running job, which goes on from its checkpoint with other replicas."""
+    return policy.prices.resize + disruption_points(policy, job, now)
 
 
 def node_points(policy: Policy, pool: NodePool) -> int:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Progress(Noun):
-    """What a job that was stopped keeps of its earlier runs."""
+    """What a job keeps of the time before it was last stopped or resized."""
 
     completed_milli: WorkTime = Field(default=0, alias="completed")
     """
@@ -52,7 +52,8 @@ def stopped(job: Job, speed_milli: int) -> Job:
     """
     The job as it waits again, stopped where it ran at a speed: with what it saved, and not promised anything.
 
-    Its last checkpoint saved all work up to then. One that does not run stays as it is.
+    Its last checkpoint saved all work up to then. One that does not run stays as it is. One that is resized
+    is stopped too, and goes on at once.
     """
     running, progress = job.running, job.progress or Progress()
     if running is None:

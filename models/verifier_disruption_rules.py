@@ -23,7 +23,8 @@ def eviction(case: Case) -> Iterator[Violation]:
     A running job is stopped, resized or moved only where policy and job allow it, and not otherwise changed.
 
     A job on a node to be drained, or that has to go for a window, may be stopped or moved whatever the policy
-    says, if it is preemptible. How many replicas it may have is a matter of the rule `gang`.
+    says, if it is preemptible. One that was resized a short time ago keeps its size, and is disturbed for
+    nothing else either. How many replicas it may have is a matter of the rule `gang`.
     """
     rules = case.policy.disruption
     for stopped in case.stopped:
@@ -79,6 +80,15 @@ def _against_growing(case: Case, job: Job) -> Iterator[str]:
         yield f"it does not grow while it has to stay within one {job.locality.required}"
     if job.spread:
         yield "it does not grow while its replicas have to be spread"
+    yield from _against_resizing_again(case, job)
+
+
+def _against_resizing_again(case: Case, job: Job) -> Iterator[str]:
+    if job.running is None or job.running.resized_at is None:
+        return
+    passed = int((case.snapshot.taken_at - job.running.resized_at).total_seconds())
+    if passed < (dwell := case.policy.disruption.resize_dwell):
+        yield f"it was resized {print_seconds(passed)} ago, less than {print_seconds(dwell)}"
 
 
 def _against_disturbing(case: Case, job: Job) -> Iterator[str]:
@@ -90,6 +100,7 @@ def _against_disturbing(case: Case, job: Job) -> Iterator[str]:
             yield f"it has run for {print_seconds(ran)}, less than {print_seconds(least)}"
     if most is not None and job.preemptions >= most:
         yield f"it was preempted {counted(job.preemptions, 'time')}, and {most:,} is the most"
+    yield from _against_resizing_again(case, job)
 
 
 def borrowing_queues(case: Case) -> set[str]:

@@ -6,12 +6,14 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from planner.models.cluster import Node
+from planner.models.units import print_seconds
 from planner.models.verifier_occupant import Change
 from planner.models.verifier_words import counted, listed
 from planner.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from planner.models.cluster import NodePool
     from planner.models.verifier_case import Case
@@ -23,7 +25,8 @@ def pools(case: Case) -> Iterator[Violation]:
 
     Nobody is stopped or shrunk so that a node can be removed: who ran there is moved.
 
-    A pool that gets nodes has then at most its maximum, one that loses some at least its minimum.
+    A pool that gets nodes has then at most its maximum, one that loses some at least its minimum. None gets
+    a node a short time after it lost one, and none loses one a short time after it got one.
     """
     if not (case.added or case.removed):
         return
@@ -38,6 +41,21 @@ def pools(case: Case) -> Iterator[Violation]:
             yield Violation(Rule.POOLS, f"pool {name}", found, f"at most {counted(pool.maximum, 'node')}")
         if name in shrinking and size[name] < pool.minimum:
             yield Violation(Rule.POOLS, f"pool {name}", found, f"at least {counted(pool.minimum, 'node')}")
+        rules = case.policy.pools
+        if name in growing:
+            words = "given a node {} after it gave one back"
+            yield from _too_soon(case, name, words, pool.node_removed_at, rules.scale_up_delay_after_remove)
+        if name in shrinking:
+            words = "gives a node back {} after it was given one"
+            yield from _too_soon(case, name, words, pool.node_added_at, rules.scale_down_delay_after_add)
+
+
+def _too_soon(case: Case, pool: str, words: str, at: datetime | None, delay: int) -> Iterator[Violation]:
+    """That the opposite was done to a pool less than a delay ago."""
+    passed = delay if at is None else int((case.snapshot.taken_at - at).total_seconds())
+    if passed < delay:
+        found, allowed = words.format(print_seconds(passed)), f"not before {print_seconds(delay)} have passed"
+        yield Violation(Rule.POOLS, f"pool {pool}", found, allowed)
 
 
 def _added(case: Case) -> Iterator[Violation]:

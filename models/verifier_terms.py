@@ -15,7 +15,7 @@ from planner.models.verifier_occupant import Change
 from planner.models.verifier_usage import of_resource, with_all_below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from planner.models.placement import Placement
     from planner.models.verifier_case import Case
@@ -34,9 +34,10 @@ def migration(case: Case) -> int:
 
 
 def resize(case: Case) -> int:
-    """The price of each job that shrinks or grows."""
+    """What jobs lose that shrink or grow, and the price of each resize."""
     resized = [job for job, each in case.changed if each.change in (Change.SHRUNK, Change.GROWN)]
-    return -case.policy.prices.resize * len(resized)
+    lost = sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in resized)
+    return -lost - case.policy.prices.resize * len(resized)
 
 
 def repartition(case: Case) -> int:
@@ -74,7 +75,8 @@ def guarantee(case: Case) -> int:
 
         missing = max(0, min(guarantee, demand) − held)
 
-    of all GPUs, and of each model. Demand is what its running jobs held and what its waiting jobs ask for.
+    of all GPUs, and of each model. Demand is what its running jobs held and what those of its waiting jobs
+    ask for whose fewest replicas fit within the guarantee.
     """
     queues = case.snapshot.queues
     resources = {ALL_MODELS, *(model for queue in queues for model in queue.gpu_models)}
@@ -87,25 +89,27 @@ def guarantee(case: Case) -> int:
     if not owed:
         return 0
     held: dict[str, dict[str, int]] = {}
-    demand: dict[str, dict[str, int]] = {}
+    before: dict[str, dict[str, int]] = {}
     for resource in {resource for _, resource, _ in owed}:
         held[resource] = with_all_below(queues, of_resource(case.usage_after, resource))
-        demand[resource] = with_all_below(queues, _demand(case, case.usage_before, resource))
+        before[resource] = with_all_below(queues, of_resource(case.usage_before, resource))
     missing = 0
     for queue, resource, guaranteed in owed:
-        due = min(guaranteed, demand[resource][queue.name]) - held[resource][queue.name]
+        asked = with_all_below(queues, _asked(case, resource, guaranteed))[queue.name]
+        due = min(guaranteed, before[resource][queue.name] + asked) - held[resource][queue.name]
         missing += -(-max(0, due) // MILLI)
     return -case.policy.prices.guarantee * missing
 
 
-def _demand(case: Case, held: Mapping[tuple[str, str], int], resource: str) -> dict[str, int]:
-    """What jobs directly in each queue hold of a resource, and what those that wait could hold of it."""
-    demand: dict[str, int] = defaultdict(int, of_resource(held, resource))
+def _asked(case: Case, resource: str, guaranteed: int) -> dict[str, int]:
+    """What waiting jobs directly in each queue could hold of a resource, each of which fits a guarantee."""
+    asked: dict[str, int] = defaultdict(int)
     for job in case.snapshot.waiting:
         usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
-        if usable and not job.held:
-            demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
-    return demand
+        milli = job.request.total_gpu_milli
+        if usable and not job.held and milli * job.gang.minimum <= guaranteed:
+            asked[job.queue] += milli * job.gang.maximum
+    return asked
 
 
 def fragmentation(case: Case) -> int:

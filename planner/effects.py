@@ -21,8 +21,9 @@ from planner.models.plan import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
-    from planner.models.cluster import MigInstance, Node
+    from planner.models.cluster import MigInstance, Node, NodePool
     from planner.models.placement import Placement
     from planner.models.plan import Action, Change
 
@@ -72,6 +73,12 @@ def with_layout(node: Node, gpu: int, instances: tuple[MigInstance, ...] | None)
     details = (changed, *(other for other in node.gpus.details if other.index != gpu))
     ordered = tuple(sorted(details, key=lambda detail: detail.index))
     return node.model_copy(update={"gpus": node.gpus.model_copy(update={"details": ordered})})
+
+
+def with_pool_scaled(pool: NodePool, change: ScaleUp | ScaleDown, at: datetime) -> NodePool:
+    """The pool as it remembers that it was given a node at some time, or gave one back."""
+    field = "node_added_at" if isinstance(change, ScaleUp) else "node_removed_at"
+    return pool.model_copy(update={field: at})
 
 
 def nodes_touched(change: Change) -> set[str]:

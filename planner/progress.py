@@ -103,7 +103,7 @@ def verify_rest(plan: Plan, live: Snapshot, done: Collection[str]) -> Verificati
     if not done or not found.violations:
         return found
     before, undone = _without(plan, live, done)
-    whole = _judged(plan, before, placements, [*undone, *left])
+    whole = _judged(plan, _before_scaling(plan, before, done), placements, [*undone, *left])
     broken = {(violation.rule, violation.subject) for violation in whole.violations}
     both = tuple(each for each in found.violations if (each.rule, each.subject) in broken)
     return replace(found, violations=both)
@@ -171,6 +171,20 @@ def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapsho
                 assert_never(change)
     cluster = live.cluster.model_copy(update={"nodes": tuple(nodes.values())})
     return live.model_copy(update={"cluster": cluster, "jobs": tuple(jobs.values())}).canonical(), removed
+
+
+def _before_scaling(plan: Plan, live: Snapshot, done: Collection[str]) -> Snapshot:
+    """The snapshot as if the pools that the plan itself has scaled so far had last been scaled before it."""
+    scaled = {
+        change.pool
+        for change in changes_of(plan.actions)
+        if isinstance(change, ScaleUp | ScaleDown) and change.id in done
+    }
+    if not scaled:
+        return live
+    before = {pool.name: pool for pool in plan.snapshot.cluster.pools if pool.name in scaled}
+    pools = tuple(pool.scaled_as(before.get(pool.name, pool)) for pool in live.cluster.pools)
+    return live.model_copy(update={"cluster": live.cluster.model_copy(update={"pools": pools})})
 
 
 def _still_planned(plan: Plan, live: Snapshot) -> tuple[Planned, ...]:

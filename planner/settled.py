@@ -15,6 +15,7 @@ from planner.remembered import take_over
 
 if TYPE_CHECKING:
     from planner.models.base import Noun
+    from planner.models.cluster import Cluster, NodePool
     from planner.models.job import Job
     from planner.models.placement import Placement
     from planner.models.plan import Plan
@@ -51,7 +52,10 @@ def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
         return False
     if live.job_by_name.keys() != last.snapshot.job_by_name.keys():
         return False
-    expected = last.snapshot.model_copy(update={"cluster": cluster_after(last.snapshot, last.target)})
+    # When pools were scaled means nothing by itself: what it allows is asked for below.
+    cluster = cluster_after(last.snapshot, last.target)
+    cluster = cluster.model_copy(update={"pools": _as_scaled_in(live.cluster, cluster.pools)})
+    expected = last.snapshot.model_copy(update={"cluster": cluster})
     expected, live = expected.canonical(), live.canonical()
     if any(getattr(expected, part) != getattr(live, part) for part in ("cluster", "queues", "finished")):
         return False
@@ -115,12 +119,28 @@ def _is_time(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job
     begins = (begin for job in waiting for begin in (job.not_before, *(data[name] for name in job.datasets)))
     if any(begin and before.taken_at < begin <= live.taken_at for begin in begins):
         return True
+    return _dwell_is_over(live, policy, before) or _is_ripe(live, policy, before, waiting)
+
+
+def _is_ripe(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
+    """True if a job may be disturbed that earlier had not run for long enough."""
     rules = policy.disruption
     if not rules.minimum_runtime or not (rules.migrate or (waiting and (rules.preempt or rules.resize))):
         return False
     return any(
         rules.may_disturb(job, live.taken_at) and not rules.may_disturb(job, before.taken_at)
         for job in live.jobs
+    )
+
+
+def _dwell_is_over(live: Snapshot, policy: Policy, before: Snapshot) -> bool:
+    """True if a job may be resized again, or a pool scaled, that might not be when it came to be as it is."""
+    now, then = live.taken_at, before.taken_at
+    jobs, pools = policy.disruption, policy.pools
+    return any(jobs.dwells(job, then) and not jobs.dwells(job, now) for job in live.jobs) or any(
+        allowed(pool, now) and not allowed(pool, then)
+        for pool in live.cluster.pools
+        for allowed in (pools.may_add, pools.may_remove)
     )
 
 
@@ -142,6 +162,12 @@ def _made_way(live: Snapshot, last: Plan, waiting: list[Job]) -> bool:
 
 def _borrowers(snapshot: Snapshot) -> frozenset[str]:
     return borrowers(snapshot, holdings_of(snapshot).usage)
+
+
+def _as_scaled_in(cluster: Cluster, pools: tuple[NodePool, ...]) -> tuple[NodePool, ...]:
+    """Pools as they are, but scaled last when those of a cluster were."""
+    found = {pool.name: pool for pool in cluster.pools}
+    return tuple(pool.scaled_as(found.get(pool.name, pool)) for pool in pools)
 
 
 def _equal_or(noun: _Noun, other: _Noun | None) -> _Noun:

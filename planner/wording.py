@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _MIB_PER_GIB: Final = 1024
 _SECONDS_PER_HOUR: Final = 3600
+_TERMS: Final = {"preempt": "preemption", "migrate": "migration", "shrink": "resize", "grow": "resize"}
+"""The objective's term for each change that disrupts jobs."""
+
 _SECONDS_PER_UNIT: Final = (("d", 24 * 3600), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -67,6 +70,17 @@ def in_cpus(milli: int) -> str:
 def in_gib(mib: int) -> str:
     """`64 GiB`, `0.5 GiB`; three decimals tell any two MiB figures of a document apart well enough."""
     return f"{f'{mib / _MIB_PER_GIB:,.3f}'.rstrip('0').rstrip('.')} GiB"
+
+
+def in_points(points: int, disruption: int, change: str) -> str:
+    """
+    `costs 236 points: work -200, preemption -36`, of a job that is preempted, moved, shrunk or grown.
+
+    So that such lines add up to the term of that name; `costs 36 points` where nothing else is in them.
+    """
+    text = f"costs {-points:,} points" if points < 0 else f"brings {points:,} points"
+    work = points - disruption
+    return f"{text}: work {work:+,}, {_TERMS[change]} {disruption:+,}" if work and disruption else text
 
 
 def duration(seconds: int) -> str:

@@ -35,9 +35,10 @@ def place_job(ledger: Ledger, index: int, option: Option, nodes: Ints | None = N
     for sites in _tries(ledger, index, option, nodes):
         if len(sites) == job_class.minimum:
             made = ledger.settle(index, option, sites, jobs=1)
+            if made and job_class.elastic:
+                # What is paid once, as for a resize, may pay only with all replicas that find room.
+                ledger.grow(made[0], nodes)
             if made and ledger.objective >= before:
-                if job_class.elastic:
-                    ledger.grow(made[0], nodes)
                 return True
         ledger.rollback(mark)
     return False

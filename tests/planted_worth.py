@@ -28,6 +28,8 @@ PLANTED = (
     ("terms_disruption", TERMS, "for job in case.stopped)", "for job in case.stopped[:1])"),
     ("terms_disruption", TERMS, "return -lost - case.policy.prices.migration * len(moved)", "return -lost - case.policy.prices.migration"),
     ("terms_disruption", TERMS, "return -lost - case.policy.prices.migration * len(moved)", "return -case.policy.prices.migration * len(moved)"),
+    ("terms_disruption", TERMS, "return -lost - case.policy.prices.resize * len(resized)", "return -lost - case.policy.prices.resize"),
+    ("terms_disruption", TERMS, "return -lost - case.policy.prices.resize * len(resized)", "return -case.policy.prices.resize * len(resized)"),
     ("terms_disruption", TERMS, "if each.change in (Change.SHRUNK, Change.GROWN)]", "if each.change in (Change.SHRUNK,)]"),
     ("terms_disruption", TERMS, "if each.change in (Change.SHRUNK, Change.GROWN)]", "if each.change in (Change.GROWN,)]"),
     ("terms_disruption", TERMS, "draining = {node.name for node in case.snapshot.cluster.nodes if node.drain}", "draining = {'n0'}"),

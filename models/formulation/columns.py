@@ -17,7 +17,9 @@ Columns of the block model: its decision variables, by name.
     whole[i,k,d]     gangs of kind i that are wholly in domain d, which has room for one at least
     touched[i,d]     gangs of kind i that have replicas in domain d
     spill[r,q]       what queue q uses of resource r beyond what it keeps from lending
-    fresh[r,q]       somebody new counts at queue q, which held too much
+    fresh[r,q]       a new job counts at queue q, which held too much
+    within[r,q]      queue q uses no more than it keeps from lending
+    passed[r,q]      a new job of queue q, which uses more than it keeps, counts above q as well
     fresh[h]         somebody new is in rack h, which drew too much
     missing[g]       whole GPUs missing from guarantee g
     phantom[c]       blocks of the reference size left free;  waste[c]  free GPUs outside of them
@@ -133,6 +135,8 @@ class Columns:
         self.spill: dict[tuple[str, int], int] = {}
         self.fresh: dict[tuple[str, int], int] = {}
         """By resource and queue, where running jobs hold more than its limit."""
+        self.passing: dict[tuple[str, int], tuple[int, int]] = {}
+        """(within, passed) by resource and queue with `spill`, below one with `fresh`."""
         self.fresh_power: dict[int, int] = {}
         """By power cap, where running jobs draw more than it allows."""
         self.missing: dict[int, int] = {}
@@ -225,6 +229,13 @@ class Columns:
                     self.spill[budget.resource, queue] = self._new(self.most_milli)
                 if budget.firm[queue] != budget.limit[queue]:
                     self.fresh[budget.resource, queue] = self._new(1)
+            below: set[int] = set()
+            for queue in reversed(budget.leaves_first):
+                parent = budget.parent[queue]
+                if parent in below or (parent is not None and (budget.resource, parent) in self.fresh):
+                    below.add(queue)
+                    if (budget.resource, queue) in self.spill:
+                        self.passing[budget.resource, queue] = self._new(1), self._new(1)
         for index, cap in enumerate(problem.power_caps):
             if cap.left < 0:
                 self.fresh_power[index] = self._new(1)

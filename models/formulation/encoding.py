@@ -235,15 +235,20 @@ class _Encoder:
 
     def _encode_spill(self) -> None:
         for budget in self.problem.budgets:
-            usage = list(budget.own)
+            usage, new = list(budget.own), [False] * len(budget.own)
             for queue, counted in enumerate(self.x.usage(budget.resource)):
                 usage[queue] += sum(milli * int(self.value[column]) for column, milli in counted)
+                new[queue] = any(self.value[column] and column in self.x.newcomers for column, _ in counted)
             for queue in budget.leaves_first:
                 spilled = max(0, usage[queue] - budget.kept[queue])
                 if (parent := budget.parent[queue]) is not None:
                     usage[parent] += spilled
+                    new[parent] |= new[queue] and spilled > 0
                 if (spill := self.x.spill.get((budget.resource, queue))) is not None:
                     self.value[spill] = spilled
+                if (passing := self.x.passing.get((budget.resource, queue))) is not None:
+                    self.value[passing[0]] = not spilled
+                    self.value[passing[1]] = new[queue] and spilled > 0
                 firm = budget.firm[queue]
                 if (fresh := self.x.fresh.get((budget.resource, queue))) is not None and firm is not None:
                     self.value[fresh] = usage[queue] <= firm

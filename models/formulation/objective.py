@@ -50,7 +50,7 @@ def disruption(problem: Problem, x: Columns, points: Ints) -> None:
     """
     What is lost with those who run: their value, and the price of their checkpoint, restart and lost work.
 
-        − Σ_v ( stopped_v · stop[v] + left_v · move[v] + replica_v · shrink[v] + price · resized[v] )
+        − Σ_v ( stopped_v · stop[v] + left_v · move[v] + replica_v · shrink[v] + resized_v · resized[v] )
 
     A moved incumbent regains its value as a job of the class that places it anew. Leaving a node that is to
     be drained brings points.

@@ -28,38 +28,54 @@ def queues(problem: Problem, x: Columns) -> Iterator[Row]:
 
         new[r,q]  ≤  M · fresh[r,q]
         usage[r,q]  ≤  limit_rq − (limit_rq − firm_rq) · fresh[r,q]
+        new[r,c]  ≤  M · (within[r,c] + passed[r,c])
+        usage[r,c]  ≤  kept_rc + M · (1 − within[r,c])
 
-    in thousandths of GPUs; new[r,q] are starts and growths that count at the queue, firm_rq its true limit,
-    held_v the replicas incumbent v runs with; an elastic class counts milli_j · replicas[i,t] instead.
+    in thousandths of GPUs; new[r,q] are starts and growths directly in the queue, new[r,c] of its children c
+    that keep nothing, and passed[r,c] of those that do; firm_rq is the true limit, held_v the replicas
+    incumbent v runs with; an elastic class counts milli_j · replicas[i,t] instead.
     Limits and kept quota are those of `models.queue.QueueLimits`.
     """
     for budget in problem.budgets:
         terms = [[*counted] for counted in x.usage(budget.resource)]
         fixed = list(budget.own)
+        new = [[term for term in counted if term[0] in x.newcomers] for counted in terms]
         for queue in budget.leaves_first:
             key = (budget.resource, problem.queues[queue])
             if (limit := budget.limit[queue]) is not None and terms[queue]:
                 yield row("queues", key, terms[queue], upper=limit - fixed[queue])
             if limit is not None and (fresh := x.fresh.get((budget.resource, queue))) is not None:
-                yield from _firm(x, key, terms[queue], fresh, (limit, budget.firm[queue] or 0, fixed[queue]))
+                yield row("queues", (*key, "new"), [*new[queue], (fresh, -_most(x, new[queue]))], upper=0)
+                more = limit - (budget.firm[queue] or 0)
+                yield row(
+                    "queues", (*key, "firm"), [*terms[queue], (fresh, more)], upper=limit - fixed[queue]
+                )
             parent = budget.parent[queue]
             if parent is None:
                 continue
             if (spill := x.spill.get((budget.resource, queue))) is None:
                 terms[parent] += terms[queue]
+                new[parent] += new[queue]
                 fixed[parent] += fixed[queue]
             else:
                 lends = [*terms[queue], (spill, -1)]
                 yield row("queues", (*key, "spill"), lends, upper=budget.kept[queue] - fixed[queue])
                 terms[parent].append((spill, 1))
+            if (passing := x.passing.get((budget.resource, queue))) is not None:
+                room = budget.kept[queue] - fixed[queue]
+                yield from _passing(x, key, terms[queue], new[queue], (*passing, room))
+                new[parent].append((passing[1], 1))
 
 
-def _firm(
-    x: Columns, key: tuple[str, str], terms: list[Term], fresh: int, limits: tuple[int, int, int]
+def _passing(
+    x: Columns, key: tuple[str, str], terms: list[Term], new: list[Term], given: tuple[int, int, int]
 ) -> Iterator[Row]:
-    """Somebody new comes only if the true limit is kept; `limits`: raised limit, true limit, fixed usage."""
-    limit, firm, fixed = limits
-    new = [(column, milli) for column, milli in terms if column in x.newcomers]
-    most = sum(milli * x.upper[column] for column, milli in new)
-    yield row("queues", (*key, "new"), [*new, (fresh, -most)], upper=0)
-    yield row("queues", (*key, "firm"), [*terms, (fresh, limit - firm)], upper=limit - fixed)
+    """New jobs count above a queue unless it keeps all that it uses; `given`: within, passed, kept − own."""
+    within, passed, room = given
+    yield row("queues", (*key, "passed"), [*new, (within, -_most(x, new)), (passed, -_most(x, new))], upper=0)
+    most = max(0, sum(milli * x.upper[column] for column, milli in terms if milli > 0) - room)
+    yield row("queues", (*key, "within"), [*terms, (within, most)], upper=room + most)
+
+
+def _most(x: Columns, terms: list[Term]) -> int:
+    return sum(milli * x.upper[column] for column, milli in terms)

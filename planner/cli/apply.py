@@ -8,11 +8,12 @@ import socket
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from planner.cli.arguments import PlanFile
+from planner.cli.layout import json_option, show_json
 from planner.cli.options import ascii_only, is_terminal, progress_label, terminal_width
 from planner.cli.simulated import state_option
 from planner.cli.speaking import say, say_in_colour
@@ -55,6 +56,7 @@ drift_option = click.option(
 @click.option("--auto-approve", is_flag=True, help="Do not ask.")
 @click.option("--resume", is_flag=True, help="Go on with a plan that was applied in part.")
 @drift_option
+@json_option
 def apply_command(
     plan_file: str,
     executor: str,  # noqa: ARG001 - one executor so far; the option is part of the contract
@@ -63,14 +65,17 @@ def apply_command(
     auto_approve: bool,
     resume: bool,
     drift_mode: str | None,
+    as_json: bool,
 ) -> None:
     """
     Carry out a saved plan: check, ask, act, record each step.
 
+    With --json nothing is asked: --auto-approve is needed. What is applied in part is told there too.
     A simulated cluster that does not exist yet is created from the plan's own snapshot.
     """
     from datetime import UTC, datetime
 
+    from planner.apply_outcome import ApplyOutcome, InterruptedApplyError, UnappliedError
     from planner.applying import apply_plan
     from planner.auditing import AuditLog
     from planner.models.policy import Drift
@@ -79,8 +84,13 @@ def apply_command(
     from planner.running.stopping import stopped_by_signals
     from planner.writing import make_directory
 
+    if as_json and not auto_approve:
+        raise click.UsageError("--json asks nothing: give --auto-approve too.")
     plan = load_plan(plan_file)
     if not plan.has_changes and promise_step(plan) is None:
+        if as_json:
+            show_json(_outcome_document(plan, ApplyOutcome(done=()), audit_file))
+            return
         say("No changes. There is nothing to apply.")
         if not state.exists():
             say(f"No simulated cluster is at {state}; `gpuplan simulated create SOURCE` makes one.")
@@ -89,22 +99,44 @@ def apply_command(
     audit, mode = AuditLog(audit_file), Drift(drift_mode) if drift_mode else None
     if not auto_approve:
         _approve(plan, state, audit, resume=resume, drift_mode=mode)
-    with _cluster(state, plan) as cluster, _progress() as on_progress, stopped_by_signals() as stop:
-        outcome = apply_plan(
-            plan,
-            cluster,
-            audit,
-            who=who_acts(),
-            now=lambda: datetime.now(UTC),
-            resume=resume,
-            drift_mode=mode,
-            on_progress=on_progress,
-            stop=lambda: stop.requested,
-        )
+    try:
+        with _cluster(state, plan) as cluster, _progress() as on_progress, stopped_by_signals() as stop:
+            outcome = apply_plan(
+                plan,
+                cluster,
+                audit,
+                who=who_acts(),
+                now=lambda: datetime.now(UTC),
+                resume=resume,
+                drift_mode=mode,
+                on_progress=on_progress,
+                stop=lambda: stop.requested,
+            )
+    except (InterruptedApplyError, UnappliedError) as error:
+        if as_json:
+            show_json(_outcome_document(plan, error.outcome, audit_file))
+        raise
+    if as_json:
+        show_json(_outcome_document(plan, outcome, audit_file))
+        return
     if outcome.done:
         say(f"Apply complete: {_account(plan, outcome)}. Audit log: {audit_file}")
     else:
         say(f"Plan {plan.plan_id} is already applied: {_done_before(plan, outcome)}, none left.")
+
+
+def _outcome_document(plan: Plan, outcome: ApplyOutcome, audit_file: Path) -> dict[str, Any]:
+    """What became of each action, by its id."""
+    failed = outcome.failed
+    return {
+        "plan_id": plan.plan_id,
+        "complete": not failed and not outcome.remaining,
+        "done": outcome.done,
+        "done_before": outcome.skipped,
+        "failed": {"action": failed.action, "reason": failed.reason} if failed else None,
+        "not_done": outcome.remaining,
+        "audit": str(audit_file),
+    }
 
 
 def who_acts() -> str:
@@ -225,7 +257,8 @@ _log_argument = click.argument("log", type=click.Path(path_type=Path), default=A
 
 @audit_group.command("verify", epilog="Example: gpuplan audit verify")
 @_log_argument
-def audit_verify_command(log: Path) -> None:
+@json_option
+def audit_verify_command(log: Path, *, as_json: bool) -> None:
     """
     Walk the hash chain of LOG: exit code 23 if a record was changed, added, or removed from the middle.
 
@@ -235,6 +268,14 @@ def audit_verify_command(log: Path) -> None:
     from planner.wording import counted
 
     trail = verify_log(log)
+    if as_json:
+        figures = {
+            "records": len(trail.records),
+            "last_hash": trail.last_hash,
+            "cut_off": bool(trail.unfinished),
+        }
+        show_json({"verified": True, **figures})
+        return
     records = counted(len(trail.records), "record")
     say(f"Verified: {records}, chain intact up to {trail.last_hash}.")
     if trail.unfinished:
@@ -243,12 +284,17 @@ def audit_verify_command(log: Path) -> None:
 
 @audit_group.command("show", epilog="Example: gpuplan audit show")
 @_log_argument
-def audit_show_command(log: Path) -> None:
+@json_option
+def audit_show_command(log: Path, *, as_json: bool) -> None:
     """Print LOG, one line a record, oldest first."""
     from planner.auditing import verify_log
     from planner.models.units import print_timestamp
 
-    for record in verify_log(log).records:
+    records = verify_log(log).records
+    if as_json:
+        show_json({"records": [record.model_dump(mode="json") for record in records]})
+        return
+    for record in records:
         parts = (
             f"{record.sequence:>6}",
             print_timestamp(record.at),

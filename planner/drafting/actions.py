@@ -90,9 +90,9 @@ def _of_job(
         case Deed.PREEMPT:
             return Preempt(before=change.before, **job)
         case Deed.SHRINK:
-            return Shrink(before=change.before, after=change.after, **job)
+            return Shrink(before=change.before, after=change.after, interruption=recovery(change.job), **job)
         case Deed.GROW:
-            return Grow(before=change.before, after=change.after, **job)
+            return Grow(before=change.before, after=change.after, interruption=recovery(change.job), **job)
         case Deed.MIGRATE:
             return Migrate(before=change.before, after=change.after, recovery=recovery(change.job), **job)
         case Deed.KEEP | Deed.WAIT:

@@ -14,7 +14,7 @@ from planner.models.pricing import lost_seconds
 from planner.models.progress import unsaved_seconds
 from planner.models.units import MILLI
 from planner.waiting.time_words import window_name
-from planner.wording import counted, duration, in_gpu_hours, money, named
+from planner.wording import counted, duration, in_gpu_hours, in_points, money, named
 
 if TYPE_CHECKING:
     from planner.changes import Changes, JobChange
@@ -94,8 +94,9 @@ class Reasons:
 
     def _grown(self, step: JobStep) -> Reason:
         change = step.change
-        numbers: _Numbers = {"points": self.worth.points(change)}
-        parts = [self._resized(change, numbers), _gain(self.worth.points(change))]
+        numbers: _Numbers = {}
+        parts = [self._resized(change, numbers), *self._lost(change, numbers)]
+        parts.append(self._gain(change, numbers))
         if victims := self.purpose.followed(step):
             parts.append(f"takes the place of {named(victims)}")
             numbers["takes_the_place_of"] = ", ".join(victims)
@@ -118,11 +119,8 @@ class Reasons:
         parts = [why]
         if change.deed is Deed.SHRINK:
             parts.insert(0, self._resized(change, numbers))
-        else:
-            parts += self._lost(change, numbers)
-        points = self.worth.points(change)
-        numbers["points"] = points
-        parts.append(f"costs {-points:,} points")
+        parts += self._lost(change, numbers)
+        parts.append(self._gain(change, numbers))
         return Reason(code=code, text="; ".join(parts), numbers=numbers)
 
     def _moved(self, step: JobStep) -> Reason:
@@ -132,10 +130,14 @@ class Reasons:
         if victims := self.purpose.followed(step):
             why = f"{why}, takes the place of {named(victims)}"
             numbers["takes_the_place_of"] = ", ".join(victims)
-        points = self.worth.points(change)
-        numbers["points"] = points
-        parts = [why, *self._lost(change, numbers), _gain(points)]
+        parts = [why, *self._lost(change, numbers), self._gain(change, numbers)]
         return Reason(code=code, text="; ".join(parts), numbers=numbers)
+
+    def _gain(self, change: JobChange, numbers: _Numbers) -> str:
+        """What it does to the objective, and which part of that is in the term of such changes."""
+        points, disruption = self.worth.points(change), self.worth.disruption(change)
+        numbers |= {"points": points, "disruption_points": disruption}
+        return in_points(points, disruption, change.deed.value)
 
     def _why_it_leaves(self, step: JobStep, numbers: _Numbers) -> tuple[ReasonCode, str]:
         change, nodes = step.change, self.changes.nodes
@@ -243,7 +245,3 @@ class Reasons:
                     text = f"{text}, ready after {duration(wait)}"
                 numbers = price | {"provisioning_seconds": wait, "jobs": ", ".join(arriving)}
                 return Reason(code=ReasonCode.DEMAND, text=text, numbers=numbers)
-
-
-def _gain(points: int) -> str:
-    return f"costs {-points:,} points" if points < 0 else f"brings {points:,} points"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from planner.changes import Deed
 from planner.models.earnings import Earnings
 from planner.models.placement import Placement
-from planner.models.pricing import disruption_points
+from planner.models.pricing import disruption_points, resize_points
 from planner.models.verifier_case import Case
 from planner.models.verifier_terms import fragmentation
 
@@ -35,20 +35,29 @@ class Worth:
         return self._points[name]
 
     def _count(self, change: JobChange) -> int:
-        job, prices = change.job, self.policy.prices
+        job = change.job
         gained = self.value(job, change.after, change) - self.value(job, change.before, change)
         match change.deed:
             case Deed.START:
                 return gained + self._once(change, seconds=self._seconds(change, change.after))
             case Deed.PREEMPT:
                 lost = self._earnings.saved_lateness(job, start=0, seconds=self._remaining(job))
-                return gained - lost - self._disruption(job)
-            case Deed.MIGRATE:
-                return gained - self._disruption(job) - prices.migration
-            case Deed.SHRINK | Deed.GROW:
-                return gained - prices.resize
+                return gained - lost + self.disruption(change)
             case _:
-                return gained
+                return gained + self.disruption(change)
+
+    def disruption(self, change: JobChange) -> int:
+        """What of it is in the objective's term `preemption`, `migration` or `resize`; never positive."""
+        job, now = change.job, self.changes.snapshot.taken_at
+        match change.deed:
+            case Deed.PREEMPT:
+                return -disruption_points(self.policy, job, now)
+            case Deed.MIGRATE:
+                return -disruption_points(self.policy, job, now) - self.policy.prices.migration
+            case Deed.SHRINK | Deed.GROW:
+                return -resize_points(self.policy, job, now)
+            case _:
+                return 0
 
     def larger_blocks(self, change: JobChange) -> int:
         """What a move earns by GPUs that it leaves free together, all others staying as planned."""
@@ -106,6 +115,3 @@ class Worth:
         """The GPU model a job runs on; None without GPUs."""
         node = self.changes.nodes[placement.replicas[0].node]
         return node.gpu_model if job.request.needs_gpu else None
-
-    def _disruption(self, job: Job) -> int:
-        return disruption_points(self.policy, job, self.changes.snapshot.taken_at)

@@ -1,9 +1,10 @@
 """
 What the simulated cluster does to jobs: start, preempt, shrink, grow, migrate.
 
-Stopping takes no time. A job that is preempted or moved loses its work since its last checkpoint; when it
-starts again it first comes back from that, as long as the plan says, and then does what is left. The time at
-which a job that is moved is to be killed is later only by the time it waits for new nodes to come up.
+Stopping takes no time. A job that is preempted, moved or resized loses its work since its last checkpoint;
+when it starts again or goes on it first comes back from that, as long as the plan says, and then does what is
+left. The time at which a job that is moved is to be killed is later only by the time it waits for new nodes
+to come up.
 """
 
 from __future__ import annotations
@@ -70,16 +71,16 @@ def interrupt(tables: Tables, job: Job) -> None:
 
 
 def shrink(tables: Tables, action: Shrink) -> None:
-    """A running job gives up replicas and goes on with the others; its expected end stays."""
+    """A running job gives up replicas and goes on with the others from its last checkpoint."""
     job, running = _disturbed(tables, action)
     _require_size(action, job, len(action.after.replicas))
     if not _held_by(action.after.replicas) < _held_by(running.replicas):
         _refuse(action, "expected fewer of the replicas that run, found others")
-    _resize(tables, job, running, action.after.replicas)
+    _resize(tables, action, job, running)
 
 
 def grow(tables: Tables, action: Grow) -> None:
-    """A running job gets more replicas and goes on; its expected end stays."""
+    """A running job gets more replicas and goes on with them from its last checkpoint."""
     job, running = _running(tables, action)
     _require_size(action, job, len(action.after.replicas))
     missing = _held_by(running.replicas)
@@ -92,7 +93,7 @@ def grow(tables: Tables, action: Grow) -> None:
         else:
             added.append(replica)
     _require_places(tables, action, job, added, beside_its_own=True)
-    _resize(tables, job, running, action.after.replicas)
+    _resize(tables, action, job, running)
 
 
 def migrate(tables: Tables, action: Migrate) -> None:
@@ -106,7 +107,11 @@ def migrate(tables: Tables, action: Migrate) -> None:
     waits = begins - max(tables.clock(), running.started_at)
     kill_at = None if running.kill_at is None else running.kill_at + waits
     moved = Running(
-        started_at=begins, resumed_at=_resumes(begins, action), kill_at=kill_at, replicas=replicas
+        started_at=begins,
+        resumed_at=_resumes(begins, action),
+        kill_at=kill_at,
+        resized_at=running.resized_at,
+        replicas=replicas,
     )
     _run(tables, _stopped(tables, job), moved)
 
@@ -147,20 +152,19 @@ def _running(tables: Tables, action: Preempt | Shrink | Grow | Migrate) -> tuple
     return job, job.running
 
 
-def _resize(tables: Tables, job: Job, running: Running, replicas: tuple[Replica, ...]) -> None:
-    begins = running.started_at
-    if begins > tables.clock():
-        # It still waits for nodes to come up, now perhaps for others.
+def _resize(tables: Tables, action: Shrink | Grow, job: Job, running: Running) -> None:
+    now, replicas = tables.clock(), action.after.replicas
+    update: dict[str, object] = {"replicas": replicas, "resized_at": now}
+    if running.started_at > now:
+        # It still waits for nodes to come up, now perhaps for others, and has nothing to lose.
         begins = _begins(tables, replicas)
-    later = begins - running.started_at
-    kill_at = None if running.kill_at is None else running.kill_at + later
-    resumed_at = None if running.resumed_at is None else running.resumed_at + later
-    update = {"started_at": begins, "resumed_at": resumed_at, "kill_at": kill_at, "replicas": replicas}
-    resized = running.model_copy(update=update)
-    ends_at = tables.ends_at(job.name)
-    if ends_at is not None:
-        ends_at += int(later.total_seconds())
-    tables.put_running(job, resized, ends_at=ends_at)
+        waits = begins - running.started_at
+        later = {"resumed_at": running.resumed_at, "kill_at": running.kill_at}
+        update |= {"started_at": begins, **{key: at and at + waits for key, at in later.items()}}
+    else:
+        job = _stopped(tables, job)
+        update["resumed_at"] = now + timedelta(seconds=action.interruption)
+    _run(tables, job, running.model_copy(update=update))
 
 
 def _require_size(action: Start | Shrink | Grow, job: Job, replicas: int) -> None:

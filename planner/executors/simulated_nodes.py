@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from planner.effects import with_layout
+from planner.effects import with_layout, with_pool_scaled
 from planner.executors.interface import ExecutionError
 from planner.models.mig import mig_geometry
 from planner.models.placement import MigSlice
@@ -69,6 +69,7 @@ def scale_up(tables: Tables, action: ScaleUp) -> None:
         ready_at = tables.clock() + timedelta(seconds=pool.provisioning)
         new = new.model_copy(update={"ready_at": ready_at})
     tables.put_node(new)
+    tables.put_pool(with_pool_scaled(pool, action, tables.clock()))
 
 
 def scale_down(tables: Tables, action: ScaleDown) -> None:
@@ -83,6 +84,7 @@ def scale_down(tables: Tables, action: ScaleDown) -> None:
             action, f"expected more than {pool.minimum} nodes in pool {pool.name}, found {found}, its least"
         )
     tables.delete_node(node.name)
+    tables.put_pool(with_pool_scaled(pool, action, tables.clock()))
 
 
 def _require_legal(action: Repartition, gpu: Gpu, gpus: NodeGpus) -> None:

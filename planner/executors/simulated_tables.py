@@ -70,6 +70,13 @@ class Tables:
         """A pool by its name."""
         return next((pool for pool in self.cluster().pools if pool.name == name), None)
 
+    def put_pool(self, pool: NodePool) -> None:
+        """Enter a pool that has changed."""
+        whole = self.cluster()
+        pools = tuple(pool if each.name == pool.name else each for each in whole.pools)
+        document = canonical_json(whole.model_copy(update={"pools": pools}).document())
+        self._db.execute("UPDATE facts SET value = ? WHERE name = 'cluster'", (document,))
+
     def snapshot(self) -> Snapshot:
         """All of it, canonical."""
         nodes, queues, jobs = (

@@ -122,6 +122,7 @@ def _missing(quota: Quota | None, resource: str, waiting: list[Job], held: int) 
         job.request.total_gpu_milli * job.gang.maximum
         for job in waiting
         if not job.held and (resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models)
+        if job.request.total_gpu_milli * job.gang.minimum <= quota.guarantee
     )
     return max(0, min(quota.guarantee, held + asked) - held)
 

@@ -14,6 +14,8 @@ from planner.waiting.time_words import window_name
 from planner.wording import named
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from planner.explaining.ground import Ground
     from planner.explaining.question import Question
     from planner.future import Future, Stay
@@ -83,9 +85,10 @@ class Until:
     def _windows(self) -> tuple[Window, ...]:
         return self.ground.outlook.future.windows.all
 
-    def _at(self, second: int) -> Question:
-        """The world then: some jobs are over, others were begun."""
-        over = frozenset(stay.job.name for stay in self._stays if stay.end <= second)
+    def _at(self, second: int, going_on: Collection[str] = ()) -> Question:
+        """The world then: some jobs are over, unless they are said to go on, and others were begun."""
+        ended = (stay.job.name for stay in self._stays if stay.end <= second)
+        over = frozenset(name for name in ended if name not in going_on)
         begun = tuple(
             Placement(job=stay.job.name, replicas=stay.replicas)
             for stay in self._stays
@@ -103,7 +106,7 @@ class Until:
     def _part(self, second: int) -> RemedyPart:
         future = self.ground.outlook.future
         at = clock(future.moment(second), future.snapshot.taken_at)
-        last = [stay.job.name for stay in self._stays if stay.end == second]
+        last = self._needed(second)
         over = [window for window in self._windows if window.ends == second]
         if last:
             text = f"until {named(last)} {'ends' if len(last) == 1 else 'end'}, expected at {at}"
@@ -115,6 +118,31 @@ class Until:
             text = f"until {at}, before which {self._who_begins(second)} may not begin"
         subject = (*last, *(window.reservation.name for window in over), self.question.job.name)[0]
         return RemedyPart(kind=RemedyKind.WAIT, subject=subject, after=second, text=f"wait {text}")
+
+    def _needed(self, second: int) -> list[str]:
+        """
+        Of the jobs that end at a moment some that must for the job to find room; no fewer of them do.
+
+        Those that hold most are counted on first, so that few are named.
+        """
+        ending = [stay for stay in self._stays if stay.end == second]
+        ending.sort(key=lambda stay: -sum(replica.quota_milli for replica in stay.replicas))
+        names = [stay.job.name for stay in ending]
+        needed: set[str] = set()
+
+        def enough(step: int) -> bool:
+            over = needed.union(names[:step])
+            return self.ground.has_room(self._at(second, {name for name in names if name not in over}))
+
+        left = len(names)
+        while not enough(0):
+            step = least(left, enough) if left else None
+            if step is None:
+                return sorted(names)
+            # Without the last of these it is not enough: it is needed, and those behind it are not.
+            needed.add(names[step - 1])
+            left = step - 1
+        return sorted(needed)
 
     def _who_begins(self, second: int) -> str:
         job = self.question.job

@@ -49,7 +49,7 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
     wanting = candidates(in_time, running)
     now = [one for one in wanting if readiness.earliest(one.job.name) == 0]
     # 2. The nodes that may take something, those that pools may still open last.
-    scaled = scalings(snapshot.cluster, policy, now)
+    scaled = scalings(snapshot, policy, now)
     sites = Sites(snapshot.cluster, policy, [scaling.opened for scaling in scaled], wanting, timing)
     shapes = Shapes(snapshot.cluster, sites.nodes, [candidate.job for candidate in wanting])
     meetings = Meetings(policy, [*waiting, *(job for job in snapshot.jobs if job.running)])

@@ -109,7 +109,7 @@ def _runner(
     move = leaves or (rules.migrate and ripe)
     shrink = rules.resize and ripe and count > job.gang.minimum and _in_order(job, running, nodes)
     # Growth within one domain, or spread over several, is not modelled.
-    grow = rules.resize and still and count < job.gang.maximum
+    grow = rules.resize and still and count < job.gang.maximum and not rules.dwells(job, snapshot.taken_at)
     if not (stop or move or shrink or grow):
         return None
     return Runner(

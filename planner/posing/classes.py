@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from planner.models.policy import Profile
+from planner.models.pricing import resize_points
 from planner.models.problem_jobs import JobClass, Predecessor, Role, Togetherness
 from planner.posing.promises import Promises
 from planner.posing.timing import from_slot, is_open, open_slots
@@ -58,6 +59,7 @@ class Classifier:
         victims: list[int],
     ) -> None:
         self._policy = policy
+        self._now = snapshot.taken_at
         self._queues = {queue.name: index for index, queue in enumerate(snapshot.queues)}
         self._sites = sites
         self._shapes = shapes
@@ -92,7 +94,7 @@ class Classifier:
             options,
             jobs=(job.name,),
             incumbent=incumbent,
-            fixed_points=-self._policy.prices.resize if candidate.role is Role.GROW else 0,
+            fixed_points=-resize_points(self._policy, job, self._now) if candidate.role is Role.GROW else 0,
             seconds=self._seconds([candidate], options),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from planner.models.pricing import disruption_points
+from planner.models.pricing import disruption_points, resize_points
 from planner.models.problem_jobs import Incumbent, Role
 from planner.posing.tenures import holds
 
@@ -177,7 +177,7 @@ class Incumbents:
             shrink_points=-earnings.completion(job, runner.gpu_model, 1, seconds=left)
             if outlook.shrink
             else 0,
-            resize_points=-policy.prices.resize,
+            resize_points=-resize_points(policy, job, now),
             fewest=job.gang.minimum if outlook.shrink else count,
             move=move,
             grow=grow,

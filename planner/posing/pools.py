@@ -13,9 +13,10 @@ from planner.models.selection import refusal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.cluster import Cluster, Node, NodePool
+    from planner.models.cluster import Node, NodePool
     from planner.models.job import Job
     from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
     from planner.posing.candidates import Candidate, Filters
 
 
@@ -35,8 +36,9 @@ class Scaling:
     most_closed: int
 
 
-def scalings(cluster: Cluster, policy: Policy, candidates: Iterable[Candidate]) -> list[Scaling]:
+def scalings(snapshot: Snapshot, policy: Policy, candidates: Iterable[Candidate]) -> list[Scaling]:
     """Every pool with which something may be done, by name."""
+    cluster, now = snapshot.cluster, snapshot.taken_at
     demand = _Demand(candidates)
     names = {node.name for node in cluster.nodes}
     found = []
@@ -44,9 +46,9 @@ def scalings(cluster: Cluster, policy: Policy, candidates: Iterable[Candidate]) 
         points = node_points(policy, pool)
         price, saving = points + policy.prices.scaling, points - policy.prices.scaling
         members = [node for node in cluster.nodes if node.pool == pool.name]
-        room = pool.maximum - len(members) if policy.pools.scale_up else 0
+        room = pool.maximum - len(members) if policy.pools.may_add(pool, now) else 0
         opened = _opened(pool, names, min(room, demand.replicas(pool.template)) if room > 0 else 0)
-        most_closed = max(0, len(members) - pool.minimum) if policy.pools.scale_down else 0
+        most_closed = max(0, len(members) - pool.minimum) if policy.pools.may_remove(pool, now) else 0
         # A node that costs nothing may be in the way of a whole one only where fragments are priced.
         pays = most_closed and (saving > 0 or policy.prices.fragmentation)
         spare = frozenset(node.name for node in members if node.schedulable) if pays else frozenset()

@@ -66,26 +66,31 @@ def limited_trees(snapshot: Snapshot) -> dict[str, str]:
 
 
 def guarantees(snapshot: Snapshot, usage: Usage, waiting: Iterable[Job]) -> tuple[Guarantee, ...]:
-    """What each queue is owed of each resource, as far as it asks for it."""
+    """
+    What each queue is owed of each resource, as far as it asks for it.
+
+    A job that by itself does not fit within a guarantee is no demand on it.
+    """
     if not any(_guarantees(queue) for queue in snapshot.queues):
         return ()
     below = _subtrees(snapshot.queues)
     position = {queue.name: index for index, queue in enumerate(snapshot.queues)}
-    asked: dict[str, dict[str, int]] = {}
     waiting = list(waiting)
     found = []
     for resource in _resources(snapshot.queues):
-        asked[resource] = defaultdict(int)
+        asked: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for job in waiting:
             if resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models:
-                asked[resource][job.queue] += job.request.total_gpu_milli * job.gang.maximum
+                milli = job.request.total_gpu_milli
+                asked[job.queue].append((milli * job.gang.minimum, milli * job.gang.maximum))
         own = of_resource(usage, resource)
         for queue in snapshot.queues:
             quota = queue.quota_for(resource)
             if quota is None or not quota.guarantee:
                 continue
             held = sum(own.get(name, 0) for name in below[queue.name])
-            demand = held + sum(asked[resource][name] for name in below[queue.name])
+            wanted = (each for name in below[queue.name] for each in asked.get(name, ()))
+            demand = held + sum(most for least, most in wanted if least <= quota.guarantee)
             if owed := min(quota.guarantee, demand):
                 members = tuple(sorted(position[name] for name in below[queue.name]))
                 found.append(Guarantee(resource, members, owed, held))

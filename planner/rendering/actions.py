@@ -40,6 +40,7 @@ from planner.wording import (
     counted,
     gang_size,
     in_gpus,
+    in_points,
     layout_text,
     money,
     node_size,
@@ -238,7 +239,8 @@ def kind_note(kind: JobKind) -> str:
         parts.append(f"loses {lost}")
     points = round(sum(number_of(action, "points") for action in kind.actions))
     if points:
-        parts.append(f"costs {-points:,} points" if points < 0 else f"brings {points:,} points")
+        disruption = round(sum(number_of(action, "disruption_points") for action in kind.actions))
+        parts.append(in_points(points, disruption, kind.type))
     return "; ".join(parts)
 
 

@@ -33,10 +33,12 @@ def missed_guarantees(plan: Plan) -> list[str]:
     found = []
     for resource in sorted({ALL_MODELS, *(model for queue in snapshot.queues for model in queue.gpu_models)}):
         held = _with_all_below(snapshot.queues, of_resource(after, resource))
-        demand = _with_all_below(snapshot.queues, _demand(snapshot, of_resource(before, resource), resource))
         for queue in snapshot.queues:
             quota = queue.quota_for(resource)
-            owed = min(quota.guarantee or 0, demand[queue.name]) if quota else 0
+            if quota is None or not quota.guarantee:
+                continue
+            demand = _demand(snapshot, of_resource(before, resource), resource, quota.guarantee)
+            owed = min(quota.guarantee, _with_all_below(snapshot.queues, demand)[queue.name])
             if held[queue.name] < owed:
                 model = f"{resource} " if resource else ""
                 gpus = f"{decimal(owed)} guaranteed {model}GPU{'' if 0 < owed <= MILLI else 's'}"
@@ -44,12 +46,13 @@ def missed_guarantees(plan: Plan) -> list[str]:
     return [f"queue {name}: {text}" for name, _, text in sorted(found)]
 
 
-def _demand(snapshot: Snapshot, held: Mapping[str, int], resource: str) -> dict[str, int]:
-    """What jobs directly in each queue hold of a resource, and what those that wait could hold of it."""
+def _demand(snapshot: Snapshot, held: Mapping[str, int], resource: str, amount: int) -> dict[str, int]:
+    """What jobs directly in each queue hold of a resource, and waiting ones that fit an amount ask for."""
     demand = Counter(held)
     for job in snapshot.jobs:
         usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
-        if job.running is None and not job.held and usable:
+        fits = job.request.total_gpu_milli * job.gang.minimum <= amount
+        if job.running is None and not job.held and usable and fits:
             demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
     return demand
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from planner.effects import change_nodes, changes_of
+from planner.effects import change_nodes, changes_of, with_pool_scaled
 from planner.models.job import Running
-from planner.models.plan import Grow, Migrate, Preempt, ScaleUp, Shrink, Start
+from planner.models.plan import Grow, Migrate, Preempt, ScaleDown, ScaleUp, Shrink, Start
 from planner.promises import promises_of
 from planner.simulation.happening import Happening, Kind
 from planner.simulation.task import stretch_of
@@ -28,8 +28,8 @@ def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
     """
     The world once a plan is done, and what became of jobs by it.
 
-    Stopping takes no time, and what a job had not saved is lost, be it preempted or moved; it comes back from
-    its last checkpoint before it works again. One that is resized loses no work.
+    Stopping takes no time, and what a job had not saved is lost, be it preempted, moved or resized; it comes
+    back from its last checkpoint before it works again.
     """
     acting = _Acting(world)
     for change in changes_of(plan.actions):
@@ -37,6 +37,9 @@ def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
         match change:
             case ScaleUp():
                 acting.provision(change)
+                acting.scaled(change)
+            case ScaleDown():
+                acting.scaled(change)
             case Start():
                 acting.start(change)
             case Preempt():
@@ -62,6 +65,7 @@ class _Acting:
     def __init__(self, world: World) -> None:
         self._world = world
         self.nodes: dict[str, Node] = dict(world.cluster.node_by_name)
+        self.pools = world.cluster.pools
         self.tasks: dict[str, Task] = dict(world.tasks)
         self.happened: list[Happening] = []
 
@@ -70,7 +74,7 @@ class _Acting:
         cluster = self._world.cluster
         if self.nodes != cluster.node_by_name:
             nodes = tuple(self.nodes[name] for name in sorted(self.nodes))
-            cluster = cluster.model_copy(update={"nodes": nodes})
+            cluster = cluster.model_copy(update={"nodes": nodes, "pools": self.pools})
         return replace(self._world, cluster=cluster, tasks=self.tasks)
 
     def provision(self, change: ScaleUp) -> None:
@@ -79,6 +83,13 @@ class _Acting:
             ready_at = self._world.now + timedelta(seconds=change.provisioning)
             new = self.nodes[change.node]
             self.nodes[change.node] = new.model_copy(update={"ready_at": ready_at})
+
+    def scaled(self, change: ScaleUp | ScaleDown) -> None:
+        """The pool knows when it was last given a node, or gave one back."""
+        self.pools = tuple(
+            pool if pool.name != change.pool else with_pool_scaled(pool, change, self._world.now)
+            for pool in self.pools
+        )
 
     def start(self, change: Start) -> None:
         """A waiting job runs."""
@@ -98,23 +109,21 @@ class _Acting:
 
     def resize(self, change: Shrink | Grow) -> None:
         """A running job goes on with fewer or more replicas; one that waits for nodes may wait for others."""
-        task, now = self.tasks[change.job], self._world.now
-        running, stretch = task.job.running, task.begun
+        task, now, physics = self.tasks[change.job], self._world.now, self._world.physics
+        running, stretch, held = task.job.running, task.begun, task.ended(self._world.now)
         assert running is not None  # noqa: S101 - for the type checker
-        update: dict[str, object] = {"replicas": change.after.replicas}
-        begins = now
+        update: dict[str, object] = {"replicas": change.after.replicas, "resized_at": now}
         if stretch.begins > now:
-            begins = self._ready(change.after.replicas)
-            update["started_at"] = begins
+            begins = update["started_at"] = self._ready(change.after.replicas)
+            delay = int((stretch.works - stretch.begins).total_seconds())
         else:
-            update["last_checkpoint_at"] = now
-        delay = max(0, int((stretch.works - max(now, stretch.begins)).total_seconds()))
-        if delay:
-            update["resumed_at"] = begins + timedelta(seconds=delay)
-        resized = running.model_copy(update=update)
-        saved = replace(task, kept=task.done(now))
-        self._put(saved, resized, begins=begins, delay=delay)
-        self.happened.append(Happening(now, Kind.RESIZED, change.job, task.ended(now)))
+            begins, delay = now, physics.recovery_of(task.job)
+            saved_at = task.checkpointed_at(now, physics.checkpoint_every)
+            update["last_checkpoint_at"] = saved_at or running.last_checkpoint_at
+            task, held = task.stopped(now, physics)
+        update["resumed_at"] = begins + timedelta(seconds=delay)
+        self._put(task, running.model_copy(update=update), begins=begins, delay=delay)
+        self.happened.append(Happening(now, Kind.RESIZED, change.job, held))
 
     def move(self, change: Migrate) -> None:
         """A running job is stopped and goes on elsewhere from its last checkpoint."""
@@ -122,8 +131,12 @@ class _Acting:
         begins = self._ready(change.after.replicas)
         old = task.job.running
         kill_at = None if old is None or old.kill_at is None else old.kill_at + (begins - now)
+        resized_at = None if old is None else old.resized_at
         stopped, held = task.stopped(now, self._world.physics)
-        self._begin(stopped, Running(started_at=begins, kill_at=kill_at, replicas=change.after.replicas))
+        moved = Running(
+            started_at=begins, kill_at=kill_at, resized_at=resized_at, replicas=change.after.replicas
+        )
+        self._begin(stopped, moved)
         self.happened.append(Happening(now, Kind.MOVED, change.job, held))
 
     def _begin(self, task: Task, running: Running) -> None:

@@ -92,6 +92,10 @@ class Task:
             return self.kept
         return self.kept + self.stretch.rate * (self._worked(at) // every * every)
 
+    def unsaved(self, at: datetime, every: int) -> int:
+        """Seconds it worked for nothing if it is stopped then, with a checkpoint every so many seconds."""
+        return self._worked(at) % every if every else self._worked(at)
+
     def checkpointed_at(self, at: datetime, every: int) -> datetime | None:
         """Its last checkpoint in the present stretch; None if there was none yet."""
         if self.stretch is None or not every or (worked := self._worked(at)) < every:
@@ -113,7 +117,7 @@ class Task:
         """The job as it waits again, and what became of its stretch; what it had not saved is lost."""
         held = self.ended(at)
         every = physics.checkpoint_every
-        lost = self._worked(at) % every if every else self._worked(at)
+        lost = self.unsaved(at, every)
         kept = self.saved(at, every)
         saved_at = self.checkpointed_at(at, every) or self.job.last_checkpoint_at
         update = {

@@ -100,7 +100,7 @@ class _Examiner:
             )
             for node in cluster.nodes
         ]
-        self._growing = self._pools() if policy.pools.scale_up else []
+        self._growing = self._pools()
         self._capped = bool(power.by_node)
         nodes = [*cluster.nodes, *(growing.place.node for growing in self._growing)]
         added = {node.name for node in target.added}
@@ -271,11 +271,12 @@ class _Examiner:
         return None
 
     def _pools(self) -> list[_Growing]:
-        """Pools below their maximum, each with one of its new nodes."""
+        """Pools that may be given nodes, each with one of its new ones."""
         found = []
         for pool in self._cluster.pools:
             there = sum(node.pool == pool.name for node in self._cluster.nodes)
-            if (addable := pool.maximum - there) > 0:
+            may_grow = self._policy.pools.may_add(pool, self._snapshot.taken_at)
+            if may_grow and (addable := pool.maximum - there) > 0:
                 room = MigRoom((), self._policy.mig)
                 place = Place(pool.template, NodeFree.of(pool.template), room)
                 found.append(_Growing(pool, place, addable))

@@ -1,10 +1,12 @@
-"""What a policy or a pool's maximum forbids that could make room for a job that finds none."""
+"""What a policy, a dwell or a pool's maximum forbids that could make room for a job that finds none."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from math import inf
 from typing import TYPE_CHECKING
 
+from planner.clock import clock
 from planner.models.occupancy import NodeFree
 from planner.models.selection import refusal
 from planner.waiting.free_pool import FreePool, Place
@@ -13,6 +15,7 @@ from planner.wording import counted, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
 
     from planner.models.cluster import Cluster, Node, NodePool
     from planner.models.job import Job
@@ -26,7 +29,8 @@ class WaysOut:
     """Answers for one target; `cluster` is the cluster as the target leaves it."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, target: Target, cluster: Cluster) -> None:
-        self._policy, self._cluster = policy, cluster
+        self._policy, self._cluster, self._now = policy, cluster, snapshot.taken_at
+        self._dwelling = _dwelling(snapshot, policy, target)
         self._priorities = {} if policy.disruption.preempt else _priorities(snapshot, policy, target)
         self._recutting = policy.mig.model_copy(update={"repartition": True})
         self._recut = MigRoom(target.placements, self._recutting)
@@ -36,7 +40,7 @@ class WaysOut:
     @property
     def by_priority(self) -> bool:
         """True if the priority of a job matters to the answer."""
-        return bool(self._priorities)
+        return bool(self._priorities or self._dwelling)
 
     def closed_pools(
         self, job: Job, needs: dict[str, int], allowed: Callable[[Node], bool] = lambda _: True
@@ -51,7 +55,7 @@ class WaysOut:
         ]
         below = [pool for pool in suiting if self._there(pool) < pool.maximum]
         if below:
-            return [] if self._policy.pools.scale_up else ["pools.scale_up is off"]
+            return self._held_back(below)
         if len(suiting) > 1:
             names = named(sorted(pool.name for pool in suiting))
             return [f"pools {names} are at their maximum"]
@@ -62,9 +66,38 @@ class WaysOut:
         found = []
         if self._priorities and job.priority >= self._least_on(pool, with_gpus=job.request.needs_gpu):
             found.append("preemption is off")
+        found += self._resting(job, pool)
         if self.would_fit_recut(job, needs, pool):
             found.append("mig.repartition is off")
         return found
+
+    def _held_back(self, pools: list[NodePool]) -> list[str]:
+        """What keeps all of some pools from getting nodes, though they are below their maximum."""
+        rules = self._policy.pools
+        if not rules.scale_up:
+            return ["pools.scale_up is off"]
+        if any(rules.may_add(pool, self._now) for pool in pools):
+            return []
+        delay = timedelta(seconds=rules.scale_up_delay_after_remove)
+        at, name = min((pool.node_removed_at + delay, pool.name) for pool in pools if pool.node_removed_at)
+        until = clock(at, self._now)
+        return [f"pool {name} gave a node back and gets none before {until}"]
+
+    def _resting(self, job: Job, pool: FreePool) -> list[str]:
+        """The first jobs that would make room, had they not been resized a short time ago."""
+        if not self._dwelling:
+            return []
+        there, gap = {place.node.name for place in pool.places}, self._policy.disruption.priority_gap
+        found = [
+            (until, other.name)
+            for until, other, nodes in self._dwelling
+            if job.priority >= other.priority + gap and not there.isdisjoint(nodes)
+        ]
+        if not found:
+            return []
+        until, name = min(found)
+        others = f", nor {counted(len(found) - 1, 'other')} resized as well" if len(found) > 1 else ""
+        return [f"{name} was resized and is not disturbed before {clock(until, self._now)}{others}"]
 
     def would_fit_recut(self, job: Job, needs: dict[str, int], pool: FreePool) -> bool:
         """True if only MIG layouts, which the policy leaves as they are, keep the job out."""
@@ -102,6 +135,30 @@ class WaysOut:
 
     def _there(self, pool: NodePool) -> int:
         return sum(node.pool == pool.name for node in self._cluster.nodes)
+
+
+def _dwelling(
+    snapshot: Snapshot, policy: Policy, target: Target
+) -> list[tuple[datetime, Job, frozenset[str]]]:
+    """Jobs that only their last resize keeps from being disturbed: until when, and where they are."""
+    rules, now = policy.disruption, snapshot.taken_at
+    if not (rules.preempt or rules.resize):
+        return []
+    freely = rules.model_copy(update={"resize_dwell": 0})
+    jobs = (snapshot.job_by_name[placement.job] for placement in target.placements)
+    return [
+        (
+            job.running.resized_at + timedelta(seconds=rules.resize_dwell),
+            job,
+            frozenset(replica.node for replica in job.running.replicas),
+        )
+        for job in jobs
+        if job.running
+        and job.running.resized_at
+        and rules.dwells(job, now)
+        and freely.may_disturb(job, now)
+        and (rules.preempt or len(job.running.replicas) > job.gang.minimum)
+    ]
 
 
 def _priorities(snapshot: Snapshot, policy: Policy, target: Target) -> dict[tuple[str, bool], int]:

@@ -22,8 +22,9 @@ class Ran:
 
 @pytest.fixture
 def gpuplan(capsys, monkeypatch, tmp_path):
-    """Run gpuplan in an empty folder; (exit code, standard output, standard error)."""
+    """Run gpuplan in an empty folder at 80 columns; (exit code, standard output, standard error)."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["gpuplan", *map(str, arguments)])

@@ -67,3 +67,30 @@ def test_findings_of_doctor(ask):
     works = {each["subject"]: each["works"] for each in found["findings"]}
     assert works["python"] is True
     assert False not in works.values()
+
+
+@pytest.fixture
+def apply(gpuplan, quickstart, plan_file):
+    """The command that applies a plan to a simulated cluster that exists."""
+    assert gpuplan("simulated", "create", quickstart, "--state", "c.db").code == 0
+    place = ("--state", "c.db", "--audit", "a.jsonl")
+    return ("apply", plan_file, "--executor", "simulated", *place)
+
+
+def test_an_apply_with_each_action_and_its_audit_log(ask, apply, plan_file):
+    starts = [each["id"] for each in json.loads(plan_file.read_text())["actions"] if each["type"] == "start"]
+
+    code, found = ask(*apply, "--auto-approve")
+    assert (code, found["complete"], found["done"], found["not_done"]) == (0, True, starts, [])
+    assert ask(*apply, "--auto-approve", "--resume")[1]["done_before"] == starts
+
+    code, verified = ask("audit", "verify", "a.jsonl")
+    records = ask("audit", "show", "a.jsonl")[1]["records"]
+    assert (code, verified["records"], verified["last_hash"]) == (0, len(records), records[-1]["hash"])
+
+
+def test_an_apply_that_would_ask_is_a_usage_error(gpuplan, apply):
+    shown = gpuplan(*apply, "--json")
+
+    assert (shown.code, shown.out) == (2, "")
+    assert "--auto-approve" in shown.err

@@ -26,6 +26,54 @@ def test_waiting_for_the_last_of_those_in_the_way():
     assert remedy.starts_at == NOW + timedelta(hours=4)
 
 
+def test_of_those_that_end_at_the_same_second_only_those_are_named_without_which_there_is_no_room():
+    about = {"expected_duration": 2 * 3600}
+    here = [runs(f"here-{index}", "n9", index, **about) for index in range(4)]
+    elsewhere = [runs(f"aa-{number}", f"n{number}", *range(8), **about) for number in range(3)]
+    full = [runs("always", "n9", 4, 5, 6, 7, expected_duration=9 * 3600)]
+    nodes = [*(node(f"n{number}", model="T4") for number in range(3)), node("n9")]
+    waiting = job("a", gpus=2, gpu_models=["H100-80GB"])
+
+    remedy = found(snapshot(nodes=nodes, jobs=[*here, *elsewhere, *full, waiting]))[RemedyKind.WAIT]
+
+    assert remedy.parts[0].text == "wait until here-0 and here-1 end, expected at 13:00"
+    assert remedy.seconds == 3600
+
+
+def test_the_one_that_makes_room_alone_is_named_alone():
+    about = {"expected_duration": 2 * 3600}
+    jobs = [
+        runs("a-small", "n0", 0, **about),
+        runs("b-small", "n0", 1, **about),
+        runs("large", "n0", 2, 3, 4, 5, 6, 7, **about),
+        job("a", gpus=4),
+    ]
+
+    remedy = found(snapshot(nodes=[node("n0")], jobs=jobs))[RemedyKind.WAIT]
+
+    assert remedy.parts[0].text == "wait until large ends, expected at 13:00"
+
+
+def test_of_the_holders_of_a_quota_that_end_together_as_many_are_named_as_must_end():
+    about = {"expected_duration": 2 * 3600}
+    jobs = [runs(f"r{index}", "n0", index, **about) for index in range(4)]
+    world = snapshot(queues=[queue("q", nominal=4)], jobs=[*jobs, job("a", gpus=3)])
+
+    remedy = found(world)[RemedyKind.WAIT]
+
+    assert remedy.parts[0].text == "wait until r0, r1 and r2 end, expected at 13:00"
+
+
+def test_what_a_job_depends_on_is_named_rather_than_what_ends_with_it():
+    about = {"expected_duration": 2 * 3600}
+    jobs = [runs("aside", "n0", 0, **about), runs("prepare", "n1", 0, **about)]
+    after = job("a", gpus=1, depends_on=[{"job": "prepare", "kind": "completed"}])
+
+    remedy = found(snapshot(jobs=[*jobs, after]))[RemedyKind.WAIT]
+
+    assert remedy.parts[0].text == "wait until prepare ends, expected at 13:00"
+
+
 def test_of_two_jobs_one_of_which_must_be_over_the_first_to_end_is_waited_for():
     long = runs("long", "n0", 0, expected_duration=7200)
     short = runs("short", "n0", 1, expected_duration=3600)

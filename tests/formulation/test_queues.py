@@ -1,8 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 import build
 import pytest
 from modelling import most, rows
+from targets import judged
+
+from planner.models.policy import Policy
+from planner.models.solution import SolveStatus
+from planner.posing import pose
+from planner.solvers import portfolio
+from planner.solvers.portfolio import Limits
 
 
 def singles(count, queue="q"):
@@ -72,3 +82,54 @@ def test_cpu_only_jobs_use_no_gpu_quota():
     queues = [build.queue("q", nominal=0)]
 
     assert most(build.snapshot(queues=queues, jobs=[build.job(cpus=1)])) == 1
+
+
+def overdrawn(*, held=0):
+    """Parent with a limit of 2 where `other` holds 6, and `q`, which keeps its 4; `other` may be stopped."""
+    at = [build.replica("n0", gpus=range(start, start + 3)) for start in (0, 3)]
+    running = [
+        build.job(f"r{index}", gpus=3, queue="other", at=[place], priority=1)
+        for index, place in enumerate(at)
+    ]
+    if held:
+        at = [build.replica("n1", gpus=range(held))]
+        running.append(build.job("s", gpus=held, queue="q", preemptible=False, at=at))
+    queues = [
+        build.queue("root", nominal=2),
+        build.queue("q", parent="root", nominal=4, lending=0),
+        build.queue("other", parent="root"),
+    ]
+    jobs = [build.job(f"q{index}", gpus=1, queue="q", priority=40) for index in range(10)]
+    return build.snapshot(nodes=build.cluster(3), queues=queues, jobs=[*running, *jobs])
+
+
+@pytest.mark.parametrize(("held", "fit", "stopped"), [(0, 6, 2), (3, 3, 2), (4, 2, 2), (6, 0, 0)])
+def test_what_spills_into_a_parent_is_new_there_until_its_limit_is_kept(held, fit, stopped):
+    snapshot = overdrawn(held=held)
+
+    solution = planned(snapshot)
+
+    assert solution.status is SolveStatus.OPTIMAL
+    assert (solution.started, solution.stopped) == (fit, stopped)
+
+
+@dataclass(frozen=True)
+class Planned:
+    status: SolveStatus
+    started: int
+    stopped: int
+
+
+def planned(snapshot):
+    """What the whole search answers, none of it rejected."""
+    policy = Policy()
+    solution = portfolio.solve(
+        pose(snapshot, policy),
+        snapshot.running_placements,
+        Limits(30.0, ("cpsat",)),
+        partial(judged, snapshot, policy),
+    )
+    assert solution.rejected == ()
+    running = {each.job for each in snapshot.running_placements}
+    placed = {each.job for each in solution.target.placements}
+    return Planned(solution.status, len(placed - running), len(running - placed))

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
-from build import node, pool
+from build import NOW, node, pool
 from contradicting import found, only, world
 
 from planner.models.cluster import Gpu
 from planner.models.inconsistency import NODES, POOLS, RACK_POWER
+
+
+def test_a_pool_that_was_scaled_after_the_snapshot_was_taken_is_told():
+    scaled = [
+        pool("a").model_copy(update={"node_added_at": NOW, "node_removed_at": NOW}),
+        pool("b").model_copy(update={"node_removed_at": NOW + timedelta(seconds=1)}),
+    ]
+
+    assert found(world(pools=scaled)) == [
+        (
+            (*POOLS, 1, "node_removed_at"),
+            (
+                "pool 'b' has node_removed_at 2026-11-20T12:00:01Z; expected nothing after the snapshot's "
+                "own taken_at, 2026-11-20T12:00:00Z."
+            ),
+        )
+    ]
 
 
 def test_details_of_a_gpu_the_node_does_not_have_are_told():

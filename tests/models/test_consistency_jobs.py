@@ -90,6 +90,7 @@ def ran(**times):
         (job("a", deadline=NOW - HOUR), ("deadline",)),
         (ran(started_at=NOW + HOUR), ("running", "started_at")),
         (ran(last_checkpoint_at=NOW + HOUR), ("running", "last_checkpoint_at")),
+        (ran(resized_at=NOW + HOUR), ("running", "resized_at")),
     ],
 )
 def test_a_time_out_of_order_is_told(wrong, location):
@@ -114,7 +115,8 @@ def test_one_node_that_is_still_coming_keeps_a_gang_waiting():
 
 
 def test_times_at_the_instant_of_the_snapshot_are_in_order():
-    assert found(world(jobs=[ran(started_at=NOW, last_checkpoint_at=NOW), job("b", deadline=NOW)])) == []
+    begun = ran(started_at=NOW, last_checkpoint_at=NOW, resized_at=NOW)
+    assert found(world(jobs=[begun, job("b", deadline=NOW)])) == []
 
 
 def test_a_deadline_that_has_passed_is_no_contradiction():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import instances
 import pytest
-from build import job, node, placement, pool, queue, replica, snapshot
+from build import NOW, job, node, placement, pool, queue, replica, snapshot
 from drafts import drafted
 
+from planner.epoch import plan_epoch
 from planner.models.cluster import RackPower
 from planner.models.plan import ReasonCode
 from planner.models.policy import Policy, Prices
@@ -113,3 +117,20 @@ def test_a_new_node_without_jobs_is_for_the_least_that_its_pool_keeps():
     plan = drafted(snapshot(pools=(least,)), added=[new])
 
     assert reason(plan, "scale_up/p-1").text == "pool p keeps at least 1 node; costs 2.00/h"
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_what_the_lines_say_of_disruption_adds_up_to_the_terms_of_the_objective(number):
+    instance = instances.everything(number)
+    policy = instance.policy.model_copy(update={"solvers": ()})
+    plan = plan_epoch(instance.snapshot, policy, seed=0, created_at=NOW)
+    told = Counter()
+    for action in plan.actions:
+        points = action.reason.numbers.get("disruption_points", 0)
+        told[{"preempt": "preemption", "migrate": "migration"}.get(action.type, "resize")] += points
+
+    assert dict(+-told) == {
+        name: -plan.solution.terms[name]
+        for name in ("preemption", "migration", "resize")
+        if plan.solution.terms.get(name)
+    }

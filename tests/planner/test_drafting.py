@@ -235,7 +235,8 @@ def test_a_preemption_names_who_comes_and_what_is_lost():
     )
     assert found.reason.code is ReasonCode.MAKES_ROOM
     assert found.reason.text == (
-        "makes room for train-llama; ran 1h, loses 8 GPU-hours without a checkpoint; costs 1,680 points"
+        "makes room for train-llama; ran 1h, loses 8 GPU-hours without a checkpoint; "
+        "costs 1,680 points: work -800, preemption -880"
     )
     # 800 points of its 8 GPUs, and 8 GPU-hours with a checkpoint and a restart of 6 minutes.
     assert found.reason.numbers == {
@@ -247,6 +248,7 @@ def test_a_preemption_names_who_comes_and_what_is_lost():
         "remaining_seconds": 3600 + 900 + 360,
         "lost_gpu_hours": 8.0,
         "points": -1680,
+        "disruption_points": -880,
     }
 
 
@@ -284,7 +286,11 @@ def test_a_shrink_gives_up_replicas_for_somebody():
     found = action(PLAN, "shrink/tune")
 
     assert found.reason.code is ReasonCode.MAKES_ROOM
-    assert found.reason.text == ("2 → 1 replicas of at least 1; makes room for distill; costs 210 points")
+    assert found.reason.text == (
+        "2 → 1 replicas of at least 1; makes room for distill; "
+        "ran 1h, loses 4 GPU-hours without a checkpoint; costs 650 points: work -200, resize -450"
+    )
+    assert found.interruption == 360
     assert [condition.kind for condition in found.preconditions] == ["job_runs"]
 
 
@@ -292,7 +298,11 @@ def test_a_growth_counts_on_its_new_replicas_alone():
     found = action(PLAN, "grow/embed")
 
     assert found.reason.code is ReasonCode.RESIZED
-    assert found.reason.text == "1 → 2 replicas of at most 3; brings 90 points"
+    assert found.reason.text == (
+        "1 → 2 replicas of at most 3; ran 1h, loses 1 GPU-hour without a checkpoint; "
+        "costs 20 points: work +100, resize -120"
+    )
+    assert found.interruption == 360
     assert found.preconditions[1:] == (Free(node="h100-03", gpus=(GpuShare(index=5, milli=1000),)),)
 
 

@@ -159,13 +159,39 @@ def test_a_borrower_makes_room_in_the_quota_even_on_nodes_that_nobody_can_use():
 def test_an_elastic_job_may_shrink_to_its_minimum_and_grow_to_its_maximum():
     problem = posed(runs(replicas=(2, 6), count=4), wants(), policy={"prices": {"resize": 7}})
 
+    # 60 s + 300 s + 1 h of 4 GPUs at 100 a GPU-hour, and 7.
     (found,) = problem.incumbents
-    assert (found.fewest, found.shrink_points, found.resize_points) == (2, -100, -7)
+    assert (found.fewest, found.shrink_points, found.resize_points) == (2, -100, -447)
     grow = problem.classes[found.grow]
     assert (grow.role, grow.jobs, grow.incumbent) == (Role.GROW, ("r",), 0)
-    assert (grow.minimum, grow.maximum, grow.fixed_points) == (1, 2, -7)
+    assert (grow.minimum, grow.maximum, grow.fixed_points) == (1, 2, -447)
     assert [option.points for option in grow.options] == [100]
-    assert grow.points(grow.options[0], 2) == 193
+    assert grow.points(grow.options[0], 2) == 200 - 447
+
+
+def resized(job, *, ago):
+    """The running job, resized so many minutes ago."""
+    running = job.running.model_copy(update={"resized_at": NOW - timedelta(minutes=ago)})
+    return job.model_copy(update={"running": running})
+
+
+def test_a_job_that_was_just_resized_is_no_incumbent():
+    job = runs(replicas=(2, 6), count=4, gpus=1)
+    free = {"disruption": {"migrate": True}}
+
+    assert posed(resized(job, ago=59), wants(), policy=free).incumbents == ()
+    (found,) = posed(resized(job, ago=60), wants(), policy=free).incumbents
+    assert None not in (found.stop_points, found.move, found.grow)
+    assert found.shrinkable
+
+
+def test_a_job_that_has_to_leave_is_an_incumbent_however_short_ago_it_was_resized():
+    nodes = [build.node("n0", drain=True), build.node("n1")]
+
+    (found,) = posed(resized(runs(replicas=(2, 6), count=4), ago=0), nodes=nodes).incumbents
+
+    assert None not in (found.stop_points, found.move)
+    assert (found.grow, found.shrinkable) == (None, False)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 import build
 import pytest
 
+from planner.afterwards import cluster_after
 from planner.epoch import plan_epoch
 from planner.models.calendar import Reservation
 from planner.models.cluster import Dataset
@@ -180,6 +181,41 @@ def test_whoever_has_run_long_enough_makes_room():
     assert planned(due, patient, first).metrics.jobs.preempted == 1
     # Without anybody who waits there is nobody to make room for.
     assert is_settled(carried_out(planned(started, patient), later=HOUR), patient, planned(started, patient))
+
+
+def test_a_job_grows_once_its_last_resize_is_long_enough_ago():
+    elastic = build.job("e", gpus=1, replicas=(1, 4), priority=9, at=[build.replica(gpus=[0])])
+    resized = elastic.running.model_copy(update={"resized_at": NOW - HOUR / 2})
+    held = elastic.model_copy(update={"running": resized})
+    first = planned(build.snapshot(nodes=[build.node(gpus=4)], jobs=[held]), GREEDY)
+    early, due = (carried_out(first, later=later) for later in (HOUR / 2 - SECOND, HOUR / 2))
+
+    assert not first.has_changes
+    assert is_settled(early, GREEDY, first)
+    assert [action.type for action in planned(due, GREEDY, first).actions] == ["grow"]
+
+
+def test_a_pool_gives_a_node_back_once_it_was_given_one_long_enough_ago():
+    template = build.node("cloud", price_per_hour=1.0)
+    cloud = build.pool("cloud", template=template).model_copy(update={"node_added_at": NOW - HOUR / 2})
+    there = [build.node(), template.model_copy(update={"name": "cloud-1", "pool": "cloud"})]
+    first = planned(build.snapshot(nodes=there, pools=(cloud,)), GREEDY)
+    early, due = (carried_out(first, later=later) for later in (HOUR / 2 - SECOND, HOUR / 2))
+
+    assert not first.has_changes
+    assert is_settled(early, GREEDY, first)
+    assert [action.type for action in planned(due, GREEDY, first).actions] == ["scale_down"]
+
+
+def test_a_pool_that_remembers_when_it_was_scaled_is_at_rest_all_the_same():
+    cloud = build.pool("cloud", template=build.node("cloud", price_per_hour=1.0))
+    first = planned(build.snapshot(nodes=[], jobs=[build.job(gpus=1, priority=9)], pools=(cloud,)), GREEDY)
+    live, cluster = carried_out(first), cluster_after(first.snapshot, first.target)
+    pools = tuple(pool.model_copy(update={"node_added_at": NOW}) for pool in cluster.pools)
+    live = live.model_copy(update={"cluster": cluster.model_copy(update={"pools": pools})})
+
+    assert first.has_changes
+    assert is_settled(live, GREEDY, first)
 
 
 def test_reservations_leave_nothing_settled():

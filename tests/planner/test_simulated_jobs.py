@@ -11,8 +11,10 @@ from changing import begin, change, grow, mig_job, mig_node, mig_replica, migrat
 from planner.executors.interface import ExecutionError
 from planner.executors.simulated import SimulatedCluster
 from planner.models.cluster import Gpu, NodeGpus, Overcommit, QosClass
+from planner.models.durations import Durations
 from planner.models.job import ResourceRequest
 from planner.models.plan import Grow, Migrate, Preempt, Shrink
+from planner.models.policy import Policy
 from planner.models.progress import Progress
 
 SUBMITTED = timedelta(hours=5)
@@ -100,7 +102,8 @@ def test_a_shrunk_job_goes_on_with_the_replicas_it_keeps(live):
 
     perform(live, shrink(WORLD, "elastic", ELASTIC[1]))
 
-    assert found(live, "elastic").running == before.model_copy(update={"replicas": ELASTIC[1:]})
+    after = {"replicas": ELASTIC[1:], "resized_at": NOW, "resumed_at": NOW}
+    assert found(live, "elastic").running == before.model_copy(update=after)
     perform(live, begin(WORLD, "waits", replica("n0", gpus=[2, 5, 6, 7])))
 
 
@@ -109,24 +112,43 @@ def test_a_grown_job_goes_on_with_more_replicas(live):
 
     perform(live, grow(WORLD, "elastic", replica("n1", gpus=[7])))
 
-    after = (*ELASTIC, replica("n1", gpus=[7]))
-    assert found(live, "elastic").running == before.model_copy(update={"replicas": after})
+    after = {"replicas": (*ELASTIC, replica("n1", gpus=[7])), "resized_at": NOW, "resumed_at": NOW}
+    assert found(live, "elastic").running == before.model_copy(update=after)
     with pytest.raises(ExecutionError, match="free of GPU 7, found 0"):
         perform(live, begin(WORLD, "waits", replica("n1", gpus=[4, 5, 6, 7])))
 
 
-def test_resizing_leaves_the_expected_end_where_it_was(tmp_path):
-    elastic = job(
-        "e", gpus=1, replicas=(1, 3), at=[replica(gpus=[0]), replica(gpus=[1])], expected_duration="90m"
-    )
-    world = snapshot(jobs=[elastic])
+def test_a_resized_job_ends_later_by_the_interruption_and_by_the_work_that_it_had_not_saved(tmp_path):
+    elastic = job("e", gpus=1, replicas=(1, 3), at=[replica(gpus=[0])], expected_duration="90m")
+    with SimulatedCluster.create(tmp_path / "e.db", snapshot(jobs=[elastic])) as live:
+        # It ran for an hour without a checkpoint, and so has all of its 90 minutes before it.
+        perform(live, grow(live.snapshot(), "e", replica(gpus=[5]), interruption=360))
+        assert left_of(live, "e") == 96 * 60
+        # Ten minutes later it has worked for four.
+        live.advance(10 * 60)
+        assert left_of(live, "e") == 86 * 60
+        perform(live, shrink(live.snapshot(), "e", replica(gpus=[0]), interruption=60))
+        assert left_of(live, "e") == 91 * 60
+
+        live.advance(91 * 60)
+        assert live.finished() == (("e", NOW + timedelta(minutes=101)),)
+
+
+def left_of(live, name):
+    """Seconds that a plan of now expects a job to go on."""
+    seen = live.snapshot()
+    return Durations(seen, Policy()).remaining(seen.job_by_name[name])
+
+
+def test_a_cluster_made_from_a_snapshot_goes_on_with_what_a_resized_job_has_saved(tmp_path):
+    elastic = job("e", gpus=1, replicas=(1, 3), at=[replica(gpus=[0])], expected_duration="90m")
+    times = {"resized_at": NOW, "resumed_at": NOW + timedelta(minutes=6)}
+    update = {"running": elastic.running.model_copy(update=times), "progress": Progress(completed="56m")}
+    world = snapshot(jobs=[elastic.model_copy(update=update)])
     with SimulatedCluster.create(tmp_path / "e.db", world) as live:
-        perform(live, shrink(world, "e", replica(gpus=[0])))
-        perform(live, grow(live.snapshot(), "e", replica(gpus=[5])))
-
-        live.advance(30 * 60)
-
-        assert live.finished() == (("e", NOW + timedelta(minutes=30)),)
+        assert left_of(live, "e") == 40 * 60
+        live.advance(3600)
+        assert live.finished() == (("e", NOW + timedelta(minutes=40)),)
 
 
 @pytest.fixture

@@ -130,6 +130,20 @@ def test_an_empty_node_is_given_back(live):
     assert len(live.snapshot().cluster.nodes) == len(WORLD.cluster.nodes) - 1
 
 
+def test_a_pool_remembers_when_it_was_given_a_node_and_when_it_gave_one_back(live):
+    def times():
+        pools = {pool.name: pool for pool in live.snapshot().cluster.pools}
+        assert pools["full"] == FULL
+        return pools["cloud"].node_added_at, pools["cloud"].node_removed_at
+
+    assert times() == (None, None)
+    perform(live, scale_up(CLOUD, "cloud-3"))
+    assert times() == (NOW, None)
+    live.advance(60)
+    perform(live, scale_down(CLOUD, "cloud-1"))
+    assert times() == (NOW, NOW + timedelta(minutes=1))
+
+
 def test_a_pool_keeps_its_minimum_and_its_maximum(live):
     perform(live, scale_up(CLOUD, "cloud-3"))
     with pytest.raises(ExecutionError, match="expected room in pool cloud, found 3 nodes of at most 3"):

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 from build import MODEL, NOW, job, node, replica, snapshot
-from changing import begin, migrate, preempt
+from changing import begin, grow, migrate, preempt, shrink
 
 from planner.effects import changes_of
 from planner.epoch import plan_epoch
@@ -107,7 +107,8 @@ def test_however_often_it_stops_a_job_runs_for_its_work_and_the_losses_that_were
     declared = {key: draw.randrange(900) for key in ("checkpoint_duration", "restart_duration")}
     mine = job(
         "a",
-        gpus=4,
+        gpus=2,
+        replicas=(1, 3),
         expected_duration=draw.randrange(1, 5 * HOUR),
         gpu_models={MODEL: speed, "faster": 1},
         **(declared if draw.random() < 0.5 else {}),
@@ -120,10 +121,10 @@ def test_however_often_it_stops_a_job_runs_for_its_work_and_the_losses_that_were
         with SimulatedCluster.create(tmp_path / f"{number}.db", world) as cluster:
             one = world.job_by_name["a"]
             durations, recovery = Durations(world, policy), recovery_seconds(policy, one)
-            places = replica(draw.choice(("n0", "n1")), gpus=draw.sample(range(8), 4))
+            places = placed(draw, len(one.running.replicas) if one.running else draw.choice((1, 2, 3)))
             if one.running is None:
                 left = durations.seconds(one, MODEL)
-                start = begin(world, "a", places, recovery=recovery if one.progress else 0)
+                start = begin(world, "a", *places, recovery=recovery if one.progress else 0)
                 cluster.perform(start, "start")
             else:
                 lost += lost_seconds(policy, one, now)
@@ -131,8 +132,10 @@ def test_however_often_it_stops_a_job_runs_for_its_work_and_the_losses_that_were
                 if number < 10 and draw.random() < 0.5:
                     left = 0
                     cluster.perform(preempt(world, "a"), "stop")
+                elif draw.random() < 0.5:
+                    cluster.perform(migrate(world, "a", *places, recovery=recovery), "move")
                 else:
-                    cluster.perform(migrate(world, "a", places, recovery=recovery), "move")
+                    cluster.perform(resized(draw, world, recovery), "resize")
             # At last it is left alone.
             cluster.advance(draw.choice((0, 1, 100, 1000, 5000, 20_000)) if number < 10 else 100 * HOUR)
             world = cluster.snapshot()
@@ -145,6 +148,22 @@ def test_however_often_it_stops_a_job_runs_for_its_work_and_the_losses_that_were
                 world = checkpointed(draw, world)
     work = -(-mine.expected_duration * 1000 // mine.speed_milli(MODEL))
     assert ran == work + lost
+
+
+def placed(draw, count):
+    """Places of some replicas of two GPUs, all on one node."""
+    name, gpus = draw.choice(("n0", "n1")), draw.sample(range(8), 2 * count)
+    return [replica(name, gpus=gpus[2 * index : 2 * index + 2]) for index in range(count)]
+
+
+def resized(draw, world, recovery):
+    """A change of the size of the running job by one replica."""
+    replicas = world.job_by_name["a"].running.replicas
+    if len(replicas) == 3 or (len(replicas) == 2 and draw.random() < 0.5):
+        return shrink(world, "a", *replicas[1:], interruption=recovery)
+    taken = {gpu.index for each in replicas for gpu in each.gpus}
+    free = [gpu for gpu in range(8) if gpu not in taken]
+    return grow(world, "a", replica(replicas[0].node, gpus=draw.sample(free, 2)), interruption=recovery)
 
 
 def checkpointed(draw, world):

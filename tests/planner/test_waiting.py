@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import combinations_with_replacement
 
 import pytest
@@ -583,6 +584,46 @@ def test_a_pool_whose_nodes_do_not_suit_is_not_spoken_of():
     text = why(job(gpus=2), full, nodes=cluster(1), pools=[small], policy=Policy())[1]
 
     assert text == "needs 2 GPUs; 0 GPUs free on 1 matching node"
+
+
+def test_a_pool_that_just_gave_a_node_back_is_named_with_the_time_until_which_it_gets_none():
+    gave = {"node_removed_at": NOW - timedelta(minutes=45)}
+    early, late = (
+        pool(name, template=node(f"new-{name}", model="H200")).model_copy(update=update)
+        for name, update in (("early", gave), ("late", {"node_removed_at": NOW}))
+    )
+    wanted = job(gpus=1, gpu_models=["H200"])
+    stem = "no node has GPU model H200; the cluster has T4"
+
+    def text(*pools, **rules):
+        return why(wanted, nodes=[node(model="T4")], pools=pools, policy=Policy(pools=PoolPolicy(**rules)))[1]
+
+    assert text(early, late) == f"{stem}; pool early gave a node back and gets none before 12:15"
+    assert text(late) == f"{stem}; pool late gave a node back and gets none before 13:00"
+    assert "gave" not in text(early, scale_up_delay_after_remove="45m")
+    assert text(early, scale_up=False) == f"{stem}; pools.scale_up is off"
+
+
+@pytest.mark.parametrize(
+    ("priority", "about", "policy", "told"),
+    [
+        (1, {}, Policy(), "; low was resized and is not disturbed before 12:15"),
+        (0, {}, Policy(), ""),
+        (1, {"preemptible": False}, Policy(), ""),
+        (1, {}, Policy(disruption=Disruption(preempt=False, resize=False)), ""),
+        (1, {}, Policy(disruption=Disruption(resize_dwell="45m")), ""),
+    ],
+)
+def test_a_job_that_was_just_resized_is_named_with_the_time_until_which_it_stays(
+    priority, about, policy, told
+):
+    low = running("low", replica("n0", gpus=range(8)), **about)
+    resized = low.running.model_copy(update={"resized_at": NOW - timedelta(minutes=45)})
+    low = low.model_copy(update={"running": resized})
+
+    text = why(job(gpus=1, priority=priority), low, nodes=cluster(1), policy=policy)[1]
+
+    assert text == f"needs 1 GPU; 0 GPUs free on 1 matching node{told}"
 
 
 def test_gpus_may_be_switched_to_mig_mode_only_if_the_policy_says_so():

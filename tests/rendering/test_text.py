@@ -81,10 +81,12 @@ def test_every_type_of_action_at_eighty_columns():
                    just submitted
 
           ~ grow     embed      1 → 2 × 1 GPU   h100-03            queue batch
-                     1 → 2 replicas of at most 3; brings 90 points
+                     1 → 2 replicas of at most 3; ran 1h, loses 1 GPU-hour without a
+                     checkpoint; costs 20 points: work +100, resize -120
           ~ shrink   tune       2 → 1 × 2 GPUs  h100-02            queue batch
-                     2 → 1 replicas of at least 1; makes room for distill; costs 210
-                     points
+                     2 → 1 replicas of at least 1; makes room for distill; ran 1h, loses
+                     4 GPU-hours without a checkpoint; costs 650 points: work -200,
+                     resize -450
           > migrate  eval       1 GPU           old-1 → cloud-1    queue batch
                      empties old-1, to be removed; ran 1h, loses 1 GPU-hour without a
                      checkpoint; costs 120 points
@@ -96,7 +98,7 @@ def test_every_type_of_action_at_eighty_columns():
                      checkpoint; costs 450 points
           - preempt  sweep-117  8 GPUs          h100-01            queue batch
                      makes room for train-llama; ran 1h, loses 8 GPU-hours without a
-                     checkpoint; costs 1,680 points
+                     checkpoint; costs 1,680 points: work -800, preemption -880
 
           + scale_up     cloud-1      pool cloud, 8 × H100-80GB
                          needed by eval and render; costs 40.00/h, ready after 10m
@@ -117,9 +119,10 @@ def test_every_type_of_action_at_eighty_columns():
 
         allocated 33.5 % → 77.4 %  free GPUs in whole nodes 0.0 %  fairness 0.85
           cost 168.50/h
-        Plan: 4 to start, 1 to grow, 1 to shrink, 3 to migrate (6 GPU-hours lost), 1 to
-        preempt (8 GPU-hours lost), 1 to repartition, 1 node to add, 2 nodes to drain, 2
-        nodes to remove, 2 waiting (1 of them stopped by this plan), 1 unchanged.
+        Plan: 4 to start, 1 to grow (1 GPU-hour lost), 1 to shrink (4 GPU-hours lost), 3
+        to migrate (6 GPU-hours lost), 1 to preempt (8 GPU-hours lost), 1 to
+        repartition, 1 node to add, 2 nodes to drain, 2 nodes to remove, 2 waiting (1 of
+        them stopped by this plan), 1 unchanged.
         Next: gpuplan apply plan.json --executor simulated
         """)
 

@@ -32,7 +32,7 @@ def test_many_changes_of_running_jobs_and_nodes_are_grouped():
         "             160 GPUs in all; loses 160 GPU-hours; costs 17,800 points",
         "  - preempt  25 jobs  8 GPUs  25 nodes  queue q",
         "             200 GPUs in all; makes room for 25 jobs; loses 200 GPU-hours; costs",
-        "             42,000 points",
+        "             42,000 points: work -20,000, preemption -22,000",
         "  Grouped by size and queue; each one: gpuplan show plan.json --all",
         "",
         "  + scale_up     45 nodes  pool cloud              1,800.00/h in all",
@@ -72,7 +72,10 @@ def test_grouped_resizes_say_what_is_given_up_and_what_is_left():
     found = text(small_plan(world, placed), width=200)
 
     assert "  ~ shrink  45 jobs  4 → 3 × 1 GPU  45 nodes  queue q  gives up 45 GPUs; 135 GPUs left; " in found
-    assert "makes room for 45 jobs; costs " in found
+    assert (
+        "makes room for 45 jobs; loses 180 GPU-hours; costs 24,750 points: work -4,500, resize -20,250"
+        in found
+    )
 
 
 def on(index, count):

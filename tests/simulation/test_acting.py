@@ -52,6 +52,7 @@ def test_a_job_on_a_new_node_runs_once_that_is_up():
     assert new.ready_at == NOW + timedelta(seconds=300)
     assert after.tasks["a"].job.running.started_at == NOW + timedelta(seconds=300)
     assert [(each.kind, each.at) for each in happened] == [(Kind.STARTED, NOW + timedelta(seconds=300))]
+    assert after.cluster.pools[0].node_added_at == NOW
     passed = elapse(after, NOW + timedelta(seconds=400))
     assert passed.flow.held == 8000 * 100
 
@@ -97,9 +98,11 @@ def test_a_preempted_job_waits_with_what_it_has_saved():
     assert {each.job: each.kind for each in happened} == {"a": Kind.PREEMPTED, "vip": Kind.STARTED}
 
 
-def test_an_elastic_job_is_faster_or_slower_by_its_replicas_and_loses_nothing():
+def test_an_elastic_job_is_faster_or_slower_by_its_replicas_from_its_last_checkpoint_on():
     places = [replica("n0", gpus=(index,)) for index in range(8)]
     elastic = runs("e", *places, gpus=1, replicas=(2, 8), left=3600, queue="q")
+    saved = elastic.running.model_copy(update={"last_checkpoint_at": NOW - timedelta(seconds=500)})
+    elastic = elastic.model_copy(update={"running": saved})
 
     before, shrunk, happened, kinds = acted(
         snapshot(nodes=[node("n0")], jobs=[elastic, job("vip", gpus=4, priority=90)])
@@ -109,8 +112,14 @@ def test_an_elastic_job_is_faster_or_slower_by_its_replicas_and_loses_nothing():
     task = shrunk.tasks["e"]
     count = len(task.job.running.replicas)
     assert before.tasks["e"].ends() == NOW + timedelta(seconds=3600)
-    assert task.ends() == NOW + timedelta(seconds=3600 * 8 // count)
-    assert next(each for each in happened if each.kind is Kind.RESIZED).held.lost == 0
+    # A minute to save its state, two to come back, and what it did since the last checkpoint.
+    assert task.ends() == NOW + timedelta(seconds=180 + -(-4100 * 8 // count))
+    assert next(each for each in happened if each.kind is Kind.RESIZED).held.lost == 500
+    running = task.job.running
+    assert (running.resized_at, running.resumed_at) == (NOW, NOW + timedelta(seconds=180))
+    assert task.job.progress.completed_milli == (3600 - 500) * 1000
+    assert task.job.last_checkpoint_at == NOW - timedelta(seconds=500)
+    assert running.started_at == elastic.running.started_at
 
     _, grown, _, kinds = acted(
         snapshot(nodes=[node("n0")], jobs=[runs("e", *places[:4], gpus=1, replicas=(2, 8))])

@@ -121,7 +121,8 @@ def test_elastic_victim_shrinks_rather_than_stops():
 
     assert len(planned.places["r"].replicas) == 5
     assert "preemption" not in planned.terms
-    assert planned.terms["resize"] == -10
+    # 66 minutes of all its eight GPUs, and the resize
+    assert planned.terms["resize"] == -880 - 10
 
 
 def test_elastic_victim_that_would_become_too_small_stops():
@@ -189,7 +190,17 @@ def test_running_elastic_job_grows_into_what_is_free():
     planned = plan(build.snapshot(nodes=[build.node(gpus=3)], jobs=[grower]))
 
     assert len(planned.places["r"].replicas) == 3
-    assert planned.terms == {"completion": 200, "resize": -10}
+    assert planned.terms == {"completion": 200, "resize": -110 - 10}
+
+
+def test_job_does_not_grow_for_less_than_it_loses():
+    places = [build.replica(gpus=[0]), build.replica(gpus=[1])]
+    grower = build.job("r", gpus=1, replicas=(1, 4), at=places)
+
+    planned = plan(build.snapshot(nodes=[build.node(gpus=4)], jobs=[grower]))
+
+    # Two replicas more would bring 200, and 66 minutes of the two that it has are worth 220.
+    assert len(planned.places["r"].replicas) == 2
 
 
 def test_job_does_not_grow_for_less_than_it_costs():

@@ -242,6 +242,38 @@ def test_an_elastic_job_may_grow_to_its_maximum_even_if_it_may_not_be_disturbed(
     assert judge(world, now_on(0, 1, 2), policy=rules(minimum_runtime="2h", max_preemptions=1)) == ()
 
 
+def resized(job_, *, ago):
+    """The job, resized so many minutes ago."""
+    running = job_.running.model_copy(update={"resized_at": NOW - timedelta(minutes=ago)})
+    return job_.model_copy(update={"running": running})
+
+
+def test_a_job_keeps_its_size_for_a_while_after_it_was_resized():
+    world, later = (snapshot(jobs=[resized(one(0, 1), ago=ago)]) for ago in (59, 60))
+    too_soon = "2 replicas, since it was resized 59m ago, less than 1h"
+
+    assert judge(world, now_on(0, 1)) == ()
+    assert judge(world, now_on(0)) == wrong("1 replica", too_soon)
+    assert judge(world, now_on(0, 1, 2)) == wrong("3 replicas", too_soon)
+    assert judge(later, now_on(0)) == judge(later, now_on(0, 1, 2)) == ()
+
+
+def test_a_job_that_was_just_resized_is_neither_stopped_nor_moved():
+    world = snapshot(jobs=[resized(one(0, 1), ago=10)])
+    too_soon = "since it was resized 10m ago, less than 30m"
+
+    assert judge(world, policy=rules(resize_dwell="30m")) == wrong("stopped", f"runs on, {too_soon}")
+    (moved,) = judge(world, now_on(2, 3), policy=rules(migrate=True, resize_dwell="30m"))
+    assert moved.allowed.endswith(too_soon)
+    assert judge(world, now_on(2, 3), policy=rules(migrate=True, resize_dwell="10m")) == ()
+
+
+def test_a_policy_without_a_dwell_lets_jobs_be_resized_at_any_time():
+    world = snapshot(jobs=[resized(one(0, 1), ago=0)])
+
+    assert judge(world, now_on(0), policy=rules(resize_dwell=0)) == ()
+
+
 def test_nobody_grows_beyond_its_maximum():
     found = judge(snapshot(jobs=[one(0)]), now_on(0, 1, 2, 3))
 
@@ -309,6 +341,13 @@ def test_a_job_with_one_replica_on_a_node_to_be_drained_may_leave():
     partly = job("a", **ELASTIC, at=[replica("n1", gpus=(0,)), ONE])
 
     assert judge(draining(partly), policy=NOTHING) == ()
+
+
+def test_a_job_on_a_node_to_be_drained_leaves_however_short_ago_it_was_resized():
+    world = draining(resized(one(0), ago=0))
+
+    assert judge(world) == ()
+    assert judge(world, placement("a", replica("n1", gpus=(0,)))) == ()
 
 
 def test_a_job_on_a_node_to_be_drained_that_is_not_preemptible_stays():

@@ -1,3 +1,5 @@
+from datetime import timedelta
+
 from build import job, node, placement, pool, replica, snapshot
 from judging import broken, judge, rules
 
@@ -105,6 +107,43 @@ def test_a_pool_that_is_too_large_already_is_left_alone_unless_it_grows():
     assert judge(world(most=1)) == ()
     assert judge(world(most=1), removed=("spot-0",)) == ()
     assert judge(world(most=1), added=(new(),)) == wrong("pool spot", "4 nodes", "at most 1 node")
+
+
+def scaled(*, added=None, removed=None, **more):
+    """The world, its pool given a node, or one back, so many minutes ago."""
+    taken_at = snapshot().taken_at
+    found = world(**more)
+    (before,) = found.cluster.pools
+    times = {"node_added_at": added, "node_removed_at": removed}
+    times = {field: taken_at - timedelta(minutes=ago) for field, ago in times.items() if ago is not None}
+    pools = (before.model_copy(update=times),)
+    return found.model_copy(update={"cluster": found.cluster.model_copy(update={"pools": pools})})
+
+
+def test_a_pool_that_gave_a_node_back_is_given_none_for_a_while():
+    assert judge(scaled(removed=59), added=(new(),)) == wrong(
+        "pool spot", "given a node 59m after it gave one back", "not before 1h have passed"
+    )
+    assert judge(scaled(removed=60), added=(new(),)) == ()
+    assert judge(scaled(removed=59), removed=("spot-0",)) == ()
+    assert judge(scaled(added=0), added=(new(),)) == ()
+
+
+def test_a_pool_that_was_given_a_node_gives_none_back_for_a_while():
+    assert judge(scaled(added=59), removed=("spot-0",)) == wrong(
+        "pool spot", "gives a node back 59m after it was given one", "not before 1h have passed"
+    )
+    assert judge(scaled(added=60), removed=("spot-0",)) == ()
+
+
+def test_the_policy_says_for_how_long_a_pool_keeps_its_nodes():
+    delays = {"scale_up_delay_after_remove": "10m", "scale_down_delay_after_add": "20m"}
+    policy = Policy(pools=PoolPolicy(**delays))
+
+    assert judge(scaled(removed=10), added=(new(),), policy=policy) == ()
+    assert len(judge(scaled(removed=9), added=(new(),), policy=policy)) == 1
+    assert judge(scaled(added=20), removed=("spot-0",), policy=policy) == ()
+    assert len(judge(scaled(added=19), removed=("spot-0",), policy=policy)) == 1
 
 
 def test_each_pool_counts_its_own_nodes():

@@ -95,23 +95,27 @@ def test_every_moved_job_counts():
 # --- resize ------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_shrinks_or_grows_pays_a_price_whatever_the_number_of_replicas():
+def test_a_job_that_shrinks_or_grows_loses_what_a_stopped_one_does_and_pays_for_the_resize():
     places = [replica(gpus=(index,)) for index in range(4)]
-    elastic = runs(*places[:2], replicas=(1, 4))
-    world = snapshot(jobs=[elastic])
+    world = snapshot(jobs=[runs(*places[:2], replicas=(1, 4), saved=24)])
 
-    assert worth(world, placement("r", places[0]), policy=policy()) == {"completion": -100, "resize": -10}
-    assert worth(world, placement("r", *places), policy=policy(resize=7)) == {"completion": 200, "resize": -7}
+    # 30 minutes of the two GPUs that it had, whatever the number of replicas after that
+    assert worth(world, placement("r", places[0]), policy=policy()) == {"completion": -100, "resize": -110}
+    assert worth(world, placement("r", *places), policy=policy(resize=7)) == {
+        "completion": 200,
+        "resize": -107,
+    }
+    assert worth(world, placement("r", *places), policy=policy(disruption=0))["resize"] == -10
 
 
 def test_every_resized_job_counts():
     def elastic(name, *indices):
-        return runs(*(replica(gpus=(index,)) for index in indices), name=name, replicas=(1, 2))
+        return runs(*(replica(gpus=(index,)) for index in indices), name=name, replicas=(1, 2), saved=24)
 
     jobs = [elastic("r", 0, 1), elastic("s", 2)]
     after = [placement("r", HERE), placement("s", replica(gpus=(2,)), replica(gpus=(1,)))]
 
-    assert worth(snapshot(jobs=jobs), *after, policy=policy())["resize"] == -20
+    assert worth(snapshot(jobs=jobs), *after, policy=policy())["resize"] == -110 - 60
 
 
 # --- drain -------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def owed(gpus, name="q", **more):
 
 def test_a_queue_that_gets_what_it_is_owed_misses_nothing():
     assert missing([owed(4)], [wants(4)], gets(4)) == 0
-    assert missing([owed(4)], [wants(8)], gets(8)) == 0
+    assert missing([owed(4)], [wants(4), wants(4, "b")], gets(4), gets(4, "b", first=4)) == 0
 
 
 def test_a_queue_misses_what_it_is_owed_and_does_not_get():
@@ -44,6 +44,20 @@ def test_a_queue_misses_what_it_is_owed_and_does_not_get():
 def test_a_queue_misses_no_more_than_it_asks_for():
     assert missing([owed(4)], [wants(3)]) == 3
     assert missing([owed(4)], []) == 0
+
+
+def test_a_job_that_does_not_fit_within_the_guarantee_is_no_demand_on_it():
+    assert missing([owed(4)], [wants(8)]) == 0
+    assert missing([owed(4)], [wants(8), wants(3, "b")]) == 3
+    assert missing([owed(4)], [wants(3), wants(3, "b")]) == 4
+    assert missing([owed(4)], [wants(1, replicas=(4, 8))]) == 4
+    assert missing([owed(4)], [wants(1, replicas=(5, 8))]) == 0
+
+
+def test_a_guarantee_of_a_parent_is_owed_for_what_fits_within_it():
+    queues = [queue("p", nominal=8, guarantee=8), queue("q", parent="p", nominal=4, guarantee=4)]
+
+    assert missing(queues, [wants(8)]) == 8
 
 
 def test_a_queue_without_a_guarantee_misses_nothing():
@@ -141,9 +155,12 @@ def test_each_model_and_all_together_miss_by_themselves():
     quotas = owed_of(h100=2, a100=1)
     both = [quotas[0].model_copy(update={"quota": Quota(nominal=8, guarantee=4)})]
 
-    assert missing(quotas, [wants(4)]) == 3
-    assert missing(both, [wants(4)]) == 7
-    assert missing(both, [wants(4)], gets(4)) == 1
+    jobs = [wants(1, name) for name in "abcd"]
+    got = [gets(1, name, first=index) for index, name in enumerate("abcd")]
+
+    assert missing(quotas, jobs) == 3
+    assert missing(both, jobs) == 7
+    assert missing(both, jobs, *got) == 1
 
 
 def test_mig_instances_count_by_their_compute_slices():

@@ -39,7 +39,8 @@ def test_every_start_and_every_reason_is_on_the_page():
 def test_everything_a_plan_does_is_on_the_page():
     text = page(busy_plan()).text
 
-    assert "4 to start, 1 to grow, 1 to shrink, 3 to migrate (6 GPU-hours lost), 1 to preempt (8 " in text
+    assert "4 to start, 1 to grow (1 GPU-hour lost), 1 to shrink (4 GPU-hours lost), 3 to migrate (6 " in text
+    assert "3 to migrate (6 GPU-hours lost), 1 to preempt (8 " in text
     assert "1 to repartition, 1 node to add, 2 nodes to drain, 2 nodes to remove" in text
     assert "2 waiting (1 of them stopped by this plan)" in text
     assert "- preempt sweep-117 8 GPUs batch h100-01 makes room for train-llama" in text
@@ -54,7 +55,8 @@ def test_everything_a_plan_does_is_on_the_page():
 def test_every_change_at_the_top_has_its_sign():
     text = page(busy_plan()).text
 
-    assert "+ 4 to start ~ 1 to grow ~ 1 to shrink > 3 to migrate" in text
+    lost = "~ 1 to grow (1 GPU-hour lost) ~ 1 to shrink (4 GPU-hours lost)"
+    assert f"+ 4 to start {lost} > 3 to migrate" in text
     assert "- 2 nodes to remove . 2 waiting" in text
 
 
