@@ -11,6 +11,7 @@ from planner.models.units import Count
 class ChangeKind(StrEnum):
     """Types of action that change a cluster, as plans name them."""
 
+    RELEASE = "release"
     START = "start"
     GROW = "grow"
     SHRINK = "shrink"

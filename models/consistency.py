@@ -61,17 +61,34 @@ CHECKS: Final[dict[Check, frozenset[Section]]] = {
     dependencies.no_job_waits_for_itself: frozenset(),
     dependencies.enough_is_depended_on: frozenset(),
     running.gangs_are_complete: frozenset(),
-    running.places_exist: frozenset({Section.CLUSTER}),
+    running.places_hold: frozenset({Section.CLUSTER}),
     running.mig_use_fits_the_layout: frozenset({Section.CLUSTER}),
     running.gpus_are_held_once: frozenset(),
+    running.nodes_offer_enough: frozenset({Section.CLUSTER}),
 }
 """Every check with the sections it must know completely."""
+
+OF_THE_WORLD: Final[tuple[Check, ...]] = (
+    running.gangs_are_complete,
+    running.places_hold,
+    running.mig_use_fits_the_layout,
+    running.nodes_offer_enough,
+    entries.profiles_are_offered,
+    cluster.racks_exist,
+    calendar.reserved_nodes_exist,
+    calendar.enough_nodes_match,
+)
+"""Those that find damage."""
 
 
 def inconsistencies(
     snapshot: Snapshot, *, incomplete: frozenset[Section] = frozenset()
 ) -> Iterator[Inconsistency]:
-    """All that is wrong between entries; checks that need an incomplete section are passed over."""
+    """
+    All that is wrong between entries, damage included.
+
+    Checks that need an incomplete section are passed over.
+    """
     view = View(snapshot)
     for check, needed in CHECKS.items():
         if not needed & incomplete:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.inconsistency import RESERVATIONS, Inconsistency
+from planner.models.inconsistency import RESERVATIONS, Damage, DamageKind, Inconsistency
 from planner.models.near_miss import listed
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def reserved_nodes_exist(view: View) -> Iterator[Inconsistency]:
                     (*RESERVATIONS, index, "nodes", number),
                     f"reservation '{reservation.name}' is of node '{name}', which the cluster does not have."
                     f"{view.near.hint(name, view.nodes)}",
+                    damage=Damage(DamageKind.RESERVATION_SHORT, f"node {name} is gone"),
                 )
 
 
@@ -43,6 +44,9 @@ def enough_nodes_match(view: View) -> Iterator[Inconsistency]:
                 (*RESERVATIONS, index, "count"),
                 f"reservation '{reservation.name}' has count = {reservation.count}; "
                 f"expected at most {matching}, as there are no more nodes{those}.",
+                damage=Damage(
+                    DamageKind.RESERVATION_SHORT, f"{matching} of {reservation.count} nodes are there"
+                ),
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from planner.models.cluster import rack_of, rack_path
-from planner.models.inconsistency import NODES, POOLS, RACK_POWER, Inconsistency
+from planner.models.inconsistency import NODES, POOLS, RACK_POWER, Damage, DamageKind, Inconsistency
 from planner.models.near_miss import listed
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def racks_exist(view: View) -> Iterator[Inconsistency]:
                 here,
                 f"there is a power cap for rack '{path}', in which no node stands.\n"
                 f"  Known: {listed(known) or 'none'}.{view.near.hint(path, known)}",
+                damage=Damage(DamageKind.RACK_EMPTY, "no node stands in it"),
             )
         elif first.setdefault(key, index) != index:
             yield Inconsistency(

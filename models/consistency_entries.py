@@ -11,6 +11,8 @@ from planner.models.inconsistency import (
     POOLS,
     RESERVATIONS,
     TARIFFS,
+    Damage,
+    DamageKind,
     Inconsistency,
     gpu_indices,
 )
@@ -190,10 +192,14 @@ def profiles_are_offered(view: View) -> Iterator[Inconsistency]:
             if profile in offered:
                 continue
             asks = f"job '{job.name}' asks for profile '{profile}'"
-            fault = "which no GPU model in the cluster offers" if _is_profile(profile) else "which is none"
+            known = _is_profile(profile)
+            fault = "which no GPU model in the cluster offers" if known else "which is none"
             yield Inconsistency(
                 ("jobs", index, "request", "mig", profile),
                 f"{asks}, {fault}.\n  Offered: {_offers(view)}.{view.near.hint(profile, offered)}",
+                damage=Damage(DamageKind.PROFILE_NOT_OFFERED, f"no GPU model offers MIG profile {profile}")
+                if known
+                else None,
             )
 
 

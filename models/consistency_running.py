@@ -1,8 +1,9 @@
 """
-Consistency of what runs: every replica on a node and GPU that exist, and nothing held twice.
+Consistency of what runs: every replica on a node and GPU that hold it, and nothing held twice.
 
-Only what makes a snapshot impossible is told here. Running jobs that take more CPU than a node offers, or
-stand where they could not start today, are facts that planning can live with.
+A place that no longer holds is damage of the world; what two jobs hold at once, and a gang beyond its
+maximum, are errors. Running jobs that stand where they could not start today are facts that planning can
+live with.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.inconsistency import Inconsistency, gpu_indices
+from planner.models.inconsistency import NODES, Damage, DamageKind, Inconsistency, gpu_indices
 from planner.models.near_miss import listed
+from planner.models.occupancy import free_capacity
 from planner.models.placement import GpuShare
 from planner.models.units import MILLI, print_milli
 
@@ -30,20 +32,22 @@ _Held: TypeAlias = tuple[str, int, int | None]
 
 
 def gangs_are_complete(view: View) -> Iterator[Inconsistency]:
-    """A running job has as many replicas as its gang allows."""
+    """A running job has as many replicas as its gang allows; fewer are a loss, more an error."""
     for location, job, running in view.running():
         found, gang = len(running.replicas), job.gang
         if not gang.minimum <= found <= gang.maximum:
             expected = f"{gang.minimum} to {gang.maximum}" if gang.elastic else f"{gang.maximum}"
+            cause = f"{found} of at least {gang.minimum} replicas are left"
             yield Inconsistency(
                 (*location, "replicas"),
                 f"job '{job.name}' runs with {found} {'replica' if found == 1 else 'replicas'}; "
                 f"expected {expected}, as its `replicas` say.",
+                damage=Damage(DamageKind.REPLICAS_LOST, cause) if found < gang.minimum else None,
             )
 
 
-def places_exist(view: View) -> Iterator[Inconsistency]:
-    """A replica is on a node of the snapshot and on GPUs which that node has."""
+def places_hold(view: View) -> Iterator[Inconsistency]:
+    """A replica is on a node of the snapshot that is ready, and on GPUs of it that are healthy."""
     for spot, job, replica in _replicas(view):
         node = view.nodes.get(replica.node)
         if node is None:
@@ -51,6 +55,14 @@ def places_exist(view: View) -> Iterator[Inconsistency]:
                 (*_location(spot), "node"),
                 f"job '{job.name}' runs on node '{replica.node}', which the cluster does not have."
                 f"{view.near.hint(replica.node, view.nodes)}",
+                damage=Damage(DamageKind.NODE_GONE, f"node {replica.node} is gone"),
+            )
+            continue
+        if not node.ready:
+            yield Inconsistency(
+                (*_location(spot), "node"),
+                f"job '{job.name}' runs on node '{node.name}', which is not ready; expected a ready one.",
+                damage=Damage(DamageKind.NODE_DOWN, f"node {node.name} is down"),
             )
             continue
         for number, held in enumerate(replica.gpus):
@@ -59,6 +71,16 @@ def places_exist(view: View) -> Iterator[Inconsistency]:
                     (*_location(spot), "gpus", number, "index"),
                     f"job '{job.name}' runs on gpu {held.index} of node '{node.name}'; "
                     f"expected {gpu_indices(node.gpu_count)}.",
+                    damage=Damage(DamageKind.GPU_GONE, f"gpu {held.index} of node {node.name} is gone"),
+                )
+            elif node.gpus and node.gpus.details and not node.gpus.by_index[held.index].healthy:
+                yield Inconsistency(
+                    (*_location(spot), "gpus", number, "index"),
+                    f"job '{job.name}' runs on gpu {held.index} of node '{node.name}', which is unhealthy; "
+                    "expected a healthy one.",
+                    damage=Damage(
+                        DamageKind.GPU_UNHEALTHY, f"gpu {held.index} of node {node.name} is unhealthy"
+                    ),
                 )
 
 
@@ -66,7 +88,7 @@ def mig_use_fits_the_layout(view: View) -> Iterator[Inconsistency]:
     """A replica holds MIG instances that are there, and nothing else of a GPU in MIG mode."""
     for spot, job, replica in _replicas(view):
         node = view.nodes.get(replica.node)
-        if node is None or (gpus := node.gpus) is None:
+        if node is None or not node.ready or (gpus := node.gpus) is None:
             continue
         for number, held in enumerate(replica.gpus):
             if held.index >= gpus.count:
@@ -78,6 +100,7 @@ def mig_use_fits_the_layout(view: View) -> Iterator[Inconsistency]:
                 yield Inconsistency(
                     (*_location(spot), "gpus", number),
                     f"job '{job.name}' runs on {_part(held)} of node '{node.name}', {fault}.",
+                    damage=Damage(DamageKind.MIG_CHANGED, _change(held, node.name)),
                 )
 
 
@@ -97,6 +120,29 @@ def _part(held: GpuShare | MigSlice) -> str:
     if isinstance(held, GpuShare):
         return f"gpu {held.index}"
     return f"MIG instance {held.profile} at slice {held.start} of gpu {held.index}"
+
+
+def _change(held: GpuShare | MigSlice, node: str) -> str:
+    if isinstance(held, GpuShare):
+        return f"gpu {held.index} of node {node} is in MIG mode"
+    return f"{_part(held)} of node {node} is gone"
+
+
+def nodes_offer_enough(view: View) -> Iterator[Inconsistency]:
+    """The replicas on a node hold no more CPU, memory, disk and other resources than it offers."""
+    nodes, jobs = view.snapshot.cluster.nodes, view.jobs.values()
+    placements = [job.placement for job in jobs if job.placement]
+    free = free_capacity(nodes, placements, snapshot=view.snapshot)
+    for index, node in enumerate(nodes):
+        left = free[node.name]
+        amounts = {"CPU": left.cpu_milli, "memory": left.memory_mib, "disk": left.disk_mib}
+        if short := [name for name, amount in (amounts | left.resources).items() if amount < 0]:
+            yield Inconsistency(
+                (*NODES, index),
+                f"node '{node.name}' offers less {listed(short)} than its jobs hold; "
+                "expected enough for all of them.",
+                damage=Damage(DamageKind.NODE_OVERFULL, f"its jobs hold more {listed(short)} than it offers"),
+            )
 
 
 def gpus_are_held_once(view: View) -> Iterator[Inconsistency]:

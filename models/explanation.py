@@ -7,6 +7,7 @@ from planner.models.dependency import DependencyKind
 from planner.models.durations import DurationSource
 from planner.models.explanation_remedies import Remedies
 from planner.models.explanation_standing import Standing
+from planner.models.finding import Finding
 from planner.models.plan import DeadlineOutlook, Reason
 from planner.models.units import Count, Name, Timestamp
 
@@ -83,6 +84,8 @@ class Explanation(Noun):
     """In words: `2 × 8 GPUs`."""
     action: str
     """Type of its action: `start`, `keep`, `wait` and so on."""
+    finding: Finding | None = None
+    """What it has lost, and what becomes of it."""
     reason: Reason
     duration: Duration
     depends_on: tuple[AwaitedJob, ...] = ()

@@ -1,8 +1,9 @@
-"""Inconsistency, and the view of a snapshot that the consistency checks share."""
+"""Inconsistency and damage, and the view of a snapshot that the consistency checks share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -28,6 +29,40 @@ RESERVATIONS: Location = ("cluster", "reservations")
 TARIFFS: Location = ("cluster", "tariffs")
 
 
+class DamageKind(StrEnum):
+    """What the world has lost that a document still counts on."""
+
+    NODE_GONE = "NodeGone"
+    """A job runs on a node that the cluster does not have."""
+    NODE_DOWN = "NodeDown"
+    """A job runs on a node that is not ready."""
+    GPU_GONE = "GpuGone"
+    """A job holds a GPU that its node does not have."""
+    GPU_UNHEALTHY = "GpuUnhealthy"
+    """A job holds a GPU that is not healthy."""
+    MIG_CHANGED = "MigChanged"
+    """A job holds a MIG instance that is not there, or a GPU that has been switched to MIG mode."""
+    REPLICAS_LOST = "ReplicasLost"
+    """A gang runs with fewer replicas than its minimum."""
+    NODE_OVERFULL = "NodeOverfull"
+    """Jobs hold more CPU, memory, disk or other resources of a node than it offers."""
+    RESERVATION_SHORT = "ReservationShort"
+    """A reservation is of nodes that the cluster does not have, or of more than there are."""
+    RACK_EMPTY = "RackEmpty"
+    """A power cap is for a rack in which no node stands."""
+    PROFILE_NOT_OFFERED = "ProfileNotOffered"
+    """A job asks for a MIG profile that no GPU model of the cluster offers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What happened to the world, where a statement is no error of its author."""
+
+    kind: DamageKind
+    cause: str
+    """In a few words, such as `node n3 is gone`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Inconsistency:
     """One statement of a snapshot that contradicts another, or refers to nothing."""
@@ -37,6 +72,8 @@ class Inconsistency:
     message: str
     contradicts: Location | None = None
     """The earlier statement, where there is one to point at."""
+    damage: Damage | None = None
+    """Where the world has changed since: planning goes on without what is lost. None is an error."""
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,14 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import Field
 
 from planner.models.cluster import Gpu, MigInstance, Node
+from planner.models.finding import Finding, FindingOutcome
 from planner.models.placement import Placement
 from planner.models.plan_part import PlanPart
 from planner.models.policy import Policy
 from planner.models.precondition import (
     Free,
     GpuLayout,
+    JobDamaged,
     JobRuns,
     JobWaits,
     NodeAbsent,
@@ -47,11 +49,14 @@ __all__ = [
     "DeadlineState",
     "Drain",
     "FallbackSummary",
+    "Finding",
+    "FindingOutcome",
     "Free",
     "GpuLayout",
     "Grow",
     "JobAction",
     "JobCounts",
+    "JobDamaged",
     "JobRuns",
     "JobWaits",
     "Keep",
@@ -70,11 +75,13 @@ __all__ = [
     "Preempt",
     "Reason",
     "ReasonCode",
+    "Release",
     "Repartition",
     "ScaleDown",
     "ScaleUp",
     "Shrink",
     "SolutionSummary",
+    "StageSummary",
     "Start",
     "Wait",
     "Waiting",
@@ -183,6 +190,24 @@ class Migrate(_Action):
     """Time before it works there, as it comes back from its last checkpoint."""
 
 
+class Release(_Action):
+    """
+    A running job gives up places that no longer hold, and all others unless it goes on with them.
+
+    Of the work that its failure cost nothing is counted as the plan's; what becomes of the job then is the
+    action that every job has: it starts, waits, is kept or grows.
+    """
+
+    type: Literal["release"] = "release"
+    """The type of action: `release`."""
+    job: Name
+    """Job that has lost places."""
+    before: Placement
+    """Where it runs, lost places included."""
+    after: Placement | None = None
+    """What it goes on with; null if it waits again."""
+
+
 class Repartition(_Action):
     """The MIG layout of one GPU changes; instances in use stay."""
 
@@ -260,10 +285,10 @@ JobAction: TypeAlias = Start | Keep | Preempt | Shrink | Grow | Migrate | Wait
 
 NodeAction: TypeAlias = Repartition | Cordon | Drain | ScaleUp | ScaleDown
 
-Change: TypeAlias = Start | Preempt | Shrink | Grow | Migrate | NodeAction
+Change: TypeAlias = Release | Start | Preempt | Shrink | Grow | Migrate | NodeAction
 """What an executor carries out."""
 
-Action: TypeAlias = Annotated[JobAction | NodeAction, Field(discriminator="type")]
+Action: TypeAlias = Annotated[Release | JobAction | NodeAction, Field(discriminator="type")]
 
 
 class Base(PlanPart):
@@ -286,6 +311,17 @@ class FallbackSummary(PlanPart):
     """Why the first one's answer is not used."""
 
 
+class StageSummary(PlanPart):
+    """What the jobs of one priority bring, where priorities are tiers and lower ones come after it."""
+
+    priority: int
+    """Of the jobs, larger is more important."""
+    points: int
+    """That those of them bring which start or grow, in objective points."""
+    proven: bool
+    """True if no plan without jobs of lower priority is better, given what jobs of higher priority bring."""
+
+
 class SolutionSummary(PlanPart):
     """How good the plan is; all values in objective points."""
 
@@ -296,11 +332,16 @@ class SolutionSummary(PlanPart):
     objective: int
     """Points of the plan."""
     bound: int | None
-    """Proven upper bound of the points of any plan; null if none is known."""
+    """
+    Proven upper bound of the points of any plan, with `stages` of any that brings each priority as much; null
+    if none is known.
+    """
     gap: Annotated[float, Field(ge=0)] | None
     """(bound − objective) / max(1, |objective|); null without a bound."""
     greedy_objective: int
     """Points of greedy's plan."""
+    stages: tuple[StageSummary, ...] = Field(default=(), exclude_if=not_)
+    """Of all priorities but the lowest, the highest first, where the policy's `priority.order` is `tiers`."""
     terms: dict[str, int]
     """Signed parts of the objective by name; they sum to it."""
     seconds: float
@@ -398,7 +439,9 @@ class Plan(PlanPart):
     solution: SolutionSummary
     """How good the plan is, and how it was found."""
     actions: tuple[Action, ...]
-    """Steps in an order in which they can be carried out; each job of the snapshot is in exactly one."""
+    """Steps in an order in which they can be carried out; each job is in one of them, beside its release."""
+    findings: tuple[Finding, ...] = Field(default=(), exclude_if=not_)
+    """What of the cluster is damaged, jobs first; the snapshot is the one without what is lost."""
     placements: tuple[Placement, ...]
     """Where each job that runs after the plan will be."""
     nodes: tuple[NodeState, ...]

@@ -74,6 +74,22 @@ class Weights(Noun):
     """How waiting raises a job's priority."""
 
 
+class PriorityOrder(StrEnum):
+    """What the priorities of waiting jobs decide between them."""
+
+    TIERS = "tiers"
+    """One priority after the other: no job takes a place that a waiting one of higher priority could use."""
+    WEIGHTS = "weights"
+    """Priority is a factor of a job's weight alone: many points of low priority outweigh few of high."""
+
+
+class PriorityPolicy(Noun):
+    """How priorities order the jobs that wait."""
+
+    order: PriorityOrder = PriorityOrder.WEIGHTS
+    """Whether higher priorities come first (`tiers`), or weigh more and size counts as well (`weights`)."""
+
+
 class Disruption(Noun):
     """What a plan may do to running jobs, and how much of their time that costs."""
 
@@ -261,6 +277,8 @@ class Policy(Noun):
     """Version of the format of this document."""
     weights: Weights = Field(default_factory=Weights)
     """How the points of a job are made."""
+    priority: PriorityPolicy = Field(default_factory=PriorityPolicy)
+    """Whether waiting jobs of higher priority come first, or only weigh more."""
     budget: BudgetPolicy = Field(default_factory=BudgetPolicy)
     """How long an epoch may take, and when a search may stop."""
     solvers: tuple[SolverName, ...] = (SolverName.MILP, SolverName.CPSAT)

@@ -57,6 +57,19 @@ class JobRuns(PlanPart):
     """Fingerprint of the job's document in the snapshot, where it runs included."""
 
 
+class JobDamaged(PlanPart):
+    """
+    The job still runs where the release says, and some of its places still do not hold.
+
+    Or it has given them up meanwhile: a cluster may do so by itself.
+    """
+
+    kind: Literal["job_damaged"] = "job_damaged"
+    """The kind of precondition: `job_damaged`."""
+    job: Name
+    """Job that has lost places."""
+
+
 class GpuLayout(PlanPart):
     """The GPU has just these MIG instances (None: MIG mode is off), and nobody uses those to be destroyed."""
 
@@ -100,5 +113,6 @@ class NodeAbsent(PlanPart):
 
 
 Precondition: TypeAlias = Annotated[
-    JobWaits | JobRuns | Free | GpuLayout | NodeEmpty | NodeExists | NodeAbsent, Field(discriminator="kind")
+    JobWaits | JobRuns | JobDamaged | Free | GpuLayout | NodeEmpty | NodeExists | NodeAbsent,
+    Field(discriminator="kind"),
 ]

@@ -152,11 +152,24 @@ class Problem:
     """Starts that are firm, at most one a class; `solvers.holding` finds them."""
     depth: int | None = None
     """Waiting jobs that may be promised a start, those of `bookings` included; None is all."""
+    floors: tuple[tuple[int, int], ...] = ()
+    """(priority, points that its classes earn at least): what classes of lower priority may not cost them."""
 
     @property
     def slots(self) -> int:
         """H, the number of slots; 1 is a question about this instant alone."""
         return len(self.edges) - 1
+
+    @property
+    def priorities(self) -> tuple[int, ...]:
+        """The priorities of classes that start or grow, the highest first."""
+        return tuple(
+            sorted({one.priority for one in self.classes if one.role is not Role.MOVE}, reverse=True)
+        )
+
+    def precedence(self, index: int) -> tuple[int, int]:
+        """What jobs that take the same are ordered by: the priority of their class, then its points."""
+        return -self.classes[index].priority, -self.classes[index].most_points
 
     def domain_of(self, level: Level) -> tuple[int, ...]:
         """Domain of each node at a level in use."""

@@ -140,6 +140,8 @@ class JobClass:
     role: Role = Role.START
     incumbent: int | None = None
     """Index into `Problem.incumbents` of the one job, with MOVE and GROW."""
+    priority: int = 0
+    """Classes of higher priority are served first; that of all is 0 where priority only weighs."""
     fixed_points: int = 0
     """Of each placed job, beside those of its option: never positive."""
     rank: int = 0

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from planner.models.base import Noun
-from planner.models.units import Timestamp, WorkTime
+from planner.models.units import MILLI, Timestamp, WorkTime
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
+    from planner.models.cluster import Node
     from planner.models.job import Job, Running
 
 
@@ -46,6 +48,14 @@ def unsaved_seconds(job: Job, now: datetime) -> int:
         return 0
     since = works_since(running)
     return _seconds(now, max(since, running.last_checkpoint_at or since))
+
+
+def pace(job: Job, nodes: Mapping[str, Node]) -> int:
+    """How fast a running job works where it is, in thousandths of its fastest GPU model; nodes by name."""
+    replicas = job.running.replicas if job.running else ()
+    found = (nodes.get(replica.node) for replica in replicas if replica.gpus)
+    models = [model for node in found if node and (model := node.gpu_model)]
+    return max(1, min(map(job.speed_milli, models), default=MILLI))
 
 
 def stopped(job: Job, speed_milli: int) -> Job:

@@ -27,6 +27,8 @@ class ReasonCode(StrEnum):
     """A node that nobody needs."""
     DRAINED = "Drained"
     """Leaves a node that is to be drained or closed by a window, or confirms that all have left."""
+    DAMAGED = "Damaged"
+    """Gives up places that no longer hold."""
     UNCHANGED = "Unchanged"
     HELD = "Held"
     PREEMPTED = "Preempted"

@@ -59,6 +59,16 @@ class Milestone:
         return None if self.objective is None else gap_between(self.objective, self.bound)
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What the jobs of one priority earn where priorities are tiers, those of lower ones left out."""
+
+    priority: int
+    points: int
+    proven: bool
+    """True if no plan without jobs of lower priority is better, given what higher ones earn."""
+
+
 class Ended(StrEnum):
     """Why a search ended."""
 
@@ -102,6 +112,8 @@ class Solution:
     bound_note: str = ""
     """Why a bound that a solver claimed does not count."""
     ended: Ended = Ended.EXHAUSTED
+    stages: tuple[Stage, ...] = ()
+    """Of all priorities but the lowest, the highest first; empty if there is but one, or they are weights."""
     milestones: tuple[Milestone, ...] = ()
     """The search, in the order of time: whenever the plan or the bound got better, or another stage began."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from planner.models import verifier_disruption_rules as disruption_rules
 from planner.models import verifier_time_rules as time_rules
 from planner.models.verifier_case import Case
+from planner.models.verifier_damage_rule import damage
 from planner.models.verifier_dependency_rule import dependencies
 from planner.models.verifier_horizon_rule import horizon
 from planner.models.verifier_job_rules import assignment
@@ -21,6 +22,7 @@ from planner.models.verifier_moment import RULES_OF_AN_INSTANT, later_violations
 from planner.models.verifier_order_rule import order
 from planner.models.verifier_pool_rules import pools
 from planner.models.verifier_preemption_rule import preemption
+from planner.models.verifier_priority_rule import Judges, priority
 from planner.models.verifier_promise_rule import promises
 from planner.models.verifier_terms import TERMS
 from planner.models.violation import Rule, Violation
@@ -35,8 +37,15 @@ if TYPE_CHECKING:
     from planner.models.target import Planned, Target
     from planner.models.verifier_case import Facts
 
+
+def in_order(case: Case) -> Iterator[Violation]:
+    """See `verifier_priority_rule.priority`."""
+    return priority(case, Judges(_is_within_quota, _is_legal, TERMS))
+
+
 RULES: Final[dict[Rule, Callable[[Case], Iterator[Violation]]]] = {
     Rule.ASSIGNMENT: assignment,
+    Rule.DAMAGE: damage,
     Rule.EVICTION: disruption_rules.eviction,
     **RULES_OF_AN_INSTANT,
     Rule.PREEMPTION: preemption,
@@ -47,8 +56,9 @@ RULES: Final[dict[Rule, Callable[[Case], Iterator[Violation]]]] = {
     Rule.DEPENDENCIES: dependencies,
     Rule.DEADLINES: time_rules.deadlines,
     Rule.PROMISES: promises,
+    Rule.PRIORITY: in_order,
 }
-"""What every plan is judged by."""
+"""What every plan is judged by; by the last only where all others are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +90,30 @@ def verify(
     one. `facts` are those of the snapshot, for who judges more than one thing.
     """
     case = Case(snapshot, policy, tuple(placements), added, removed, planned, facts)
-    found = {violation for rule in RULES.values() for violation in rule(case)}
+    found = {violation for rule in _others() for violation in rule(case)}
     found.update(later_violations(case))
+    if not found:
+        found.update(RULES[Rule.PRIORITY](case))
     points = {name: term(case) for name, term in TERMS.items()}
     terms = {name: earned for name, earned in points.items() if earned or name == "completion"}
     return Verification(violations=tuple(sorted(found)), objective=sum(terms.values()), terms=terms)
+
+
+def _others() -> list[Callable[[Case], Iterator[Violation]]]:
+    """All rules but that of the order of priorities."""
+    return [judge for rule, judge in RULES.items() if rule is not Rule.PRIORITY]
+
+
+def _is_within_quota(case: Case) -> bool:
+    """True if a plan that might have been keeps all quotas."""
+    return not any(True for _ in RULES[Rule.QUEUES](case))
+
+
+def _is_legal(case: Case) -> bool:
+    """True if a plan that might have been breaks no rule, its order of priorities left out."""
+    return not any(True for rule in _others() for _ in rule(case)) and not any(
+        True for _ in later_violations(case)
+    )
 
 
 def verify_target(

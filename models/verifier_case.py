@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from planner.models.verifier_damage_rule import damaged_jobs
 from planner.models.verifier_occupant import JUDGED, KEPT, Change, Occupant, occupant_of, precedence
 from planner.models.verifier_timeline import Timeline
 from planner.models.verifier_usage import usage_by_queue_and_model
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
     from planner.models.target import Planned
+    from planner.models.verifier_occupant import Holding
 
 
 class Holder(NamedTuple):
@@ -51,6 +53,11 @@ class Facts:
         """Thousandths of GPUs that running jobs hold, by queue and GPU model."""
         placements, jobs = self.snapshot.running_placements, self.snapshot.job_by_name
         return usage_by_queue_and_model(placements, jobs, self.snapshot.cluster.gpu_model_by_node)
+
+    @cached_property
+    def damaged(self) -> dict[str, dict[Holding, str]]:
+        """Why places of running jobs no longer hold, by job and by what a replica holds."""
+        return damaged_jobs(self.snapshot)
 
     @cached_property
     def kept(self) -> dict[str, Occupant]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from planner.models.verifier_occupant import Change
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -24,6 +26,21 @@ def completion(case: Case) -> int:
     for job, occupant in case.changed:
         if job.running:
             total += _value(case, case.time.stay(occupant, job)) - _value_before(case, job)
+    return total
+
+
+def earned(case: Case, name: str | None = None) -> int:
+    """What jobs bring that start, now or later, or grow: one of them, or all."""
+    total = 0
+    for stay in (stay for stay in _starts(case) if name in (None, stay.job.name)):
+        replicas = stay.placement.replicas
+        model, when = case.time.gpu_model(stay.job, replicas), {"start": stay.start, "seconds": stay.seconds}
+        total += _value(case, stay) + case.time.earnings.saved_lateness(stay.job, **when)
+        total -= case.time.earnings.tariff(stay.job, model, len(replicas), **when)
+    for job, occupant in case.changed:
+        if occupant.change is Change.GROWN and name in (None, job.name):
+            total += _value(case, case.time.stay(occupant, job))
+            total -= _value_before(case, job)
     return total
 
 

@@ -88,7 +88,8 @@ def apply_plan(
         how = f"resumed: {before} of {total} done before" if before else "from the start"
         _begin(journal, how, standing.owed)
         started = time.perf_counter()
-        run = _Run(plan, cluster, journal, LiveView.of(live), before, total, on_progress, stop)
+        view = LiveView.of(live, plan.actions)
+        run = _Run(plan, cluster, journal, view, before, total, on_progress, stop)
         with journal.written_whatever_happens():
             outcome = run.carry_out(standing.left, standing.done_ids)
         _close(journal, plan, outcome, total=total)

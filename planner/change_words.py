@@ -11,6 +11,7 @@ from planner.models.plan import (
     Grow,
     Migrate,
     Preempt,
+    Release,
     Repartition,
     ScaleDown,
     ScaleUp,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from planner.models.plan import Change
 
 _KINDS: Final = {
+    "release": ("release", "releases", "", ""),
     "start": ("start", "starts", "", ""),
     "grow": ("growth", "growths", "", ""),
     "shrink": ("shrink", "shrinks", "", ""),
@@ -43,7 +45,7 @@ _KINDS: Final = {
 def subject(change: Change) -> str:
     """What a change is about: `job a`, `node n0`, `node n0 gpu 3`."""
     match change:
-        case Start() | Preempt() | Shrink() | Grow() | Migrate():
+        case Start() | Preempt() | Release() | Shrink() | Grow() | Migrate():
             return f"job {change.job}"
         case Repartition():
             return f"node {change.node} gpu {change.gpu}"
@@ -60,6 +62,11 @@ def label(change: Change) -> str:
             return f"start {change.job} on {_where(change.after)}"
         case Preempt():
             return f"preempt {change.job} on {_where(change.before)}"
+        case Release():
+            if change.after is None:
+                return f"release {change.job} from {_where(change.before)}"
+            before, after = len(change.before.replicas), len(change.after.replicas)
+            return f"release {before - after} of {before} replicas of {change.job}"
         case Shrink() | Grow():
             before, after = len(change.before.replicas), len(change.after.replicas)
             return f"{change.type} {change.job} from {before} to {after} replicas"

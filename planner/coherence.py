@@ -9,13 +9,16 @@ from planner.changes import Deed, job_change
 from planner.coherence_nodes import nodes_and_layouts
 from planner.coherence_times import times
 from planner.models.plan import (
+    FindingOutcome,
     Free,
     Grow,
     JobAction,
+    JobDamaged,
     JobRuns,
     JobWaits,
     Migrate,
     Preempt,
+    Release,
     Shrink,
     Start,
     Wait,
@@ -39,6 +42,7 @@ def contradictions(plan: Plan) -> Iterator[str]:
     on and come in its turn, and the figures must fit each other.
     """
     yield from _jobs(plan)
+    yield from _releases(plan)
     yield from _order(plan)
     yield from _places(plan)
     yield from _waiting(plan)
@@ -57,6 +61,20 @@ def _jobs(plan: Plan) -> Iterator[str]:
     for job, count in sorted(acted.items()):
         if count > 1:
             yield f"job {job} has {count} actions"
+
+
+def _releases(plan: Plan) -> Iterator[str]:
+    """Each job that gives up lost places is named, and is without them in the snapshot."""
+    named = {each.job for each in plan.findings if each.outcome is not FindingOutcome.LEFT and each.job}
+    released = [action for action in plan.actions if isinstance(action, Release)]
+    for job in sorted(named ^ {release.job for release in released}):
+        yield f"job {job} is named as damaged or gives up lost places, not both"
+    for release in released:
+        known = plan.snapshot.job_by_name.get(release.job)
+        if known is None or known.placement != release.after:
+            yield f"action {release.id} leaves job {release.job} elsewhere than the snapshot has it"
+        if JobDamaged(job=release.job) not in release.preconditions:
+            yield f"action {release.id} releases a job without asking whether it is damaged"
 
 
 def _order(plan: Plan) -> Iterator[str]:

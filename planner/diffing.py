@@ -10,6 +10,7 @@ from planner.changes import Changes
 from planner.diffing_drift import drifted, stale
 from planner.diffing_promises import promise_diffs
 from planner.metrics import gpus_in_use
+from planner.models.damage import survey
 from planner.models.diff import Diff, GpuModelDiff, JobDiff, LayoutDiff, NodeDiff, QueueDiff
 from planner.models.occupancy import NodeFree, free_capacity
 from planner.models.plan import NodeChange, Wait
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
     """Compare the plan's own snapshot with the cluster after the plan; and that snapshot with a newer one."""
+    sound = survey(live.canonical()).sound if live else None
     after = cluster_after(plan.snapshot, plan.target)
     changes = Changes(plan.snapshot, plan.target)
     return Diff(
@@ -52,9 +54,9 @@ def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
         ),
         queues=_queues(plan),
         gpu_models=_gpu_models(plan, after),
-        promises=promise_diffs(plan, live),
-        live=live.canonical().fingerprint() if live else None,
-        drift=drifted(plan, live) if live else (),
+        promises=promise_diffs(plan, sound),
+        live=sound.fingerprint() if sound else None,
+        drift=drifted(plan, sound) if sound else (),
         stale=stale(plan, live) if live else (),
     )
 

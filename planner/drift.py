@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, assert_never
 
 from planner.drift_words import field_changes, holder_changes, holders, node_changes, promise_changes
 from planner.effects import change_jobs, change_nodes, changes_of, nodes_touched
-from planner.models.plan import NodeAction, ScaleDown, ScaleUp
+from planner.models.damage import without_losses
+from planner.models.plan import NodeAction, Release, ScaleDown, ScaleUp
 from planner.models.policy import Drift
 from planner.preconditions import LiveView
 from planner.promises import promise_step
@@ -39,9 +40,9 @@ def drift(plan: Plan, live: Snapshot, *, done: Collection[str], mode: Drift) -> 
             promised = step.promises if step and step.id not in done else ()
             items = [*_strict(plan.snapshot.canonical(), live, left=left, applied=applied, promised=promised)]
             # Where nothing has changed these hold too, unless the plan contradicts itself.
-            items = items or [*_unmet(LiveView.of(live), left)]
+            items = items or [*_unmet(LiveView.of(live, left), left)]
         case Drift.PRECONDITIONS:
-            items = [*_unmet(LiveView.of(live), left)]
+            items = [*_unmet(LiveView.of(live, left), left)]
         case _:
             assert_never(mode)
     return tuple(sorted(set(items)))
@@ -58,6 +59,7 @@ def _unmet(view: LiveView, left: Iterable[Change]) -> Iterator[DriftItem]:
 def _strict(
     base: Snapshot, live: Snapshot, *, left: list[Change], applied: list[Change], promised: Iterable[str]
 ) -> Iterator[DriftItem]:
+    live = without_losses(live, {change.job for change in left if isinstance(change, Release)})
     running = {placement.job: placement for placement in base.running_placements}
     nodes = dict(base.cluster.node_by_name)
     for change in applied:

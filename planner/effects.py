@@ -11,6 +11,7 @@ from planner.models.plan import (
     Keep,
     Migrate,
     Preempt,
+    Release,
     Repartition,
     ScaleDown,
     ScaleUp,
@@ -40,6 +41,10 @@ def change_jobs(running: dict[str, Placement], change: Change) -> None:
             running[change.job] = change.after
         case Preempt():
             running.pop(change.job, None)
+        case Release():
+            running.pop(change.job, None)
+            if change.after:
+                running[change.job] = change.after
         case Repartition() | Cordon() | Drain() | ScaleUp() | ScaleDown():
             pass
         case _:
@@ -59,7 +64,7 @@ def change_nodes(nodes: dict[str, Node], change: Change) -> None:
             nodes[change.node] = change.after
         case ScaleDown():
             nodes.pop(change.node, None)
-        case Start() | Shrink() | Grow() | Migrate() | Preempt() | Drain():
+        case Start() | Shrink() | Grow() | Migrate() | Preempt() | Release() | Drain():
             pass
         case _:
             assert_never(change)
@@ -84,7 +89,7 @@ def with_pool_scaled(pool: NodePool, change: ScaleUp | ScaleDown, at: datetime) 
 def nodes_touched(change: Change) -> set[str]:
     """Names of the nodes a change is about: where a job leaves, stays and arrives, or the node itself."""
     match change:
-        case Start() | Preempt() | Shrink() | Grow() | Migrate():
+        case Start() | Preempt() | Release() | Shrink() | Grow() | Migrate():
             placements = (change.before, change.after)
             return {replica.node for placement in placements if placement for replica in placement.replicas}
         case Repartition() | Cordon() | Drain() | ScaleUp() | ScaleDown():

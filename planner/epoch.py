@@ -10,16 +10,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from planner.drafting import draft
+from planner.models.damage import survey
 from planner.models.errors import PlannerError
 from planner.models.policy import BudgetMode
 from planner.models.verifier import verify_target
 from planner.models.verifier_case import Facts
+from planner.models.verifier_damage_rule import unnamed_damage
 from planner.posing import pose
 from planner.settled import first_target, is_settled, newcomers, recognized
 from planner.solvers import portfolio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
     from planner.models.plan import Plan
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from planner.models.snapshot import Snapshot
     from planner.models.target import Target
     from planner.models.verifier import Verification
+    from planner.models.violation import Violation
     from planner.solvers.search import Watch
 
 _LOG: Final = logging.getLogger(__name__)
@@ -90,7 +93,10 @@ def plan_epoch(
         No answer passed the verifier, not even greedy's: a defect, with the first violations.
     """
     began = time.monotonic()
-    snapshot = (recognized(snapshot, last.snapshot) if last else snapshot).canonical()
+    # 0. What the world has lost is no choice of the plan: it begins from what holds.
+    found = snapshot.canonical()
+    damage = survey(found)
+    snapshot = recognized(damage.sound, last.snapshot) if last else damage.sound
     # 1. Freeze the question. Everything after this line is a pure function of it, the clock apart.
     problem = pose(snapshot, policy)
 
@@ -111,14 +117,29 @@ def plan_epoch(
         watch(replace(solution.milestones[-1], seconds=solution.seconds, stage="draft", found=None))
     # 3. Never trust a solver. The verifier shares no code with the formulation.
     verification = check(solution.target)
-    if verification.violations:
-        listed = "\n".join(f"  {violation}" for violation in verification.violations[:5])
+    _require_none(verification.violations)
+    # 4. Say what must change, in which order, and why; and what is damaged.
+    plan = draft(
+        snapshot,
+        policy,
+        solution,
+        verification.terms,
+        seed=seed,
+        created_at=created_at,
+        last=last,
+        damage=damage,
+    )
+    _require_none(tuple(unnamed_damage(found, snapshot, [each.job for each in plan.findings if each.job])))
+    return plan
+
+
+def _require_none(violations: Sequence[Violation]) -> None:
+    if violations:
+        listed = "\n".join(f"  {violation}" for violation in violations[:5])
         raise PlannerError(
-            f"the plan breaks {len(verification.violations)} rules and is withheld:\n{listed}\n"
+            f"the plan breaks {len(violations)} rules and is withheld:\n{listed}\n"
             "This is a defect of gpuplan. Please report it with the snapshot, the policy and the seed."
         )
-    # 4. Say what must change, in which order, and why.
-    return draft(snapshot, policy, solution, verification.terms, seed=seed, created_at=created_at, last=last)
 
 
 def limits_of(policy: Policy, seed: int) -> portfolio.Limits:

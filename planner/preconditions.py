@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, assert_never
 
 from planner import sights
 from planner.effects import change_jobs, change_nodes, nodes_touched
+from planner.models.damage import survey, without_losses
 from planner.models.occupancy import NodeFree
 from planner.models.overcommit import charged
 from planner.models.plan import (
     Free,
     GpuLayout,
+    JobDamaged,
     JobRuns,
     JobWaits,
     Keep,
@@ -20,6 +22,7 @@ from planner.models.plan import (
     NodeAction,
     NodeEmpty,
     NodeExists,
+    Release,
     Wait,
 )
 
@@ -36,7 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """The cluster at one moment, kept up to date with the actions done since."""
+    """
+    The cluster at one moment, kept up to date with the actions done since.
+
+    What jobs have still to give up because it is lost counts as given up.
+    """
 
     cluster: Cluster
     """As it was at that moment; so are the jobs."""
@@ -48,17 +55,30 @@ class LiveView:
     """Names of the jobs that run on each node by now."""
     free: dict[str, NodeFree]
     """What each node has free by now, CPU and memory as overcommit counts them."""
+    damaged: dict[str, Placement]
+    """Where jobs run that have lost places and not given them up by now, by job."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> LiveView:
-        """The cluster as a snapshot shows it."""
+    def of(cls, snapshot: Snapshot, left: Iterable[Action] = ()) -> LiveView:
+        """The cluster as a snapshot shows it, what is lost to jobs that are `left` to be released apart."""
+        released, losses = {each.job for each in left if isinstance(each, Release)}, survey(snapshot).losses
+        damaged = {name: loss.job.placement for name, loss in losses.items() if name in released}
+        snapshot = without_losses(snapshot, released)
         running = {placement.job: placement for placement in snapshot.running_placements}
         on_node: dict[str, set[str]] = defaultdict(set)
         for placement in running.values():
             for replica in placement.replicas:
                 on_node[replica.node].add(placement.job)
         nodes = dict(snapshot.cluster.node_by_name)
-        view = cls(snapshot.cluster, snapshot.job_by_name, nodes, running, on_node, {})
+        view = cls(
+            snapshot.cluster,
+            snapshot.job_by_name,
+            nodes,
+            running,
+            on_node,
+            {},
+            {name: at for name, at in damaged.items() if at},
+        )
         view._refresh(nodes)
         return view
 
@@ -70,6 +90,8 @@ class LiveView:
         """Take the action's effect into account."""
         if isinstance(action, Keep | Wait):
             return
+        if isinstance(action, Release):
+            self.damaged.pop(action.job, None)
         touched = nodes_touched(action)
         change_jobs(self.running, action)
         change_nodes(self.nodes, action)
@@ -99,6 +121,10 @@ class LiveView:
             case JobRuns(job=name):
                 planned = None if isinstance(action, NodeAction) else action.before
                 return sights.job_runs(precondition, self.jobs.get(name), self.running.get(name), planned)
+            case JobDamaged(job=name):
+                places = (None, None) if isinstance(action, NodeAction) else (action.before, action.after)
+                damaged, running = self.damaged.get(name), self.running.get(name)
+                return sights.job_damaged(name, self.jobs.get(name), damaged, running, planned=places)
             case Free(node=name):
                 return sights.is_free(precondition, self.nodes.get(name), self.free.get(name))
             case GpuLayout(node=name):

@@ -8,12 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from planner.effects import change_jobs, changes_of, with_layout
+from planner.models.damage import survey
 from planner.models.plan import (
     Cordon,
     Drain,
     Grow,
     Migrate,
     Preempt,
+    Release,
     Repartition,
     ScaleDown,
     ScaleUp,
@@ -66,6 +68,8 @@ def _shows(change: Change, live: Snapshot, busy: Collection[str]) -> bool:
                 and job.running is not None
                 and same_holdings(job.running.replicas, change.after.replicas)
             )
+        case Release():
+            return change.job not in survey(live).losses
         case Preempt():
             job = live.job_by_name.get(change.job)
             return job is not None and job.running is None
@@ -89,11 +93,13 @@ def verify_rest(plan: Plan, live: Snapshot, done: Collection[str]) -> Verificati
     """
     Judge a cluster with what is left of a plan carried out in it, in the light of what the plan has done.
 
-    What is broken as the cluster is now may come of the done part alone: stopped borrowers do not borrow
-    any more, and nodes that the plan cordoned take nothing. What is broken by the whole plan, as the cluster
-    would be without the done part, may come of the time since: a job that runs is judged as one that starts
-    only now. So what is left breaks a rule if both views show it broken.
+    What is damaged is left out, as it was when the plan was made. What is broken as the cluster is now may
+    come of the done part alone: stopped borrowers do not borrow any more, and nodes that the plan cordoned
+    take nothing. What is broken by the whole plan, as the cluster would be without the done part, may come of
+    the time since: a job that runs is judged as one that starts only now. So what is left breaks a rule if
+    both views show it broken.
     """
+    live = survey(live).sound
     left = [change for change in changes_of(plan.actions) if change.id not in done]
     running = {placement.job: placement for placement in live.running_placements}
     for change in left:
@@ -165,8 +171,8 @@ def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapsho
                 if change.node not in nodes:
                     nodes[change.node] = base[change.node]
                     removed.append(change)
-            case Drain() | ScaleUp():
-                pass
+            case Release() | Drain() | ScaleUp():
+                pass  # what is lost stays lost
             case _:
                 assert_never(change)
     cluster = live.cluster.model_copy(update={"nodes": tuple(nodes.values())})

@@ -70,6 +70,30 @@ def job_runs(wanted: JobRuns, job: Job | None, running: Placement | None, planne
     return sight_of(drift, f"job {wanted.job} runs on {where}, unchanged")
 
 
+def job_damaged(
+    name: str,
+    job: Job | None,
+    at: Placement | None,
+    running: Placement | None,
+    *,
+    planned: tuple[Placement | None, Placement | None],
+) -> Sight:
+    """
+    The job runs where the plan found it, and some of its places, `at`, are lost.
+
+    Or it has given them up by itself: it is `running` by now as the release would leave it. `planned` are its
+    places before and after that.
+    """
+    before, after = planned
+    if at is None and job is not None and _are_same(running, after):
+        return Sight(f"job {name} has given up its lost places")
+    if at is None and job is not None and running is not None:
+        subject, change = f"job {name}", "has all its places again"
+        return sight_of(DriftItem(subject, change, "lost places", "places that hold"), "")
+    drift = running_drift(name, job, at, before)
+    return sight_of(drift, f"job {name} has lost places on {_places(at) if at else ''}")
+
+
 def is_free(wanted: Free, node: Node | None, free: NodeFree | None) -> Sight:
     """The node is ready and has free what is wanted there."""
     subject = f"node {wanted.node}"
@@ -193,6 +217,12 @@ def _description_drift(job: Job, expected: str) -> DriftItem | None:
     return DriftItem(
         f"job {job.name}", "was changed", f"description {expected[:8]}", f"description {found[:8]}"
     )
+
+
+def _are_same(one: Placement | None, other: Placement | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return same_holdings(one.replicas, other.replicas)
 
 
 def _places(placement: Placement) -> str:

@@ -21,6 +21,8 @@ def advance(ledger: Ledger) -> None:
     for number in order:
         booked = ledger.booked[number]
         job_class = problem.classes[booked.job_class]
+        if ledger.turn is not None and job_class.priority < ledger.turn:
+            continue
         if job_class.co_start is not None or job_class.needed or booked.job_class in ledger.awaited:
             continue
         for slot in range(job_class.earliest, booked.slot):

@@ -114,6 +114,11 @@ class _Asking:
             domains=tuple((level, tuple(of[node] for node in self.nodes)) for level, of in problem.domains),
             charges=problem.charges,
             edges=problem.edges,
+            floors=tuple(
+                (priority, floor - ledger.served[priority])
+                for priority, floor in problem.floors
+                if floor > ledger.served[priority]
+            ),
         )
         known = tuple(index for index, _ in classes)
         return Neighbourhood(smaller, tuple(self.nodes), known, tuple(incumbents))
@@ -170,7 +175,7 @@ class _Asking:
         room: dict[object, int] = {}
         order = sorted(
             (index for index in range(len(classes)) if self._left(index) and is_free(self.ledger, index)),
-            key=lambda index: (-classes[index].most_points, index),
+            key=lambda index: (self.problem.precedence(index), index),
         )
         found = []
         for index in order:

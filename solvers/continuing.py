@@ -36,11 +36,13 @@ def carry_on(
     ledger = replay(problem, last, staying=_staying(running, last))
     if ledger is None:
         return None
-    fill(ledger)
-    open_pools(ledger)
-    if len(newcomers) <= _FEW and _make_room(ledger, newcomers):
-        take_back(ledger)
+    for ledger.turn in problem.priorities or (None,):
         fill(ledger)
+        open_pools(ledger)
+        if len(newcomers) <= _FEW and _make_room(ledger, newcomers):
+            take_back(ledger)
+            fill(ledger)
+    ledger.turn = None
     if not undo_circles(ledger):
         return None
     close_idle(ledger)

@@ -71,7 +71,7 @@ def disaggregate(
     if not done:
         promised = sum(jobs for batch in aggregate.batches for _, jobs in batch.jobs)
         return greedy(problem, deadline=deadline), promised
-    best = max(done, key=lambda each: (each.ledger.objective, -each.missed))
+    best = max(done, key=lambda each: (each.ledger.keeps_order, each.ledger.objective, -each.missed))
     return best.ledger, best.missed
 
 

@@ -34,7 +34,7 @@ def fill(ledger: Ledger) -> None:
     classes = ledger.problem.classes
     growing = []
     party_of = parties.party_of(ledger.problem)
-    for _, equals in groupby(_ranked(ledger), key=lambda entry: entry[0][:2]):
+    for _, equals in groupby(_ranked(ledger), key=lambda entry: entry[0][:3]):
         singles: list[tuple[int, int]] = []
         for _, index, most in equals:
             if classes[index].role is Role.GROW:
@@ -89,9 +89,10 @@ def ranking(problem: Problem) -> list[int]:
     """
     Classes, the one to place first in front: most points per GPU, to two digits; then the larger job.
 
-    A job without GPUs counts as the GPUs that stand for its dominant share of the cluster (Ghodsi et al.,
-    Dominant Resource Fairness, NSDI 2011). Larger first among the equally dense is first fit decreasing:
-    small replicas fill what large ones leave.
+    Higher priorities come before lower ones, where the order is one of tiers. A job without GPUs counts as
+    the GPUs that stand for its dominant share of the cluster (Ghodsi et al., Dominant Resource Fairness, NSDI
+    2011). Larger first among the equally dense is first fit decreasing: small replicas fill what large ones
+    leave.
 
     Ahead of one slot, points are those for each GPU and second (Smith's rule: weight by duration, Naval
     Research Logistics Quarterly 3, 1956), and jobs with critical deadlines come first, the earliest in front.
@@ -100,7 +101,7 @@ def ranking(problem: Problem) -> list[int]:
     return sorted(range(len(problem.classes)), key=lambda index: _rank(problem, sizes, index, 0))
 
 
-_Rank = tuple[float, float, float, int, tuple[int, ...], int]
+_Rank = tuple[float, float, float, float, int, tuple[int, ...], int]
 
 
 def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank:
@@ -111,6 +112,8 @@ def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank
     seconds = max(1, min(job_class.seconds, problem.edges[-1])) if ahead else 1
     density = (points + bonus) / max(1e-9, sizes[index] * seconds)
     return (
+        # What a queue is guaranteed comes before all priorities.
+        -inf if bonus else -job_class.priority,
         inf if job_class.due is None or not ahead else job_class.due,
         -float(f"{density:.1e}"),
         -sizes[index],

@@ -30,6 +30,9 @@ def greedy(problem: Problem, *, deadline: float | None = None, thorough: bool = 
     """
     Plan in one pass: drain, fill, open nodes of pools, preempt, and tidy up after that.
 
+    Where priorities are tiers, that is done for one after the other, the highest first, and of several plans
+    the one counts that is best for the highest priority in which they differ.
+
     Where running jobs may be stopped for waiting ones they are traded in bulk (see `trading`), and also one
     by one only where they are few or the plan is to be `thorough`, as nobody improves on it. Where a job may
     get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders are tried.
@@ -40,14 +43,14 @@ def greedy(problem: Problem, *, deadline: float | None = None, thorough: bool = 
     After the first no order is begun that would not be done by the deadline (an instant of `time.monotonic`).
     Once it has passed nobody is preempted and no node opened any more; the first filling is always finished.
     """
-    done: list[Ledger] = []
+    done: list[tuple[tuple[int, ...], Ledger]] = []
     began = time.monotonic()
     for way in ways(problem, thorough=thorough):
         # Another order takes about as long as each before.
         took = (time.monotonic() - began) / max(1, len(done))
         if not done or not is_late(deadline and deadline - took):
             done.append(_plan(problem, way, deadline))
-    return max(done, key=lambda plan: plan.objective)
+    return max(done, key=lambda plan: plan[0])[1]
 
 
 def ways(problem: Problem, *, thorough: bool = False) -> list[Way]:
@@ -65,6 +68,9 @@ def ways(problem: Problem, *, thorough: bool = False) -> list[Way]:
         ]
     if not may_preempt:
         return [Way(pools_first=True)]
+    if len(problem.priorities) > 1:
+        # A market has one price for all priorities.
+        return [Way(pools_first=each) for each in orders]
     alone = orders if thorough or len(problem.incumbents) <= _FEW else orders[:-1]
     return [Way(pools_first=not may_open, trading=True), *(Way(pools_first=each) for each in alone)]
 
@@ -84,10 +90,27 @@ class Way:
     moving: bool = True
 
 
-def _plan(problem: Problem, way: Way, deadline: float | None) -> Ledger:
+def _plan(problem: Problem, way: Way, deadline: float | None) -> tuple[tuple[int, ...], Ledger]:
+    """The plan, and in front of it its points after each priority's turn and in the end."""
     ledger = Ledger(problem)
     start_firm(ledger)
     drain(ledger, moving=way.moving)
+    points = []
+    for ledger.turn in problem.priorities or (None,):
+        _serve(ledger, way, deadline)
+        points.append(ledger.objective)
+    ledger.turn = None
+    if not undo_circles(ledger):
+        return _plan(problem, replace(way, moving=False), deadline)
+    mend(ledger)
+    foresee(ledger)
+    close_idle(ledger)
+    return (*points[:-1], ledger.objective), ledger
+
+
+def _serve(ledger: Ledger, way: Way, deadline: float | None) -> None:
+    """Start whoever's turn it is."""
+    problem = ledger.problem
     if problem.bookings:
         advance(ledger)
     if way.gangs_first:
@@ -108,9 +131,3 @@ def _plan(problem: Problem, way: Way, deadline: float | None) -> Ledger:
     if not way.pools_first and not is_late(deadline):
         open_pools(ledger)
         take_back(ledger)
-    if not undo_circles(ledger):
-        return _plan(problem, replace(way, moving=False), deadline)
-    mend(ledger)
-    foresee(ledger)
-    close_idle(ledger)
-    return ledger

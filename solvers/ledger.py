@@ -49,6 +49,10 @@ class Ledger(Pooled):
         self._left = [len(job_class.jobs) for job_class in problem.classes]
         self._in_bulk = [self._goes_in_bulk(index) for index in range(len(problem.classes))]
         self._earned = 0
+        self.served: dict[int, int] = defaultdict(int)
+        """Points of what starts or grows, now or later, by priority."""
+        self.turn: int | None = None
+        """Jobs of a lower priority than this are not to be placed yet; None if it is the turn of all."""
         self._next = 0
         self._book_firm()
 
@@ -73,12 +77,23 @@ class Ledger(Pooled):
         job_class = self.problem.classes[index]
         if now and not job_class.startable:
             return 0
+        if self.turn is not None and job_class.priority < self.turn and not self._may_come(index):
+            return 0
         if job_class.role is Role.START or not self._left[index] or job_class.incumbent is None:
             return self._left[index]
         fate = self.fates[job_class.incumbent]
         if job_class.role is Role.GROW:
             return int(fate is None)
         return int(fate is not None and fate.leave is Leave.MOVE)
+
+    def _may_come(self, index: int) -> bool:
+        """True if a class may come before its turn: it runs and moves, or a guarantee lacks it."""
+        job_class = self.problem.classes[index]
+        if job_class.role is Role.MOVE:
+            return True
+        model = job_class.options[0].gpu_model if job_class.options else None
+        milli = job_class.shape.quota_milli
+        return bool(self.problem.guarantees and milli and any(self.quota.owed(job_class.queue, model)))
 
     def is_placed(self, index: int) -> bool:
         """True if all jobs of a class are placed."""
@@ -277,6 +292,7 @@ class Ledger(Pooled):
 
     def _account(self, placed: Placed, times: int) -> None:
         self._earned += times * self.worth(placed)
+        self._serve(placed.job_class, times * self._points(placed))
         self._left[placed.job_class] -= times
         self.begin(placed.job_class, 0, placed.option, times)
         tenant = self.tenants[placed.job_class]
@@ -290,10 +306,23 @@ class Ledger(Pooled):
         for concerned in self.company.concerned(tenant.manners, nodes):
             self.capacity.touch(concerned)
 
+    def _points(self, placed: Placed) -> int:
+        return self.problem.classes[placed.job_class].points(placed.option, len(placed.sites))
+
+    def _serve(self, index: int, points: int) -> None:
+        job_class = self.problem.classes[index]
+        if job_class.role is not Role.MOVE:
+            self.served[job_class.priority] += points
+
+    @property
+    def keeps_order(self) -> bool:
+        """True if the classes of each priority earn at least what lower ones may not cost them."""
+        return all(self.served[priority] >= floor for priority, floor in self.problem.floors)
+
     def worth(self, placed: Placed) -> int:
         """Points of a job on its new places, as far as these are its own."""
         job_class = self.problem.classes[placed.job_class]
-        points = job_class.points(placed.option, len(placed.sites))
+        points = self._points(placed)
         if job_class.node_points:
             by_node = self.node_points[job_class.node_points]
             points += sum(int(by_node[site.node]) for site in placed.sites)
@@ -339,6 +368,7 @@ class Ledger(Pooled):
     def _account_booked(self, booked: Booked, times: int) -> None:
         option = self.problem.classes[booked.job_class].options[booked.option]
         self._earned += times * (option.later[booked.slot] or 0)
+        self._serve(booked.job_class, times * (option.later[booked.slot] or 0))
         self._left[booked.job_class] -= times
         self.begin(booked.job_class, booked.slot, option, times)
         manners = booking.manners_of(self, booked.job_class)

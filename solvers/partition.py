@@ -119,7 +119,7 @@ def _jobs(ledger: Ledger, nodes: list[list[int]], chance: np.random.Generator) -
         wanted = {group for option in problem.classes[members[0]].options for group in option.groups}
         takers = [part for part, those in enumerate(groups) if not those.isdisjoint(wanted)]
         turn = int(chance.integers(2**31))
-        for index in sorted(members, key=lambda each: -problem.classes[each].most_points) if takers else ():
+        for index in sorted(members, key=problem.precedence) if takers else ():
             left = ledger.jobs_left(index)
             for at in range(min(left, len(takers))):
                 part = takers[(turn + at) % len(takers)]

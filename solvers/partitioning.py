@@ -60,7 +60,7 @@ def _improve_each(ledger: Ledger, parts: list[Part], budget: Budget) -> None:
         if (answer := answers.get(number)) is None:
             continue
         lift(ledger, part.nodes)
-        if not carry_out(ledger, answer) or ledger.objective < before:
+        if not carry_out(ledger, answer) or ledger.objective < before or not ledger.keeps_order:
             ledger.rollback(mark)
     fill(ledger)
 

@@ -11,16 +11,21 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from planner.models.solution import Ended
+from planner.models.problem_jobs import Role
+from planner.models.solution import Ended, SolveStatus, Stage
 from planner.models.target import Target
 from planner.solvers.continuing import carry_on
+from planner.solvers.filling import fill
 from planner.solvers.greedy import greedy
 from planner.solvers.holding import hold, start_firm
 from planner.solvers.inquiring import EnoughError, Inquiry
 from planner.solvers.interface import Headroom
 from planner.solvers.ledger import Ledger
+from planner.solvers.priorities import Served, stage, without
 from planner.solvers.search import LAST_PLAN, NOBODY, Limits, Search
 from planner.solvers.worker import run_apart
 
@@ -36,6 +41,9 @@ REFINING: Final = "planner.solvers.refining:refine"
 
 _MANY_NODES: Final = 5_000
 """From so many on the first solver begins while greedy plans."""
+
+_MOST_STAGES: Final = 8
+"""Greedy decides for all but so many of the highest priorities, and the lowest."""
 
 _CHECKS_OF_GREEDY: Final = 10
 """Greedy takes as long as so many checks of a plan, about."""
@@ -69,12 +77,143 @@ def solve(
     is kept, and if there is no time to look for a better one nothing else is done. If all is `settled`, all
     stays as it is, and only the bound is looked for.
     """
-    search = Search(problem, running, limits, check, watch, began)
+    began = time.monotonic() if began is None else began
+    if settled or len(problem.priorities) < 2:
+        return _answer(
+            problem,
+            running,
+            limits,
+            check,
+            watch,
+            began=began,
+            last=warm,
+            newcomers=newcomers,
+            settled=settled,
+        )
+    return _InOrder(problem, running, limits, check, watch, began).run(warm, newcomers)
+
+
+class _InOrder:
+    """
+    One priority after the other, the highest first: what each earns is a floor under all that follows.
+
+    While greedy's plan can be seen to be the best for a priority nothing more is asked. Where later starts
+    are planned, or time is short, greedy's plan is the floor.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        running: tuple[Placement, ...],
+        limits: Limits,
+        check: Check,
+        watch: Watch | None,
+        began: float,
+    ) -> None:
+        self._problem = hold(problem) if problem.slots > 1 else problem
+        self._running, self._limits, self._check, self._watch = running, limits, check, watch
+        self._began = began
+        self._served = Served(self._problem, running)
+        self._floors: dict[int, int] = {}
+        self._first: tuple[str, Target] | None = None
+        """The plan of the last stage, and who made it."""
+        self._stages: list[Stage] = []
+
+    def run(self, warm: Target | None, newcomers: frozenset[str]) -> Solution:
+        """The best plan that keeps the order."""
+        priorities = self._problem.priorities
+        foreseen = self._foreseen() if self._problem.slots > 1 else None
+        for number, priority in enumerate(priorities[:-1]):
+            left = self._began + self._limits.seconds - time.monotonic()
+            if left <= 0 and not self._limits.deterministic and foreseen is None:
+                break
+            seconds, exact = max(0.0, left / (len(priorities) - number + 1)), number < _MOST_STAGES
+            self._take(priority, seconds, foreseen, exact=exact)
+        problem = replace(self._problem, floors=tuple(self._floors.items()))
+        solution = _answer(
+            problem,
+            self._running,
+            self._limits,
+            self._check,
+            self._watch,
+            served=self._served,
+            began=self._began,
+            first=self._first,
+            last=warm,
+            newcomers=newcomers,
+        )
+        stages = tuple(self._stages)
+        if all(each.proven for each in stages):
+            return replace(solution, stages=stages)
+        ended = Ended.EXHAUSTED if solution.ended is Ended.PROVEN else solution.ended
+        return replace(solution, stages=stages, status=SolveStatus.FEASIBLE, ended=ended)
+
+    def _foreseen(self) -> dict[int, int]:
+        """What greedy's plan, which starts jobs later as well, brings each priority: floors of all stages."""
+        deadline = None if self._limits.deterministic else self._began + self._limits.seconds
+        ledger = greedy(self._problem, deadline=deadline, thorough=not self._limits.solvers)
+        self._first = GREEDY, ledger.target(self._running)
+        return dict(ledger.served)
+
+    def _take(self, priority: int, seconds: float, foreseen: dict[int, int] | None, *, exact: bool) -> None:
+        """The plan of one stage; where floors are `foreseen`, only whether there is a better one."""
+        problem = replace(self._problem, floors=tuple(self._floors.items()))
+        asked = stage(problem, priority)
+        solution = _answer(
+            asked,
+            self._running,
+            replace(self._limits, seconds=seconds),
+            without(self._check, self._served, asked),
+            None,
+            served=self._served,
+            began=time.monotonic(),
+            first=self._first if foreseen is None else None,
+            exact=exact,
+        )
+        points = self._served.points(solution.target)
+        proven = solution.status is SolveStatus.OPTIMAL
+        if foreseen is not None:
+            as_greedy = solution.objective == solution.greedy_objective
+            proven = proven and as_greedy and points[priority] <= foreseen.get(priority, 0)
+            self._floors[priority] = foreseen.get(priority, 0)
+        else:
+            if solution.solver != NOBODY:
+                self._first = solution.solver, solution.target
+            self._floors |= {each: points[each] for each in self._problem.priorities if each >= priority}
+        self._stages.append(Stage(priority, self._floors[priority], proven=proven))
+
+
+def _answer(
+    problem: Problem,
+    running: tuple[Placement, ...],
+    limits: Limits,
+    check: Check,
+    watch: Watch | None,
+    *,
+    began: float,
+    served: Served | None = None,
+    first: tuple[str, Target] | None = None,
+    last: Target | None = None,
+    newcomers: frozenset[str] = frozenset(),
+    settled: bool = False,
+    exact: bool = True,
+) -> Solution:
+    """
+    Answer a problem as it is asked; unless it is to be `exact`, by greedy alone.
+
+    `first` is a plan that breaks no rule, and who made it: for fewer jobs, all others of which are new to it.
+    """
+    keeps = None if served is None else partial(served.keeps, problem=problem)
+    search = Search(problem, running, limits, check, watch, began, keeps)
     if settled:
         search.rest()
-    elif warm is not None:
-        _carry_on(search, warm, newcomers)
-    if problem.slots > 1:
+    elif first is not None and problem.slots > 1:
+        search.offer(*first)
+    elif first is not None:
+        _carry_on(search, first[1], _waiting(problem), name=first[0])
+    if last is not None and not settled:
+        _carry_on(search, last, newcomers)
+    if problem.slots > 1 and not problem.bookings:
         with search.phase("hold"):
             search.problem = hold(problem)
     search.greedy_objective = search.best.objective
@@ -82,12 +221,12 @@ def solve(
         if _is_hurried(search):
             search.ended = Ended.SETTLED if settled else Ended.TIME
             return search.solution()
-        if len(problem.nodes) >= _MANY_NODES and limits.solvers and search.left > 0 and not settled:
+        if exact and len(problem.nodes) >= _MANY_NODES and limits.solvers and search.left > 0 and not settled:
             _plan_large(search)
             return search.solution()
-        if not settled:
+        if not settled and (first is None or problem.slots == 1):
             _start(search)
-        if not search.proven:
+        if exact and not search.proven:
             _improve(search)
     except KeyboardInterrupt:
         if search.best.solver == NOBODY:
@@ -96,12 +235,16 @@ def solve(
     return search.solution()
 
 
-def _carry_on(search: Search, last: Target, newcomers: frozenset[str]) -> None:
+def _waiting(problem: Problem) -> frozenset[str]:
+    return frozenset(name for one in problem.classes if one.role is Role.START for name in one.jobs)
+
+
+def _carry_on(search: Search, last: Target, newcomers: frozenset[str], name: str = LAST_PLAN) -> None:
     """The last plan with newcomers in it, or as it is if that cannot be."""
     with search.phase("carry on"):
         target = carry_on(search.problem, search.running, last, newcomers)
-    if target is None or not search.offer(LAST_PLAN, target):
-        search.offer(LAST_PLAN, last)
+    if target is None or not search.offer(name, target):
+        search.offer(name, last)
 
 
 def _is_hurried(search: Search) -> bool:
@@ -116,12 +259,15 @@ def _start(search: Search) -> None:
     with search.phase("greedy"):
         deadline = None if search.limits.deterministic else search.deadline
         ledger = greedy(search.problem, deadline=deadline, thorough=not search.limits.solvers)
-    if not search.offer(GREEDY, ledger.target(search.running)) and search.problem.bookings:
-        # Nothing but what was promised: whatever else went wrong, that is kept.
+    if not search.offer(GREEDY, ledger.target(search.running)):
+        # Nothing but what was promised, or what fits: whatever else went wrong, that is kept.
         kept = Ledger(search.problem)
         start_firm(kept)
+        if search.problem.bookings:
+            search.offer(GREEDY, kept.target(search.running))
+        fill(kept)
         search.offer(GREEDY, kept.target(search.running))
-    search.greedy_objective = search.judged
+    search.greedy_objective = search.doing_nothing + ledger.objective
 
 
 def _improve(search: Search) -> None:

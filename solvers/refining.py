@@ -107,10 +107,12 @@ def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) ->
     free = {(node.gpus, node.amounts) for node in ledger.problem.nodes}
     if len(free) > _KINDS_OF_NODES:
         return
-    before, now = ledger.objective, time.monotonic()
+    mark, before, now = ledger.mark(), ledger.objective, time.monotonic()
     deadline = now + _SHARE_OF_REPACKING * (budget.deadline - now)
     done = repack(ledger, nodes=None, deadline=deadline, seed=budget.seed)
     fill(ledger)
+    if not ledger.keeps_order:
+        ledger.rollback(mark)
     if done.bound is not None and is_whole(ledger):
         report(Headroom(done.bound - before))
 
@@ -123,7 +125,7 @@ def improve(ledger: Ledger, nodes: Sequence[int], budget: Budget) -> bool:
         deadline = min(deadline, time.monotonic() + _SECONDS)
     part = Budget(deadline, 1, budget.seed, None if budget.ticks is None else 1, _GAP)
     answer = lift_and_ask(ledger, nodes, part)
-    if answer is not None and carry_out(ledger, answer) and ledger.objective > before:
+    if answer is not None and carry_out(ledger, answer) and ledger.objective > before and ledger.keeps_order:
         return True
     ledger.rollback(mark)
     return False

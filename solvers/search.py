@@ -73,8 +73,13 @@ class Search:
         check: Check,
         watch: Watch | None = None,
         began: float | None = None,
+        keeps: Callable[[Target], bool] | None = None,
     ) -> None:
-        """The time counts from where the epoch began, an instant of `time.monotonic`; from now without it."""
+        """
+        The time counts from where the epoch began, an instant of `time.monotonic`; from now without it.
+
+        Plans that a question does not allow, though they break no rule, are not kept by `keeps`.
+        """
         self.problem = problem
         self.running = running
         self.limits = limits
@@ -91,6 +96,7 @@ class Search:
         self.judged = 0
         """Objective of the last plan that was offered."""
         self._check = check
+        self._keeps = keeps or (lambda _: True)
         self._watch = watch
         self._rejected: list[Rejected] = []
         self._milestones: list[Milestone] = []
@@ -98,9 +104,9 @@ class Search:
         verification = self.judge(nothing)
         self.idle = nothing
         """All stays as it is."""
-        # To do nothing is to break the promises that are due.
-        legal = not verification.violations
-        doing_nothing = verification.objective
+        # To do nothing is to break the promises that are due, and brings higher priorities nothing.
+        legal = not verification.violations and self._keeps(nothing)
+        self.doing_nothing = doing_nothing = verification.objective
         self.best = Candidate(NOBODY, nothing, doing_nothing if legal else doing_nothing - _BREACH)
         # The problem's points are differences to leaving all as it is; those of a formulation are not.
         self._bounds = {"ceiling": doing_nothing + problem.ceiling}
@@ -142,6 +148,9 @@ class Search:
         Of equally good ones the first stays: greedy leaves larger pieces free than counts that are dealt out,
         and a last plan is what people know. An `exact` solver that found it again names it.
         """
+        if not self._keeps(target):
+            self.tell(stage or solver)
+            return True
         verification = self.judge(target)
         if verification.violations:
             self._rejected.append(Rejected(solver, verification.violations))

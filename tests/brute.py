@@ -14,10 +14,13 @@ from targets import judged, sorted_by_job
 
 from planner.models.mig import mig_geometry
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
+from planner.models.policy import PriorityOrder, PriorityPolicy
 from planner.models.target import Target
 from planner.models.units import MILLI, print_milli
 from planner.models.verifier_occupant import same_holdings
 from planner.models.violation import Rule
+
+BY_WEIGHT = PriorityPolicy(order=PriorityOrder.WEIGHTS)
 
 MOST_JUDGED = 8_000
 """Targets of one instance, so that nobody waits for a large one."""
@@ -75,8 +78,25 @@ def best_of_all(snapshot, policy, *, fates=anything):
     return Best(search.best, search.objective, search.judged)
 
 
+def everything_legal(snapshot, policy, *, fates=anything):
+    """
+    (target, objective) of every plan that breaks no rule, the order of priorities left out.
+
+    Raises
+    ------
+    TooLargeError
+        There is too much to try.
+    """
+    search = _Search(snapshot, policy.model_copy(update={"priority": BY_WEIGHT}), fates)
+    for added, removed in _node_choices(snapshot):
+        search.over(added, removed)
+    return search.legal
+
+
 class _Search:
     def __init__(self, snapshot, policy, fates):
+        self.legal = []
+        """(target, objective) of all targets that break no rule."""
         self.snapshot, self.policy, self.fates = snapshot, policy, fates
         self.judged = 0
         self.best = Target(snapshot.running_placements)
@@ -105,6 +125,7 @@ class _Search:
         verification = self.judge(target)
         if verification.violations:
             return False
+        self.legal.append((target, verification.objective))
         if verification.objective > self.objective:
             self.best, self.objective = target, verification.objective
         return True

@@ -20,6 +20,7 @@ import surroundings
 import workload
 from kit import CORES_PER_GPU, MODELS, TINY, Kit
 
+from planner.models.damage import survey
 from planner.models.mig import mig_geometry
 from planner.models.policy import Disruption, Policy
 from planner.models.queue import ALL_MODELS, Queue, Quota, queue_limits
@@ -208,4 +209,4 @@ def _full(draw, features, kit, *, waiting=5, most=8):
         policy = surroundings.sparing(policy, draw.choice((1, 2)))
     jobs = (*jobs, *(workload.stopped_before(draw, job) if limited else job for job in running))
     snapshot = Snapshot(taken_at=build.NOW, cluster=cluster, queues=queues, jobs=jobs)
-    return Instance(snapshot.canonical(), policy, features)
+    return Instance(survey(snapshot.canonical()).sound, policy, features)

@@ -5,12 +5,17 @@ from __future__ import annotations
 from planner.models import verifier
 from planner.models.placement import MigSlice
 from planner.models.policy import Disruption, Policy
-from planner.models.violation import Violation
+from planner.models.violation import Rule, Violation
 
 
 def judge(snapshot, *placements, policy=None, **more):
     """Everything that breaks a rule if these placements hold; `more` are added, removed and planned."""
     return verifier.verify(snapshot, policy or Policy(), placements, **more).violations
+
+
+def apart_from_damage(violations):
+    """What else is wrong where running jobs hold what is lost."""
+    return tuple(each for each in violations if each.rule is not Rule.DAMAGE)
 
 
 def worth(snapshot, *placements, policy=None, **more):

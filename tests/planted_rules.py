@@ -2,6 +2,7 @@
 
 from planner.models import verifier_capacity_rules as CAPACITY
 from planner.models import verifier_case as CASE
+from planner.models import verifier_damage_rule as DAMAGE
 from planner.models import verifier_disruption_rules as DISRUPTION
 from planner.models import verifier_job_rules as JOB
 from planner.models import verifier_mig_rule as MIG
@@ -21,6 +22,20 @@ PLANTED = (
     ("assignment", JOB, "if job.held:", "if False:"),
     ("assignment", JOB, "if placement.slot:", "if placement.slot > 1:"),
     ("assignment", JOB, "case.with_change(Change.STARTED)", "((one.job, one) for one in case.occupants if one.job)"),
+    ("damage", DAMAGE, "if kept and len(replicas) < job.gang.minimum:", "if False:"),
+    ("damage", DAMAGE, "if number not in occupant.new]", "]"),
+    ("damage", DAMAGE, "or len(job.running.replicas) < job.gang.minimum:", "or False:"),
+    ("damage", DAMAGE, "    if not node.ready:", "    if False:"),
+    ("damage", DAMAGE, "not node.gpus.details and _are_plain", "_are_plain"),
+    ("damage", DAMAGE, " and held.index < count for", " for"),
+    ("damage", DAMAGE, "if not gpu.healthy and job.preemptible:", "if not gpu.healthy:"),
+    ("damage", DAMAGE, "if not gpu.healthy and job.preemptible:", "if False:"),
+    ("damage", DAMAGE, "return gpu.mig is None\n", "return True\n"),
+    ("damage", DAMAGE, "gpu.mig is not None and held.instance in gpu.mig", "gpu.mig is not None"),
+    ("damage", DAMAGE, "(damaged.keys() | left) - set(named)", "damaged.keys() - set(named)"),
+    ("damage", DAMAGE, "set(named) - damaged.keys() - left", "set()"),
+    ("damage", DAMAGE, "job.name not in damaged and before", "False and before"),
+    ("damage", DAMAGE, "before.keys() ^ sound.job_by_name.keys()", "set()"),
     ("eviction", OCCUPANT, "return one == other or Counter", "return len(one) == len(other) or Counter"),
     ("eviction", OCCUPANT, "return one == other or Counter(map(holding, one)) == Counter(map(holding, other))", "return one == other"),
     ("eviction", OCCUPANT, "Counter(map(holding, one)) == Counter(map(holding, other))", "set(map(holding, one)) <= set(map(holding, other))"),

@@ -18,6 +18,7 @@ from schedules import judged
 from targets import nothing_changed
 
 from planner.epoch import plan_epoch
+from planner.models.damage import survey
 from planner.models.formulation import formulate
 from planner.models.formulation.columns import Columns
 from planner.models.policy import SolverName
@@ -106,7 +107,7 @@ def digest(source):
 def search(source, seconds, solvers=("milp",)):
     """Plans and bounds that each solver finds within so many seconds, and bounds that need no search."""
     folder = str(ROOT / source)
-    snapshot, policy = load_snapshot(folder).canonical(), load_policy(default_policy_path(folder))
+    snapshot, policy = survey(load_snapshot(folder)).sound, load_policy(default_policy_path(folder))
     problem = pose(snapshot, policy)
     nothing = judged(snapshot, policy, nothing_changed(snapshot)).objective
     question = hold(problem)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from placing import placements_of
 
 from planner.models.cluster import Cluster, Gpu, Level, MigInstance, Node, NodeGpus, NodePool, Taint
+from planner.models.damage import survey
 from planner.models.job import (
     AntiAffinity,
     Gang,
@@ -169,7 +170,8 @@ def snapshots(draw, *, mig=False, locality=False):
             job = job.model_copy(update={"held": True})
         jobs.append(job)
     cluster = Cluster(nodes=nodes, pools=pools)
-    return Snapshot(taken_at=NOW, cluster=cluster, queues=queues, jobs=tuple(jobs)).canonical()
+    world = Snapshot(taken_at=NOW, cluster=cluster, queues=queues, jobs=tuple(jobs)).canonical()
+    return survey(world).sound
 
 
 @st.composite

@@ -10,6 +10,7 @@ import build
 import instances
 
 from planner.models.calendar import Reservation, ReservationKind, Tariff
+from planner.models.damage import survey
 from planner.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
 from planner.models.horizon import Backfill, HorizonPolicy
 from planner.models.job import Running
@@ -79,6 +80,7 @@ def instance(seed, *, slots=None, make=instances.everything):
     )
     jobs = tuple(_job(draw, job, snapshot.jobs, cluster.nodes) for job in snapshot.jobs)
     snapshot = snapshot.model_copy(update={"cluster": cluster, "jobs": jobs}).canonical()
+    snapshot = survey(snapshot).sound
     slots = draw.choice((1, 2, 4, 6, 6)) if slots is None else slots
     mode = draw.choice(("conservative", "aggressive"))
     backfill = Backfill(

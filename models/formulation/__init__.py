@@ -20,6 +20,7 @@ from planner.models.formulation.objective import objective
 from planner.models.formulation.pools import pools
 from planner.models.formulation.power import power
 from planner.models.formulation.preemption import preemption
+from planner.models.formulation.priority import priority
 from planner.models.formulation.queues import queues
 from planner.models.formulation.rows import Formulation, Row
 from planner.models.formulation.sharing import sharing
@@ -49,6 +50,7 @@ FAMILIES: Final[tuple[Callable[[Problem, Columns], Iterator[Row]], ...]] = (
     fragmentation,
     power,
     horizon,
+    priority,
 )
 """The model, in reading order."""
 

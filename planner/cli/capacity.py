@@ -8,7 +8,7 @@ import click
 
 from planner.cli.arguments import ANY_PATH, NameIn
 from planner.cli.layout import layout_options, show
-from planner.cli.planning import planning_options, read_question
+from planner.cli.planning import planning_options, read_sound_question
 from planner.cli.searching import searching
 
 EXIT_CANNOT = 20
@@ -49,7 +49,7 @@ def capacity_command(
 
     if bool(jobs) == waiting:
         raise click.UsageError("Give the names of jobs, or --waiting for all that wait.")
-    question = read_question(source, **planning)
+    question = read_sound_question(source, **planning)
     snapshot, policy, seed = question.snapshot, question.policy, question.seed
     if waiting:
         asked = [job for job in snapshot.jobs if job.running is None and not job.held]

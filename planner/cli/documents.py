@@ -95,22 +95,24 @@ def _required(path: Path | None, option: str) -> Path:
 
 @click.command("validate", epilog="Example: gpuplan validate scenarios/quickstart")
 @click.argument("source", type=ANY_PATH)
+@click.option("--strict", is_flag=True, help="Refuse a snapshot that counts on what the world has lost.")
 @json_option
-def validate_command(source: str, *, as_json: bool) -> int:
+def validate_command(source: str, *, strict: bool, as_json: bool) -> int:
     """
     Report all problems of SOURCE at once, with file and line.
 
+    What the world has lost since, such as a node on which a job runs, is told and does not make it invalid.
     Warnings are about what is allowed and was hardly meant: GPU models that no node has, replicas that no
     node can hold, quotas beyond the cluster.
     """
     from planner.models.errors import BadInputError
     from planner.models.input_warnings import input_warnings
-    from planner.sources.files import default_policy_path, load_policy, load_snapshot
+    from planner.sources.files import default_policy_path, inspect_snapshot, load_policy
     from planner.wording import counted
 
     try:
         with working("reading"):
-            snapshot = load_snapshot(source)
+            snapshot, damages = inspect_snapshot(source, strict=strict)
             load_policy(default_policy_path(source))
     except BadInputError as error:
         if not as_json:
@@ -128,8 +130,11 @@ def validate_command(source: str, *, as_json: bool) -> int:
         "waiting": len(snapshot.waiting),
     }
     if as_json:
-        show_json({"valid": True, **figures, "warnings": warnings})
+        damaged = [{"place": each.place, "message": each.message} for each in damages]
+        show_json({"valid": True, **figures, "damaged": damaged, "warnings": warnings})
         return 0
+    for damage in damages:
+        say(f"Damaged: {damage}", err=True)
     for warning in warnings:
         say(f"Warning: {warning}", err=True)
     say(

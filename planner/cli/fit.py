@@ -8,7 +8,7 @@ import click
 
 from planner.cli.arguments import ANY_PATH, NameIn
 from planner.cli.layout import layout_options, show
-from planner.cli.planning import planning_options, read_question
+from planner.cli.planning import planning_options, read_sound_question
 from planner.cli.searching import searching
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def fit_command(
 
     if (job is None) == (job_file is None):
         raise click.UsageError("Give the name of a job, or --file with one.")
-    question = read_question(source, **planning)
+    question = read_sound_question(source, **planning)
     snapshot, policy, seed = question.snapshot, question.policy, question.seed
     wanted = _read_job(job_file, snapshot) if job_file else _named(job or "", snapshot, source)
     with searching(f"fitting copies of {wanted.name}", limits_of(policy, seed).seconds) as watch:

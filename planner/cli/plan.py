@@ -194,6 +194,8 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     carried out that are still to be done.
     """
     from planner.effects import changes_of
+    from planner.models.damage import survey
+    from planner.models.verifier_damage_rule import unnamed_damage
     from planner.planfile import load_plan
     from planner.progress import done_in, verify_rest
     from planner.promises import reminded_of
@@ -202,15 +204,19 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
 
     plan = load_plan(plan_file)
     snapshot = reminded_of(load_snapshot(source).canonical(), plan.snapshot)
-    unchanged = snapshot.fingerprint() == plan.base.snapshot
+    sound = survey(snapshot).sound
+    unchanged = sound.fingerprint() == plan.base.snapshot
     done = frozenset() if unchanged else done_in(plan, snapshot)
     verification = verify_rest(plan, snapshot, done)
-    sound = not verification.violations and (not unchanged or verification.terms == plan.solution.terms)
+    violations = list(verification.violations)
+    if unchanged:
+        violations += unnamed_damage(snapshot, sound, [each.job for each in plan.findings if each.job])
+    verified = not violations and (not unchanged or verification.terms == plan.solution.terms)
     if as_json:
         show_json(
             {
-                "verified": sound,
-                "violations": [asdict(violation) for violation in verification.violations],
+                "verified": verified,
+                "violations": [asdict(violation) for violation in violations],
                 "source_changed": not unchanged,
                 "actions_done": sorted(done),
                 "objective": verification.objective,
@@ -218,10 +224,10 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
                 "stated_terms": plan.solution.terms,
             }
         )
-        return 0 if sound else 1
-    for violation in verification.violations[:_VIOLATIONS_SHOWN]:
+        return 0 if verified else 1
+    for violation in violations[:_VIOLATIONS_SHOWN]:
         say(str(violation))
-    if broken := len(verification.violations):
+    if broken := len(violations):
         if broken > _VIOLATIONS_SHOWN:
             say(f"… and {broken - _VIOLATIONS_SHOWN:,} more")
         say(f"The plan breaks a rule in {counted(broken, 'place')}.")

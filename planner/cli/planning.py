@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from planner.cli.arguments import ANY_PATH
 from planner.cli.options import Duration, Share, working
+from planner.cli.speaking import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +39,7 @@ _OPTIONS = (
         help="auto: as the policy says.",
     ),
     click.option("--stop-gap", type=Share(), help="Stop when proven to be so close to the best, such as 1%."),
+    click.option("--strict", is_flag=True, help="Refuse a snapshot that counts on what the world has lost."),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of the solvers."),
     click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock."),
 )
@@ -70,16 +72,35 @@ def read_question(
     stop_gap: float | None,
     seed: int,
     deterministic: bool,
+    strict: bool = False,
 ) -> Question:
     """Read a snapshot and its policy, with what the command line overrides."""
     from planner.sources.files import default_policy_path, load_policy, load_snapshot
 
     with working("reading"):
-        snapshot = load_snapshot(source)
+        snapshot = load_snapshot(source, strict=strict)
         policy_file = policy_file or default_policy_path(source)
         policy = load_policy(policy_file)
     policy = with_options(policy, time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
     return Question(snapshot, policy, policy_file, seed)
+
+
+def read_sound_question(source: str, **planning: Any) -> Question:
+    """As `read_question`, about the snapshot without what is lost."""
+    question = read_question(source, **planning)
+    return replace(question, snapshot=sound_part(question.snapshot))
+
+
+def sound_part(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without what is lost; how much that is goes to standard error."""
+    from planner.models.damage import survey
+    from planner.wording import counted
+
+    found = survey(snapshot)
+    if released := sum(loss.released for loss in found.losses.values()):
+        jobs = counted(released, "running job")
+        say(f"Without lost places of {jobs}; `gpuplan validate` names them.", err=True)
+    return found.sound
 
 
 def with_options(

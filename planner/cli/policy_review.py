@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.cli.options import working
-from planner.cli.planning import with_options
+from planner.cli.planning import sound_part, with_options
 
 if TYPE_CHECKING:
     from planner.models.policy_review import PolicyReview
@@ -28,7 +28,7 @@ def review_policies(
     from planner.whatif.trials import PLAN, Case, task_of
 
     with working("reading"):
-        snapshot = load_snapshot(source).canonical()
+        snapshot = sound_part(load_snapshot(source)).canonical()
         policies = [
             with_options(
                 load_policy(file), time_limit, solver, stop_gap=stop_gap, deterministic=deterministic

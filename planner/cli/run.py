@@ -108,6 +108,7 @@ def run_command(
     stop_gap: float | None,
     seed: int,
     deterministic: bool,
+    strict: bool,
     executor: str | None,
     state: Path,
     applies: bool,
@@ -150,6 +151,8 @@ def run_command(
     from planner.writing import make_directory
 
     _refuse_contradictions(source, executor, applies=applies, every=every)
+    if strict and executor is not None:
+        raise click.UsageError("--strict is about SOURCE: expected none with --executor, found it.")
 
     read = policy_reader(policy_file, source)
 
@@ -176,7 +179,7 @@ def run_command(
                 advance=(advance or 0) // 1000,
             )
         around = Surroundings(
-            read=live.read if live else partial(load_snapshot, source),
+            read=live.read if live else partial(load_snapshot, source, strict=strict),
             policy=policy,
             plans=PlanStore(plans, keep=keep_plans),
             applier=live if applies else None,

@@ -128,6 +128,7 @@ def simulate_command(
     Each policy is run with each solver over the same jobs; what became of waiting, utilization, fairness and
     cost is shown side by side. SOURCE is a snapshot; its jobs take as long as they say.
     """
+    from planner.cli.planning import sound_part
     from planner.rendering.simulation import simulation_text
     from planner.simulation.contest import hold, side_by_side
     from planner.simulation.replay import Clock
@@ -139,7 +140,7 @@ def simulate_command(
         raise click.UsageError("expected a second or more in --every, found less.")
     clock = Clock(every, _length(given["length"], given["epochs"], every))
     with working("reading"):
-        snapshot = load_snapshot(source)
+        snapshot = sound_part(load_snapshot(source))
         cases = _cases(source, given)
         trace = _trace(snapshot, cases, given)
     with _watching(cases) as watch:

@@ -89,14 +89,26 @@ def simulated_submit_command(jobs_file: str, state: Path, *, as_json: bool) -> N
 
 @simulated_group.command("fail", epilog="Example: gpuplan simulated fail h100-1")
 @click.argument("node", type=NameIn("node"))
+@click.option("--gpu", type=click.IntRange(min=0), help="Not the node: this GPU of it becomes unhealthy.")
 @state_option
 @json_option
-def simulated_fail_command(node: str, state: Path, *, as_json: bool) -> None:
-    """Let NODE go down; the jobs on it wait again."""
+def simulated_fail_command(node: str, gpu: int | None, state: Path, *, as_json: bool) -> None:
+    """
+    Let NODE go down; the jobs on it wait again.
+
+    With --gpu only that GPU fails. Its jobs stay there, and the next plan tells of them.
+    """
     from planner.executors.simulated import SimulatedCluster
     from planner.wording import counted
 
     with SimulatedCluster(state) as cluster:
+        if gpu is not None:
+            held = cluster.fail_gpu(node, gpu)
+            if as_json:
+                show_json({"state": str(state), "node": node, "unhealthy_gpu": gpu, "jobs": sorted(held)})
+                return
+            say(f"GPU {gpu} of node {node} is unhealthy; {counted(len(held), 'job')} on it.")
+            return
         stopped = cluster.fail(node)
     if as_json:
         show_json({"state": str(state), "down": node, "waiting_again": sorted(stopped)})
@@ -106,13 +118,21 @@ def simulated_fail_command(node: str, state: Path, *, as_json: bool) -> None:
 
 @simulated_group.command("return", epilog="Example: gpuplan simulated return h100-1")
 @click.argument("node", type=NameIn("node"))
+@click.option("--gpu", type=click.IntRange(min=0), help="Not the node: this GPU of it, which was unhealthy.")
 @state_option
 @json_option
-def simulated_return_command(node: str, state: Path, *, as_json: bool) -> None:
+def simulated_return_command(node: str, gpu: int | None, state: Path, *, as_json: bool) -> None:
     """Bring NODE back, which was down."""
     from planner.executors.simulated import SimulatedCluster
 
     with SimulatedCluster(state) as cluster:
+        if gpu is not None:
+            cluster.repair_gpu(node, gpu)
+            if as_json:
+                show_json({"state": str(state), "node": node, "healthy_gpu": gpu})
+                return
+            say(f"GPU {gpu} of node {node} takes jobs again.")
+            return
         cluster.bring_back(node)
     if as_json:
         show_json({"state": str(state), "up": node})

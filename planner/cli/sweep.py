@@ -11,7 +11,7 @@ from planner.cli.counting import counting
 from planner.cli.engine import engine_of, engine_options
 from planner.cli.layout import layout_options, show
 from planner.cli.outputs import PICTURE, WritingCommand
-from planner.cli.planning import planning_options, read_question
+from planner.cli.planning import planning_options, read_sound_question
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,7 +84,7 @@ def sweep_command(
     from planner.whatif.sweeping import sweep
 
     read = read_knobs(knobs)
-    question = read_question(source, **planning)
+    question = read_sound_question(source, **planning)
     worlds = turned(read, question.snapshot, question.policy)
     with (
         engine_of(engine, jobs=jobs, scheduler=scheduler) as chosen,

@@ -12,7 +12,7 @@ from planner.cli.engine import engine_of, engine_options
 from planner.cli.layout import layout_options, show
 from planner.cli.options import stray_option, working
 from planner.cli.outputs import NewFile, WritingCommand
-from planner.cli.planning import planning_options, read_question
+from planner.cli.planning import planning_options, read_sound_question
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,7 +85,7 @@ def whatif_command(
         raise click.UsageError("--report is for scenarios.")
     if not values_nodes and (stray := stray_option(("steps", "like"))):
         raise click.UsageError(f"{stray} is for --sensitivity.")
-    question = read_question(source, **planning)
+    question = read_sound_question(source, **planning)
     with engine_of(engine, jobs=jobs, scheduler=scheduler) as chosen:
         if values_nodes:
             valued = _valued(question, chosen, steps, like, source)

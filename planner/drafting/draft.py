@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from planner.changes import Changes, Deed
 from planner.drafting.actions import action
+from planner.drafting.damage import after_releases, findings, releases
 from planner.drafting.deadlines import deadline_outlooks
 from planner.drafting.kept import Kept
 from planner.drafting.ordering import JobStep, order
@@ -22,13 +23,16 @@ from planner.drafting.scarcity import Scarcity
 from planner.drafting.worth import Worth
 from planner.future import Future
 from planner.metrics import measure
+from planner.models.damage import survey
 from planner.models.plan import (
     Base,
     FallbackSummary,
+    JobAction,
     NodeChange,
     NodeState,
     Plan,
     SolutionSummary,
+    StageSummary,
 )
 from planner.models.pricing import recovery_seconds
 from planner.models.solution import SolveStatus
@@ -38,6 +42,7 @@ from planner.waiting import waiting_reasons
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from planner.models.damage import Survey
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
     from planner.models.solution import Solution
@@ -52,13 +57,14 @@ def draft(
     seed: int,
     created_at: datetime,
     last: Plan | None = None,
+    damage: Survey | None = None,
 ) -> Plan:
     """
     Turn a verified solution into the plan that people review and `apply` carries out.
 
     `verification_terms` are the parts of the objective as the verifier counted them. The plan does not
     depend on the order of anything in the snapshot or in the target, nor on the `last` plan: only what that
-    says in the same words is taken from there.
+    says in the same words is taken from there. `damage` is what the snapshot is already without.
 
     Raises
     ------
@@ -66,6 +72,7 @@ def draft(
         The changes cannot be carried out in any order.
     """
     snapshot = snapshot.canonical()
+    damage = damage or survey(snapshot)
     changes = Changes(snapshot, solution.target)
     target = changes.settled
     worth = Worth(changes, policy)
@@ -83,31 +90,33 @@ def draft(
     reasons = waiting_reasons(snapshot, policy, target, preempted=preempted, proven=proven, changes=changes)
     kept = Kept(last, snapshot)
     changed = {change.job.name for change in changes.jobs}
+    released = releases(damage, snapshot.taken_at)
+    made = (
+        action(
+            step,
+            why.reason(step),
+            changes,
+            lambda name: snapshot.job_by_name[name].fingerprint(),
+            kill_at=promises.kill_at,
+            recovery=partial(recovery_seconds, policy),
+        )
+        for step in steps
+    )
+    actions = (
+        *released,
+        *after_releases(made, released),
+        *(kept.keep(placement) for placement in snapshot.running_placements if placement.job not in changed),
+        *(kept.wait(name, reason) for name, reason in sorted(reasons.items()) if name not in changed),
+    )
+    of_job = {each.job: each for each in actions if isinstance(each, JobAction)} if damage.losses else {}
     plan = Plan(
         plan_id="",
         epoch=snapshot.taken_at,
         created_at=created_at,
         base=Base(snapshot=snapshot.fingerprint(), policy=policy.fingerprint()),
         solution=_summary(solution, verification_terms),
-        actions=(
-            *(
-                action(
-                    step,
-                    why.reason(step),
-                    changes,
-                    lambda name: snapshot.job_by_name[name].fingerprint(),
-                    kill_at=promises.kill_at,
-                    recovery=partial(recovery_seconds, policy),
-                )
-                for step in steps
-            ),
-            *(
-                kept.keep(placement)
-                for placement in snapshot.running_placements
-                if placement.job not in changed
-            ),
-            *(kept.wait(name, reason) for name, reason in sorted(reasons.items()) if name not in changed),
-        ),
+        actions=actions,
+        findings=findings(damage, of_job, snapshot.taken_at),
         placements=target.placements,
         nodes=_node_states(changes, kept),
         waiting=tuple(
@@ -138,6 +147,10 @@ def _summary(solution: Solution, terms: dict[str, int]) -> SolutionSummary:
         phases={phase: round(seconds, 3) for phase, seconds in solution.phases.items()},
         bound_note=solution.bound_note,
         ended=solution.ended,
+        stages=tuple(
+            StageSummary(priority=each.priority, points=each.points, proven=each.proven)
+            for each in solution.stages
+        ),
         fallback=FallbackSummary(tried=fallback.tried, used=fallback.used, reason=fallback.reason)
         if fallback
         else None,

@@ -24,6 +24,7 @@ from planner.models.plan import (
     Grow,
     Migrate,
     Preempt,
+    Release,
     Repartition,
     ScaleDown,
     ScaleUp,
@@ -139,6 +140,16 @@ class SimulatedCluster:
         with transaction(self._db, self.path, write=True):
             events.bring_back(self._tables, node)
 
+    def fail_gpu(self, node: str, index: int) -> tuple[str, ...]:
+        """A GPU becomes unhealthy, which takes a second; names of the jobs that still hold a part of it."""
+        with transaction(self._db, self.path, write=True):
+            return events.fail_gpu(self._tables, node, index)
+
+    def repair_gpu(self, node: str, index: int) -> None:
+        """A GPU that was unhealthy takes jobs again, a second later."""
+        with transaction(self._db, self.path, write=True):
+            events.repair_gpu(self._tables, node, index)
+
     def finished(self) -> tuple[tuple[str, datetime], ...]:
         """Jobs that finished, with the time of each, by time and name."""
         with transaction(self._db, self.path, write=False):
@@ -155,6 +166,8 @@ def _carry_out(tables: Tables, action: Change) -> None:
     match action:
         case Start():
             jobs.start(tables, action)
+        case Release():
+            jobs.release(tables, action)
         case Preempt():
             jobs.preempt(tables, action)
         case Shrink():

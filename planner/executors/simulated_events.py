@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
-from planner.executors.simulated_file import pace
 from planner.executors.simulated_jobs import interrupt
 from planner.models.consistency import inconsistencies
 from planner.models.dependency import FinishedJob, Outcome
 from planner.models.errors import PlannerError
-from planner.models.progress import works_since
+from planner.models.inconsistency import gpu_indices
+from planner.models.progress import pace, works_since
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -90,6 +90,41 @@ def fail(tables: Tables, name: str) -> tuple[str, ...]:
         interrupt(tables, job)
     tables.put_node(node.model_copy(update={"ready": False}))
     return stopped
+
+
+def fail_gpu(tables: Tables, name: str, index: int) -> tuple[str, ...]:
+    """A GPU becomes unhealthy; what holds it still seems to run, which is for a plan to end. Their names."""
+    node = _with_health(tables, name, index, healthy=False)
+    tables.put_node(node)
+    return tuple(
+        job.name
+        for job in filter(None, map(tables.job, tables.jobs_on(name)))
+        if job.running
+        and any(
+            replica.node == name and any(held.index == index for held in replica.gpus)
+            for replica in job.running.replicas
+        )
+    )
+
+
+def repair_gpu(tables: Tables, name: str, index: int) -> None:
+    """A GPU that was unhealthy takes jobs again."""
+    tables.put_node(_with_health(tables, name, index, healthy=True))
+
+
+def _with_health(tables: Tables, name: str, index: int, *, healthy: bool) -> Node:
+    """The node, a moment later, with one of its GPUs so."""
+    elapse(tables, _MOMENT)
+    node = _node(tables, name)
+    gpu = node.gpus.by_index.get(index) if node.gpus else None
+    if node.gpus is None or gpu is None:
+        raise PlannerError(f"node {name} has no GPU {index}; expected {gpu_indices(node.gpu_count)}.")
+    if gpu.healthy is healthy:
+        state = "healthy" if healthy else "unhealthy"
+        raise PlannerError(f"GPU {index} of node {name} is {state} already; there is nothing to change.")
+    others = (other for other in node.gpus.details if other.index != index)
+    details = sorted((*others, gpu.model_copy(update={"healthy": healthy})), key=lambda each: each.index)
+    return node.model_copy(update={"gpus": node.gpus.model_copy(update={"details": tuple(details)})})
 
 
 def bring_back(tables: Tables, name: str) -> None:

@@ -14,7 +14,7 @@ from planner.executors.admission import as_charged
 from planner.locking import exclusive, real_path
 from planner.models.base import canonical_json
 from planner.models.errors import PlannerError
-from planner.models.progress import works_since
+from planner.models.progress import pace, works_since
 from planner.models.units import MILLI, print_timestamp
 from planner.writing import sync_directory
 
@@ -142,14 +142,6 @@ def end_time(job: Job, nodes: Mapping[str, Node]) -> int | None:
     completed = job.progress.completed_milli if job.progress else 0
     left = max(0, job.expected_duration * MILLI - completed)
     return int(works_since(job.running).timestamp()) - (-left // pace(job, nodes))
-
-
-def pace(job: Job, nodes: Mapping[str, Node]) -> int:
-    """How fast a running job works where it is, in thousandths of its fastest GPU model."""
-    replicas = job.running.replicas if job.running else ()
-    found = (nodes.get(replica.node) for replica in replicas if replica.gpus)
-    models = [model for node in found if node and (model := node.gpu_model)]
-    return max(1, min(map(job.speed_milli, models), default=MILLI))
 
 
 def kill_time(running: Running | None) -> int | None:

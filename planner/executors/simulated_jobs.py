@@ -1,5 +1,5 @@
 """
-What the simulated cluster does to jobs: start, preempt, shrink, grow, migrate.
+What the simulated cluster does to jobs: start, release, preempt, shrink, grow, migrate.
 
 Stopping takes no time. A job that is preempted, moved or resized loses its work since its last checkpoint;
 when it starts again or goes on it first comes back from that, as long as the plan says, and then does what is
@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from planner.executors.admission import places_refusal
 from planner.executors.interface import ExecutionError
-from planner.executors.simulated_file import end_time, pace
+from planner.executors.simulated_file import end_time
+from planner.models.damage import survey
 from planner.models.job import Running
-from planner.models.progress import stopped
+from planner.models.progress import pace, stopped
+from planner.models.snapshot import Snapshot
 from planner.models.units import print_timestamp
 from planner.models.verifier_occupant import holding
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from planner.executors.simulated_tables import Tables
     from planner.models.job import Job
     from planner.models.placement import Replica
-    from planner.models.plan import Grow, Migrate, Preempt, Shrink, Start
+    from planner.models.plan import Grow, Migrate, Preempt, Release, Shrink, Start
     from planner.models.verifier_occupant import Holding
 
 
@@ -70,13 +72,38 @@ def interrupt(tables: Tables, job: Job) -> None:
     tables.put_running(_stopped(tables, job), None, ends_at=None)
 
 
+def release(tables: Tables, action: Release) -> None:
+    """
+    A job gives up lost places; it waits again, or goes on with the replicas that are left.
+
+    What it lost is no preemption, and it may not refuse. One that has done so by itself is as it shall be.
+    """
+    waits = tables.job(action.job)
+    if waits is not None and waits.running is None and action.after is None:
+        return
+    job, running = _running(tables, action)
+    if action.after is not None and _held_by(running.replicas) == _held_by(action.after.replicas):
+        return
+    if _held_by(running.replicas) != _held_by(action.before.replicas):
+        _refuse(action, "expected it where the plan found it, found it elsewhere")
+    if not _has_lost_places(tables, job):
+        _refuse(action, "expected it to have lost places, found that all of them hold")
+    if action.after is None:
+        interrupt(tables, job)
+        return
+    _require_size(action, job, len(action.after.replicas))
+    if not _held_by(action.after.replicas) < _held_by(running.replicas):
+        _refuse(action, "expected fewer of the replicas that run, found others")
+    _resize(tables, job, running, action.after.replicas, interruption=None)
+
+
 def shrink(tables: Tables, action: Shrink) -> None:
     """A running job gives up replicas and goes on with the others from its last checkpoint."""
     job, running = _disturbed(tables, action)
     _require_size(action, job, len(action.after.replicas))
     if not _held_by(action.after.replicas) < _held_by(running.replicas):
         _refuse(action, "expected fewer of the replicas that run, found others")
-    _resize(tables, action, job, running)
+    _resize(tables, job, running, action.after.replicas, interruption=action.interruption)
 
 
 def grow(tables: Tables, action: Grow) -> None:
@@ -93,7 +120,7 @@ def grow(tables: Tables, action: Grow) -> None:
         else:
             added.append(replica)
     _require_places(tables, action, job, added, beside_its_own=True)
-    _resize(tables, action, job, running)
+    _resize(tables, job, running, action.after.replicas, interruption=action.interruption)
 
 
 def migrate(tables: Tables, action: Migrate) -> None:
@@ -135,6 +162,15 @@ def _run(tables: Tables, job: Job, running: Running) -> None:
     tables.put_running(job, running, ends_at=end_time(runs, nodes))
 
 
+def _has_lost_places(tables: Tables, job: Job) -> bool:
+    replicas = job.running.replicas if job.running else ()
+    nodes = tables.nodes({replica.node for replica in replicas})
+    cluster = tables.cluster().model_copy(update={"nodes": tuple(nodes.values())})
+    return (
+        job.name in survey(Snapshot(taken_at=tables.clock(), cluster=cluster, queues=(), jobs=(job,))).losses
+    )
+
+
 def _disturbed(tables: Tables, action: Preempt | Shrink | Migrate) -> tuple[Job, Running]:
     """The running job, if it may be stopped, shrunk or moved."""
     job, running = _running(tables, action)
@@ -143,7 +179,7 @@ def _disturbed(tables: Tables, action: Preempt | Shrink | Migrate) -> tuple[Job,
     return job, running
 
 
-def _running(tables: Tables, action: Preempt | Shrink | Grow | Migrate) -> tuple[Job, Running]:
+def _running(tables: Tables, action: Release | Preempt | Shrink | Grow | Migrate) -> tuple[Job, Running]:
     job = tables.job(action.job)
     if job is None:
         _refuse(action, "expected a running job, found no such job")
@@ -152,22 +188,27 @@ def _running(tables: Tables, action: Preempt | Shrink | Grow | Migrate) -> tuple
     return job, job.running
 
 
-def _resize(tables: Tables, action: Shrink | Grow, job: Job, running: Running) -> None:
-    now, replicas = tables.clock(), action.after.replicas
-    update: dict[str, object] = {"replicas": replicas, "resized_at": now}
+def _resize(
+    tables: Tables, job: Job, running: Running, replicas: tuple[Replica, ...], *, interruption: int | None
+) -> None:
+    """The job goes on with these replicas; None: it only lost some, and its work is not interrupted."""
+    now = tables.clock()
+    update: dict[str, object] = {"replicas": replicas}
+    if interruption is not None:
+        update["resized_at"] = now
     if running.started_at > now:
         # It still waits for nodes to come up, now perhaps for others, and has nothing to lose.
         begins = _begins(tables, replicas)
         waits = begins - running.started_at
         later = {"resumed_at": running.resumed_at, "kill_at": running.kill_at}
         update |= {"started_at": begins, **{key: at and at + waits for key, at in later.items()}}
-    else:
+    elif interruption is not None:
         job = _stopped(tables, job)
-        update["resumed_at"] = now + timedelta(seconds=action.interruption)
+        update["resumed_at"] = now + timedelta(seconds=interruption)
     _run(tables, job, running.model_copy(update=update))
 
 
-def _require_size(action: Start | Shrink | Grow, job: Job, replicas: int) -> None:
+def _require_size(action: Release | Start | Shrink | Grow, job: Job, replicas: int) -> None:
     gang = job.gang
     if not gang.minimum <= replicas <= gang.maximum:
         _refuse(action, f"expected {gang.minimum} to {gang.maximum} replicas, found {replicas}")
@@ -205,6 +246,6 @@ def _held_by(replicas: Iterable[Replica]) -> Counter[Holding]:
     return Counter(map(holding, replicas))
 
 
-def _refuse(action: Start | Preempt | Shrink | Grow | Migrate, why: str) -> NoReturn:
-    deed = "be preempted" if action.type == "preempt" else action.type
+def _refuse(action: Release | Start | Preempt | Shrink | Grow | Migrate, why: str) -> NoReturn:
+    deed = {"preempt": "be preempted", "release": "be released"}.get(action.type, action.type)
     raise ExecutionError(f"job {action.job} cannot {deed}: {why}.")

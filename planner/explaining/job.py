@@ -57,6 +57,7 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         priority=job.priority,
         asks_for=gang_size(job.request, job.gang.minimum, job.gang.maximum),
         action=action.type,
+        finding=next((each for each in plan.findings if each.job == name), None),
         reason=waiting.reason if waiting and isinstance(action, Wait) else action.reason,
         duration=_duration(job, stay, future),
         depends_on=tuple(_awaited(job, future)),

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from planner.models.policy import Profile
+from planner.models.policy import PriorityOrder, Profile
 from planner.models.pricing import resize_points
 from planner.models.problem_jobs import JobClass, Predecessor, Role, Togetherness
 from planner.posing.promises import Promises
@@ -60,6 +60,7 @@ class Classifier:
     ) -> None:
         self._policy = policy
         self._now = snapshot.taken_at
+        self._jobs = snapshot.job_by_name
         self._queues = {queue.name: index for index, queue in enumerate(snapshot.queues)}
         self._sites = sites
         self._shapes = shapes
@@ -95,6 +96,7 @@ class Classifier:
             jobs=(job.name,),
             incumbent=incumbent,
             fixed_points=-resize_points(self._policy, job, self._now) if candidate.role is Role.GROW else 0,
+            priority=self._priority(job),
             seconds=self._seconds([candidate], options),
         )
 
@@ -166,6 +168,7 @@ class Classifier:
             needed=wait.needed,
             co_start=companies.index(wait.company) if wait.company else None,
             due=self._timing.due(draft.first),
+            priority=min(self._priority(self._jobs[name]) for name in (draft.first.name, *wait.company)),
             promise=self._promises.of(draft.first, draft.options),
             starving=starving.get(draft.first.name),
         )
@@ -179,7 +182,7 @@ class Classifier:
     def _key(self, candidate: Candidate) -> tuple[Any, ...]:
         job = candidate.job
         return (
-            (job.queue, self._timing.earnings.full_points(job), self._rank(job)),
+            (job.queue, self._timing.earnings.full_points(job), self._rank(job), self._priority(job)),
             (job.gang.minimum, job.gang.maximum, self._together(candidate)),
             tuple(sorted(job.gpu_models.items())),
             candidate.filters,
@@ -211,6 +214,10 @@ class Classifier:
             avoids=avoids,
             **about,
         )
+
+    def _priority(self, job: Job) -> int:
+        """Of all 0 where priority is a weight alone; companions come with the one of lowest priority."""
+        return job.priority if self._policy.priority.order is PriorityOrder.TIERS else 0
 
     def _rank(self, job: Job) -> int:
         return bisect_right(self._thresholds, job.priority)

@@ -68,6 +68,7 @@ _MOST_TIMED_WAIT_LINES: Final = 40
 _REASON_INDENT: Final = 16
 
 MARKS: Final = {
+    "release": ("!", Tone.CARE),
     "start": ("+", Tone.START),
     "grow": ("~", Tone.START),
     "scale_up": ("+", Tone.START),

@@ -10,6 +10,7 @@ from planner.models.plan import DeadlineState
 from planner.models.units import MILLI
 from planner.rendering.explanation_entries import explained
 from planner.rendering.explanation_remedies import remedy_lines, standing_entries
+from planner.rendering.findings import becomes
 from planner.rendering.header import signed
 from planner.rendering.hostlist import hostlist
 from planner.rendering.style import Style
@@ -59,6 +60,8 @@ def _entries(found: Explanation) -> Iterator[tuple[str, str]]:
         yield ("" if number else "depends on"), _awaited(awaited, found)
     if found.depends_on_at_least is not None:
         yield "", f"{found.depends_on_at_least:,} of these suffice"
+    if found.finding is not None:
+        yield "damage", becomes(found.finding)
     yield "why", f"{found.reason.code}: {found.reason.text}"
     if found.action == "start" and isinstance(points := found.reason.numbers.get("points"), int):
         yield "brings", f"{signed(points)} points"

@@ -15,6 +15,7 @@ from planner.models.plan import (
     Migrate,
     Preempt,
     ReasonCode,
+    Release,
     Repartition,
     ScaleDown,
     ScaleUp,
@@ -66,6 +67,7 @@ _LEAST_DISRUPTIVE_FIRST: Final = {
 class SortedActions:
     """The actions of a plan by what they are about, the least disruptive type first, else in its order."""
 
+    releases: tuple[Release, ...]
     starts: tuple[Start, ...]
     disturbances: tuple[Disturbance, ...]
     nodes: tuple[NodeAction, ...]
@@ -74,7 +76,7 @@ class SortedActions:
 
     def count(self, type_: str) -> int:
         """Actions of a type."""
-        everything = (*self.starts, *self.disturbances, *self.nodes, *self.keeps, *self.waits)
+        everything = (*self.releases, *self.starts, *self.disturbances, *self.nodes, *self.keeps, *self.waits)
         return sum(action.type == type_ for action in everything)
 
 
@@ -120,6 +122,7 @@ def sort_actions(actions: Iterable[Action]) -> SortedActions:
         action for action in actions if isinstance(action, Repartition | Cordon | Drain | ScaleUp | ScaleDown)
     ]
     return SortedActions(
+        releases=tuple(action for action in actions if isinstance(action, Release)),
         starts=tuple(action for action in actions if isinstance(action, Start)),
         disturbances=tuple(sorted(disturbances, key=lambda action: rank[action.type])),
         nodes=tuple(sorted(nodes, key=lambda action: rank[action.type])),

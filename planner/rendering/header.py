@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
 _LARGEST_GAP: Final = 10.0
-_TOLD_BY_TYPE: Final = ("start", "grow", "shrink", "migrate", "preempt", "repartition")
+_TOLD_BY_TYPE: Final = ("release", "start", "grow", "shrink", "migrate", "preempt", "repartition")
 _TOLD_ALWAYS: Final = ("start", "preempt")
 _NODE_VERBS: Final = {"scale_up": "add", "drain": "drain", "scale_down": "remove"}
 """By type of action, in the order shown; a cordon is part of a removal."""
@@ -67,6 +67,7 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
     lines = [
         *(style.paint(line, Tone.STRONG) for line in style.flow(identity)),
         *style.flow(_quality(solution)),
+        *(line for text in _stages(solution) for line in style.wrap(text, 0, hanging=2)),
         *style.flow(["terms", *terms, f"(greedy {solution.greedy_objective:,})"]),
         *style.flow(horizon_parts(plan)),
     ]
@@ -173,6 +174,17 @@ def _quality(solution: SolutionSummary) -> list[str]:
     else:
         parts += [f"bound {solution.bound:,}", gap_text(solution)]
     return [*parts, f"in {solution.seconds:.1f} s"]
+
+
+def _stages(solution: SolutionSummary) -> list[str]:
+    """What priorities in order have to do with the bound."""
+    if not solution.stages:
+        return []
+    told = [
+        f"{each.priority} brings {each.points:,} points{'' if each.proven else ' (not proven the most)'}"
+        for each in solution.stages
+    ]
+    return [f"in order of priority: {', '.join(told)}; the bound is of plans that bring these as much"]
 
 
 def cares(plan: Plan) -> list[str]:

@@ -9,6 +9,7 @@ from planner.models.plan import ReasonCode
 from planner.promises import promise_step
 from planner.rendering.actions import disturbance_lines, node_lines, start_lines, wait_lines
 from planner.rendering.diff_tables import diff_lines
+from planner.rendering.findings import findings_lines
 from planner.rendering.grouping import SortedActions, sort_actions
 from planner.rendering.header import change_counts, gap_text, header_lines, metrics_lines, waiting_text
 from planner.rendering.style import Style, Tone
@@ -26,8 +27,8 @@ def plan_text(
     plan: Plan, *, width: int, colour: bool, ascii_only: bool, verbose: bool, path: str | None = None
 ) -> str:
     """
-    The plan for review: what it is, what starts, what is done to running jobs and to nodes, what waits, why,
-    and the next step.
+    The plan for review: what it is, what is damaged, what starts, what is done to running jobs and to nodes,
+    what waits, why, and the next step.
 
     Many actions are grouped unless `verbose`; nothing is left out without a line that says so. `path` is
     where the plan file is, for the commands shown.
@@ -38,6 +39,7 @@ def plan_text(
     actions = sort_actions(plan.actions)
     sections = [
         header_lines(plan, style, verbose=verbose),
+        findings_lines(plan.findings, style, verbose=verbose, more=more),
         start_lines(actions.starts, plan.snapshot, style, verbose=verbose, more=more),
         disturbance_lines(actions.disturbances, plan.snapshot, style, verbose=verbose, more=more),
         node_lines(actions.nodes, style, verbose=verbose, more=more),

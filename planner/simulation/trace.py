@@ -155,4 +155,9 @@ def _problems(start: Snapshot, coming: tuple[Coming, ...], place: str) -> tuple[
     """What would be wrong with a snapshot in which all jobs have been submitted at once."""
     jobs = tuple(each.job.model_copy(update={"submitted_at": start.taken_at}) for each in coming)
     whole = start.model_copy(update={"jobs": (*start.jobs, *jobs)})
-    return tuple(InputProblem(place, each.message) for each in inconsistencies(whole))
+    return tuple(
+        InputProblem(place, each.message)
+        for each in inconsistencies(whole)
+        # The world may be damaged, but no job may come that was never possible.
+        if each.damage is None or (each.location[0] == "jobs" and int(each.location[1]) >= len(start.jobs))
+    )

@@ -42,23 +42,32 @@ _PLAN: Final = "plan"
 _DOCUMENTS: Final = "files named *.yaml, *.yml or *.json"
 
 
-def load_snapshot(source: str, *, largest: int = LARGEST_BYTES) -> Snapshot:
+def load_snapshot(source: str, *, largest: int = LARGEST_BYTES, strict: bool = False) -> Snapshot:
     """
     Read a snapshot from a directory of documents (not from its subdirectories), one file, or `-`.
+
+    What the world has lost since, such as a node on which a job runs, is an error only if `strict`.
 
     Raises
     ------
     BadInputError
         With every problem found: first those of the files as texts; if there are none, those of the data.
     """
+    return inspect_snapshot(source, largest=largest, strict=strict)[0]
+
+
+def inspect_snapshot(
+    source: str, *, largest: int = LARGEST_BYTES, strict: bool = False
+) -> tuple[Snapshot, tuple[InputProblem, ...]]:
+    """As `load_snapshot`, and where the snapshot counts on what the world has lost."""
     files = _read_all(_snapshot_files(source), largest)
     assembly = assemble(files, of_directory=_is_directory(source))
     for passed_over in located(assembly.passed_over, files, source):
         _LOG.warning("%s", passed_over)
-    snapshot, problems = judge_snapshot(assembly)
+    snapshot, problems, damages = judge_snapshot(assembly, strict=strict)
     if snapshot is None:
         raise BadInputError(located(problems, files, source))
-    return snapshot.canonical()
+    return snapshot.canonical(), located(damages, files, source)
 
 
 def load_policy(path: str | None) -> Policy:

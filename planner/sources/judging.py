@@ -77,8 +77,14 @@ def judge_noun(
         return None, [Problem(spot_of(fault.location), fault.message) for fault in faults]
 
 
-def judge_snapshot(assembly: Assembly) -> tuple[Snapshot | None, list[Problem]]:
-    """The snapshot that all documents together state, in their order, or all that is wrong with it."""
+def judge_snapshot(
+    assembly: Assembly, *, strict: bool = False
+) -> tuple[Snapshot | None, list[Problem], list[Problem]]:
+    """
+    The snapshot that all documents together state, in their order, or all that is wrong with it.
+
+    And what of it is damaged: no error, unless `strict`.
+    """
     near = NearMisses()
     problems = list(assembly.problems)
     # A section that was refused may be any of them, under a wrong name.
@@ -94,17 +100,19 @@ def judge_snapshot(assembly: Assembly) -> tuple[Snapshot | None, list[Problem]]:
             incomplete.add(_SECTION[section])
             problems += faulty
             if len(problems) > MOST_PROBLEMS:
-                return None, _cut_short(problems)
+                return None, _cut_short(problems), []
 
     snapshot, faulty = judge_noun(sound.document, Snapshot, assembly.spot, subject="the snapshot", near=near)
     problems += [problem for problem in faulty if problem.spot or not assembly.problems]
     if snapshot is None:
         incomplete.add(Section.TAKEN_AT)
     found = inconsistencies(snapshot or _at_any_time(sound), incomplete=frozenset(incomplete))
+    damages: list[Problem] = []
     for one in islice(found, MOST_PROBLEMS):
         earlier = sound.spot(one.contradicts) if one.contradicts else None
-        problems.append(Problem(sound.spot(one.location), one.message, earlier))
-    return (None if problems else snapshot), _cut_short(problems)
+        into = problems if one.damage is None or strict else damages
+        into.append(Problem(sound.spot(one.location), one.message, earlier))
+    return (None if problems else snapshot), _cut_short(problems), damages
 
 
 def _named(noun: type[Noun], entry: Any, spot: Spot) -> str:

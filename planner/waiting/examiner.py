@@ -18,6 +18,7 @@ from planner.models.policy import completion_points, job_points
 from planner.models.pricing import currency_points, node_points
 from planner.quota_room import QuotaRoom
 from planner.waiting import room_words, words
+from planner.waiting.ahead import Ahead
 from planner.waiting.barriers import Barriers, power_left
 from planner.waiting.empty_nodes import EmptyNodes
 from planner.waiting.free_pool import ClusterPool, FreePool, Place, needs_of
@@ -112,6 +113,7 @@ class _Examiner:
         self._barriers = Barriers(changes, policy)
         self._ways_out = WaysOut(snapshot, policy, target, cluster)
         self._outlook = Outlook(snapshot, policy, target)
+        self._ahead = Ahead(changes, policy)
         self._free_pools: dict[Any, list[FreePool]] = {}
 
     def kind(self, job: Job) -> tuple[Any, ...]:
@@ -120,7 +122,9 @@ class _Examiner:
         return (
             job.likeness,
             (self._value(job), job.datasets, job.preferred_nodes) if priced else None,
-            job.priority if self._barriers.by_priority or self._ways_out.by_priority else None,
+            job.priority
+            if self._barriers.by_priority or self._ways_out.by_priority or self._ahead.by_priority
+            else None,
             (tuple(sorted(job.labels.items())), _terms(job)) if self._barriers.by_company else None,
             self._outlook.kind(job),
         )
@@ -152,7 +156,8 @@ class _Examiner:
             return not_yet
         now = self._room.now(job.queue, smallest, ever.gpu_models)
         if now.shortage is not None:
-            return words.beyond_quota(ReasonCode.WAITING_FOR_QUOTA, now.shortage)
+            found = words.beyond_quota(ReasonCode.WAITING_FOR_QUOTA, now.shortage)
+            return adding(found, self._ahead.in_queues(job))
         return self._no_room(job, needs, match, now.gpu_models)
 
     def _no_room(self, job: Job, needs: dict[str, int], match: Match, gpu_models: tuple[str, ...]) -> Reason:
@@ -173,7 +178,7 @@ class _Examiner:
             )
             forbidden = self._ways_out.forbidden(job, needs, pool)
             closed = self._ways_out.closed_pools(job, needs, lambda node: self._quota_allows(job, node))
-            return adding(found, [*forbidden, *closed])
+            return adding(found, [*forbidden, *closed, *self._ahead.on_nodes(job, pool)])
         apart = [together(job, pool, needs) for pool in fitting]
         if not any(found >= replicas for found, _ in apart):
             return words.too_far_apart(job, *max(apart))

@@ -31,7 +31,15 @@ def test_a_valid_source_with_its_figures_and_warnings(ask, tmp_path):
     assert code == 0
     (warning,) = found.pop("warnings")
     assert warning.startswith("job 'j': no node is large enough")
-    assert found == {"valid": True, "nodes": 1, "gpus": 2, "queues": 1, "running": 0, "waiting": 1}
+    assert found == {
+        "valid": True,
+        "damaged": [],
+        "nodes": 1,
+        "gpus": 2,
+        "queues": 1,
+        "running": 0,
+        "waiting": 1,
+    }
 
 
 def test_all_problems_of_a_source_with_their_places(ask, tmp_path):

@@ -48,13 +48,18 @@ COMPARED = {
 ALONE = ("assignment", "selection")
 """Where one of these is broken, nothing else is compared: what the rest of the target means is then open."""
 
-NOT_ROWS = {"eviction", "order", "horizon", "windows", "dependencies", "deadlines", "promises"}
+NOT_ROWS = {
+    "damage", "eviction", "order", "horizon", "windows", "dependencies", "deadlines", "promises", "priority",
+}  # fmt: skip
 """
+What is damaged is no part of a problem.
+
 Who may be disturbed at all is the problem's choice, and the targets here keep to it; no sums say in which
-order moves can be made. What has to do with time is compared in `test_horizon_agreement`.
+order moves can be made. What has to do with time is compared in `test_horizon_agreement`, priorities in order
+in `tests/solvers/test_priorities`.
 """
 
-OF_ONE_SLOT = [family.__name__ for family in FAMILIES if family.__name__ != "horizon"]
+OF_ONE_SLOT = [family.__name__ for family in FAMILIES if family.__name__ not in ("horizon", "priority")]
 
 OPEN_WITH = {"GPUs": {"power"}, "mig": {"power"}, "gang": {"locality", "spread"}, "request": {"gang"}}
 """

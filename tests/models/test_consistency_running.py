@@ -7,6 +7,7 @@ from build import job, node, replica
 from contradicting import found, only, world
 
 from planner.models.consistency import inconsistencies
+from planner.models.inconsistency import DamageKind
 
 
 @pytest.mark.parametrize(
@@ -129,8 +130,11 @@ def test_a_use_of_a_gpu_that_its_mig_mode_rules_out_is_told(on, held, fault):
     assert one.message.endswith(fault)
 
 
-def test_a_node_that_holds_more_cpu_than_it_has_is_no_contradiction():
-    assert found(world(jobs=[job("a", at=[replica("n0", cpus=10_000)])])) == []
+def test_a_node_that_holds_more_cpu_than_it_has_is_no_error():
+    one = only(world(jobs=[job("a", at=[replica("n0", cpus=10_000)])]))
+
+    assert one.damage.kind is DamageKind.NODE_OVERFULL
+    assert one.damage.cause == "its jobs hold more CPU than it offers"
 
 
 def test_a_job_whose_replicas_hold_other_than_it_asks_for_is_no_contradiction():

@@ -28,12 +28,12 @@ def put(tmp_path, monkeypatch):
 
 @pytest.fixture
 def told(put):
-    """All problems of a snapshot with these jobs, one text."""
+    """All problems of a snapshot with these jobs, damage included, one text."""
 
     def told(jobs, base=BASE):
         put(base__yaml=base, jobs__yaml=jobs)
         with pytest.raises(BadInputError) as caught:
-            load_snapshot(".")
+            load_snapshot(".", strict=True)
         return str(caught.value)
 
     return told

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.epoch import plan_epoch
+from planner.models.damage import survey
 from planner.models.plan import ReasonCode, Start
 from planner.models.verifier import verify
 from planner.sources.files import default_policy_path, load_policy, load_snapshot
@@ -42,7 +43,7 @@ def quickstart():
 def test_every_scenario_loads_and_what_runs_in_it_breaks_no_rule(folder):
     source = str(SCENARIOS / folder)
 
-    snapshot, policy = load_snapshot(source), load_policy(default_policy_path(source))
+    snapshot, policy = survey(load_snapshot(source)).sound, load_policy(default_policy_path(source))
 
     assert default_policy_path(source)
     assert snapshot.running_placements

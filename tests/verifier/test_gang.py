@@ -72,7 +72,7 @@ def test_a_gang_without_gpus_may_stand_beside_any_gpu_model():
 
 
 def test_a_running_gang_is_what_it_is():
-    runs = job("a", gpus=1, replicas=4, at=[replica("n0", gpus=(0,)), replica("n1", gpus=(0,))])
+    runs = job("a", gpus=1, replicas=2, at=[replica("n0", gpus=(0,)), replica("n1", gpus=(0,))])
 
     assert judge(snapshot(nodes=MIXED, jobs=[runs]), runs.placement) == ()
 

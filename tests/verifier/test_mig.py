@@ -1,7 +1,7 @@
 import random
 
 from build import job, node, placement, replica, snapshot
-from judging import asking, broken, judge, sliced
+from judging import apart_from_damage, asking, broken, judge, sliced
 
 from planner.models.cluster import Gpu, MigInstance, NodeGpus
 from planner.models.policy import MigPolicy, Policy
@@ -211,14 +211,16 @@ def test_what_running_jobs_already_do_is_not_the_plans_fault():
     sliver = job("b", at=half(start=2, index=1).replicas)
     world = snapshot(nodes=[mig_node(*HALVES)], jobs=[whole, sliver])
 
-    assert judge(world, whole.placement, sliver.placement) == ()
+    assert apart_from_damage(judge(world, whole.placement, sliver.placement)) == ()
 
 
 def test_a_running_job_on_an_instance_that_is_gone_does_not_count_against_a_new_one():
     runs = job("a", at=half(start=4).replicas)
     world = mig_node(("3g.40gb", 0))
 
-    assert judge_on(world, [runs, wants("b", _3g=40)], runs.placement, half("b", start=0)) == ()
+    found = judge_on(world, [runs, wants("b", _3g=40)], runs.placement, half("b", start=0))
+
+    assert apart_from_damage(found) == ()
 
 
 def test_somebody_on_the_whole_gpu_is_in_the_way_of_a_new_instance():
@@ -226,7 +228,9 @@ def test_somebody_on_the_whole_gpu_is_in_the_way_of_a_new_instance():
 
     found = judge_on(mig_node(*HALVES), [runs, wants("b", _3g=40)], runs.placement, half("b", start=0))
 
-    assert found == broken(Rule.MIG, HERE, "held by a as a GPU", "MIG instances: MIG mode is on")
+    assert apart_from_damage(found) == broken(
+        Rule.MIG, HERE, "held by a as a GPU", "MIG instances: MIG mode is on"
+    )
 
 
 def test_instances_of_running_jobs_are_not_judged_where_no_instance_is_new():
@@ -239,7 +243,9 @@ def test_instances_of_running_jobs_are_not_judged_where_no_instance_is_new():
         placement("b", replica(gpus=(0,), milli=100)),
     )
 
-    assert found == broken(Rule.MIG, HERE, "held by b as a GPU", "MIG instances: MIG mode is on")
+    assert apart_from_damage(found) == broken(
+        Rule.MIG, HERE, "held by b as a GPU", "MIG instances: MIG mode is on"
+    )
 
 
 # --- every set of instances --------------------------------------------------------------------------------

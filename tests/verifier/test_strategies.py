@@ -13,6 +13,7 @@ from planner.models.violation import Rule
 EXAMPLES, RUNS = 240, 8
 RULES = set(Rule) - {
     Rule.ANTI_AFFINITY,
+    Rule.DAMAGE,
     Rule.DEADLINES,
     Rule.DEPENDENCIES,
     Rule.HORIZON,
@@ -20,6 +21,7 @@ RULES = set(Rule) - {
     Rule.POOLS,
     Rule.POWER,
     Rule.PREEMPTION,
+    Rule.PRIORITY,
     Rule.PROMISES,
     Rule.SPREAD,
     Rule.WINDOWS,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from planner.diffing import diff
 from planner.rendering.actions import MARKS
 from planner.rendering.charts.gap import gap_svg
+from planner.rendering.findings import becomes
 from planner.rendering.grouping import SEVERITY, job_kinds, node_kinds, sort_actions, wait_kinds
 from planner.rendering.header import (
     cares,
@@ -58,6 +59,7 @@ def plan_report(plan: Plan, milestones: Sequence[Milestone] = ()) -> str:
     waiting = waiting_text(plan.metrics.jobs.waiting, plan.metrics.jobs.preempted)
     sections = (
         ("cluster", "Cluster", True),
+        ("findings", "Findings", plan.findings),
         ("starts", "Starts", True),
         ("disturbances", "Running jobs", disturbances.count),
         ("node-actions", "Nodes", node_actions.count),
@@ -77,6 +79,7 @@ def plan_report(plan: Plan, milestones: Sequence[Milestone] = ()) -> str:
         summary=_summary(plan),
         cares=[*cares(plan), *unmet(plan)],
         cluster=_cluster(plan),
+        findings=[(each, becomes(each)) for each in plan.findings],
         starts=starts,
         disturbances=disturbances,
         node_actions=node_actions,

@@ -1,0 +1,48 @@
+"""(C17) Priority."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.models.formulation.rows import row
+from planner.models.problem_jobs import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.models.formulation.columns import Columns
+    from planner.models.formulation.rows import Row, Term
+    from planner.models.problem import Problem
+
+
+def priority(problem: Problem, x: Columns) -> Iterator[Row]:
+    """
+    What jobs of a higher priority earn is not given up for those of lower ones.
+
+        Σ_{j ∈ u, k} (v_jk + fixed_j + once_jk) · jobs[j,k] + Σ_{j ∈ u, k, τ} v_jkτ · later[j,k,τ] ≥ floor_u
+
+    For all priorities u but the lowest; floor_u is what the classes of u earn where those of lower priorities
+    do not exist. v_jk is paid by the replica where their number is a choice.
+    """
+    for level, floor in problem.floors:
+        terms = [*_now(problem, x, level), *_later(problem, x, level)]
+        yield row("priority", (level,), terms, lower=floor)
+
+
+def _now(problem: Problem, x: Columns, level: int) -> Iterator[Term]:
+    for index, kind, tier in x.tiers():
+        for member in kind.classes:
+            job_class = problem.classes[member]
+            if job_class.priority != level or job_class.role is Role.MOVE:
+                continue
+            option = job_class.options[kind.tiers[tier][0]]
+            once = job_class.fixed_points + option.once
+            yield x.jobs[member, tier], once + (0 if kind.per_replica else option.points)
+            if kind.per_replica:
+                yield from ((column, option.points) for _, column in x.replicas_of(index, tier))
+
+
+def _later(problem: Problem, x: Columns, level: int) -> Iterator[Term]:
+    for (index, position, slot), column in x.later.starts.items():
+        if problem.classes[index].priority == level:
+            yield column, problem.classes[index].options[position].later[slot] or 0

@@ -1,0 +1,88 @@
+"""Ahead: jobs of higher priority that start first, where the policy has priorities in order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeAlias
+
+from planner.changes import Deed
+from planner.models.policy import PriorityOrder
+from planner.wording import in_gpus, named
+
+if TYPE_CHECKING:
+    from planner.changes import Changes
+    from planner.models.job import Job
+    from planner.models.placement import Replica
+    from planner.models.policy import Policy
+    from planner.waiting.free_pool import FreePool
+
+_Began: TypeAlias = "tuple[Job, tuple[Replica, ...]]"
+
+
+class Ahead:
+    """Answers for one target."""
+
+    def __init__(self, changes: Changes, policy: Policy) -> None:
+        self._tree = {queue.name: queue.parent for queue in changes.snapshot.queues}
+        self._began: list[_Began] = []
+        self._on_nodes: dict[int, tuple[FreePool, list[_Began]]] = {}
+        """What started on the nodes of a pool, by its identity."""
+        self._in_queues: dict[str, list[_Began]] = {}
+        """What started in the queues under a root."""
+        self._words: dict[tuple[str, int | str, int, bool], list[str]] = {}
+        if policy.priority.order is PriorityOrder.TIERS:
+            self._began = [
+                (change.job, change.after.replicas)
+                for change in changes.jobs
+                if change.deed in (Deed.START, Deed.GROW) and change.after
+            ]
+
+    @property
+    def by_priority(self) -> bool:
+        """True if the priority of a job decides what is said."""
+        return bool(self._began)
+
+    def on_nodes(self, job: Job, pool: FreePool) -> list[str]:
+        """What started on the nodes of a pool before a job, in words."""
+        if not self._began:
+            return []
+        if id(pool) not in self._on_nodes:
+            names = {place.node.name for place in pool.places}
+            self._on_nodes[id(pool)] = (
+                pool,
+                [each for each in self._began if any(one.node in names for one in each[1])],
+            )
+        return self._told(job, "pool", id(pool), self._on_nodes[id(pool)][1])
+
+    def in_queues(self, job: Job) -> list[str]:
+        """What started in queues that share quota with the job's before it, in words."""
+        if not self._began:
+            return []
+        root = self._root(job.queue)
+        if root not in self._in_queues:
+            self._in_queues[root] = [each for each in self._began if self._root(each[0].queue) == root]
+        return self._told(job, "queue", root, self._in_queues[root])
+
+    def _root(self, queue: str) -> str:
+        seen = {queue}
+        while (above := self._tree.get(queue)) is not None and above not in seen:
+            queue = above
+            seen.add(queue)
+        return queue
+
+    def _told(self, job: Job, what: str, which: int | str, began: list[_Began]) -> list[str]:
+        key = what, which, job.priority, job.request.needs_gpu
+        if key not in self._words:
+            self._words[key] = _in_words(job, began)
+        return self._words[key]
+
+
+def _in_words(job: Job, began: list[_Began]) -> list[str]:
+    milli: dict[str, int] = defaultdict(int)
+    for other, replicas in began:
+        if other.priority > job.priority and other.request.needs_gpu == job.request.needs_gpu:
+            milli[other.name] += sum(replica.quota_milli for replica in replicas)
+    if not milli:
+        return []
+    size = f" with {in_gpus(total)}" if (total := sum(milli.values())) else ""
+    return [f"priority {job.priority} comes after {named(sorted(milli))} of higher priority{size}"]

@@ -1,0 +1,61 @@
+"""What a plan says where higher priorities come first."""
+
+from __future__ import annotations
+
+import build
+import pytest
+from solver_doubles import apart_in_this_process
+
+from planner.epoch import plan_epoch
+from planner.models.policy import Policy
+from planner.rendering.header import header_lines
+from planner.rendering.style import Style
+from planner.solvers import inquiring
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """Plans under the two orders."""
+    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
+
+    def plan(snapshot, order="tiers"):
+        policy = Policy(priority={"order": order}, solvers=("cpsat",))
+        return plan_epoch(snapshot, policy, seed=0, created_at=build.NOW)
+
+    return plan
+
+
+def crowded(**large):
+    jobs = [build.job("large", gpus=8, priority=1, **large), build.job("small", gpus=1, priority=10)]
+    queues = [build.queue("q", nominal=8)]
+    return build.snapshot(nodes=build.cluster(2 if large else 1), jobs=jobs, queues=queues)
+
+
+def test_job_that_waits_behind_a_higher_priority_says_so(planned):
+    (waiting,) = planned(crowded()).waiting
+
+    assert waiting.reason.code == "WaitingForQuota"
+    assert waiting.reason.text.endswith("; priority 1 comes after small of higher priority with 1 GPU")
+
+
+def test_by_weights_nothing_is_said_of_an_order(planned):
+    (waiting,) = planned(crowded(), "weights").waiting
+
+    assert waiting.job == "small"
+    assert "comes after" not in waiting.reason.text
+
+
+def test_plan_tells_what_each_priority_brings_and_what_its_bound_means(planned):
+    plan = planned(crowded())
+
+    (stage,) = plan.solution.stages
+    text = " ".join(header_lines(plan, Style(width=80, colour=False, ascii_only=False), verbose=False))
+
+    assert (stage.priority, stage.points, stage.proven) == (10, 1100, True)
+    assert (plan.solution.status, plan.solution.gap) == ("OPTIMAL", 0)
+    assert "in order of priority: 10 brings 1,100 points; the bound is of plans that bring" in text
+
+
+def test_plan_of_one_priority_has_no_stages(planned):
+    assert planned(crowded(), "weights").solution.stages == ()
+    assert "stages" not in planned(crowded(), "weights").model_dump_json()
