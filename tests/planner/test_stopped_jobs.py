@@ -18,7 +18,7 @@ from planner.models.job import Running
 from planner.models.plan import Preempt, Start
 from planner.models.policy import Disruption, Policy
 from planner.models.pricing import lost_seconds, recovery_seconds
-from planner.promises import carry_over
+from planner.promises import carry_over, reminded_of
 
 HOUR = 3600
 SEEDS = 1000 if os.environ.get("GPUPLAN_EVERY_SEED") else 8
@@ -97,6 +97,21 @@ def test_a_plan_knows_the_progress_of_a_cluster_that_cannot_remember_it():
     assert known.job_by_name["long"].progress.document()["completed"] == "9h25m"
     as_it_ran = carry_over(world, plan).job_by_name["long"]
     assert as_it_ran == world.job_by_name["long"]
+
+
+def test_a_job_that_lost_its_place_keeps_what_its_last_checkpoint_saved(tmp_path):
+    found = snapshot(nodes=[node("n0", ready=False), node("n1")], jobs=[long_job()])
+    with SimulatedCluster.create(tmp_path / "c.db", found) as cluster:
+        plan = planned(found)
+        # It still runs there, and so has all of this in its run.
+        assert carry_over(found, plan) == reminded_of(found, plan.snapshot) == found
+        apply(cluster, plan)
+        goes_on = cluster.snapshot().job_by_name["long"]
+        cluster.advance(HOUR)
+        ended = dict(cluster.finished())["long"]
+
+    assert goes_on.progress.document() == {"completed": "9h25m", "last_checkpoint_at": "2026-11-20T11:55:00Z"}
+    assert ended == NOW + timedelta(seconds=35 * 60 + recovery_seconds(Policy(), goes_on))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
