@@ -271,7 +271,7 @@ def test_a_job_on_a_node_to_be_drained_may_leave_whatever_the_policy_says():
     problem = posed(runs(), nodes=nodes, policy=policy)
 
     (found,) = problem.incumbents
-    assert (found.stop_points is None, found.move, found.on_leaving, found.rank) == (False, 0, 77, 0)
+    assert (found.stop_points is None, found.move, found.on_leaving, found.rank) == (False, 0, 77, 1)
     assert found.holds == (Hold(None),)
     assert [problem.nodes[index].name for index in problem.groups[0].nodes] == ["n1"]
     assert posed(runs(preemptible=False), nodes=nodes).incumbents == ()
