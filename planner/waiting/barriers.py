@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from planner.changes import Deed
 from planner.holdings import holdings_of
@@ -139,10 +139,19 @@ def _domain(node: Node, level: Level) -> object:
     return node.domain(level) or node.name
 
 
-def power_left(cluster: Cluster, placements: Iterable[Placement]) -> dict[str, int]:
-    """Thousandths of its GPUs that power caps still allow a node; nodes without a cap are left out."""
+class PowerLeft(NamedTuple):
+    """What power caps still allow."""
+
+    by_node: dict[str, int]
+    """Thousandths of its GPUs that its own cap and that of its rack allow a node; without a cap left out."""
+    by_rack: dict[Rack, int]
+    """Thousandths of watts, of all nodes of a rack together."""
+
+
+def power_left(cluster: Cluster, placements: Iterable[Placement]) -> PowerLeft:
+    """What power caps still allow beside placements."""
     if not cluster.rack_power and not any(node.power_cap_watts for node in cluster.nodes):
-        return {}
+        return PowerLeft({}, {})
     nodes = cluster.node_by_name
     drawn: dict[str, int] = defaultdict(int)
     for placement in placements:
@@ -152,10 +161,11 @@ def power_left(cluster: Cluster, placements: Iterable[Placement]) -> dict[str, i
     rack_drawn: dict[Rack, int] = defaultdict(int)
     for name, amount in drawn.items():
         rack_drawn[rack_of(nodes[name])] += amount
-    caps: dict[Rack, int] = {}
+    racks: dict[Rack, int] = {}
     for cap in cluster.rack_power:
         key = rack_of(cap)
-        caps[key] = min(cap.watts, caps.get(key, cap.watts))
+        room = max(0, cap.watts * MILLI - rack_drawn[key])
+        racks[key] = min(room, racks.get(key, room))
     left = {}
     for node in cluster.nodes:
         if node.gpus is None or not node.gpus.watts:
@@ -163,8 +173,8 @@ def power_left(cluster: Cluster, placements: Iterable[Placement]) -> dict[str, i
         rooms = []
         if node.power_cap_watts:
             rooms.append(node.power_cap_watts * MILLI - drawn[node.name])
-        if (watts := caps.get(rack_of(node))) is not None:
-            rooms.append(watts * MILLI - rack_drawn[rack_of(node)])
+        if (room_there := racks.get(rack_of(node))) is not None:
+            rooms.append(room_there)
         if rooms:
             left[node.name] = max(0, min(rooms)) // node.gpus.watts
-    return left
+    return PowerLeft(left, racks)
