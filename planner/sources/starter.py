@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import shutil
-import tempfile
 from importlib import resources
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from planner.models.errors import PlannerError
 from planner.writing import sync_directory, write_atomically
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STARTERS: Final = ("training", "inference", "research", "batch")
 """Kinds of clusters that there is a starter for."""
@@ -31,11 +32,11 @@ def write_starter(folder: Path, kind: str) -> list[Path]:
         raise PlannerError(f"{folder} is there already.\nGive the name of a new folder.")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+        draft.mkdir()
         try:
             for name, text in texts.items():
                 write_atomically(draft / name, text)
-            draft.chmod(0o777 & ~_umask())
             draft.rename(target)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -52,10 +53,3 @@ def starter_texts(kind: str) -> dict[str, str]:
     root = resources.files("planner") / "starters"
     files = [file for part in ("common", kind) for file in (root / part).iterdir()]
     return {file.name: file.read_text(encoding="utf-8") for file in sorted(files, key=lambda file: file.name)}
-
-
-def _umask() -> int:
-    """The process's mask of permissions, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
