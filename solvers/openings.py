@@ -112,16 +112,16 @@ class Openings:
         """Replicas of a class that fit on each of the nodes, were it all for them; counted up to `most`."""
         tenant = self.tenants[index]
         room = self.capacity.room(tenant.shape, nodes, most)
-        for position in np.flatnonzero(self.floors.least[nodes] > tenant.rank).tolist():
-            beside = self.floors.room(self.capacity, tenant.shape, tenant.rank, int(nodes[position]))
+        for position in np.flatnonzero(self.floors.least[tenant.claim, nodes] > tenant.rank).tolist():
+            beside = self.floors.room(self.capacity, tenant, int(nodes[position]))
             room[position] = min(int(room[position]), beside)
         if self.timetable is not None and self.timetable.bookings:
             room = np.minimum(room, self.beside(tenant, nodes, most))
         return np.where(self.welcomes(tenant, nodes), room, 0)
 
     def takes(self, tenant: Tenant, nodes: Ints) -> Bools:
-        """Nodes that exist and of which tenants of this rank may take all that is free."""
-        taken: Bools = self.capacity.usable[nodes] & (self.floors.least[nodes] <= tenant.rank)
+        """Nodes that exist and of which tenants of this rank and claim may take all that is free."""
+        taken: Bools = self.capacity.usable[nodes] & (self.floors.least[tenant.claim, nodes] <= tenant.rank)
         return taken
 
     def admits(self, tenant: Tenant, nodes: Ints) -> Bools:
@@ -180,7 +180,7 @@ class Openings:
         tenant, shut = self.tenants[index], frozenset[int]()
         if self.timetable is not None and self.timetable.booked[node]:
             shut = self.timetable.shut(tenant.shape, node, int(self.ends(tenant)[node]))
-        shut |= self.floors.shut(self.capacity, tenant.shape, tenant.rank, node)
+        shut |= self.floors.shut(self.capacity, tenant, node)
         return self.capacity.find(tenant.shape, node, first, shut)
 
     def _one_beside(self, tenant: Tenant, node: int) -> int:
@@ -201,7 +201,7 @@ class Openings:
             admitted[position] = self.has_room_beside(tenant, int(nodes[position]))
         if self.problem.power_caps and (milli := tenant.shape.quota_milli):
             powered = (
-                capacity.powers(milli, node) and self.freed.powers(milli, node, tenant.rank)
+                capacity.powers(milli, node) and self.freed.powers(milli, node, tenant)
                 for node in nodes.tolist()
             )
             admitted &= np.fromiter(powered, dtype=bool, count=len(nodes))
@@ -211,9 +211,9 @@ class Openings:
 
     def has_room_beside(self, tenant: Tenant, node: int) -> bool:
         """True if a tenant may take one more place beside what preemption has freed on a node."""
-        if self.floors.least[node] <= tenant.rank:
+        if self.floors.least[tenant.claim, node] <= tenant.rank:
             return True
-        return self.floors.room(self.capacity, tenant.shape, tenant.rank, node) > 0
+        return self.floors.room(self.capacity, tenant, node) > 0
 
     def untouched(self, nodes: Ints) -> Bools | None:
         """Opened nodes that nobody uses yet, which others would rather do without; None if there are none."""

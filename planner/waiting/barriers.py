@@ -6,10 +6,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from planner.changes import Deed
-from planner.holdings import holdings_of
 from planner.models.cluster import rack_of
 from planner.models.units import MILLI
-from planner.posing.queues import borrowers
+from planner.posing.reclaiming import Reclaiming, holding_of, least_asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from planner.models.job import Job
     from planner.models.placement import Placement
     from planner.models.policy import Policy
+    from planner.posing.reclaiming import Holding
     from planner.waiting.free_pool import Place
 
 
@@ -27,8 +27,10 @@ class Barriers:
 
     def __init__(self, changes: Changes, policy: Policy) -> None:
         snapshot, target = changes.snapshot, changes.target
-        self._least_priority = _least_priorities(changes, policy)
+        self._left = _left_by(changes)
         """By node and GPU index, None for all else of the node."""
+        self._gap = policy.disruption.priority_gap
+        self._reclaiming = Reclaiming(snapshot, policy)
         jobs, nodes = snapshot.job_by_name, changes.cluster.node_by_name
         self._avoiding = "anti_affinity" in snapshot.stated and any(
             job.anti_affinity for job in snapshot.jobs
@@ -44,7 +46,7 @@ class Barriers:
     @property
     def by_priority(self) -> bool:
         """True if the priority of a job matters to where it may go."""
-        return bool(self._least_priority)
+        return bool(self._left)
 
     @property
     def by_company(self) -> bool:
@@ -52,23 +54,27 @@ class Barriers:
         return self._avoiding
 
     def reserved(self, job: Job, places: Iterable[Place]) -> set[str]:
-        """Nodes, by name, where too little is free beside what was freed for jobs of higher priority."""
-        if not self._least_priority:
+        """Nodes, by name, where too little is free beside what was freed for others."""
+        if not self._left:
             return set()
         return {place.node.name for place in places if self._is_reserved(job, place)}
 
     def _is_reserved(self, job: Job, place: Place) -> bool:
-        least, name, request = self._least_priority, place.node.name, job.request
-        if job.priority >= least.get((name, None), 0):
+        name, request = place.node.name, job.request
+        if not self._bars(job, name, None):
             return False
-        free = [
-            milli
-            for gpu, milli in enumerate(place.free.gpu_milli)
-            if job.priority >= least.get((name, gpu), 0)
-        ]
+        free = [milli for gpu, milli in enumerate(place.free.gpu_milli) if not self._bars(job, name, gpu)]
         whole = sum(milli == MILLI for milli in free)
         enough = whole >= request.gpus and max(free, default=0) >= request.gpu_milli
         return bool(request.mig) or not enough or not request.needs_gpu
+
+    def _bars(self, job: Job, node: str, gpu: int | None) -> bool:
+        """True if a job may not take what some other has given up there."""
+        return any(
+            job.priority < priority + self._gap
+            and not self._reclaiming.may_take(job.queue, least_asked(job), held)
+            for held, priority in self._left.get((node, gpu), ())
+        )
 
     def avoided(self, job: Job, nodes: Iterable[Node]) -> set[str]:
         """Nodes, by name, in a domain with a job that this one must not meet."""
@@ -91,21 +97,16 @@ class Barriers:
                         yield term.level, places
 
 
-def _least_priorities(changes: Changes, policy: Policy) -> dict[tuple[str, int | None], int]:
-    """The least priority of a job that may take what others give up, by node and GPU; see `Barriers`."""
-    cut = [change for change in changes.jobs if change.deed in (Deed.PREEMPT, Deed.SHRINK)]
-    if not cut:
-        return {}
-    snapshot = changes.snapshot
-    lending = borrowers(snapshot, holdings_of(snapshot).usage)
-    least: dict[tuple[str, int | None], int] = {}
-    for change in cut:
-        required = change.job.priority + policy.disruption.priority_gap
-        for replica in change.leaving if change.job.queue not in lending else ():
-            for gpu in (None, *(held.index for held in replica.gpus)):
-                key = replica.node, gpu
-                least[key] = max(required, least.get(key, 0))
-    return least
+def _left_by(changes: Changes) -> dict[tuple[str, int | None], set[tuple[Holding, int]]]:
+    """By node and GPU what jobs that are stopped or shrunk there hold, and their priorities."""
+    left: dict[tuple[str, int | None], set[tuple[Holding, int]]] = defaultdict(set)
+    for change in changes.jobs:
+        if change.deed in (Deed.PREEMPT, Deed.SHRINK):
+            victim = holding_of(change.job, changes.snapshot), change.job.priority
+            for replica in change.leaving:
+                for gpu in (None, *(held.index for held in replica.gpus)):
+                    left[replica.node, gpu].add(victim)
+    return left
 
 
 def _domain(node: Node, level: Level) -> object:

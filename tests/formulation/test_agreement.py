@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from functools import cache
 
+import build
 import instances
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from targets import judged, legal_target, random_target
 from planner.models import verifier
 from planner.models.formulation import FAMILIES, formulate, reference
 from planner.models.formulation.columns import Columns
+from planner.models.policy import Policy
 from planner.models.violation import Rule
 from planner.posing import pose
 from planner.solvers import cpsat
@@ -177,6 +179,7 @@ TERMS = {
     "locality",
     "migration",
     "nodes",
+    "nominal",
     "preemption",
     "preference",
     "repartition",
@@ -250,6 +253,14 @@ def test_row_too_tight_in_the_block_model_is_noticed(family):
     )
 
 
+def stranded():
+    """Two nodes of 96 cores: beside each of two heavy jobs there is one core too few for a light one."""
+    heavy = [build.job(f"h{index}", gpus=4, cpus=73) for index in range(2)]
+    jobs = [*heavy, *(build.job(f"l{index}", gpus=2, cpus=24) for index in range(2))]
+    problem = pose(build.snapshot(nodes=build.cluster(2, cpus=96), jobs=jobs), Policy())
+    return formulate(problem, Columns(problem))
+
+
 @pytest.mark.parametrize("family", OF_ONE_SLOT)
 def test_family_missing_from_the_block_model_is_noticed(family):
     """Without it some instance has a better optimum."""
@@ -263,6 +274,6 @@ def test_family_missing_from_the_block_model_is_noticed(family):
         rows = tuple(row for row in formulation.rows if row.family != family)
         return dataclasses.replace(formulation, rows=rows)
 
-    models = (formulation for _, formulation, *_ in block_models()[::LEGAL_TARGETS])
+    models = [stranded(), *(formulation for _, formulation, *_ in block_models()[::LEGAL_TARGETS])]
     concerned = (each for each in models if any(row.family == family for row in each.rows))
     assert any(optimum(without(each)) > optimum(each) for each in concerned)
