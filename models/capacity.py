@@ -16,6 +16,8 @@ class PoolNodes(Noun):
     nodes: Count
     price_per_hour: float
     """Of each, in the cluster's currency."""
+    interruption_cost_per_hour: float = 0.0
+    """What interruptions of each are expected to lose, as the policy prices lost GPU-hours; of spot nodes."""
     maximum: Count
     """Nodes that the pool may have."""
     members: Count
@@ -49,8 +51,10 @@ class Capacity(Noun):
     """By name, those that get nodes."""
     hourly_cost: float = 0.0
     """Of the new nodes together, in the cluster's currency."""
+    hourly_interruption_cost: float = 0.0
+    """What interruptions of them are expected to lose, in the same currency."""
     hourly_cost_at_least: float = 0.0
-    """No mix of nodes beside which as many of the jobs run costs less."""
+    """No mix of nodes beside which as many of the jobs run costs less, with what its interruptions lose."""
     proven: bool = False
     """True if no mix costs less, and none that costs the same has fewer nodes."""
     placed: dict[Name, tuple[Name, ...]] = Field(default_factory=dict)
@@ -61,4 +65,9 @@ class Capacity(Noun):
     @property
     def gap(self) -> float:
         """What may be saved at most, as a part of the cost."""
-        return (self.hourly_cost - self.hourly_cost_at_least) / max(1e-6, self.hourly_cost)
+        return (self.hourly_cost_in_all - self.hourly_cost_at_least) / max(1e-6, self.hourly_cost_in_all)
+
+    @property
+    def hourly_cost_in_all(self) -> float:
+        """Of the new nodes and of what their interruptions lose."""
+        return round(self.hourly_cost + self.hourly_interruption_cost, 6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.models.inconsistency import POOLS, Inconsistency
+from planner.models.progress import works_since
 from planner.models.units import print_timestamp
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def times_are_in_order(view: View) -> Iterator[Inconsistency]:
                 past.append((("running", "last_checkpoint_at"), job.running.last_checkpoint_at))
             if job.running.resized_at:
                 past.append((("running", "resized_at"), job.running.resized_at))
+        if job.progress and job.progress.last_checkpoint_at:
+            past.append((("progress", "last_checkpoint_at"), job.progress.last_checkpoint_at))
         for field, time in past:
             if time > taken_at:
                 yield Inconsistency(
@@ -43,6 +46,12 @@ def times_are_in_order(view: View) -> Iterator[Inconsistency]:
                 ("jobs", index, "running", "kill_at"),
                 f"job '{job.name}' has kill_at {print_timestamp(job.running.kill_at)}; expected one after "
                 f"its started_at, {print_timestamp(job.running.started_at)}.",
+            )
+        if job.running and works_since(job.running) < job.running.started_at:
+            yield Inconsistency(
+                ("jobs", index, "running", "resumed_at"),
+                f"job '{job.name}' has resumed_at {print_timestamp(works_since(job.running))}; expected none "
+                f"before its started_at, {print_timestamp(job.running.started_at)}.",
             )
         if job.deadline and job.deadline < job.submitted_at:
             yield Inconsistency(

@@ -17,10 +17,12 @@ from planner.models.consistency import OF_THE_WORLD
 from planner.models.inconsistency import RESERVATIONS, DamageKind, View
 from planner.models.near_miss import NearMisses
 from planner.models.placement import Placement
+from planner.models.progress import pace, stopped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from planner.models.cluster import Node
     from planner.models.inconsistency import Damage, Location
     from planner.models.job import Job
     from planner.models.snapshot import Snapshot
@@ -108,16 +110,19 @@ def _without(snapshot: Snapshot, losses: Mapping[str, Loss]) -> Snapshot:
     """The snapshot as it is once these lost places are given up."""
     if not any(loss.released for loss in losses.values()):
         return snapshot
-    jobs = tuple([_given_up(losses[job.name], job) if job.name in losses else job for job in snapshot.jobs])
+    nodes = snapshot.cluster.node_by_name
+    jobs = tuple(
+        [_given_up(losses[job.name], job, nodes) if job.name in losses else job for job in snapshot.jobs]
+    )
     return snapshot.model_copy(update={"jobs": jobs})
 
 
-def _given_up(loss: Loss, job: Job) -> Job:
-    """The job as it is once its lost places are given up; a failure counts as no preemption."""
+def _given_up(loss: Loss, job: Job, nodes: Mapping[str, Node]) -> Job:
+    """The job as it is once its lost places are given up; a failure is no preemption. Nodes by name."""
     if not loss.released or job.running is None:
         return job
     if loss.after is None:
-        return job.model_copy(update={"running": None})
+        return stopped(job, pace(job, nodes))
     running = job.running.model_copy(update={"replicas": loss.after.replicas})
     return job.model_copy(update={"running": running})
 

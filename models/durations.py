@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from planner.models.dependency import Outcome
+from planner.models.pricing import recovery_seconds
+from planner.models.progress import recovering_seconds, stopped, unsaved_seconds, works_since
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from planner.models.job import Job
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
@@ -52,6 +57,7 @@ class Durations:
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
         self._now = snapshot.taken_at
         self._nodes = snapshot.cluster.node_by_name
+        self._policy = policy
         self._rules = policy.durations
         self._default = Estimate(max(1, policy.weights.default_duration), DurationSource.DEFAULT)
         taken: dict[_Kin, list[int]] = defaultdict(list)
@@ -73,9 +79,20 @@ class Durations:
                 return Estimate(found[rank - 1], source, len(found))
         return self._default
 
+    def work(self, job: Job) -> tuple[int, int]:
+        """
+        What a job has to do from its start on, or had when it started: (recovery, work).
+
+        Recovery is in seconds, 0 for one that has not run before. Work is what its progress leaves of the
+        whole, in thousandths of seconds on its fastest GPU model.
+        """
+        recovery = 0 if job.progress is None else recovery_seconds(self._policy, job)
+        return recovery, work_left(self._policy, job, self.expected(job).seconds)
+
     def seconds(self, job: Job, gpu_model: str | None) -> int:
-        """The whole of a job on a GPU model, rounded up."""
-        return -(-self.expected(job).seconds * MILLI // max(1, job.speed_milli(gpu_model)))
+        """From a job's start to its end on a GPU model, rounded up."""
+        recovery, work = self.work(job)
+        return recovery + -(-work // max(1, job.speed_milli(gpu_model)))
 
     def remaining(self, job: Job) -> int:
         """
@@ -86,13 +103,31 @@ class Durations:
         """
         if job.running is None:
             return 0
-        ran = max(0, int((self._now - job.running.started_at).total_seconds())) - job.running.lost_time
-        left = self.seconds(job, self.gpu_model(job)) - ran
+        worked = max(0, int((self._now - works_since(job.running)).total_seconds()))
+        _, work = self.work(job)
+        left = -(-work // max(1, job.speed_milli(self.gpu_model(job)))) - worked
         if left <= 0:
-            left = max(60, ran * self._rules.overrun_milli // MILLI)
+            before = job.progress.completed_milli // MILLI if job.progress else 0
+            left = max(60, (before + worked) * self._rules.overrun_milli // MILLI)
+        left += recovering_seconds(job, self._now)
         if job.running.kill_at is not None:
             left = min(left, int((job.running.kill_at - self._now).total_seconds()))
         return max(1, left)
+
+    def resumed(self, job: Job, gpu_model: str | None) -> int:
+        """Seconds a running job takes to its end that is stopped now and starts again on a GPU model."""
+        going_on = self.remaining(job) - recovering_seconds(job, self._now)
+        work = (going_on + unsaved_seconds(job, self._now)) * job.speed_milli(self.gpu_model(job))
+        return recovery_seconds(self._policy, job) + -(-work // max(1, job.speed_milli(gpu_model)))
+
+    def resumes_at(self, job: Job) -> datetime | None:
+        """When a waiting job works that starts now; None if it has nothing to come back from."""
+        recovery, _ = self.work(job)
+        return self._now + timedelta(seconds=recovery) if recovery else None
+
+    def stopped(self, job: Job) -> Job:
+        """A job as it waits once it is stopped now, with what it has saved."""
+        return stopped(job, job.speed_milli(self.gpu_model(job)))
 
     def gpu_model(self, job: Job) -> str | None:
         """The slowest GPU model a job runs on; None for one that waits or uses no GPUs."""
@@ -101,6 +136,19 @@ class Durations:
         nodes = (self._nodes.get(replica.node) for replica in job.running.replicas if replica.gpus)
         models = {node.gpu_model for node in nodes if node and node.gpu_model}
         return min(sorted(models), key=job.speed_milli, default=None)
+
+
+def work_left(policy: Policy, job: Job, whole: int) -> int:
+    """
+    Of a job that takes so many seconds, what its progress leaves, in thousandths of seconds of work.
+
+    One that has done all of that already goes on for the policy's part of what it did, and at least a minute.
+    """
+    if job.progress is None:
+        return whole * MILLI
+    completed = job.progress.completed_milli
+    left = whole * MILLI - completed
+    return left if left > 0 else max(60 * MILLI, completed * policy.durations.overrun_milli // MILLI)
 
 
 def _kin(queue: str, user: str, name: str) -> tuple[tuple[_Kin, DurationSource], ...]:

@@ -27,7 +27,11 @@ class Duration(Noun):
     seconds_there: Count | None = None
     """The whole of the job on that model."""
     seconds_left: Count | None = None
-    """Of a job that runs."""
+    """To its end, of a job that has run: where the plan has it run, or from its next start on."""
+    seconds_saved: Count | None = None
+    """Of work on its fastest GPU model that its last checkpoint saved, of a job that is stopped or was."""
+    recovery_seconds: Count | None = None
+    """Of what is left, before it works: it comes back from its last checkpoint."""
 
 
 class AwaitedJob(Noun):

@@ -13,11 +13,13 @@ from planner.models.cluster import Level, QosClass, Taint, TaintEffect
 from planner.models.dependency import Dependency
 from planner.models.mig import profile_milli
 from planner.models.placement import Placement, Replica
+from planner.models.progress import Progress
 from planner.models.promise import Promise
 from planner.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+    from datetime import datetime
 
 _AtLeastOne = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 
@@ -209,12 +211,15 @@ class Running(Noun):
     """When the job started."""
     last_checkpoint_at: Timestamp | None = None
     """When it last saved its state; absent if it never did since it started."""
+    resumed_at: Timestamp | None = None
+    """
+    When it is back from a checkpoint, after it was stopped or resized, and works; absent means from
+    `started_at` on.
+    """
     kill_at: Timestamp | None = None
     """When it is stopped for good, since its place is promised to another job from then on."""
     resized_at: Timestamp | None = None
     """When it was last shrunk or grown; absent if it never was, or if it is not known."""
-    lost_time: Seconds = 0
-    """Time since `started_at` that brought it no further: what its resizes took, and the work they lost."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
     """Where each replica runs and what it holds there."""
 
@@ -303,6 +308,8 @@ class Job(Noun):
     """Time to resume work from its last checkpoint; absent is the policy's."""
     preemptions: Count = 0
     """How often plans have stopped the job so far."""
+    progress: Progress | None = None
+    """What the job saved before it was last stopped or resized; absent for one that never was."""
     held: bool = False
     """True: a user or an operator keeps the job from starting."""
     labels: dict[Name, Label] = Field(default_factory=dict)
@@ -345,6 +352,17 @@ class Job(Noun):
     def placement(self) -> Placement | None:
         """The running placement, if any."""
         return Placement(job=self.name, replicas=self.running.replicas) if self.running else None
+
+    @property
+    def has_run(self) -> bool:
+        """True if it runs, or ran before it waits."""
+        return self.running is not None or self.progress is not None
+
+    @property
+    def last_checkpoint_at(self) -> datetime | None:
+        """When it last saved its state, in this run or an earlier one; None if it never did."""
+        found = self.running.last_checkpoint_at if self.running else None
+        return found or (self.progress.last_checkpoint_at if self.progress else None)
 
     @cached_property
     def likeness(self) -> tuple[Hashable, ...]:

@@ -116,6 +116,8 @@ class Start(_Action):
     """Where it will run."""
     kill_at: Timestamp | None = Field(default=None, exclude_if=not_)
     """When it is killed if it still runs: its places are promised to another job from then on."""
+    recovery: Seconds = Field(default=0, exclude_if=not_)
+    """Time before it works, as it comes back from its last checkpoint; 0 if it has not run before."""
 
 
 class Keep(_Action):
@@ -132,7 +134,7 @@ class Keep(_Action):
 
 
 class Preempt(_Action):
-    """A running job is stopped after a checkpoint, and waits again."""
+    """A running job is stopped, and waits again with what its last checkpoint saved."""
 
     type: Literal["preempt"] = "preempt"
     """The type of action: `preempt`."""
@@ -175,7 +177,7 @@ class Grow(_Action):
 
 
 class Migrate(_Action):
-    """A running job is stopped after a checkpoint and goes on elsewhere."""
+    """A running job is stopped, and goes on elsewhere from its last checkpoint."""
 
     type: Literal["migrate"] = "migrate"
     """The type of action: `migrate`."""
@@ -185,6 +187,8 @@ class Migrate(_Action):
     """Where it runs."""
     after: Placement
     """Where it will run."""
+    recovery: Seconds = Field(default=0, exclude_if=not_)
+    """Time before it works there, as it comes back from its last checkpoint."""
 
 
 class Release(_Action):

@@ -9,6 +9,7 @@ from pydantic import Field, WithJsonSchema
 
 from planner.models.approval import Approval
 from planner.models.base import Noun
+from planner.models.durations import work_left
 from planner.models.horizon import DurationPolicy, HorizonPolicy
 from planner.models.units import MILLI, Count, Milli, Milliseconds, Name, Seconds
 
@@ -318,8 +319,9 @@ def job_points(policy: Policy, job: Job, now: datetime) -> int:
 
         w_j = weight · (1 + priority + min(cap, gain · ⌊waiting / step⌋)) · size
 
-    with size in GPUs, GPU-hours or 1 by `weights.basis`, and at least `smallest_size` GPUs. Waiting counts in
-    whole steps, so that jobs submitted close together stay equal. A weight of 0 is worth nothing.
+    with size in GPUs, GPU-hours or 1 by `weights.basis`, and at least `smallest_size` GPUs; hours are those
+    that earlier runs have left. Waiting counts in whole steps, so that jobs submitted close together stay
+    equal. A weight of 0 is worth nothing.
     """
     if job.weight_milli == 0:
         return 0
@@ -334,7 +336,7 @@ def job_points(policy: Policy, job: Job, now: datetime) -> int:
         case SizeBasis.GPU:
             size_milli = gpus_milli
         case SizeBasis.GPU_HOUR:
-            size_milli = gpus_milli * seconds // _SECONDS_PER_HOUR
+            size_milli = gpus_milli * work_left(policy, job, seconds) // (MILLI * _SECONDS_PER_HOUR)
     points = job.weight_milli * (1 + job.priority + boost) * size_milli * POINTS_PER_WEIGHT // MILLI**2
     return min(LARGEST_POINTS, max(1, points))
 

@@ -5,40 +5,38 @@ from __future__ import annotations
 from math import floor
 from typing import TYPE_CHECKING, Final
 
+from planner.models.progress import recovering_seconds, unsaved_seconds
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from planner.models.cluster import NodePool
-    from planner.models.job import Job, Running
+    from planner.models.job import Job
     from planner.models.policy import Policy
 
 _SECONDS_PER_HOUR: Final = 3600
 
 
-def interruption_seconds(policy: Policy, job: Job) -> int:
-    """Time a running job takes to save its state and to come back from it."""
+def recovery_seconds(policy: Policy, job: Job) -> int:
+    """Time before a job that was stopped or resized works again: checkpoint + restart."""
     rules = policy.disruption
     checkpoint = rules.checkpoint if job.checkpoint_duration is None else job.checkpoint_duration
     restart = rules.restart if job.restart_duration is None else job.restart_duration
     return checkpoint + restart
 
 
-def unsaved_seconds(running: Running, now: datetime) -> int:
-    """Time of which a running job's work is in no checkpoint."""
-    return max(0, int((now - (running.last_checkpoint_at or running.started_at)).total_seconds()))
-
-
 def lost_seconds(policy: Policy, job: Job, now: datetime) -> int:
     """
-    Time a running job loses when it is stopped: checkpoint + restart + work since its last checkpoint.
+    Time by which a running job runs longer for being stopped or resized: recovery + unsaved work.
 
-    Without a checkpoint all its work is lost. A job that does not run loses nothing.
+    Without a checkpoint all work of this run is lost. One that is not yet back from an earlier one still has
+    that recovery before it, or a part of it, and loses no more than has passed of it. A job that does not run
+    loses nothing.
     """
     if job.running is None:
         return 0
-    return interruption_seconds(policy, job) + unsaved_seconds(job.running, now)
+    return max(0, recovery_seconds(policy, job) + unsaved_seconds(job, now) - recovering_seconds(job, now))
 
 
 def disruption_points(policy: Policy, job: Job, now: datetime) -> int:
@@ -64,11 +62,16 @@ def node_points(policy: Policy, pool: NodePool) -> int:
         hours · price · currency  +  hours · interruptions · GPUs · restart hours · disruption
     """
     hours = policy.pools.horizon / _SECONDS_PER_HOUR
+    price = pool.template.price_per_hour * policy.prices.currency
+    return floor(hours * (price + interruption_points(policy, pool)) + 0.5)
+
+
+def interruption_points(policy: Policy, pool: NodePool) -> float:
+    """Price of what interruptions of one spot node of a pool are expected to lose in an hour; 0 of others."""
     node = pool.template
     risk = pool.interruptions_per_hour if node.spot else 0.0
     restart_hours = policy.disruption.restart / _SECONDS_PER_HOUR
-    lost = risk * node.gpu_count * restart_hours * policy.prices.disruption
-    return floor(hours * (node.price_per_hour * policy.prices.currency + lost) + 0.5)
+    return risk * node.gpu_count * restart_hours * policy.prices.disruption
 
 
 def currency_points(policy: Policy, amount: float) -> int:

@@ -11,7 +11,7 @@ from pydantic import Field
 from planner.models.placement import Replica
 from planner.models.plan_part import PlanPart
 from planner.models.reason import Reason
-from planner.models.units import Name, Timestamp
+from planner.models.units import Name, Seconds, Timestamp
 
 
 class Waiting(PlanPart):
@@ -34,6 +34,8 @@ class Waiting(PlanPart):
     """Why that promise is put off or withdrawn, in words; empty if it is not."""
     waits_for: str = Field(default="", exclude_if=not_)
     """What its projected start waits for, in words that follow "waits": `until train-a ends`."""
+    remaining: Seconds | None = Field(default=None, exclude_if=not_)
+    """From its next start to its end on the fastest GPU model it may use; of jobs that ran before."""
 
 
 class PlannedStart(PlanPart):

@@ -108,7 +108,7 @@ class Solution:
     fallback: Fallback | None = None
     rejected: tuple[Rejected, ...] = ()
     not_disaggregated: int = 0
-    """Jobs the aggregate answer promised that found no concrete place."""
+    """Jobs the aggregate answer promised that found no concrete place; 0 in a plan that is proven optimal."""
     bound_note: str = ""
     """Why a bound that a solver claimed does not count."""
     ended: Ended = Ended.EXHAUSTED

@@ -192,6 +192,15 @@ Milliseconds: TypeAlias = Annotated[
 ]
 """A duration in milliseconds."""
 
+WorkTime: TypeAlias = Annotated[
+    int,
+    BeforeValidator(parse_milliseconds),
+    Field(ge=0, le=100 * 366 * 24 * 3600 * MILLI),
+    PlainSerializer(print_milliseconds, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["9h30m"]}]}),
+]
+"""An amount of work in milliseconds of some pace, so that none is lost by rounding."""
+
 Timestamp: TypeAlias = Annotated[
     AwareDatetime,
     BeforeValidator(_timestamp_text),

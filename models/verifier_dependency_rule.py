@@ -80,13 +80,13 @@ def _holds(case: Case, dependency: Dependency, slot: int, starts: Mapping[str, S
     if job is None:
         outcome = time.outcomes.get(dependency.job)
         return outcome is Outcome.SUCCEEDED or (outcome is not None and kind not in _HAS_TO_BE_WELL)
+    if kind is DependencyKind.STARTED and job.has_run:
+        return True
+    if kind is DependencyKind.CHECKPOINTED and job.last_checkpoint_at:
+        return True
     if job.running is None:
         start = starts.get(job.name)
         if start is None:
             return False
         return slot > start.slot if kind is DependencyKind.STARTED else slot >= start.until
-    if kind is DependencyKind.STARTED:
-        return True
-    if kind is DependencyKind.CHECKPOINTED and job.running.last_checkpoint_at:
-        return True
     return job.name in time.kept and slot >= time.slots.until(0, time.durations.remaining(job))

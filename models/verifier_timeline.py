@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from planner.models.earnings import Earnings
 from planner.models.placement import Placement
-from planner.models.pricing import lost_seconds
 from planner.models.slots import Slots
 from planner.models.units import print_timestamp
 from planner.models.windows import Windows
@@ -107,10 +106,7 @@ class Timeline:
             return self._beginning(job, 0, placement)
         seconds = self.durations.remaining(job)
         if len(occupant.new) == len(placement.replicas):
-            before = job.speed_milli(self.gpu_model(job, job.running.replicas))
-            after = job.speed_milli(self.gpu_model(job, placement.replicas))
-            seconds = -(-seconds * before // max(1, after))
-            seconds += lost_seconds(self._case.policy, job, self._case.snapshot.taken_at)
+            seconds = self.durations.resumed(job, self.gpu_model(job, placement.replicas))
         return Stay(job, placement, 0, 0, seconds, self.slots.until(0, seconds))
 
     def beginning(self, job: Job, slot: int, replicas: tuple[Replica, ...]) -> Stay:

@@ -113,10 +113,10 @@ class Windows:
     def _longest(self, job: Job) -> int:
         """Seconds that a job can take at most, begun anew or moved, on the slowest of its GPU models."""
         fastest, slowest = max(job.gpu_models.values(), default=1), min(job.gpu_models.values(), default=1)
-        seconds = max(self._durations.expected(job).seconds, self._durations.remaining(job))
+        seconds = max(self._durations.seconds(job, None), self._durations.remaining(job))
         # Speeds are rounded down to thousandths.
         stretch = -(-MILLI // max(1, slowest * MILLI // fastest))
-        return seconds * stretch + lost_seconds(self._policy, job, self._snapshot.taken_at)
+        return (seconds + lost_seconds(self._policy, job, self._snapshot.taken_at)) * stretch
 
     def _chosen(self, reservation: Reservation, span: Span) -> Iterable[str]:
         """
@@ -155,7 +155,7 @@ class Windows:
                 price += 0 if job.preemptible else _NOT_TO_BE_MOVED
             elif job.promise and not job.running:
                 start = int((job.promise.start - self._snapshot.taken_at).total_seconds())
-                if start < ends and start + self._durations.expected(job).seconds > begins:
+                if start < ends and start + self._durations.seconds(job, None) > begins:
                     replicas = job.promise.replicas
             for name in sorted({replica.node for replica in replicas}):
                 lost[name] += price

@@ -74,6 +74,8 @@ def _kill_times(plan: Plan) -> Iterator[str]:
                 yield f"action {action.id} kills its job at {at}, before it starts"
             if not plan.policy.horizon.backfill.kill:
                 yield f"action {action.id} kills its job, though the policy kills nobody"
+            if (job := plan.snapshot.job_by_name.get(action.job)) is not None and job.promise:
+                yield f"action {action.id} kills its job, though that was promised its start"
 
 
 def _deadlines(plan: Plan) -> Iterator[str]:

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from planner.models.durations import Durations
-from planner.models.pricing import lost_seconds
 from planner.models.slots import Slots
 from planner.models.verifier_occupant import unmatched
 from planner.models.windows import Windows
@@ -121,12 +120,17 @@ class Future:
         return min(sorted(models), key=job.speed_milli, default=None)
 
     def fastest(self, job: Job) -> int:
-        """Seconds the job takes on the fastest GPU model that it may use and the cluster has."""
+        """
+        Seconds from the job's next start to its end, on the fastest GPU model it may use and there is.
+
+        For one that runs, that is a start after it is stopped now.
+        """
+        seconds = self.durations.resumed if job.running else self.durations.seconds
         models = sorted({model for node in self.nodes.values() if (model := node.gpu_model)})
         usable = [model for model in models if not job.gpu_models or model in job.gpu_models]
         if not job.request.needs_gpu or not usable:
-            return self.durations.seconds(job, None)
-        return min(self.durations.seconds(job, model) for model in usable)
+            return seconds(job, None)
+        return min(seconds(job, model) for model in usable)
 
     def _stay(self, job: Job, replicas: tuple[Replica, ...], slot: int) -> Stay:
         start = self.slots.edges[min(slot, self.slots.count)]
@@ -135,15 +139,11 @@ class Future:
         return Stay(job, replicas, start, seconds, slot, until)
 
     def _seconds(self, job: Job, replicas: tuple[Replica, ...]) -> int:
-        """How long it goes on: all of a job that starts, what is left of one that runs."""
+        """How long it goes on: what is left of a job that starts, or of one that runs."""
         model = self.gpu_model(job, replicas)
         if job.running is None:
             return self.durations.seconds(job, model)
-        left = self.durations.remaining(job)
         before, after = job.running.replicas, replicas
         if not unmatched(before, after) or not unmatched(after, before):
-            return left
-        # It is moved: what is left is done at another speed, after what the move itself loses.
-        speed = job.speed_milli(self.durations.gpu_model(job))
-        lost = lost_seconds(self.policy, job, self.snapshot.taken_at)
-        return -(-left * speed // max(1, job.speed_milli(model))) + lost
+            return self.durations.remaining(job)
+        return self.durations.resumed(job, model)  # it is moved

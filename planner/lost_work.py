@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from planner.models.progress import unsaved_seconds
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
@@ -21,6 +23,4 @@ def unsaved_gpu_milli_seconds(job: Job, now: datetime) -> int:
     """Work of a job that is in no checkpoint, in thousandths of GPUs times seconds; 0 of one that waits."""
     if job.running is None:
         return 0
-    safe = job.running.last_checkpoint_at or job.running.started_at
-    seconds = max(0, int((now - safe).total_seconds()))
-    return seconds * sum(replica.quota_milli for replica in job.running.replicas)
+    return unsaved_seconds(job, now) * sum(replica.quota_milli for replica in job.running.replicas)

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
     from planner.models.plan import Action, Plan
 
-_OF_TIME: Final = ("projected_start", "promised", "earlier_promise", "promise_changed", "waits_for")
+_OF_TIME: Final = (
+    "projected_start",
+    "promised",
+    "earlier_promise",
+    "promise_changed",
+    "waits_for",
+    "remaining",
+)
 """What is said of few jobs that wait."""
 
 

@@ -7,11 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from planner.effects import changes_of
+from planner.models.durations import Durations
 from planner.models.plan import Start
 from planner.models.promise import Promise
 from planner.wording import counted
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from planner.models.job import Job, Running
     from planner.models.plan import Change, Plan
     from planner.models.snapshot import Snapshot
@@ -85,13 +88,15 @@ def carry_over(snapshot: Snapshot, plan: Plan) -> Snapshot:
     The snapshot with what an earlier plan left in force that the cluster itself does not remember.
 
     Waiting jobs without a promise get the plan's; jobs that run where the plan started them are killed when
-    it said, and those that ran already when the plan knew of.
+    it said, and those that ran already when the plan knew of. Jobs that have been stopped since, or before,
+    have the progress that the plan knew of.
     """
     promises, known = promises_of(plan), plan.snapshot.job_by_name
+    durations = Durations(plan.snapshot, plan.policy)
     starts = {action.job: action for action in plan.actions if isinstance(action, Start) and action.kill_at}
     jobs = tuple(
         _reminded(
-            job,
+            _with_progress(job, known.get(job.name), durations, plan.snapshot.taken_at),
             promise=promises.get(job.name),
             start=starts.get(job.name),
             before=known[job.name].running if job.name in known else None,
@@ -108,16 +113,46 @@ def reminded_of(live: Snapshot, base: Snapshot) -> Snapshot:
     A plan that was made after another knows of more than a cluster does which cannot remember such things.
     """
     known = {
-        job.name: job for job in base.jobs if job.promise or (job.running and job.running.kill_at is not None)
+        job.name: job
+        for job in base.jobs
+        if job.promise or job.progress or (job.running and job.running.kill_at is not None)
     }
     if not known:
         return live
-    jobs = tuple(_as_known(job, known[job.name]) if job.name in known else job for job in live.jobs)
+    jobs = tuple(
+        _as_known(job, known[job.name], base.taken_at) if job.name in known else job for job in live.jobs
+    )
     return live.model_copy(update={"jobs": jobs})
 
 
-def _as_known(job: Job, before: Job) -> Job:
+def _as_known(job: Job, before: Job, then: datetime) -> Job:
+    if job.progress is None and _same_run(job, before, then):
+        job = job.model_copy(update={"progress": before.progress})
     return _reminded(job, promise=before.promise, start=None, before=before.running)
+
+
+def _with_progress(job: Job, before: Job | None, durations: Durations, then: datetime) -> Job:
+    """The job with the progress it has by what it was before, unless it tells some itself."""
+    if job.progress is not None or before is None or job.submitted_at != before.submitted_at:
+        return job
+    same = _same_run(job, before, then)
+    if before.running is None and not same:
+        return job
+    waits = before if same else durations.stopped(before)
+    return job if waits.progress is None else job.model_copy(update={"progress": waits.progress})
+
+
+def _same_run(job: Job, before: Job, then: datetime) -> bool:
+    """
+    True if a job has not been stopped since: it runs since before then, or has not run.
+
+    One that ran already then but was not known to run is still to give its lost places up.
+    """
+    if before.running is None:
+        return job.running is None or job.running.started_at >= then
+    if job.running is None:
+        return False
+    return job.running.started_at == before.running.started_at
 
 
 def _reminded(job: Job, *, promise: Promise | None, start: Start | None, before: Running | None) -> Job:

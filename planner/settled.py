@@ -174,11 +174,12 @@ def _same_question(live: Job, before: Job) -> bool:
     """
     True if a job differs from before at most in where it runs and what it was promised.
 
-    How often it has been preempted means nothing while it waits.
+    How often it has been preempted means nothing while it waits; nor, with one slot, what it has saved.
     """
     if live is before:
         return True
-    meaningless = {"running": None, "promise": None} | ({} if live.running else {"preemptions": 0})
+    meaningless: dict[str, int | None] = {"running": None, "promise": None, "progress": None}
+    meaningless |= {} if live.running else {"preemptions": 0}
     return live.model_copy(update=meaningless) == before.model_copy(update=meaningless)
 
 

@@ -23,7 +23,7 @@ from planner.solvers.floors import Floors
 from planner.solvers.freed import Freed
 from planner.solvers.quota import QuotaLedger
 from planner.solvers.tenant import Tenant
-from planner.solvers.timetable import Timetable
+from planner.solvers.timetable import PLENTY, Timetable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -117,7 +117,24 @@ class Openings:
             room[position] = min(int(room[position]), beside)
         if self.timetable is not None and self.timetable.bookings:
             room = np.minimum(room, self.beside(tenant, nodes, most))
+            both = (
+                (self.floors.least[tenant.claim, nodes] > tenant.rank)
+                & (self.timetable.booked[nodes] > 0)
+                & (room > 0)
+            )
+            for position in np.flatnonzero(both).tolist():
+                room[position] = min(int(room[position]), self._open(tenant, int(nodes[position])))
         return np.where(self.welcomes(tenant, nodes), room, 0)
+
+    def _open(self, tenant: Tenant, node: int) -> int:
+        """Replicas for which there are GPUs that bookings and preemption leave open; at most 1 share."""
+        shape, shut = tenant.shape, self._shut(tenant, node)
+        if shape.gpus:
+            return sum(gpu not in shut for gpu in self.capacity.whole_gpus(node)) // shape.gpus
+        if shape.gpu_milli:
+            free = enumerate(self.capacity.gpu_free[node].tolist())
+            return int(any(milli >= shape.gpu_milli and gpu not in shut for gpu, milli in free))
+        return PLENTY
 
     def takes(self, tenant: Tenant, nodes: Ints) -> Bools:
         """Nodes that exist and of which tenants of this rank and claim may take all that is free."""
@@ -177,11 +194,15 @@ class Openings:
 
     def site(self, index: int, node: int, first: Collection[int]) -> Site:
         """The site that a replica of a class gets in slot 0 on a node that has room for it."""
-        tenant, shut = self.tenants[index], frozenset[int]()
+        tenant = self.tenants[index]
+        return self.capacity.find(tenant.shape, node, first, self._shut(tenant, node))
+
+    def _shut(self, tenant: Tenant, node: int) -> frozenset[int]:
+        """Indices of GPUs that bookings or preemption keep from a tenant in slot 0."""
+        shut = frozenset[int]()
         if self.timetable is not None and self.timetable.booked[node]:
             shut = self.timetable.shut(tenant.shape, node, int(self.ends(tenant)[node]))
-        shut |= self.floors.shut(self.capacity, tenant, node)
-        return self.capacity.find(tenant.shape, node, first, shut)
+        return shut | self.floors.shut(self.capacity, tenant, node)
 
     def _one_beside(self, tenant: Tenant, node: int) -> int:
         """1 if a share or MIG instances fit beside what is booked on a node."""
@@ -213,7 +234,10 @@ class Openings:
         """True if a tenant may take one more place beside what preemption has freed on a node."""
         if self.floors.least[tenant.claim, node] <= tenant.rank:
             return True
-        return self.floors.room(self.capacity, tenant, node) > 0
+        if self.floors.room(self.capacity, tenant, node) < 1:
+            return False
+        booked = self.timetable is not None and bool(self.timetable.booked[node])
+        return not booked or self._open(tenant, node) > 0
 
     def untouched(self, nodes: Ints) -> Bools | None:
         """Opened nodes that nobody uses yet, which others would rather do without; None if there are none."""

@@ -235,7 +235,8 @@ class Search:
             phases=self.phases,
             fallback=fallback,
             rejected=tuple(self._rejected),
-            not_disaggregated=best.not_disaggregated,
+            # Jobs without a place in a plan that no other beats have missed nothing.
+            not_disaggregated=0 if optimal else best.not_disaggregated,
             bound_note=self.bound_note,
             ended=ended,
             milestones=tuple(self._milestones),

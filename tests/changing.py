@@ -97,10 +97,11 @@ def change(kind, subject, preconditions, *, once=(), id_=None, **fields):
     )
 
 
-def begin(world, name, *replicas, once=()):
+def begin(world, name, *replicas, once=(), recovery=0):
     """Start a waiting job."""
     fingerprint = world.job_by_name[name].fingerprint()
-    return start(f"start/{name}", placement(name, *replicas), fingerprint=fingerprint, after=once)
+    found = start(f"start/{name}", placement(name, *replicas), fingerprint=fingerprint, after=once)
+    return found.model_copy(update={"recovery": recovery})
 
 
 def preempt(world, name, **more):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from planner.models.cluster import Gpu
+from planner.models.progress import stopped
 
 if TYPE_CHECKING:
     from planner.models.snapshot import Snapshot
@@ -20,7 +21,7 @@ class Damaged:
 
     found: Snapshot
     pending: Snapshot
-    """The same, with the jobs that lost something as they would be had they never held it."""
+    """The same, with the jobs that lost something as they wait, or go on, once they have given it up."""
     lost: frozenset[str]
 
 
@@ -40,7 +41,7 @@ def damaged(world, seed):
         for job in world.jobs
         if job.running and (len(left[job.name]) < len(job.running.replicas) or _is_short(job))
     }
-    jobs = tuple(_pending(job, left[job.name]) if job.name in lost else job for job in world.jobs)
+    jobs = tuple(_pending(job, left[job.name], world) if job.name in lost else job for job in world.jobs)
     pending = world.model_copy(update={"jobs": jobs}).canonical()
     # Of those that may not be interrupted some are left on unhealthy GPUs: they are named as well.
     named = {job.name for job in world.jobs if job.running and _is_sick(job, world)}
@@ -136,7 +137,10 @@ def _is_short(job):
     return len(job.running.replicas) < job.gang.minimum
 
 
-def _pending(job, left):
-    enough = job.gang.elastic and len(left) >= job.gang.minimum
-    running = job.running.model_copy(update={"replicas": tuple(left)}) if enough else None
-    return job.model_copy(update={"running": running})
+def _pending(job, left, world):
+    if job.gang.elastic and len(left) >= job.gang.minimum:
+        running = job.running.model_copy(update={"replicas": tuple(left)})
+        return job.model_copy(update={"running": running})
+    nodes = [world.cluster.node_by_name.get(replica.node) for replica in job.running.replicas if replica.gpus]
+    speeds = [job.speed_milli(node.gpu_model) for node in nodes if node and node.gpu_model]
+    return stopped(job, min(speeds, default=1000))

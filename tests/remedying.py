@@ -130,7 +130,7 @@ def lesser(parts, *, waits_from=0):
             yield (*others, part.model_copy(update={"after": nearer.value}))
         elif part.kind in STEPS:
             after = round(part.after + STEPS[part.kind], 3)
-            if part.kind is RemedyKind.WAIT and after < waits_from:
+            if part.kind is RemedyKind.WAIT and after < max(1, waits_from):
                 continue
             yield (*others, part.model_copy(update={"after": after}))
 

@@ -40,7 +40,7 @@ def test_instances_are_consistent_and_have_every_feature(make):
 
 def test_best_plans_do_everything_that_a_plan_can_do_and_pay_every_price():
     done, paid = Counter(), Counter()
-    for number in range(320):
+    for number in range(400):
         instance = FULL_MAKERS[number % 2](number)
         snapshot, policy = instance.snapshot, instance.policy
         target = best(snapshot, pose(snapshot, policy))

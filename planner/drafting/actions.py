@@ -19,7 +19,6 @@ from planner.models.plan import (
     Shrink,
     Start,
 )
-from planner.models.pricing import interruption_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
     from planner.changes import Changes, JobChange
     from planner.drafting.ordering import Step
+    from planner.models.job import Job
     from planner.models.plan import Change, Reason
-    from planner.models.policy import Policy
 
 
 def action(
@@ -37,13 +36,14 @@ def action(
     changes: Changes,
     fingerprint: Callable[[str], str],
     *,
-    policy: Policy,
     kill_at: Callable[[str], datetime | None],
+    recovery: Callable[[Job], int],
 ) -> Change:
     """
     The action of a step.
 
-    `fingerprint` is that of a job's document in the snapshot, `kill_at` when a job that starts is killed.
+    `fingerprint` is that of a job's document in the snapshot, `kill_at` when a job that starts is killed,
+    `recovery` the seconds before a job that was stopped works again.
     """
     common = {
         "id": step.id,
@@ -53,7 +53,7 @@ def action(
     }
     match step:
         case JobStep(change=change):
-            return _of_job(change, common, policy, kill_at)
+            return _of_job(change, common, kill_at, recovery)
         case LayoutStep(change=layout):
             return Repartition(
                 node=layout.node, gpu=layout.gpu, before=layout.before, after=layout.after, **common
@@ -77,21 +77,23 @@ def action(
 
 
 def _of_job(
-    change: JobChange, common: dict[str, Any], policy: Policy, kill_at: Callable[[str], datetime | None]
+    change: JobChange,
+    common: dict[str, Any],
+    kill_at: Callable[[str], datetime | None],
+    recovery: Callable[[Job], int],
 ) -> Change:
     job = {"job": change.job.name, **common}
     match change.deed:
         case Deed.START:
-            return Start(after=change.after, kill_at=kill_at(change.job.name), **job)
+            again = recovery(change.job) if change.job.progress else 0
+            return Start(after=change.after, kill_at=kill_at(change.job.name), recovery=again, **job)
         case Deed.PREEMPT:
             return Preempt(before=change.before, **job)
         case Deed.SHRINK:
-            interruption = interruption_seconds(policy, change.job)
-            return Shrink(before=change.before, after=change.after, interruption=interruption, **job)
+            return Shrink(before=change.before, after=change.after, interruption=recovery(change.job), **job)
         case Deed.GROW:
-            interruption = interruption_seconds(policy, change.job)
-            return Grow(before=change.before, after=change.after, interruption=interruption, **job)
+            return Grow(before=change.before, after=change.after, interruption=recovery(change.job), **job)
         case Deed.MIGRATE:
-            return Migrate(before=change.before, after=change.after, **job)
+            return Migrate(before=change.before, after=change.after, recovery=recovery(change.job), **job)
         case Deed.KEEP | Deed.WAIT:
             raise ValueError(f"expected a change of job {change.job.name!r}, found {change.deed}")

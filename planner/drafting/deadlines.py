@@ -49,8 +49,7 @@ def _state(job: Job, finish: int | None, left: int, future: Future) -> DeadlineS
         slack = left - (seconds if stay is None else stay.seconds)
         critical = not started and 2 * slack < (seconds if stay is None else stay.seconds)
         return DeadlineState.CRITICAL if critical else DeadlineState.MET
-    least = future.durations.remaining(job) if job.running is not None else seconds
-    if least > left:
+    if (seconds if finish is None or job.running is None else future.durations.remaining(job)) > left:
         return DeadlineState.IMPOSSIBLE
     if finish is not None:
         return DeadlineState.LATE

@@ -7,6 +7,7 @@ explicit `Keep`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from planner.changes import Changes, Deed
@@ -33,6 +34,7 @@ from planner.models.plan import (
     SolutionSummary,
     StageSummary,
 )
+from planner.models.pricing import recovery_seconds
 from planner.models.solution import SolveStatus
 from planner.planfile import with_id
 from planner.posing.left_out import left_out
@@ -97,8 +99,8 @@ def draft(
             why.reason(step),
             changes,
             lambda name: snapshot.job_by_name[name].fingerprint(),
-            policy=policy,
             kill_at=promises.kill_at,
+            recovery=partial(recovery_seconds, policy),
         )
         for step in steps
     )

@@ -42,8 +42,8 @@ class Promises:
 
     def waiting(self, name: str, reason: Reason) -> Waiting:
         """A job that waits, with its later start if it has one."""
-        planned = self.future.planned.get(name)
-        promise = self.future.snapshot.job_by_name[name].promise
+        planned, job = self.future.planned.get(name), self.future.snapshot.job_by_name[name]
+        promise = job.promise
         return Waiting(
             job=name,
             reason=reason,
@@ -52,6 +52,7 @@ class Promises:
             earlier_promise=promise.start if promise else None,
             promise_changed=self._slips.text(name) if promise else "",
             waits_for=self._waits_for.text(name) if planned else "",
+            remaining=self.future.fastest(job) if job.has_run else None,
         )
 
     def ahead_of(self, name: str) -> tuple[Stay, ...]:
@@ -68,11 +69,13 @@ class Promises:
         """
         When a job that starts now is killed: its time is over, and it started in front of a promise.
 
-        Nobody is killed whose duration is only the policy's default.
+        No job is killed whose duration is only the policy's default, nor one that was promised a start
+        itself: that is no backfill.
         """
-        if not self.future.policy.horizon.backfill.kill or not self.ahead_of(name):
+        job = self.future.snapshot.job_by_name[name]
+        if job.promise or not self.future.policy.horizon.backfill.kill or not self.ahead_of(name):
             return None
-        expected = self.future.durations.expected(self.future.snapshot.job_by_name[name])
+        expected = self.future.durations.expected(job)
         if expected.source is DurationSource.DEFAULT:
             return None
         return self.future.moment(self.future.stays[name].seconds)

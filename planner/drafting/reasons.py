@@ -10,6 +10,8 @@ from planner.clock import clock
 from planner.drafting.ordering import JobStep, LayoutStep, NodeDeed, NodeStep
 from planner.models.cluster import rack_of
 from planner.models.plan import Reason, ReasonCode
+from planner.models.pricing import lost_seconds
+from planner.models.progress import unsaved_seconds
 from planner.models.units import MILLI
 from planner.waiting.time_words import window_name
 from planner.wording import counted, duration, in_gpu_hours, in_points, money, named
@@ -81,6 +83,9 @@ class Reasons:
             parts.append(f"on {counted(new, 'new node')}")
         parts.append(f"waited {duration(waited)}" if waited else "just submitted")
         numbers: _Numbers = {"points": self.worth.points(change), "waited_seconds": waited}
+        if job.progress:
+            numbers["remaining_seconds"] = left = self.promises.future.stays[job.name].seconds
+            parts.append(f"goes on with {duration(left)} left")
         if victims := self.purpose.followed(step):
             parts.append(f"takes the place of {named(victims)}")
             numbers["takes_the_place_of"] = ", ".join(victims)
@@ -182,19 +187,21 @@ class Reasons:
         if change.job.running is None or change.before is None:
             return []
         now, running = self.changes.snapshot.taken_at, change.job.running
-        saved = running.last_checkpoint_at
+        job, future = change.job, self.promises.future
         ran = max(0, int((now - running.started_at).total_seconds()))
-        lost = max(0, int((now - (saved or running.started_at)).total_seconds()))
+        lost = unsaved_seconds(job, now)
         gpu_seconds = sum(replica.quota_milli for replica in change.before.replicas) * lost
         numbers |= {
             "ran_seconds": ran,
             "lost_seconds": lost,
+            "recovery_seconds": lost_seconds(future.policy, job, now) - lost,
+            "remaining_seconds": future.durations.resumed(job, future.durations.gpu_model(job)),
             "lost_gpu_hours": round(gpu_seconds / (MILLI * _SECONDS_PER_HOUR), 3),
         }
         what = in_gpu_hours(gpu_seconds) if gpu_seconds else f"{duration(lost)} of work"
         if not lost:
             return [f"ran {duration(ran)}, loses no work"]
-        since = "since its last checkpoint" if saved else "without a checkpoint"
+        since = "since its last checkpoint" if running.last_checkpoint_at else "without a checkpoint"
         return [f"ran {duration(ran)}, loses {what} {since}"]
 
     def _laid_out(self, step: LayoutStep) -> Reason:

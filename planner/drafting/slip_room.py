@@ -46,7 +46,7 @@ class SlipRoom:
             others = tuple(replica for replica in replicas if replica.node != name)
             mine = [Placement(job=job.name, replicas=others)] if others else []
             needed = sum(replica.quota_milli for replica in replicas if replica.node == name)
-            if power_left(self._cluster, [*around, *mine]).get(name, needed) < needed:
+            if power_left(self._cluster, [*around, *mine]).by_node.get(name, needed) < needed:
                 found.append(name)
         return found
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from planner.changes import Deed
 from planner.models.earnings import Earnings
 from planner.models.placement import Placement
-from planner.models.pricing import disruption_points, lost_seconds, resize_points
+from planner.models.pricing import disruption_points, resize_points
 from planner.models.verifier_case import Case
 from planner.models.verifier_terms import fragmentation
 
@@ -100,13 +100,9 @@ class Worth:
         model = None if placement is None else self.gpu_model(job, placement)
         if job.running is None or change.before is None:
             return self._earnings.durations.seconds(job, model)
-        left = self._remaining(job)
         if change.deed is not Deed.MIGRATE or placement is not change.after:
-            return left
-        # What is left is done at another speed, after what the move itself loses.
-        speed = job.speed_milli(self.gpu_model(job, change.before))
-        lost = lost_seconds(self.policy, job, self.changes.snapshot.taken_at)
-        return -(-left * speed // max(1, job.speed_milli(model))) + lost
+            return self._remaining(job)
+        return self._earnings.durations.resumed(job, model)
 
     def _remaining(self, job: Job) -> int:
         return self._earnings.durations.remaining(job)

@@ -12,10 +12,13 @@ from datetime import UTC, datetime, timedelta
 from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
+from planner.executors.simulated_jobs import interrupt
 from planner.models.consistency import inconsistencies
 from planner.models.dependency import FinishedJob, Outcome
 from planner.models.errors import PlannerError
 from planner.models.inconsistency import gpu_indices
+from planner.models.progress import pace, works_since
+from planner.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +39,7 @@ def elapse(tables: Tables, seconds: int) -> datetime:
     new = old + timedelta(seconds=seconds)
     for job, end, killed in tables.ending_by(new):
         at = max(old, datetime.fromtimestamp(end, tz=UTC))
-        tables.finish(_over(job, at=at, killed=killed))
+        tables.finish(_over(job, at=at, killed=killed, pace=_pace(tables, job)))
     for node in tables.nodes_ready_by(new):
         tables.put_node(node.model_copy(update={"ready_at": None}))
     tables.set_clock(new)
@@ -74,7 +77,7 @@ def submit(tables: Tables, jobs: Sequence[Job]) -> None:
 
 
 def fail(tables: Tables, name: str) -> tuple[str, ...]:
-    """A node is down; the jobs that were on it wait again, as if they had never started. Their names."""
+    """A node is down; the jobs that were on it wait again with what they have saved. Their names."""
     elapse(tables, _MOMENT)
     node = _node(tables, name)
     if not node.ready:
@@ -84,7 +87,7 @@ def fail(tables: Tables, name: str) -> tuple[str, ...]:
         )
     stopped = tables.jobs_on(name)
     for job in filter(None, map(tables.job, stopped)):
-        tables.put_running(job, None, ends_at=None)
+        interrupt(tables, job)
     tables.put_node(node.model_copy(update={"ready": False}))
     return stopped
 
@@ -133,11 +136,12 @@ def bring_back(tables: Tables, name: str) -> None:
     tables.put_node(node.model_copy(update={"ready": True}))
 
 
-def _over(job: Job, *, at: datetime, killed: bool) -> FinishedJob:
-    """The job as one that is over; one that was moved began before it came to its place."""
-    started_at = min(at, job.running.started_at) if job.running else at
+def _over(job: Job, *, at: datetime, killed: bool, pace: int) -> FinishedJob:
+    """The job as one that is over; it teaches how long the whole of it takes where it ran last."""
+    started_at = min(at, works_since(job.running)) if job.running else at
     if not killed and job.expected_duration is not None:
-        started_at = min(started_at, at - timedelta(seconds=job.expected_duration))
+        whole = -(-job.expected_duration * MILLI // pace)
+        started_at = min(started_at, at - timedelta(seconds=whole))
     return FinishedJob(
         name=job.name,
         queue=job.queue,
@@ -146,6 +150,11 @@ def _over(job: Job, *, at: datetime, killed: bool) -> FinishedJob:
         started_at=started_at,
         ended_at=at,
     )
+
+
+def _pace(tables: Tables, job: Job) -> int:
+    replicas = job.running.replicas if job.running else ()
+    return pace(job, tables.nodes({replica.node for replica in replicas}))
 
 
 def _node(tables: Tables, name: str) -> Node:

@@ -14,11 +14,12 @@ from planner.executors.admission import as_charged
 from planner.locking import exclusive, real_path
 from planner.models.base import canonical_json
 from planner.models.errors import PlannerError
-from planner.models.units import print_timestamp
+from planner.models.progress import pace, works_since
+from planner.models.units import MILLI, print_timestamp
 from planner.writing import sync_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from planner.models.cluster import Cluster, Node
@@ -118,7 +119,7 @@ def _fill(db: sqlite3.Connection, snapshot: Snapshot) -> None:
     db.executemany("INSERT INTO queues VALUES (?, ?)", rows)
     db.executemany("INSERT INTO nodes VALUES (?, ?, ?, ?)", map(node_row, snapshot.cluster.nodes))
     for job in snapshot.jobs:
-        db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", job_row(job))
+        db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", job_row(job, snapshot.cluster.node_by_name))
         hold(db, job, whole)
     db.executemany("INSERT INTO finished VALUES (?, ?, ?)", map(finished_row, snapshot.finished))
 
@@ -129,13 +130,18 @@ def node_row(node: Node) -> tuple[str, str, str | None, int | None]:
     return node.name, canonical_json(node.document()), node.pool, ready_at
 
 
-def job_row(job: Job) -> tuple[str, str, int | None, int | None]:
-    """The job as its row in `jobs`."""
-    ends_at = None
-    if job.running is not None and job.expected_duration is not None:
-        takes = job.expected_duration + job.running.lost_time
-        ends_at = int(job.running.started_at.timestamp()) + takes
-    return job.name, canonical_json(job.document()), ends_at, kill_time(job.running)
+def job_row(job: Job, nodes: Mapping[str, Node]) -> tuple[str, str, int | None, int | None]:
+    """The job as its row in `jobs`; nodes by name."""
+    return job.name, canonical_json(job.document()), end_time(job, nodes), kill_time(job.running)
+
+
+def end_time(job: Job, nodes: Mapping[str, Node]) -> int | None:
+    """When a running job ends of itself, in seconds since 1970; None where nobody knows."""
+    if job.running is None or job.expected_duration is None:
+        return None
+    completed = job.progress.completed_milli if job.progress else 0
+    left = max(0, job.expected_duration * MILLI - completed)
+    return int(works_since(job.running).timestamp()) - (-left // pace(job, nodes))
 
 
 def kill_time(running: Running | None) -> int | None:

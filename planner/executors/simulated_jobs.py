@@ -1,22 +1,24 @@
 """
 What the simulated cluster does to jobs: start, release, preempt, shrink, grow, migrate.
 
-Stopping takes no time, and no work is lost that a checkpoint saves: a job that is moved ends when it would
-have ended, later only by the time it waits for new nodes to come up; so does the time at which it is to be
-killed. A job that is resized ends later by what that takes, and by the work since its last checkpoint, which
-it does again. A job that was preempted runs its whole expected duration when it starts again.
+Stopping takes no time. A job that is preempted, moved or resized loses its work since its last checkpoint;
+when it starts again or goes on it first comes back from that, as long as the plan says, and then does what is
+left. The time at which a job that is moved is to be killed is later only by the time it waits for new nodes
+to come up.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from planner.executors.admission import places_refusal
 from planner.executors.interface import ExecutionError
+from planner.executors.simulated_file import end_time
 from planner.models.damage import survey
 from planner.models.job import Running
-from planner.models.pricing import unsaved_seconds
+from planner.models.progress import pace, stopped
 from planner.models.snapshot import Snapshot
 from planner.models.units import print_timestamp
 from planner.models.verifier_occupant import holding
@@ -50,16 +52,24 @@ def start(tables: Tables, action: Start) -> None:
     if action.kill_at is not None and action.kill_at <= begins:
         times = f"a kill time after {print_timestamp(begins)}, found {print_timestamp(action.kill_at)}"
         _refuse(action, f"expected {times}")
-    ends_at = None if job.expected_duration is None else _seconds(begins) + job.expected_duration
-    running = Running(started_at=begins, kill_at=action.kill_at, replicas=replicas)
-    tables.put_running(job, running, ends_at=ends_at)
+    running = Running(
+        started_at=begins,
+        resumed_at=_resumes(begins, action),
+        kill_at=action.kill_at,
+        replicas=replicas,
+    )
+    _run(tables, job, running)
 
 
 def preempt(tables: Tables, action: Preempt) -> None:
-    """A running job waits again, as one that was submitted when it was, and was preempted once more."""
+    """A running job waits again with what it has saved, and was preempted once more."""
     job, _ = _disturbed(tables, action)
-    stopped = job.model_copy(update={"preemptions": job.preemptions + 1})
-    tables.put_running(stopped, None, ends_at=None)
+    interrupt(tables, job.model_copy(update={"preemptions": job.preemptions + 1}))
+
+
+def interrupt(tables: Tables, job: Job) -> None:
+    """A running job stops and waits again with what it has saved."""
+    tables.put_running(_stopped(tables, job), None, ends_at=None)
 
 
 def release(tables: Tables, action: Release) -> None:
@@ -79,7 +89,7 @@ def release(tables: Tables, action: Release) -> None:
     if not _has_lost_places(tables, job):
         _refuse(action, "expected it to have lost places, found that all of them hold")
     if action.after is None:
-        tables.put_running(job, None, ends_at=None)
+        interrupt(tables, job)
         return
     _require_size(action, job, len(action.after.replicas))
     if not _held_by(action.after.replicas) < _held_by(running.replicas):
@@ -114,26 +124,42 @@ def grow(tables: Tables, action: Grow) -> None:
 
 
 def migrate(tables: Tables, action: Migrate) -> None:
-    """A running job saves its work, gives all its places up and goes on elsewhere, in one step."""
+    """A running job gives all its places up and goes on elsewhere from its last checkpoint, in one step."""
     job, running = _disturbed(tables, action)
     replicas = action.after.replicas
     if len(replicas) != len(running.replicas):
         _refuse(action, f"expected {len(running.replicas)} replicas as it runs, found {len(replicas)}")
     _require_places(tables, action, job, replicas)
-    now, begins = tables.clock(), _begins(tables, replicas)
-    ends_at = tables.ends_at(job.name)
-    waits = begins - max(now, running.started_at)
-    if ends_at is not None:
-        ends_at += int(waits.total_seconds())
+    begins = _begins(tables, replicas)
+    waits = begins - max(tables.clock(), running.started_at)
     kill_at = None if running.kill_at is None else running.kill_at + waits
     moved = Running(
         started_at=begins,
-        last_checkpoint_at=now,
+        resumed_at=_resumes(begins, action),
         kill_at=kill_at,
         resized_at=running.resized_at,
         replicas=replicas,
     )
-    tables.put_running(job, moved, ends_at=ends_at)
+    _run(tables, _stopped(tables, job), moved)
+
+
+def _stopped(tables: Tables, job: Job) -> Job:
+    """A running job as it waits once it is stopped."""
+    replicas = job.running.replicas if job.running else ()
+    nodes = tables.nodes({replica.node for replica in replicas})
+    return stopped(job, pace(job, nodes))
+
+
+def _resumes(begins: datetime, action: Start | Migrate) -> datetime | None:
+    """When a job works that is on its places from some time on; None if that is at once."""
+    return begins + timedelta(seconds=action.recovery) if action.recovery else None
+
+
+def _run(tables: Tables, job: Job, running: Running) -> None:
+    """A job runs until it has done what is left of it."""
+    runs = job.model_copy(update={"running": running})
+    nodes = tables.nodes({replica.node for replica in running.replicas})
+    tables.put_running(job, running, ends_at=end_time(runs, nodes))
 
 
 def _has_lost_places(tables: Tables, job: Job) -> bool:
@@ -170,21 +196,16 @@ def _resize(
     update: dict[str, object] = {"replicas": replicas}
     if interruption is not None:
         update["resized_at"] = now
-    later = 0
     if running.started_at > now:
         # It still waits for nodes to come up, now perhaps for others, and has nothing to lose.
         begins = _begins(tables, replicas)
         waits = begins - running.started_at
-        later = int(waits.total_seconds())
-        kill_at = None if running.kill_at is None else running.kill_at + waits
-        update |= {"started_at": begins, "kill_at": kill_at}
+        later = {"resumed_at": running.resumed_at, "kill_at": running.kill_at}
+        update |= {"started_at": begins, **{key: at and at + waits for key, at in later.items()}}
     elif interruption is not None:
-        later = interruption + unsaved_seconds(running, now)
-        update |= {"last_checkpoint_at": now, "lost_time": running.lost_time + later}
-    ends_at = tables.ends_at(job.name)
-    if ends_at is not None:
-        ends_at += later
-    tables.put_running(job, running.model_copy(update=update), ends_at=ends_at)
+        job = _stopped(tables, job)
+        update["resumed_at"] = now + timedelta(seconds=interruption)
+    _run(tables, job, running.model_copy(update=update))
 
 
 def _require_size(action: Release | Start | Shrink | Grow, job: Job, replicas: int) -> None:
@@ -223,10 +244,6 @@ def _begins(tables: Tables, replicas: Iterable[Replica]) -> datetime:
 
 def _held_by(replicas: Iterable[Replica]) -> Counter[Holding]:
     return Counter(map(holding, replicas))
-
-
-def _seconds(at: datetime) -> int:
-    return int(at.timestamp())
 
 
 def _refuse(action: Release | Start | Preempt | Shrink | Grow | Migrate, why: str) -> NoReturn:

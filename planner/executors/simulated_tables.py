@@ -126,7 +126,7 @@ class Tables:
 
     def add_job(self, job: Job) -> None:
         """Enter a new job that waits."""
-        self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", job_row(job))
+        self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", job_row(job, {}))
 
     def ends_at(self, name: str) -> int | None:
         """When a running job ends, in seconds since 1970; None where nobody knows."""

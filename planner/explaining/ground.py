@@ -133,6 +133,11 @@ class Ground:
                 most[name] = max(most.get(name, 0), counts.get(name, 0))
         return sum(most.values()) >= wanted
 
+    @property
+    def reserves_what_it_frees(self) -> bool:
+        """True if the plan stops jobs, so that what they held is for jobs of higher priority."""
+        return self._barriers.by_priority
+
     def _barred(self, question: Question, counts: Mapping[str, int]) -> set[str]:
         """Nodes that have room which is not for this job."""
         job = question.job
@@ -142,7 +147,8 @@ class Ground:
             changes = Changes(self.plan.snapshot, question.target(()))
             barriers = Barriers(changes, self.plan.policy)
         barred = set(self.outlook.closed(job, nodes, question.second)) | barriers.avoided(job, nodes)
-        if not self._barriers.by_priority:
+        # What preemption frees is for jobs of higher priority in this plan, and for any in the next one.
+        if question.second or not self.reserves_what_it_frees:
             return barred
         places = (self.counting.place(name, question) for name in counts)
         return barred | self._barriers.reserved(job, places)

@@ -16,6 +16,8 @@ from planner.models.errors import BadInputError, InputProblem
 from planner.models.explanation import AwaitedJob, Duration, Exchange, Explanation, Neighbour
 from planner.models.near_miss import NearMisses
 from planner.models.plan import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
+from planner.models.pricing import recovery_seconds
+from planner.models.units import MILLI
 from planner.waiting.prerequisites import Prerequisites
 from planner.wording import gang_size
 
@@ -104,15 +106,27 @@ def _duration(job: Job, stay: Stay | None, future: Future) -> Duration:
     estimate = future.durations.expected(job)
     learnt = estimate.source not in (DurationSource.DECLARED, DurationSource.DEFAULT)
     model = future.gpu_model(job, stay.replicas) if stay else None
+    # As it waits, or did before it came to its places; one that stays where it is has not been stopped.
+    waits = job if job.running is None else future.durations.stopped(job) if stay is None else None
+    progress = waits.progress if waits else job.progress
     return Duration(
         seconds=estimate.seconds,
         source=estimate.source,
         samples=estimate.samples,
         percentile=future.policy.durations.percentile if learnt else None,
         gpu_model=model,
-        seconds_there=future.durations.seconds(job, model) if stay else None,
-        seconds_left=future.durations.remaining(job) if job.running else None,
+        seconds_there=-(-estimate.seconds * MILLI // job.speed_milli(model)) if stay else None,
+        seconds_left=_left(job, stay, future),
+        seconds_saved=progress.completed_milli // MILLI if progress else None,
+        recovery_seconds=recovery_seconds(future.policy, job) if waits and progress else None,
     )
+
+
+def _left(job: Job, stay: Stay | None, future: Future) -> int | None:
+    """Seconds to its end of a job that has run; None of any other."""
+    if not job.has_run:
+        return None
+    return future.fastest(job) if stay is None else stay.seconds
 
 
 def _awaited(job: Job, future: Future) -> Iterator[AwaitedJob]:

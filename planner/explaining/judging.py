@@ -120,15 +120,19 @@ class Judge:
     def _settled(self) -> dict[str, Job]:
         """The jobs as the plan leaves them: those that it places run, and no others do."""
         snapshot, placed = self.ground.plan.snapshot, self.ground.placed
-        jobs = dict(snapshot.job_by_name)
+        jobs, durations = dict(snapshot.job_by_name), self.ground.outlook.future.durations
         for name, job in snapshot.job_by_name.items():
             if (placement := placed.get(name)) is not None:
-                running = job.running or Running(started_at=snapshot.taken_at, replicas=placement.replicas)
+                running = job.running or Running(
+                    started_at=snapshot.taken_at,
+                    resumed_at=durations.resumes_at(job),
+                    replicas=placement.replicas,
+                )
                 # The very replicas of the target: whoever compares the two need not look into them.
                 held = running.model_copy(update={"replicas": placement.replicas})
                 jobs[name] = job.model_copy(update={"running": held})
             elif job.running:
-                jobs[name] = job.model_copy(update={"running": None})
+                jobs[name] = durations.stopped(job)
         return jobs
 
 

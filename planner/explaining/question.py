@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from planner.models.dependency import FinishedJob, Outcome
+from planner.models.durations import Durations
 from planner.models.target import Target
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ class Question:
             if job.name in members:
                 found.append(members[job.name])
             elif job.name in self.stopped:
-                found.append(job.model_copy(update={"running": None, "held": True}) if by_hand else job)
+                by_itself = Durations(snapshot, self.policy).stopped(job) if by_hand else job
+                found.append(by_itself.model_copy(update={"held": True}) if by_hand else job)
             elif job.name not in self.over:
                 found.append(jobs[job.name])
         update: dict[str, Any] = {}

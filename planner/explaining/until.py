@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from planner.models.job import Job
     from planner.models.windows import Window
 
+_NEXT_PLAN: Final = 1
+"""Seconds from now at which this plan is carried out, and what it freed by preemption is open to any job."""
+
 _MOST_MOMENTS: Final = 400
 """Looked at one by one, where a later one may be worse."""
 
@@ -72,6 +75,7 @@ class Until:
         found = {slots.end} if slots.count > 1 else set()
         found |= {stay.end for stay in self._stays} | {window.ends for window in self._windows}
         found |= {self.ground.outlook.begins(job) for job in self.question.members}
+        found |= {_NEXT_PLAN} if self.ground.reserves_what_it_frees else set()
         return sorted(each for each in found if each >= first)
 
     @cached_property
@@ -108,7 +112,9 @@ class Until:
         at = clock(future.moment(second), future.snapshot.taken_at)
         last = self._needed(second)
         over = [window for window in self._windows if window.ends == second]
-        if last:
+        if second == _NEXT_PLAN and self.ground.reserves_what_it_frees:
+            text = "until the next plan, which may give any job what this one frees"
+        elif last:
             text = f"until {named(last)} {'ends' if len(last) == 1 else 'end'}, expected at {at}"
         elif over:
             text = f"until {window_name(over[0])} is over at {at}"

@@ -141,8 +141,8 @@ class Readiness:
         start = self.earliest(awaited.job)
         if not awaited.ended or start == self._slots.count:
             return min(self._slots.count, start + 1)
-        expected = self._timing.durations.expected(self._snapshot.job_by_name[awaited.job])
-        return self._slots.until(start, expected.seconds)
+        seconds = self._timing.durations.seconds(self._snapshot.job_by_name[awaited.job], None)
+        return self._slots.until(start, seconds)
 
     def _wait(self, job: Job, company: tuple[str, ...]) -> Wait:
         count = self._slots.count
@@ -181,11 +181,9 @@ def is_met(dependency: Dependency, snapshot: Snapshot, finished: Mapping[str, Fi
     """True if what a job depends on has happened already."""
     job = snapshot.job_by_name.get(dependency.job)
     if job is not None:
-        if job.running is None:
-            return False
         if dependency.kind is DependencyKind.STARTED:
-            return True
-        return dependency.kind is DependencyKind.CHECKPOINTED and job.running.last_checkpoint_at is not None
+            return job.has_run
+        return dependency.kind is DependencyKind.CHECKPOINTED and job.last_checkpoint_at is not None
     over = finished.get(dependency.job)
     if over is None:
         return False

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.durations import Durations
 from planner.models.earnings import Earnings
-from planner.models.pricing import lost_seconds
 from planner.models.problem_jobs import Option, Role
 from planner.models.slots import Slots
 from planner.models.windows import Windows
@@ -31,7 +30,6 @@ class Timing:
     """Slots, expected durations, windows and earnings of one question."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
-        self._policy = policy
         self._now = snapshot.taken_at
         self.slots = Slots.of(policy.horizon, snapshot.taken_at)
         self.durations = Durations(snapshot, policy)
@@ -82,16 +80,14 @@ class Timing:
             case Role.GROW:
                 return self.remaining(job)
             case Role.MOVE:
-                before = job.speed_milli(self.durations.gpu_model(job))
-                left = -(-self.remaining(job) * before // max(1, job.speed_milli(gpu_model)))
-                return left + lost_seconds(self._policy, job, self._now)
+                return self.durations.resumed(job, gpu_model)
 
     def kind(self, job: Job, bound: int) -> Hashable:
         """Equal for waiting jobs, alike in all but time, whose options are sure to be equal."""
         if self.timeless and not job.hard_deadline:
             return ()
         deadline = job.deadline and self.second(job.deadline)
-        return self.owned(job), self.durations.expected(job).seconds, deadline, job.hard_deadline, bound
+        return self.owned(job), self.durations.work(job), deadline, job.hard_deadline, bound
 
     def owned(self, job: Job) -> tuple[int, ...]:
         """Numbers of the reservations that a job may use."""
@@ -108,7 +104,7 @@ class Timing:
         """Seconds to a deadline that can be met, if the job waits less than half its duration; else None."""
         if not self.ahead or job.deadline is None:
             return None
-        seconds = self.durations.expected(job).seconds
+        seconds = self.durations.seconds(job, None)
         slack = self.earnings.slack(job, seconds)
         critical = slack is not None and 0 <= 2 * slack < seconds
         return self.second(job.deadline) if critical else None

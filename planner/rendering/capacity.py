@@ -23,20 +23,22 @@ def capacity_text(capacity: Capacity, *, width: int, colour: bool, ascii_only: b
     lines = style.wrap(_answer(capacity), 0)
     lines[0] = style.paint(lines[0], Tone.STRONG)
     if capacity.pools:
-        head = Row(("POOL", "NODES", "EACH AN HOUR", "TOGETHER"))
+        risky = _is_risky(capacity)
+        head = Row(("POOL", "NODES", "EACH AN HOUR", *(["INTERRUPTIONS"] if risky else []), "TOGETHER"))
         rows = [
             Row(
                 (
                     each.pool,
                     f"{each.nodes:,}",
                     money(each.price_per_hour),
-                    money(each.nodes * each.price_per_hour),
+                    *([money(each.interruption_cost_per_hour)] if risky else []),
+                    money(each.nodes * (each.price_per_hour + each.interruption_cost_per_hour)),
                 ),
                 note=f"{each.beyond:,} beyond its maximum of {each.maximum:,}" if each.beyond else "",
             )
             for each in capacity.pools
         ]
-        lines += ["", *table([head, *rows], style, right=(1, 2, 3)), "", *style.wrap(_proof(capacity), 0)]
+        lines += ["", *table([head, *rows], style, right=(1, 2, 3, 4)), "", *style.wrap(_proof(capacity), 0)]
     if capacity.cannot:
         lines += ["", *_cannot(capacity, style)]
     return "\n".join(lines) + "\n"
@@ -61,14 +63,19 @@ def _answer(capacity: Capacity) -> str:
 
 
 def _proof(capacity: Capacity) -> str:
+    risky = ", what their interruptions are expected to lose included" if _is_risky(capacity) else ""
     if capacity.proven:
-        return "No other nodes are cheaper (proven)."
-    if capacity.hourly_cost_at_least >= capacity.hourly_cost:
-        return "No other nodes are cheaper (proven), though fewer may do at the same price."
+        return f"No other nodes are cheaper (proven){risky}."
+    if capacity.hourly_cost_at_least >= capacity.hourly_cost_in_all:
+        return f"No other nodes are cheaper (proven){risky}, though fewer may do at the same price."
     if not capacity.hourly_cost_at_least:
         return "Whether anything cheaper would do is not proven."
     least = money(capacity.hourly_cost_at_least)
-    return f"Nothing cheaper than {least} an hour does (proven): the gap is {percent(capacity.gap)}."
+    return f"Nothing cheaper than {least} an hour does (proven){risky}: the gap is {percent(capacity.gap)}."
+
+
+def _is_risky(capacity: Capacity) -> bool:
+    return capacity.hourly_interruption_cost > 0
 
 
 def _cannot(capacity: Capacity, style: Style) -> Iterator[str]:

@@ -118,8 +118,12 @@ def duration_text(found: Explanation) -> str:
     parts = [f"{duration(expected.seconds)}, {source}"]
     if expected.seconds_there not in (None, expected.seconds):
         parts.append(f"{duration(expected.seconds_there or 0)} on {expected.gpu_model}")
+    if expected.seconds_saved is not None:
+        parts.append(f"{duration(expected.seconds_saved)} saved by its last checkpoint")
     if expected.seconds_left is not None:
-        parts.append(f"{duration(expected.seconds_left)} left")
+        back = expected.recovery_seconds
+        back_text = f", {duration(back)} of it to come back" if back else ""
+        parts.append(f"{duration(expected.seconds_left)} left{back_text}")
     return "; ".join(parts)
 
 

@@ -28,9 +28,8 @@ def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
     """
     The world once a plan is done, and what became of jobs by it.
 
-    Stopping takes no time, and what a job had not saved is lost. One that is moved loses no work; it saves
-    its state and comes back from it before it works again. So does one that is resized, but it goes on from
-    its last checkpoint.
+    Stopping takes no time, and what a job had not saved is lost, be it preempted, moved or resized; it comes
+    back from its last checkpoint before it works again.
     """
     acting = _Acting(world)
     for change in changes_of(plan.actions):
@@ -93,12 +92,11 @@ class _Acting:
         )
 
     def start(self, change: Start) -> None:
-        """A waiting job runs; one that ran before comes back from its checkpoint first."""
+        """A waiting job runs."""
         task = self.tasks[change.job]
         begins = self._ready(change.after.replicas)
         running = Running(started_at=begins, kill_at=change.kill_at, replicas=change.after.replicas)
-        delay = self._world.physics.restart_of(task.job) if task.ran else 0
-        self._put(task, running, begins=begins, delay=delay)
+        self._begin(task, running)
         self.happened.append(Happening(begins, Kind.STARTED, change.job))
 
     def preempt(self, change: Preempt) -> None:
@@ -111,41 +109,43 @@ class _Acting:
 
     def resize(self, change: Shrink | Grow) -> None:
         """A running job goes on with fewer or more replicas; one that waits for nodes may wait for others."""
-        task, now = self.tasks[change.job], self._world.now
-        running, stretch = task.job.running, task.begun
+        task, now, physics = self.tasks[change.job], self._world.now, self._world.physics
+        running, stretch, held = task.job.running, task.begun, task.ended(self._world.now)
         assert running is not None  # noqa: S101 - for the type checker
         update: dict[str, object] = {"replicas": change.after.replicas, "resized_at": now}
         if stretch.begins > now:
-            begins, lost = self._ready(change.after.replicas), 0
+            begins = update["started_at"] = self._ready(change.after.replicas)
             delay = int((stretch.works - stretch.begins).total_seconds())
-            update["started_at"] = begins
         else:
-            physics = self._world.physics
-            begins, lost = now, task.unsaved(now, physics.checkpoint_every)
-            delay = physics.checkpoint_of(task.job) + physics.restart_of(task.job)
-            update |= {"last_checkpoint_at": now, "lost_time": running.lost_time + delay + lost}
-        resized = running.model_copy(update=update)
-        saved = replace(task, kept=task.saved(now, self._world.physics.checkpoint_every))
-        self._put(saved, resized, begins=begins, delay=delay)
-        self.happened.append(Happening(now, Kind.RESIZED, change.job, replace(task.ended(now), lost=lost)))
+            begins, delay = now, physics.recovery_of(task.job)
+            saved_at = task.checkpointed_at(now, physics.checkpoint_every)
+            update["last_checkpoint_at"] = saved_at or running.last_checkpoint_at
+            task, held = task.stopped(now, physics)
+        update["resumed_at"] = begins + timedelta(seconds=delay)
+        self._put(task, running.model_copy(update=update), begins=begins, delay=delay)
+        self.happened.append(Happening(now, Kind.RESIZED, change.job, held))
 
     def move(self, change: Migrate) -> None:
-        """A running job saves its work and goes on elsewhere."""
-        task, now, physics = self.tasks[change.job], self._world.now, self._world.physics
+        """A running job is stopped and goes on elsewhere from its last checkpoint."""
+        task, now = self.tasks[change.job], self._world.now
         begins = self._ready(change.after.replicas)
-        delay = physics.checkpoint_of(task.job) + physics.restart_of(task.job)
         old = task.job.running
         kill_at = None if old is None or old.kill_at is None else old.kill_at + (begins - now)
+        resized_at = None if old is None else old.resized_at
+        stopped, held = task.stopped(now, self._world.physics)
         moved = Running(
-            started_at=begins,
-            last_checkpoint_at=now,
-            kill_at=kill_at,
-            resized_at=None if old is None else old.resized_at,
-            replicas=change.after.replicas,
+            started_at=begins, kill_at=kill_at, resized_at=resized_at, replicas=change.after.replicas
         )
-        saved = replace(task, kept=task.done(now)).expecting(physics, delay)
-        self._put(saved, moved, begins=begins, delay=delay)
-        self.happened.append(Happening(now, Kind.MOVED, change.job, task.ended(now)))
+        self._begin(stopped, moved)
+        self.happened.append(Happening(now, Kind.MOVED, change.job, held))
+
+    def _begin(self, task: Task, running: Running) -> None:
+        """A job that waits runs; one that ran before comes back from its checkpoint first."""
+        delay = self._world.physics.recovery_of(task.job) if task.ran else 0
+        if delay:
+            works = running.started_at + timedelta(seconds=delay)
+            running = running.model_copy(update={"resumed_at": works})
+        self._put(task, running, begins=running.started_at, delay=delay)
 
     def _put(self, task: Task, running: Running, *, begins: datetime, delay: int) -> None:
         stretch = stretch_of(task.job, running.replicas, self.nodes, begins=begins, delay=delay)

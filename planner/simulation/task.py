@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from planner.models.progress import Progress
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -63,8 +64,6 @@ class Task:
     """As a planner sees it."""
     need: int
     """Units of work it truly takes."""
-    told: int | None
-    """Units it is expected to take; None if nobody knows."""
     kept: int = 0
     """Units that were done and saved before the present stretch, or before it was stopped."""
     stretch: Stretch | None = None
@@ -75,8 +74,7 @@ class Task:
     @staticmethod
     def of(job: Job, duration: int) -> Task:
         """A waiting job that takes so many seconds at full size on its fastest GPU model."""
-        told = job.expected_duration
-        return Task(job, need=duration * full_rate(job), told=None if told is None else told * full_rate(job))
+        return Task(job, need=duration * full_rate(job))
 
     @property
     def begun(self) -> Stretch:
@@ -121,22 +119,14 @@ class Task:
         every = physics.checkpoint_every
         lost = self.unsaved(at, every)
         kept = self.saved(at, every)
-        waits = replace(self, kept=kept, stretch=None).expecting(physics, physics.restart_of(self.job))
-        job = waits.job.model_copy(update={"running": None})
-        return replace(waits, job=job), replace(held, lost=lost)
-
-    def expecting(self, physics: Physics, delay: int) -> Task:
-        """The job, told to take what is expected to be left of it and the delay before it works again."""
-        if self.told is None:
-            return self
-        full = full_rate(self.job)
-        told = self.told
-        if told <= self.kept:
-            overrun = self.kept * physics.overrun_milli // MILLI
-            told = self.kept + max(60 * full, overrun)
-        left = -(-(told - self.kept) // full)
-        job = self.job.model_copy(update={"expected_duration": left + delay})
-        return replace(self, job=job, told=told)
+        saved_at = self.checkpointed_at(at, every) or self.job.last_checkpoint_at
+        update = {
+            "completed_milli": kept * MILLI // full_rate(self.job),
+            "last_checkpoint_at": saved_at if kept else None,
+        }
+        progress = Progress().model_copy(update=update)
+        job = self.job.model_copy(update={"running": None, "progress": progress})
+        return replace(self, job=job, kept=kept, stretch=None), replace(held, lost=lost)
 
     def _worked(self, at: datetime) -> int:
         return max(0, _seconds(at, self.begun.works))

@@ -32,25 +32,21 @@ class Physics:
     checkpoint_every: int = CHECKPOINT_EVERY
     """Seconds of work after which a job has saved its state again; 0 is never."""
     checkpoint: int = 60
-    """Seconds to save the state of a job that is moved, unless the job says otherwise."""
+    """Seconds to save the state of a job that is stopped or moved, unless the job says otherwise."""
     restart: int = 300
-    """Seconds until a job that was stopped or moved works again, unless the job says otherwise."""
-    overrun_milli: int = 250
-    """A job that has done more than it was expected to is expected to go on for this part of that."""
+    """Seconds to bring it back from its last checkpoint, unless the job says otherwise."""
 
     @staticmethod
     def of(policy: Policy, checkpoint_every: int) -> Physics:
         """Delays as a policy states them."""
         rules = policy.disruption
-        return Physics(checkpoint_every, rules.checkpoint, rules.restart, policy.durations.overrun_milli)
+        return Physics(checkpoint_every, rules.checkpoint, rules.restart)
 
-    def restart_of(self, job: Job) -> int:
-        """Seconds until a job works again after it was stopped."""
-        return self.restart if job.restart_duration is None else job.restart_duration
-
-    def checkpoint_of(self, job: Job) -> int:
-        """Seconds to save the state of a job."""
-        return self.checkpoint if job.checkpoint_duration is None else job.checkpoint_duration
+    def recovery_of(self, job: Job) -> int:
+        """Seconds before a job that was stopped works again when it starts."""
+        checkpoint = self.checkpoint if job.checkpoint_duration is None else job.checkpoint_duration
+        restart = self.restart if job.restart_duration is None else job.restart_duration
+        return checkpoint + restart
 
 
 @dataclass(frozen=True, slots=True)

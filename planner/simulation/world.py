@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from planner.models.durations import Durations
 from planner.models.policy import Policy
+from planner.models.progress import recovering_seconds, unsaved_seconds, works_since
 from planner.models.snapshot import Snapshot
-from planner.simulation.task import Task, stretch_of
+from planner.models.units import MILLI
+from planner.simulation.task import Task, full_rate, stretch_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -88,18 +90,22 @@ def opening(trace: Trace) -> World:
 
 
 def _task(job: Job, trace: Trace, durations: Durations) -> Task:
-    waiting = Task.of(job, durations.expected(job).seconds)
+    kept = job.progress.completed_milli * full_rate(job) // MILLI if job.progress else 0
+    _, work = durations.work(job)
+    task = Task(job, need=kept + work * full_rate(job) // MILLI, kept=kept, ran=job.has_run)
     running = job.running
     if running is None:
-        return waiting
-    now = trace.start.taken_at
+        return task
+    now, works = trace.start.taken_at, works_since(running)
     nodes = dict(trace.start.cluster.node_by_name)
     # What it had saved is as good as done before: its stretch begins with its last checkpoint.
-    safe = max(running.started_at, running.last_checkpoint_at or running.started_at)
-    stretch = stretch_of(job, running.replicas, nodes, begins=safe, delay=0)
-    kept = stretch.rate * int((safe - running.started_at).total_seconds())
-    ran = max(0, int((now - running.started_at).total_seconds()))
+    safe = max(works, running.last_checkpoint_at or works)
+    begins = safe if works <= now else running.started_at
+    stretch = stretch_of(
+        job, running.replicas, nodes, begins=begins, delay=int((safe - begins).total_seconds())
+    )
+    kept += stretch.rate * int((safe - works).total_seconds())
     # How long it would take, were it not killed before.
     unbound = job.model_copy(update={"running": running.model_copy(update={"kill_at": None})})
-    need = stretch.rate * (ran + durations.remaining(unbound))
-    return replace(waiting, need=need, kept=kept, stretch=stretch, ran=True)
+    left = durations.remaining(unbound) - recovering_seconds(job, now) + unsaved_seconds(job, now)
+    return replace(task, need=kept + stretch.rate * left, kept=kept, stretch=stretch)

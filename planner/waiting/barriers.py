@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from planner.changes import Deed
 from planner.models.cluster import rack_of
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from planner.changes import Changes
     from planner.models.cluster import Cluster, Level, Node, Rack
     from planner.models.job import Job
-    from planner.models.placement import Placement
+    from planner.models.placement import Placement, Replica
     from planner.models.policy import Policy
     from planner.posing.reclaiming import Holding
     from planner.waiting.free_pool import Place
@@ -31,6 +31,7 @@ class Barriers:
         """By node and GPU index, None for all else of the node."""
         self._gap = policy.disruption.priority_gap
         self._reclaiming = Reclaiming(snapshot, policy)
+        self._idle = self._idle_beside(changes)
         jobs, nodes = snapshot.job_by_name, changes.cluster.node_by_name
         self._avoiding = "anti_affinity" in snapshot.stated and any(
             job.anti_affinity for job in snapshot.jobs
@@ -63,7 +64,10 @@ class Barriers:
         name, request = place.node.name, job.request
         if not self._bars(job, name, None):
             return False
-        free = [milli for gpu, milli in enumerate(place.free.gpu_milli) if not self._bars(job, name, gpu)]
+        free = [
+            min(milli, self._idle[name, gpu]) if self._bars(job, name, gpu) else milli
+            for gpu, milli in enumerate(place.free.gpu_milli)
+        ]
         whole = sum(milli == MILLI for milli in free)
         enough = whole >= request.gpus and max(free, default=0) >= request.gpu_milli
         return bool(request.mig) or not enough or not request.needs_gpu
@@ -75,6 +79,21 @@ class Barriers:
             and not self._reclaiming.may_take(job.queue, least_asked(job), held)
             for held, priority in self._left.get((node, gpu), ())
         )
+
+    def _idle_beside(self, changes: Changes) -> dict[tuple[str, int | None], int]:
+        """Thousandths of each GPU that some job has given up which are free beside that, by node and GPU."""
+        idle = {key: MILLI for key in self._left if key[1] is not None}
+        if not idle:
+            return {}
+        for placement in changes.snapshot.running_placements:
+            _take(idle, placement.replicas)
+        for change in changes.jobs:
+            # What may follow the victim has taken what the victim gave up.
+            taking = {key: 0 for key in idle if self._bars(change.job, *key)}
+            _take(taking, change.arriving)
+            for key, taken in taking.items():
+                idle[key] += taken
+        return idle
 
     def avoided(self, job: Job, nodes: Iterable[Node]) -> set[str]:
         """Nodes, by name, in a domain with a job that this one must not meet."""
@@ -109,15 +128,32 @@ def _left_by(changes: Changes) -> dict[tuple[str, int | None], set[tuple[Holding
     return left
 
 
+def _take(room: dict[tuple[str, int | None], int], replicas: Iterable[Replica]) -> None:
+    """Subtract what replicas hold of the GPUs that are keys of `room`."""
+    for replica in replicas:
+        for gpu, milli in replica.milli_by_gpu.items():
+            if (replica.node, gpu) in room:
+                room[replica.node, gpu] -= milli
+
+
 def _domain(node: Node, level: Level) -> object:
     """A node without a domain of the level is one of its own."""
     return node.domain(level) or node.name
 
 
-def power_left(cluster: Cluster, placements: Iterable[Placement]) -> dict[str, int]:
-    """Thousandths of its GPUs that power caps still allow a node; nodes without a cap are left out."""
+class PowerLeft(NamedTuple):
+    """What power caps still allow."""
+
+    by_node: dict[str, int]
+    """Thousandths of its GPUs that its own cap and that of its rack allow a node; without a cap left out."""
+    by_rack: dict[Rack, int]
+    """Thousandths of watts, of all nodes of a rack together."""
+
+
+def power_left(cluster: Cluster, placements: Iterable[Placement]) -> PowerLeft:
+    """What power caps still allow beside placements."""
     if not cluster.rack_power and not any(node.power_cap_watts for node in cluster.nodes):
-        return {}
+        return PowerLeft({}, {})
     nodes = cluster.node_by_name
     drawn: dict[str, int] = defaultdict(int)
     for placement in placements:
@@ -127,10 +163,11 @@ def power_left(cluster: Cluster, placements: Iterable[Placement]) -> dict[str, i
     rack_drawn: dict[Rack, int] = defaultdict(int)
     for name, amount in drawn.items():
         rack_drawn[rack_of(nodes[name])] += amount
-    caps: dict[Rack, int] = {}
+    racks: dict[Rack, int] = {}
     for cap in cluster.rack_power:
         key = rack_of(cap)
-        caps[key] = min(cap.watts, caps.get(key, cap.watts))
+        room = max(0, cap.watts * MILLI - rack_drawn[key])
+        racks[key] = min(room, racks.get(key, room))
     left = {}
     for node in cluster.nodes:
         if node.gpus is None or not node.gpus.watts:
@@ -138,8 +175,8 @@ def power_left(cluster: Cluster, placements: Iterable[Placement]) -> dict[str, i
         rooms = []
         if node.power_cap_watts:
             rooms.append(node.power_cap_watts * MILLI - drawn[node.name])
-        if (watts := caps.get(rack_of(node))) is not None:
-            rooms.append(watts * MILLI - rack_drawn[rack_of(node)])
+        if (room_there := racks.get(rack_of(node))) is not None:
+            rooms.append(room_there)
         if rooms:
             left[node.name] = max(0, min(rooms)) // node.gpus.watts
-    return left
+    return PowerLeft(left, racks)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from planner.changes import Changes
+from planner.models.cluster import rack_of
 from planner.models.occupancy import NodeFree
 from planner.models.plan import ReasonCode
 from planner.models.policy import completion_points, job_points
@@ -90,9 +91,18 @@ class _Examiner:
         self._cluster = cluster = changes.cluster
         power = power_left(cluster, target.placements)
         in_use = MigRoom(target.placements, policy.mig, changes.switched)
-        places = [Place(node, free[node.name], in_use, power.get(node.name)) for node in cluster.nodes]
+        places = [
+            Place(
+                node,
+                free[node.name],
+                in_use,
+                power.by_node.get(node.name),
+                power.by_rack.get(rack_of(node)) if power.by_rack else None,
+            )
+            for node in cluster.nodes
+        ]
         self._growing = self._pools()
-        self._capped = bool(power)
+        self._capped = bool(power.by_node)
         nodes = [*cluster.nodes, *(growing.place.node for growing in self._growing)]
         added = {node.name for node in target.added}
         new = [index for index, node in enumerate(nodes) if index >= len(cluster.nodes) or node.name in added]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from planner.models.cluster import rack_of
 from planner.models.overcommit import charged
 from planner.waiting.mig_room import MigRoom, Profiles, profiles_of
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from planner.holdings import Holdings
-    from planner.models.cluster import Cluster, Node
+    from planner.models.cluster import Cluster, Node, Rack
     from planner.models.job import Job
     from planner.models.occupancy import NodeFree
 
@@ -36,6 +37,9 @@ MEMORY: Final = "memory mib"
 DISK: Final = "disk mib"
 
 _UNCAPPED: Final = 10**12
+
+_RACK: Final = "rack number"
+"""The same for nodes of one rack with a power cap; -1 for those whose GPUs it does not count."""
 
 _ALL_GPUS: Final = "gpu milli"
 """Thousandths of all GPUs of a node, parts of GPUs included."""
@@ -59,6 +63,8 @@ class Place(NamedTuple):
     mig: MigRoom
     power_milli: int | None = None
     """Thousandths of its GPUs that power caps leave; None without a cap."""
+    rack_power: int | None = None
+    """Thousandths of watts that the cap of its rack leaves to all nodes there; None without a cap."""
 
 
 def column_of(places: Iterable[Place], dimension: str) -> list[int]:
@@ -66,12 +72,23 @@ def column_of(places: Iterable[Place], dimension: str) -> list[int]:
     if dimension.startswith(MIG):
         profiles = profiles_in(dimension)
         return [place.mig.replicas(place.node, place.free, profiles) for place in places]
+    if dimension == _RACK:
+        numbers: dict[Rack, int] = {}
+        return [
+            numbers.setdefault(rack_of(place.node), len(numbers)) if _is_capped(place) else -1
+            for place in places
+        ]
     if dimension == POWER:
         rooms = (place.power_milli for place in places)
         return [_UNCAPPED if room is None else max(0, room) for room in rooms]
     if (amount := _AMOUNT.get(dimension)) is not None:
         return [max(0, getattr(place.free, amount)) for place in places]
     return [max(0, place.free.resources.get(dimension, 0)) for place in places]
+
+
+def _is_capped(place: Place) -> bool:
+    """True if the cap of a rack counts the node's GPUs."""
+    return place.rack_power is not None and bool(place.node.gpus and place.node.gpus.watts)
 
 
 def needs_of(job: Job, cluster: Cluster, *, capped: bool) -> dict[str, int]:
@@ -134,7 +151,11 @@ class FreePool:
         """Free in all; for GPUs and shares in thousandths, parts of GPUs included."""
         counted = _ALL_GPUS if dimension in (GPUS, SHARE) else dimension
         if counted not in self._totals:
-            self._totals[counted] = int(self.column(counted).sum())
+            amounts = self.column(counted)
+            every = np.arange(len(amounts))
+            self._totals[counted] = (
+                self._within_racks(every, amounts, 1) if counted == POWER else int(amounts.sum())
+            )
         return self._totals[counted]
 
     def fitting(self, needs: Mapping[str, int], enough: int) -> int:
@@ -145,10 +166,23 @@ class FreePool:
         nodes = np.flatnonzero(self.column(first) >= least)
         for dimension, need in others:
             nodes = nodes[self.column(dimension)[nodes] >= need]
-        if len(nodes) >= enough or not len(nodes):
+        power = needs.get(POWER, 0)
+        if (len(nodes) >= enough and not power) or not len(nodes):
             return min(len(nodes), enough)
-        times = (self._times(nodes, dimension, need) for dimension, need in needs.items())
-        return min(enough, int(np.minimum.reduce(list(times)).sum()))
+        times = np.minimum.reduce([self._times(nodes, name, need) for name, need in needs.items()])
+        return min(enough, self._within_racks(nodes, times, power) if power else int(times.sum()))
+
+    def _within_racks(self, nodes: Ints, counts: Ints, need: int) -> int:
+        """The sum of what is counted on some nodes, in each rack no more than its cap has power for."""
+        racks = self.column(_RACK)[nodes]
+        total = int(counts[racks < 0].sum())
+        for rack in np.unique(racks[racks >= 0]).tolist():
+            here = np.flatnonzero(racks == rack)
+            places = [self.places[index] for index in nodes[here].tolist()]
+            watts = min(place.node.gpus.watts for place in places if place.node.gpus)
+            left = min(place.rack_power or 0 for place in places)
+            total += min(int(counts[here].sum()), left // (need * watts))
+        return total
 
     def slices(self, profiles: Profiles) -> int:
         """Memory slices of the instances of one replica, on the GPU model where they are fewest."""

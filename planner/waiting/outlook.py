@@ -51,8 +51,8 @@ class Outlook:
         promised = planned.promised if planned else None
         # How long it takes matters only before a window, and to who has no later start.
         timely = self._closing or planned is None
-        seconds = self.future.durations.expected(job).seconds if timely else None
-        return promised, seconds, job.user if self._closing else None
+        work = self.future.durations.work(job) if timely else None
+        return promised, work, job.user if self._closing else None
 
     def begins(self, job: Job) -> int:
         """The second before which the job may not start, by its begin time and its data; 0 is now."""

@@ -136,12 +136,11 @@ class Prerequisites:
         job = self._jobs.get(dependency.job)
         if job is None:
             return self._of_finished(dependency)
-        if job.running is not None:
-            if dependency.kind is DependencyKind.STARTED or (
-                dependency.kind is DependencyKind.CHECKPOINTED and job.running.last_checkpoint_at
-            ):
-                return Foreseen(dependency, _NOW, 0)
-        elif self.never_starts(job):
+        if (dependency.kind is DependencyKind.STARTED and job.has_run) or (
+            dependency.kind is DependencyKind.CHECKPOINTED and job.last_checkpoint_at
+        ):
+            return Foreseen(dependency, _NOW, 0)
+        if job.running is None and self.never_starts(job):
             return Foreseen(dependency, None, never=True)
         stay = self._future.stays.get(job.name)
         if stay is None:

@@ -106,7 +106,7 @@ class WaysOut:
         recut = self._recut_pools.get(pool)
         if recut is None:
             recut = self._recut_pools[pool] = FreePool(
-                [Place(place.node, place.free, self._recut, place.power_milli) for place in pool.places]
+                [place._replace(mig=self._recut) for place in pool.places]
             )
         return recut.fitting(needs, job.gang.minimum) >= job.gang.minimum
 

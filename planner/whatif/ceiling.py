@@ -78,7 +78,7 @@ def _replicas(
     """Replicas that fit each node by itself, by name."""
     cluster = snapshot.cluster
     free = free_capacity(cluster.nodes, snapshot.running_placements, snapshot=snapshot)
-    power = power_left(cluster, snapshot.running_placements)
+    power = power_left(cluster, snapshot.running_placements).by_node
     mig = MigRoom(snapshot.running_placements, policy.mig)
     needs = needs_of(job, cluster, capped=bool(power))
     # Where instances of several profiles go is a puzzle of its own, and counting them no bound.

@@ -93,7 +93,7 @@ def _copy(world: World, jobs: Iterable[Job]) -> None:
         depends_on = tuple(
             each.model_copy(update={"job": names.get(each.job, each.job)}) for each in job.depends_on
         )
-        update = {"name": names[job.name], "depends_on": depends_on, "promise": None}
+        update = {"name": names[job.name], "depends_on": depends_on, "promise": None, "progress": None}
         if job.co_start:
             update["co_start"] = groups[job.co_start]
         world.jobs[names[job.name]] = job.model_copy(update=update)

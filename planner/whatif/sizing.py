@@ -11,6 +11,7 @@ from planner.epoch import plan_epoch
 from planner.models.capacity import Capacity, PoolNodes, Unplaced
 from planner.models.plan import ScaleUp
 from planner.models.policy import LARGEST_POINTS
+from planner.models.pricing import interruption_points
 from planner.whatif.undisturbed import undisturbed
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ _MOST_POINTS: Final = 4 * 10**7
 _PARTS: Final = (1, 10, 100, 1000, 10_000)
 """Parts of the currency's unit that prices may be told in."""
 
+_DECIMALS: Final = 4
+"""Of what interruptions cost: as fine as those parts."""
+
 
 def size(
     snapshot: Snapshot,
@@ -46,7 +50,7 @@ def size(
     job is worth more than all nodes together, so that no node is saved at the cost of a job.
     """
     asked = [job for job in jobs if job.running is None]
-    roomy, rooms = _with_room(snapshot, most, sum(job.gang.minimum for job in asked))
+    roomy, rooms = _with_room(snapshot, policy, most, sum(job.gang.minimum for job in asked))
     scale = _scale_of(roomy.cluster.pools, rooms)
     world, rules = undisturbed(
         roomy, policy, asked, points=scale.of_a_job, currency=scale.currency, scaling=scale.of_a_node
@@ -57,14 +61,16 @@ def size(
     waiting = [each for each in plan.waiting if each.job in names]
     slack = None if plan.solution.bound is None else plan.solution.bound - plan.solution.objective
     added = Counter(action.pool for action in plan.actions if isinstance(action, ScaleUp))
-    cost = _cost(added, roomy.cluster.pools)
+    risks = _interruption_costs(snapshot, policy)
+    prices = {pool.name: pool.template.price_per_hour for pool in snapshot.cluster.pools}
     return Capacity(
         jobs=tuple(names),
         runs=tuple(sorted(placed)),
         cannot=tuple(Unplaced(job=each.job, reason=each.reason) for each in waiting),
         cannot_proven=slack is not None and slack < scale.of_a_job - scale.of_all_nodes,
-        pools=_pools(snapshot, added),
-        hourly_cost=cost,
+        pools=_pools(snapshot, added, risks),
+        hourly_cost=_cost(added, prices),
+        hourly_interruption_cost=_cost(added, risks),
         hourly_cost_at_least=0.0 if slack is None else _at_least(plan, slack, scale, rooms),
         proven=slack == 0 and scale.exact and (scale.of_a_node > 0 or not added),
         placed={
@@ -114,22 +120,39 @@ def _whole(amount: float) -> bool:
     return abs(amount - round(amount)) < 1e-6
 
 
-def _with_room(snapshot: Snapshot, most: int | None, replicas: int) -> tuple[Snapshot, dict[str, int]]:
-    """The snapshot with pools that may get so many nodes, none of them more than there are replicas."""
+def _with_room(
+    snapshot: Snapshot, policy: Policy, most: int | None, replicas: int
+) -> tuple[Snapshot, dict[str, int]]:
+    """
+    The snapshot with pools that may get so many nodes, none of them more than there are replicas.
+
+    What interruptions are expected to lose is in the price of their nodes.
+    """
+    risks = _interruption_costs(snapshot, policy)
     members = Counter(node.pool for node in snapshot.cluster.nodes)
     pools, rooms = [], {}
     for pool in snapshot.cluster.pools:
         room = max(0, pool.maximum - members[pool.name]) if most is None else most
         rooms[pool.name] = min(room, replicas)
         maximum = max(pool.minimum, members[pool.name] + rooms[pool.name])
-        pools.append(pool.model_copy(update={"maximum": maximum}))
+        price = round(pool.template.price_per_hour + risks[pool.name], 6)
+        template = pool.template.model_copy(update={"price_per_hour": price})
+        pools.append(pool.model_copy(update={"maximum": maximum, "template": template}))
     cluster = snapshot.cluster.model_copy(update={"pools": tuple(pools)})
     return snapshot.model_copy(update={"cluster": cluster}), rooms
 
 
-def _cost(added: Counter[str], pools: Sequence[NodePool]) -> float:
-    price = {pool.name: pool.template.price_per_hour for pool in pools}
-    return round(sum(price[name] * count for name, count in added.items()), 6)
+def _interruption_costs(snapshot: Snapshot, policy: Policy) -> dict[str, float]:
+    """What interruptions of a node of each pool are expected to lose in an hour, in currency."""
+    currency = max(1, policy.prices.currency)
+    return {
+        pool.name: round(interruption_points(policy, pool) / currency, _DECIMALS)
+        for pool in snapshot.cluster.pools
+    }
+
+
+def _cost(added: Counter[str], prices: dict[str, float]) -> float:
+    return round(sum(prices[name] * count for name, count in added.items()), 6)
 
 
 def _at_least(plan: Plan, slack: int, scale: _Scale, rooms: dict[str, int]) -> float:
@@ -145,13 +168,14 @@ def _at_least(plan: Plan, slack: int, scale: _Scale, rooms: dict[str, int]) -> f
     return round(max(0, least) / scale.currency, 6)
 
 
-def _pools(snapshot: Snapshot, added: Counter[str]) -> tuple[PoolNodes, ...]:
+def _pools(snapshot: Snapshot, added: Counter[str], risks: dict[str, float]) -> tuple[PoolNodes, ...]:
     members = Counter(node.pool for node in snapshot.cluster.nodes)
     return tuple(
         PoolNodes(
             pool=pool.name,
             nodes=added[pool.name],
             price_per_hour=pool.template.price_per_hour,
+            interruption_cost_per_hour=risks[pool.name],
             maximum=pool.maximum,
             members=members[pool.name],
         )

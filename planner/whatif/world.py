@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.cluster import rack_of
+from planner.models.durations import Durations
 from planner.models.near_miss import NearMisses, listed
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ class World:
                 self.nodes[node.name] = changed
 
     def stop(self, lost: Callable[[Job], bool]) -> None:
-        """Let running jobs wait again from where they began, if they are lost."""
+        """Let running jobs wait again with what they have saved, if they are lost."""
+        durations = Durations(self.base, self.policy)
         for name, job in self.jobs.items():
             if job.running is not None and lost(job):
-                self.jobs[name] = job.model_copy(update={"running": None})
+                self.jobs[name] = durations.stopped(job)

@@ -8,6 +8,7 @@ from planner.models.cluster import Gpu, RackPower
 from planner.models.consistency import inconsistencies
 from planner.models.damage import survey, without_losses
 from planner.models.inconsistency import DamageKind
+from planner.models.progress import Progress
 
 SICK = node("n0", details=[Gpu(index=1, healthy=False)])
 
@@ -34,7 +35,8 @@ def test_a_job_gives_up_a_place_that_no_longer_holds(on, held, kind, cause):
     assert list(found.losses) == ["a"]
     assert named(found.losses["a"]) == [(DamageKind(kind), cause)]
     assert found.losses["a"].after is None
-    assert found.sound.job_by_name["a"] == world.job_by_name["a"].model_copy(update={"running": None})
+    waits = {"running": None, "progress": Progress()}
+    assert found.sound.job_by_name["a"] == world.job_by_name["a"].model_copy(update=waits)
     assert found.sound.job_by_name["b"] is world.job_by_name["b"]
     assert survey(found.sound).losses == {}
 

@@ -14,6 +14,8 @@ from planner.models.dependency import FinishedJob, Outcome
 from planner.models.durations import Durations, DurationSource
 from planner.models.job import Running
 from planner.models.policy import Policy
+from planner.models.pricing import lost_seconds
+from planner.models.progress import Progress
 
 HOUR = 3600
 
@@ -129,3 +131,80 @@ def test_the_slowest_of_its_gpus_sets_the_pace():
     assert found.gpu_model(a_job(gpus=1)) is None
     lost = running(ran=600, nodes=("gone",))
     assert (found.gpu_model(lost), found.remaining(lost)) == (None, 3000)
+
+
+# --- jobs that were stopped before --------------------------------------------------------------------------
+
+
+def ran_before(completed, *, run=None, resumed=None, name="b", **more):
+    """A job with progress, which waits, or runs again since so many seconds and works since others."""
+    found = build.job(name, **{"gpus": 1, "expected_duration": 10 * HOUR} | more)
+    progress = Progress.model_validate({"completed": completed})
+    running = None
+    if run is not None:
+        began, works = (NOW - timedelta(seconds=seconds) for seconds in (run, resumed))
+        running = Running(started_at=began, resumed_at=works, replicas=(build.replica(gpus=[0]),))
+    return found.model_copy(update={"progress": progress, "running": running})
+
+
+def test_a_job_that_was_stopped_takes_what_is_left_and_its_way_back():
+    found = durations(disruption={"checkpoint": 60, "restart": 300})
+
+    assert found.seconds(ran_before("9h30m"), None) == HOUR // 2 + 360
+    assert found.seconds(ran_before("0s"), None) == 10 * HOUR + 360
+    assert found.seconds(ran_before("9h30m", restart_duration=0, checkpoint_duration=5), None) == 1805
+    assert found.expected(ran_before("9h30m")).seconds == 10 * HOUR
+
+
+def test_progress_is_work_on_the_fastest_model():
+    job = ran_before("9h30m", gpu_models={"fast": 1, "slow": 0.5})
+
+    assert durations().seconds(job, "slow") == HOUR + 360
+
+
+def test_what_is_learnt_or_assumed_is_less_by_what_was_done():
+    learnt = ran_before("20m", name="a-9", user="u", expected_duration=None)
+
+    assert durations(*[over(f"a-{number}") for number in range(5)]).seconds(learnt, None) == 2400 + 360
+    assert durations().seconds(learnt, None) == 2400 + 360
+
+
+def test_a_job_that_has_done_more_than_expected_goes_on_for_a_part_of_that():
+    found = durations(durations={"overrun": 0.25})
+
+    assert found.seconds(ran_before("12h"), None) == 3 * HOUR + 360
+    assert found.seconds(ran_before("10s", expected_duration=10), None) == 60 + 360
+
+
+@pytest.mark.parametrize(
+    ("run", "resumed", "left"),
+    [(0, -360, HOUR // 2 + 360), (100, -260, HOUR // 2 + 260), (1000, 640, HOUR // 2 - 640)],
+)
+def test_what_remains_of_a_job_that_runs_again_is_its_way_back_and_what_was_left(run, resumed, left):
+    assert durations().remaining(ran_before("9h30m", run=run, resumed=resumed)) == left
+
+
+@given(
+    ran=st.integers(0, 9 * HOUR),
+    saved=st.integers(0, 9 * HOUR) | st.none(),
+    back=st.integers(0, 360),
+    again=st.booleans(),
+    speed=st.sampled_from((1, 0.5, 0.333)),
+)
+def test_what_a_stop_loses_is_what_it_makes_a_job_take_longer(ran, saved, back, again, speed):
+    policy, place = Policy(), build.replica(gpus=[0])
+    running = Running(
+        started_at=NOW - timedelta(seconds=ran),
+        resumed_at=NOW - timedelta(seconds=ran - back) if again else None,
+        last_checkpoint_at=None if saved is None else NOW - timedelta(seconds=min(saved, ran)),
+        replicas=(place,),
+    )
+    job = ran_before("1h7ms", expected_duration=40 * HOUR, gpu_models={"H100-80GB": speed, "other": 1})
+    job = job.model_copy(update={"running": running, "progress": job.progress if again else None})
+    found = durations(jobs=[job])
+
+    waits = found.stopped(job)
+
+    lost = lost_seconds(policy, job, NOW)
+    assert found.seconds(waits, build.MODEL) == found.remaining(job) + lost
+    assert found.resumed(job, build.MODEL) == found.remaining(job) + lost

@@ -10,6 +10,7 @@ from strategies import policies
 
 from planner.models.job import ResourceRequest
 from planner.models.policy import Ageing, Policy, SizeBasis, Weights, completion_points, job_points
+from planner.models.progress import Progress
 from planner.models.units import MILLI
 
 HOUR = timedelta(hours=1)
@@ -127,6 +128,13 @@ def test_basis_gpu_hour_counts_expected_hours():
     assert points(job(cpus=1, expected_duration=7200), by_hour) == 20
     assert points(job(gpus=1, expected_duration=1), by_hour) == 1
     assert points(job(gpus=1, expected_duration=0), by_hour) == 1
+
+
+def test_basis_gpu_hour_counts_the_hours_that_earlier_runs_have_left():
+    stopped = job(gpus=2, expected_duration=3600 * 3)
+    stopped = stopped.model_copy(update={"progress": Progress.model_validate({"completed": "2h"})})
+
+    assert points(stopped, sized(SizeBasis.GPU_HOUR)) == 200
 
 
 def test_basis_gpu_hour_takes_the_default_where_no_duration_is_declared():

@@ -204,7 +204,8 @@ AS_DATA = {
     replaced_twice: 0.7,
     removed: 0.2,
     with_a_name_twice: 1.0,
-    with_an_unknown_reference: 1.0,
+    # A node that is not there is damage, and planned.
+    with_an_unknown_reference: 0.5,
     with_a_cycle_of_queues: 1.0,
     with_an_unknown_field: 1.0,
 }

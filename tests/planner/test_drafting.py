@@ -243,6 +243,9 @@ def test_a_preemption_names_who_comes_and_what_is_lost():
         "makes_room_for": "train-llama",
         "ran_seconds": 3600,
         "lost_seconds": 3600,
+        "recovery_seconds": 360,
+        # What it lost, a quarter of it more, as it has run for as long as expected, and its way back.
+        "remaining_seconds": 3600 + 900 + 360,
         "lost_gpu_hours": 8.0,
         "points": -1680,
         "disruption_points": -880,

@@ -60,7 +60,15 @@ def a_world(draw):
         for number in range(NODES)
     ]
     jobs = [a_waiting_job(draw, name, known) for name in names]
-    jobs += [running(name, place(draw, 2), hours=draw.randint(0, 6)) for name in ("r0", "r1")]
+    # Nothing runs on a node that is down; what does is another story (test_damaged_worlds).
+    up = [each.name for each in nodes if each.ready] or [nodes[0].name]
+    nodes[0] = nodes[0].model_copy(update={"ready": True, "ready_at": None})
+    jobs += [
+        running(
+            name, replica(draw.choice(up), gpus=sorted(draw.sample(range(8), 2))), hours=draw.randint(0, 6)
+        )
+        for name in ("r0", "r1")
+    ]
     finished = tuple(
         FinishedJob(name=name, queue="q", outcome=outcome, started_at=at(-2), ended_at=at(-1))
         for name, outcome in (("done", Outcome.SUCCEEDED), ("failed", Outcome.FAILED))

@@ -240,6 +240,21 @@ class TestStarts:
     def test_nobody_is_killed_where_the_policy_does_not_say_so(self):
         assert start_of(self.plan(2), "a").kill_at is None
 
+    @pytest.mark.parametrize("hours", [1, 0, -1])
+    def test_a_job_that_was_promised_its_start_is_not_killed_for_another_promise(self, hours):
+        promised = self.WORLD[0].model_copy(update={"promise": promise(hours, *whole("n1"))})
+        plan = plan_of(
+            promised,
+            *self.WORLD[1:],
+            RUNNING[0],
+            started=[placement("a", *whole("n1"))],
+            planned=[Planned("b", 2, whole("n0", "n1"))],
+            policy=looking_ahead(kill=True),
+        )
+
+        assert "ahead of b's start" in start_of(plan, "a").reason.text
+        assert start_of(plan, "a").kill_at is None
+
     def test_nobody_is_killed_for_a_start_that_is_only_foreseen(self):
         start = start_of(self.plan(2, kill=True, promised=False), "a")
 

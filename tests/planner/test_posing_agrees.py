@@ -15,7 +15,7 @@ from planner.models.mig import mig_geometry
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
 from planner.models.problem_jobs import Role
 from planner.models.target import Target
-from planner.models.units import print_milli
+from planner.models.units import MILLI, print_milli
 from planner.models.verifier_occupant import holding
 from planner.models.violation import Rule
 from planner.posing import pose
@@ -254,6 +254,17 @@ def test_a_replica_is_kept_away_just_by_who_stands_in_its_domain(make, seed):
         assert met == (Rule.ANTI_AFFINITY in rules)
 
 
+def shares_a_gpu(snapshot, name, placed):
+    """True if a placement takes of a GPU that a running job holds as a whole."""
+    held = {
+        (each.node, share.index)
+        for each in snapshot.job_by_name[name].running.replicas
+        for share in each.gpus
+        if isinstance(share, GpuShare) and share.milli == MILLI
+    }
+    return any((each.node, index) in held for each in placed.replicas for index in each.shared_gpus)
+
+
 @pytest.mark.parametrize("make", WITH_TIME)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_job_may_follow_just_those_of_its_rank_and_below(make, seed):
@@ -272,7 +283,10 @@ def test_a_job_may_follow_just_those_of_its_rank_and_below(make, seed):
                     others = [each for each in snapshot.running_placements if each.job != incumbent.job]
                     found = judged(snapshot, policy, Target(sorted_by_job([*others, placed])))
                     kept_out = any(each.rule is Rule.PREEMPTION for each in found.violations)
-                    assert kept_out == (one.rank < incumbent.rank)
+                    outranked = one.rank < incumbent.rank
+                    # What was free beside the victim is for any job.
+                    assert kept_out <= outranked
+                    assert kept_out or not (outranked and shares_a_gpu(snapshot, incumbent.job, placed))
 
 
 def test_the_instances_have_something_of_everything_in_them():

@@ -148,7 +148,8 @@ def test_a_queue_is_owed_its_guarantee_as_far_as_it_and_those_below_ask():
         build.job("r", gpus=1, queue="b", at=[build.replica("n0", gpus=(0,))]),
         build.job("w", gpus=1, queue="b", replicas=(1, 3)),
         build.job("h", gpus=4, queue="b", held=True),
-        build.job("x", gpus=8, queue="c"),
+        build.job("x", gpus=2, replicas=(1, 4), queue="c"),
+        build.job("z", gpus=8, queue="d"),
         build.job("y", cpus=8, queue="d"),
     ]
 

@@ -11,6 +11,7 @@ from handmade import start
 from planner.executors.interface import ExecutionError
 from planner.executors.simulated import SimulatedCluster
 from planner.models.errors import PlannerError
+from planner.models.progress import Progress
 
 GANG = job(
     "gang",
@@ -73,11 +74,11 @@ def test_what_is_wrong_in_the_cluster_already_keeps_nobody_out(tmp_path):
         assert "new" in live.snapshot().job_by_name
 
 
-def test_jobs_on_a_node_that_fails_wait_again_as_submitted_and_leave_their_other_places(live):
+def test_jobs_on_a_node_that_fails_wait_again_and_leave_their_other_places(live):
     assert live.fail("n0") == ("gang",)
 
     there = live.snapshot()
-    assert there.job_by_name["gang"] == GANG.model_copy(update={"running": None})
+    assert there.job_by_name["gang"] == GANG.model_copy(update={"running": None, "progress": Progress()})
     assert there.job_by_name["here"] == HERE
     assert not there.cluster.node_by_name["n0"].ready
 

@@ -15,6 +15,7 @@ from planner.models.durations import Durations
 from planner.models.job import ResourceRequest
 from planner.models.plan import Grow, Migrate, Preempt, Shrink
 from planner.models.policy import Policy
+from planner.models.progress import Progress
 
 SUBMITTED = timedelta(hours=5)
 WORLD = snapshot(
@@ -54,7 +55,7 @@ def found(live, name):
 def test_a_preempted_job_waits_again_as_it_was_submitted_and_was_preempted_once_more(live):
     perform(live, preempt(WORLD, "steady"))
 
-    waits = {"running": None, "preemptions": 1}
+    waits = {"running": None, "preemptions": 1, "progress": Progress()}
     assert found(live, "steady") == WORLD.job_by_name["steady"].model_copy(update=waits)
     assert found(live, "steady").submitted_at == NOW - SUBMITTED
 
@@ -84,7 +85,7 @@ def test_what_a_preempted_job_held_is_free_for_others(live):
     assert found(live, "waits").running.replicas == (replica("n0", gpus=[0, 1, 5, 6]),)
 
 
-def test_a_preempted_job_does_not_end_until_it_has_run_again_for_its_whole_duration(live):
+def test_a_preempted_job_without_a_checkpoint_runs_again_for_its_whole_duration(live):
     perform(live, preempt(WORLD, "steady"))
     live.advance(7200)
     assert live.finished() == ()
@@ -101,7 +102,7 @@ def test_a_shrunk_job_goes_on_with_the_replicas_it_keeps(live):
 
     perform(live, shrink(WORLD, "elastic", ELASTIC[1]))
 
-    after = {"replicas": ELASTIC[1:], "resized_at": NOW, "last_checkpoint_at": NOW, "lost_time": 3600}
+    after = {"replicas": ELASTIC[1:], "resized_at": NOW, "resumed_at": NOW}
     assert found(live, "elastic").running == before.model_copy(update=after)
     perform(live, begin(WORLD, "waits", replica("n0", gpus=[2, 5, 6, 7])))
 
@@ -111,8 +112,7 @@ def test_a_grown_job_goes_on_with_more_replicas(live):
 
     perform(live, grow(WORLD, "elastic", replica("n1", gpus=[7])))
 
-    after = {"replicas": (*ELASTIC, replica("n1", gpus=[7])), "lost_time": 3600}
-    after |= {"resized_at": NOW, "last_checkpoint_at": NOW}
+    after = {"replicas": (*ELASTIC, replica("n1", gpus=[7])), "resized_at": NOW, "resumed_at": NOW}
     assert found(live, "elastic").running == before.model_copy(update=after)
     with pytest.raises(ExecutionError, match="free of GPU 7, found 0"):
         perform(live, begin(WORLD, "waits", replica("n1", gpus=[4, 5, 6, 7])))
@@ -124,13 +124,14 @@ def test_a_resized_job_ends_later_by_the_interruption_and_by_the_work_that_it_ha
         # It ran for an hour without a checkpoint, and so has all of its 90 minutes before it.
         perform(live, grow(live.snapshot(), "e", replica(gpus=[5]), interruption=360))
         assert left_of(live, "e") == 96 * 60
-        # Ten minutes later it has not yet come far.
+        # Ten minutes later it has worked for four.
         live.advance(10 * 60)
+        assert left_of(live, "e") == 86 * 60
         perform(live, shrink(live.snapshot(), "e", replica(gpus=[0]), interruption=60))
-        assert left_of(live, "e") == 97 * 60
+        assert left_of(live, "e") == 91 * 60
 
-        live.advance(97 * 60)
-        assert live.finished() == (("e", NOW + timedelta(minutes=107)),)
+        live.advance(91 * 60)
+        assert live.finished() == (("e", NOW + timedelta(minutes=101)),)
 
 
 def left_of(live, name):
@@ -139,27 +140,64 @@ def left_of(live, name):
     return Durations(seen, Policy()).remaining(seen.job_by_name[name])
 
 
-def test_a_cluster_made_from_a_snapshot_knows_how_much_time_a_job_has_lost(tmp_path):
+def test_a_cluster_made_from_a_snapshot_goes_on_with_what_a_resized_job_has_saved(tmp_path):
     elastic = job("e", gpus=1, replicas=(1, 3), at=[replica(gpus=[0])], expected_duration="90m")
-    running = elastic.running.model_copy(update={"lost_time": 600, "resized_at": NOW})
-    world = snapshot(jobs=[elastic.model_copy(update={"running": running})])
+    times = {"resized_at": NOW, "resumed_at": NOW + timedelta(minutes=6)}
+    update = {"running": elastic.running.model_copy(update=times), "progress": Progress(completed="56m")}
+    world = snapshot(jobs=[elastic.model_copy(update=update)])
     with SimulatedCluster.create(tmp_path / "e.db", world) as live:
         assert left_of(live, "e") == 40 * 60
         live.advance(3600)
         assert live.finished() == (("e", NOW + timedelta(minutes=40)),)
 
 
-def test_a_migrated_job_runs_from_its_checkpoint_elsewhere_and_ends_when_it_would_have(live):
-    live.advance(600)
+@pytest.fixture
+def saved(tmp_path):
+    """As `live`, where job steady made a checkpoint half an hour ago, halfway between its start and now."""
+    steady = WORLD.job_by_name["steady"]
+    running = steady.running.model_copy(update={"last_checkpoint_at": NOW - timedelta(minutes=30)})
+    others = [job for job in WORLD.jobs if job.name != "steady"]
+    known = [steady.model_copy(update={"running": running}), *others]
+    with SimulatedCluster.create(tmp_path / "s.db", WORLD.model_copy(update={"jobs": known})) as cluster_:
+        yield cluster_
 
-    perform(live, migrate(WORLD, "steady", replica("n1", gpus=[2, 3])))
 
-    moved = found(live, "steady").running
-    assert moved.replicas == (replica("n1", gpus=[2, 3]),)
-    assert moved.started_at == moved.last_checkpoint_at == NOW + timedelta(minutes=10)
-    perform(live, begin(WORLD, "waits", replica("n0", gpus=[0, 1, 5, 6])))
-    live.advance(50 * 60)
-    assert ("steady", NOW + timedelta(hours=1)) in live.finished()
+def test_a_migrated_job_runs_from_its_last_checkpoint_elsewhere(saved):
+    saved.advance(600)
+
+    perform(saved, migrate(WORLD, "steady", replica("n1", gpus=[2, 3]), recovery=240))
+
+    moved = found(saved, "steady")
+    assert moved.running.replicas == (replica("n1", gpus=[2, 3]),)
+    assert moved.running.started_at == NOW + timedelta(minutes=10)
+    assert moved.running.resumed_at == NOW + timedelta(minutes=14)
+    assert moved.last_checkpoint_at == NOW - timedelta(minutes=30)
+    perform(saved, begin(WORLD, "waits", replica("n0", gpus=[0, 1, 5, 6])))
+    saved.advance(94 * 60)
+    assert ("steady", NOW + timedelta(minutes=104)) in saved.finished()
+
+
+def test_a_preempted_job_keeps_what_its_last_checkpoint_saved(saved):
+    perform(saved, preempt(WORLD, "steady"))
+
+    waits = found(saved, "steady")
+    assert waits.progress.document() == {"completed": "30m", "last_checkpoint_at": "2026-11-20T11:30:00Z"}
+    saved.advance(600)
+    perform(saved, begin(WORLD, "steady", replica("n1", gpus=[2, 3]), recovery=300))
+    saved.advance(3 * 3600)
+    assert ("steady", NOW + timedelta(minutes=10 + 5 + 90)) in saved.finished()
+
+
+def test_stopped_before_it_is_back_from_its_checkpoint_a_job_has_what_it_had(saved):
+    perform(saved, preempt(WORLD, "steady"))
+    perform(saved, begin(WORLD, "steady", replica("n1", gpus=[2, 3]), recovery=300))
+    saved.advance(299)
+    before = found(saved, "steady").progress
+
+    live_again = saved.snapshot()
+    saved.perform(preempt(live_again, "steady"), "q:1")
+
+    assert found(saved, "steady").progress == before
 
 
 def test_a_job_may_move_onto_places_of_its_own(live):
@@ -189,9 +227,9 @@ def test_what_moves_to_a_node_being_provisioned_ends_later_by_the_wait(live):
     perform(live, migrate(WORLD, "steady", replica("new", gpus=[0, 1])))
 
     moved = found(live, "steady").running
-    assert (moved.started_at, moved.last_checkpoint_at) == (NOW + timedelta(minutes=10), NOW)
-    live.advance(2 * 3600)
-    assert ("steady", NOW + timedelta(minutes=70)) in live.finished()
+    assert moved.started_at == NOW + timedelta(minutes=10)
+    live.advance(3 * 3600)
+    assert ("steady", NOW + timedelta(minutes=130)) in live.finished()
 
 
 def test_a_job_moved_before_it_began_has_all_its_work_before_it(live):

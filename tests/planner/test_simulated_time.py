@@ -194,7 +194,7 @@ def test_a_job_that_was_moved_finishes_as_one_that_ran_its_whole_duration(cluste
     places = {"before": world.job_by_name["m"].placement, "after": placement("m", replica("n1", gpus=[0]))}
     live.perform(change(Migrate, "m", [runs(world, "m")], job="m", **places), "p:m")
 
-    live.advance(3600)
+    live.advance(2 * 3600)
 
     (over,) = live.snapshot().finished
-    assert (over.started_at, over.ended_at) == (at(-60), at(30))
+    assert (over.started_at, over.ended_at) == (at(0), at(90))

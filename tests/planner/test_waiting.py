@@ -749,6 +749,48 @@ def test_power_caps_leave_less_room_than_gpus_do():
     )
 
 
+def in_one_rack(watts, count=3, **more):
+    """Nodes of a rack whose cap lets so many watts be drawn; each GPU draws 700."""
+    nodes = [node(f"n{index}", rack="r", watts=700, **more) for index in range(count)]
+    return {"nodes": nodes, "rack_power": [{"rack": "r", "watts": watts}]}
+
+
+@pytest.mark.parametrize(
+    ("waiting", "needed", "left"),
+    [
+        (job(gpus=8), 8, 4),
+        (job(gpus=4, replicas=2), 8, 4),
+        (job(gpus=4, replicas=2, spread={"level": "node", "max": 1}), 8, 4),
+        (job(gpus=8, replicas=2), 16, 12),
+    ],
+)
+def test_what_a_rack_has_power_for_counts_once_and_not_on_each_of_its_nodes(waiting, needed, left):
+    found = reason_of(waiting, **in_one_rack(700 * left))
+
+    assert (found.code, found.text) == (
+        ReasonCode.RESOURCES,
+        f"needs power for {needed} GPUs; power for {left} GPUs free on 3 matching nodes",
+    )
+    assert found.numbers == {"needed": needed, "free": left}
+
+
+def test_nodes_with_caps_of_their_own_add_up_to_what_their_rack_has_power_for():
+    racks = in_one_rack(700 * 10, power_cap_watts=700 * 4)
+
+    assert why(job(gpus=4, replicas=3), **racks)[1] == (
+        "needs power for 12 GPUs; power for 10 GPUs free on 3 matching nodes"
+    )
+
+
+def test_racks_of_one_name_in_two_zones_have_power_of_their_own():
+    nodes = [node(f"n{zone}", rack="r", zone=zone, watts=700) for zone in "ab"]
+    caps = [{"rack": "r", "zone": zone, "watts": 700 * 4} for zone in "ab"]
+
+    assert why(job(gpus=8, replicas=2), nodes=nodes, rack_power=caps)[1] == (
+        "needs power for 16 GPUs; power for 8 GPUs free on 2 matching nodes"
+    )
+
+
 def test_overcommitted_cpus_count_for_less():
     holder = job("r", cpus=90, qos="burstable", at=[replica(cpus=90)])
     twice = {"nodes": [node()], "overcommit": {"burstable": {"cpus": 2}}}

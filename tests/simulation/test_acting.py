@@ -57,27 +57,31 @@ def test_a_job_on_a_new_node_runs_once_that_is_up():
     assert passed.flow.held == 8000 * 100
 
 
-def test_a_job_that_is_moved_keeps_its_work_and_needs_a_while():
-    start = snapshot(
-        nodes=[node("n0", drain=True), node("n1")],
-        jobs=[runs("a", replica("n0", gpus=(0,)), gpus=1, left=1800)],
-    )
+def saved(name, *places, seconds, **about):
+    """A running job whose last checkpoint was so many seconds ago."""
+    made = runs(name, *places, **about)
+    last = {"last_checkpoint_at": NOW - timedelta(seconds=seconds)}
+    return made.model_copy(update={"running": made.running.model_copy(update=last)})
+
+
+def test_a_job_that_is_moved_goes_on_from_its_last_checkpoint_and_needs_a_while():
+    moved = saved("a", replica("n0", gpus=(0,)), gpus=1, left=1800, seconds=500)
+    start = snapshot(nodes=[node("n0", drain=True), node("n1")], jobs=[moved])
 
     before, after, happened, kinds = acted(start)
 
     assert Migrate in kinds
     task = after.tasks["a"]
-    assert task.ends() == before.tasks["a"].ends() + timedelta(seconds=60 + 120)
-    assert (task.job.running.started_at, task.job.running.last_checkpoint_at) == (NOW, NOW)
-    assert task.job.expected_duration == 1800 + 60 + 120
+    assert task.ends() == before.tasks["a"].ends() + timedelta(seconds=500 + 60 + 120)
+    running = task.job.running
+    assert (running.started_at, running.resumed_at) == (NOW, NOW + timedelta(seconds=60 + 120))
+    assert task.job.last_checkpoint_at == NOW - timedelta(seconds=500)
     assert [each.kind for each in happened] == [Kind.MOVED]
-    assert happened[0].held.lost == 0
+    assert happened[0].held.lost == 500
 
 
-def test_a_preempted_job_waits_and_is_expected_to_take_the_rest():
-    saved = runs("a", *[replica("n0", gpus=range(8))], gpus=8, left=1800)
-    running = saved.running.model_copy(update={"last_checkpoint_at": NOW - timedelta(seconds=500)})
-    victim = saved.model_copy(update={"running": running})
+def test_a_preempted_job_waits_with_what_it_has_saved():
+    victim = saved("a", replica("n0", gpus=range(8)), gpus=8, left=1800, seconds=500)
 
     _, after, happened, kinds = acted(
         snapshot(nodes=[node("n0")], jobs=[victim, job("vip", gpus=8, priority=90)])
@@ -86,8 +90,10 @@ def test_a_preempted_job_waits_and_is_expected_to_take_the_rest():
     assert Preempt in kinds
     waits = after.tasks["a"]
     assert (waits.job.running, waits.job.preemptions) == (None, 1)
+    assert waits.job.expected_duration == 3600 + 1800
     # The next checkpoint would have been ten minutes after the last one.
-    assert waits.job.expected_duration == 1800 + 500 + 120
+    assert waits.job.progress.completed_milli == (3600 - 500) * 1000
+    assert waits.job.last_checkpoint_at == NOW - timedelta(seconds=500)
     assert next((each.held.lost, each.held.idle) for each in happened if each.job == "a") == (500, 0)
     assert {each.job: each.kind for each in happened} == {"a": Kind.PREEMPTED, "vip": Kind.STARTED}
 
@@ -110,7 +116,9 @@ def test_an_elastic_job_is_faster_or_slower_by_its_replicas_from_its_last_checkp
     assert task.ends() == NOW + timedelta(seconds=180 + -(-4100 * 8 // count))
     assert next(each for each in happened if each.kind is Kind.RESIZED).held.lost == 500
     running = task.job.running
-    assert (running.resized_at, running.last_checkpoint_at, running.lost_time) == (NOW, NOW, 680)
+    assert (running.resized_at, running.resumed_at) == (NOW, NOW + timedelta(seconds=180))
+    assert task.job.progress.completed_milli == (3600 - 500) * 1000
+    assert task.job.last_checkpoint_at == NOW - timedelta(seconds=500)
     assert running.started_at == elastic.running.started_at
 
     _, grown, _, kinds = acted(

@@ -210,7 +210,7 @@ def test_held_jobs_and_those_that_run_at_the_start_are_not_scored():
 
 def test_a_preempted_job_loses_what_it_had_not_saved_and_does_it_again():
     policy = Policy(solvers=(), disruption=Disruption(preempt=True, resize=False))
-    physics = Physics(checkpoint_every=600, restart=60)
+    physics = Physics(checkpoint_every=600, checkpoint=0, restart=60)
     given = trace(comes("a", 0, 3600), comes("vip", 1500, 600, priority=50), physics=physics)
 
     found = run(given, policy, every=15 * MINUTE)
@@ -222,7 +222,7 @@ def test_a_preempted_job_loses_what_it_had_not_saved_and_does_it_again():
     # It is the first start that ends a wait: a waited for none, vip for the next epoch.
     assert found.scores.wait.p99.value == 300
 
-    never = run(replace(given, physics=Physics(checkpoint_every=0, restart=60)), policy, every=15 * MINUTE)
+    never = run(replace(given, physics=replace(physics, checkpoint_every=0)), policy, every=15 * MINUTE)
     assert never.scores.lost_gpu_hours == pytest.approx(8 / 2, abs=1e-3)
     assert never.scores.completion.p99.value == 1800 + 900 + 60 + 3600
 
@@ -248,7 +248,8 @@ def test_a_job_is_preempted_no_more_often_than_the_policy_allows():
 def test_failing_nodes_interrupt_jobs():
     outages = (Outage(900, "n0", NodeEvent.FAILS), Outage(1500, "n0", NodeEvent.RETURNS))
 
-    found = run(trace(comes("a", 0, 1800), outages=outages, physics=Physics(checkpoint_every=600, restart=0)))
+    physics = Physics(checkpoint_every=600, checkpoint=0, restart=0)
+    found = run(trace(comes("a", 0, 1800), outages=outages, physics=physics))
 
     assert found.scores.interruptions == 1
     assert [epoch.interrupted for epoch in found.epochs[:4]] == [0, 0, 1, 0]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from build import NOW, job, node, replica
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.models.job import Running
+from planner.models.progress import Progress
 from planner.models.units import MILLI
 from planner.simulation.task import Task, stretch_of
 from planner.simulation.trace import Physics
@@ -83,24 +85,19 @@ def test_stopped_before_it_began_it_held_and_lost_nothing():
     assert (stopped.kept, held.seconds, held.idle, held.lost) == (0, 0, 0, 0)
 
 
-def test_stopped_it_is_expected_to_take_what_is_left_by_its_estimate_and_the_way_back():
-    wrong = waiting(expected_duration=2400)
-    stopped, _ = running(wrong, replica("n0", gpus=(0,))).stopped(at(1200), PHYSICS)
+@pytest.mark.parametrize("told", [None, 1200, 2400])
+def test_stopped_it_tells_what_it_has_saved_and_is_expected_to_take_what_it_was(told):
+    stopped, _ = running(waiting(expected_duration=told), replica("n0", gpus=(0,))).stopped(at(1500), PHYSICS)
 
-    assert stopped.job.expected_duration == 2400 - 1200 + 120
-
-
-def test_one_that_has_done_more_than_expected_is_expected_to_go_on_for_a_part_of_that():
-    wrong = waiting(expected_duration=1200)
-    stopped, _ = running(wrong, replica("n0", gpus=(0,))).stopped(at(2400), PHYSICS)
-
-    assert stopped.job.expected_duration == 2400 // 4 + 120
+    assert stopped.job.expected_duration == told
+    assert stopped.job.progress.completed_milli == 1200 * MILLI
+    assert stopped.job.last_checkpoint_at == at(1200)
 
 
-def test_nothing_is_told_of_a_job_nobody_knows_anything_of():
-    stopped, _ = running(waiting(), replica("n0", gpus=(0,))).stopped(at(1200), PHYSICS)
+def test_stopped_before_its_first_checkpoint_it_has_run_and_saved_nothing():
+    stopped, _ = running(waiting(), replica("n0", gpus=(0,))).stopped(at(500), PHYSICS)
 
-    assert stopped.job.expected_duration is None
+    assert stopped.job.progress == Progress()
 
 
 def test_its_last_checkpoint_is_the_last_whole_interval_of_work():

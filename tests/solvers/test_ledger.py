@@ -166,9 +166,10 @@ def test_shrunk_job_gets_its_replicas_back_one_by_one():
 
     assert leaving.shrink(ledger, 0, [0, 1])
     assert not leaving.shrink(ledger, 0, [2])
-    assert ledger.objective == -2 * 200 - 10
+    # A resize: 10, and 66 minutes of four GPUs, for checkpoint, restart and an hour of unsaved work.
+    assert ledger.objective == -2 * 200 - (10 + 440)
     assert leaving.restore(ledger, 0, [0])
-    assert ledger.objective == -200 - 10
+    assert ledger.objective == -200 - (10 + 440)
     assert leaving.restore(ledger, 0)
     assert ledger.objective == 0
     assert realized(snapshot, Policy(), ledger).terms == {"completion": 0}

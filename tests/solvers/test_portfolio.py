@@ -241,6 +241,19 @@ def test_where_no_time_is_left_to_refine_it_is_the_clock_that_ended_the_search()
     assert search.solution().ended is Ended.TIME
 
 
+def test_a_plan_that_is_proven_optimal_has_missed_no_job():
+    snapshot = contested()
+    search = Search(pose(snapshot, POLICY), (), Limits(10.0, ()), partial(judged, snapshot))
+
+    search.offer("milp", search.idle, missed=2)
+
+    before = search.solution()
+    assert (before.status, before.not_disaggregated) == (SolveStatus.FEASIBLE, 2)
+    search.believe("milp", search.best.objective)
+    after = search.solution()
+    assert (after.status, after.not_disaggregated) == (SolveStatus.OPTIMAL, 0)
+
+
 def test_time_for_a_last_check_is_that_of_one_that_is_not_remembered():
     snapshot, seen = contested(), []
 

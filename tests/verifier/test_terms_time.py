@@ -89,8 +89,8 @@ def test_a_moved_job_takes_longer_by_what_it_loses_and_by_its_new_speed():
 
     # Two hours remain, and the hour that it has run is lost.
     assert earned([r], placement("r", TWO))["completion"] == -96 + 94
-    # Four hours on the slower model, and the hour.
-    assert earned([r], placement("r", replica("slow", gpus=(0,))))["completion"] == -96 + 90
+    # Four hours on the slower model, and two for what was done in the hour.
+    assert earned([r], placement("r", replica("slow", gpus=(0,))))["completion"] == -96 + 88
 
 
 def test_a_job_that_shrinks_or_grows_has_other_replicas_for_what_remains():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 
 import crowding
 import instances
 import pytest
-from build import job, node, pool, queue, replica, snapshot
+from build import NOW, job, node, pool, queue, replica, snapshot
 
 from planner.epoch import plan_epoch
 from planner.models.plan import ReasonCode
@@ -97,6 +98,46 @@ def test_the_cheapest_mix_of_pools_is_found():
 
     assert mix(found) == {"four": 1, "two": 2}
     assert (found.hourly_cost, found.hourly_cost_at_least, found.proven) == (9, 9, True)
+
+
+def spot(interruptions, **more):
+    """A pool of cheap nodes that may be taken back."""
+    template = node("spot", gpus=8, price_per_hour=4.0, spot=True)
+    return pool("spot", template=template, interruptions_per_hour=interruptions, **more)
+
+
+@pytest.mark.parametrize(
+    ("interruptions", "pools", "costs", "lost"),
+    [(0, {"spot": 1}, 4, 0), (3, {"spot": 1}, 4, 2), (9, {"spot": 1}, 4, 6), (30, {"priced": 1}, 12, 0)],
+)
+def test_interruptions_are_priced_as_a_plan_prices_them(interruptions, pools, costs, lost):
+    """Five minutes of eight GPUs are lost each time, at the price of a unit of currency for a GPU-hour."""
+    world = snapshot(
+        nodes=[], jobs=[job("a", gpus=8)], pools=[spot(interruptions), priced("priced", 12, gpus=8)]
+    )
+    planned = plan_epoch(world.model_copy(update={"jobs": (rich(),)}), POLICY, seed=0, created_at=NOW)
+
+    found = sized(world, *world.jobs)
+
+    assert mix(found) == pools
+    assert Counter(action.pool for action in planned.actions if action.type == "scale_up") == pools
+    assert (found.hourly_cost, found.hourly_interruption_cost) == (costs, lost)
+    assert (found.hourly_cost_at_least, found.proven, found.gap) == (costs + lost, True, 0)
+
+
+def rich():
+    """A job that is worth any node."""
+    return job("a", gpus=8, priority=1000)
+
+
+def test_what_interruptions_are_expected_to_lose_is_told_beside_the_price():
+    world = snapshot(nodes=[], jobs=[job("a", gpus=8)], pools=[spot(3)])
+
+    text = capacity_text(sized(world, *world.jobs), width=80, colour=False, ascii_only=False)
+
+    assert "for 4.00 an hour" in text
+    assert "spot      1          4.00           2.00      6.00" in text
+    assert "interruptions are expected to" in text
 
 
 def test_of_equally_dear_mixes_the_one_with_fewer_nodes_is_taken():

@@ -100,7 +100,7 @@ def test_no_changes_are_said():
 def test_missed_guarantees_and_waiting_drains_are_on_the_page():
     jobs = [
         job("fixed", gpus=1, preemptible=False, at=[replica(gpus=[0])]),
-        job("waiting", gpus=8),
+        job("waiting", gpus=3),
     ]
     queues = [queue("q", nominal=8, guarantee=4)]
 
