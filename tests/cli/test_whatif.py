@@ -145,7 +145,7 @@ def test_the_cheapest_nodes_are_told(gpuplan, burst):
 
     assert shown.code == 20
     assert shown.out.startswith("5 of 6 jobs run with 6 nodes more, for 76.80 an hour, disturbing nobody.\n")
-    assert "No other nodes are cheaper (proven)." in shown.out
+    assert "No other nodes are cheaper (proven), what their interruptions are expected to lose" in shown.out
     assert "1 job cannot run:\n  index: Resources" in shown.out
 
 
