@@ -63,7 +63,10 @@ class QueueExplanation(Noun):
     guarantee_note: str = ""
     """Why the guarantee is not met, if it is not."""
     may_be_reclaimed: bool = False
-    """It holds more than it is guaranteed, so that its jobs may be stopped for others of any priority."""
+    """
+    It holds more than its own quota and its guarantee: queues below theirs may take that back, whatever the
+    priorities.
+    """
     reclaimable: tuple[Reclaimable, ...] = ()
     """The first, by name."""
     reclaimable_in_all: Count = 0

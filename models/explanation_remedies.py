@@ -81,6 +81,8 @@ class Remedy(Noun):
     """Where it would start, with all that start together with it; sorted."""
     stops: tuple[Name, ...] = ()
     """Running jobs that stop; sorted."""
+    by_hand: bool = False
+    """The policy and its priorities do not let a plan do it: an operator stops these jobs."""
     lost_gpu_hours: float | None = None
     """Their work since their last checkpoints."""
     price_per_hour: float | None = None

@@ -37,7 +37,7 @@ from planner.models.reason import Reason, ReasonCode
 from planner.models.snapshot import Snapshot
 from planner.models.solution import Ended
 from planner.models.target import Planned, Target
-from planner.models.units import Mib, Milli, Name, Seconds, Timestamp
+from planner.models.units import Count, Mib, Milli, Name, Seconds, Timestamp
 
 __all__ = [
     "PLAN_FORMAT",
@@ -60,6 +60,7 @@ __all__ = [
     "JobRuns",
     "JobWaits",
     "Keep",
+    "LeftOut",
     "Metrics",
     "Migrate",
     "NodeAbsent",
@@ -322,6 +323,15 @@ class StageSummary(PlanPart):
     """True if no plan without jobs of lower priority is better, given what jobs of higher priority bring."""
 
 
+class LeftOut(PlanPart):
+    """Changes that break no rule and that were not considered: a proof does not speak of them."""
+
+    what: str
+    """Which changes, in words."""
+    count: Count
+    """To how many jobs or pools they could be made."""
+
+
 class SolutionSummary(PlanPart):
     """How good the plan is; all values in objective points."""
 
@@ -358,6 +368,11 @@ class SolutionSummary(PlanPart):
     """Why a bound that a solver claimed does not count."""
     ended: Ended = Ended.EXHAUSTED
     """Why the search ended; no part of what `plan_id` is made of."""
+    left_out: tuple[LeftOut, ...] = ()
+    """
+    Changes that no rule forbids and that were not considered: the bound is one over all else. It follows from
+    the snapshot and the policy, and is no part of what `plan_id` is made of.
+    """
 
 
 class NodeChange(StrEnum):
@@ -490,6 +505,6 @@ def plan_content(document: dict[str, Any]) -> dict[str, Any]:
     """
     left_out = ("plan_id", "created_at", "checksum", "snapshot", "policy", "policy_file")
     content = {key: value for key, value in document.items() if key not in left_out}
-    search = ("seconds", "phases", "ended", "bound_note")
+    search = ("seconds", "phases", "ended", "bound_note", "left_out")
     content["solution"] = {key: value for key, value in content["solution"].items() if key not in search}
     return content

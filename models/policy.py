@@ -99,6 +99,11 @@ class Disruption(Noun):
     """True: elastic jobs may grow while they run, and shrink for jobs of higher priority."""
     migrate: bool = False
     """True: jobs may be moved to other nodes, GPUs or MIG slices."""
+    reclaim: bool = True
+    """
+    True: a queue below its nominal quota takes back what others hold beyond theirs, whatever the priorities.
+    False: only what it is guaranteed.
+    """
     priority_gap: Count = 1
     """
     By how much the priority of a job must be higher, at least, to take what another has to give up.
@@ -182,6 +187,11 @@ class Prices(Noun):
 
     guarantee: Count = 100_000
     """Points for each GPU missing from what a queue is guaranteed."""
+    nominal: Count = 10_000
+    """
+    Points for each GPU missing from a nominal quota, while a waiting job may take back there what others
+    borrow.
+    """
     disruption: Count = 100
     """Points for each GPU-hour of checkpoint, restart and work lost by a job stopped, moved or resized."""
     migration: Count = 10

@@ -64,15 +64,17 @@ class QueueBudget:
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """What a queue with all below it is owed of one resource."""
+    """What a queue with all below it is owed of one resource: of its guarantee, or of its nominal quota."""
 
     resource: str
     queues: tuple[int, ...]
     """The queue and all below it."""
     owed: int
-    """min(guarantee, demand), in thousandths of GPUs."""
+    """min(guarantee or nominal quota, demand that fits it), in thousandths of GPUs."""
     own: int
     """Held by running jobs of these queues, incumbents included."""
+    price: int
+    """Points of each GPU, rounded up, missing from what is owed; at least 0."""
 
     def counts(self, gpu_model: str | None) -> bool:
         """True if GPUs of this model count here."""
@@ -111,8 +113,6 @@ class Standing:
 class Charges:
     """Prices in points, none negative."""
 
-    guarantee: int = 0
-    """Of each GPU, rounded up, missing from what is owed."""
     domain: int = 0
     """Of each domain of the preferred level beyond one."""
     fragmentation: int = 0
@@ -171,6 +171,11 @@ class Problem:
         """What jobs that take the same are ordered by: the priority of their class, then its points."""
         return -self.classes[index].priority, -self.classes[index].most_points
 
+    @property
+    def claims(self) -> int:
+        """One more than the last claim of a class."""
+        return 1 + max((job_class.claim for job_class in self.classes), default=0)
+
     def domain_of(self, level: Level) -> tuple[int, ...]:
         """Domain of each node at a level in use."""
         return dict(self.domains)[level]
@@ -194,8 +199,7 @@ class Problem:
     @property
     def _missing(self) -> int:
         """Price of all that guarantees lack while nothing changes."""
-        short = sum(-(-max(0, each.owed - each.own) // MILLI) for each in self.guarantees)
-        return self.charges.guarantee * short
+        return sum(each.price * -(-max(0, each.owed - each.own) // MILLI) for each in self.guarantees)
 
     @property
     def _wasted(self) -> int:

@@ -146,6 +146,8 @@ class JobClass:
     """Of each placed job, beside those of its option: never positive."""
     rank: int = 0
     """It may take what preempted jobs of this rank, or a lower one, have freed."""
+    claim: int = 0
+    """It may also take what those incumbents free that have this number in their `claims`; 0 is no claim."""
     together: Togetherness = Togetherness()
     node_points: tuple[tuple[int, int], ...] = ()
     """(group, points of a replica there, never positive), sorted; groups left out are 0."""
@@ -248,8 +250,8 @@ class Incumbent(NamedTuple):
     gpu_model: str | None
     rank: int
     """
-    What it frees by being stopped or shrunk, of nodes, quotas and power, is for this rank or above.
-    0 for a borrower's, which is for any.
+    What it frees by being stopped or shrunk, of nodes, quotas and power, is for this rank or above, and for
+    classes with a claim on what it holds. 0 if it may be neither.
     """
     stop_points: int | None
     """Of stopping it, negative; None if it may not be stopped."""
@@ -269,6 +271,8 @@ class Incumbent(NamedTuple):
     """Points gained if it leaves every node that is to be drained (by stopping or moving)."""
     until: int = 1
     """The slot before which it is gone if it stays; H if it is there to the end."""
+    claims: tuple[int, ...] = ()
+    """Claims of classes whose queues may take back what its queue borrows, sorted."""
 
     @property
     def quota_milli(self) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from planner.models.verifier_damage_rule import damaged_jobs
 from planner.models.verifier_occupant import JUDGED, KEPT, Change, Occupant, occupant_of, precedence
+from planner.models.verifier_reclaim import Entitlements
 from planner.models.verifier_timeline import Timeline
 from planner.models.verifier_usage import usage_by_queue_and_model
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from planner.models.cluster import Level, Node, NodePool
     from planner.models.job import Job
     from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-    from planner.models.policy import Policy
+    from planner.models.policy import Disruption, Policy
     from planner.models.snapshot import Snapshot
     from planner.models.target import Planned
     from planner.models.verifier_occupant import Holding
@@ -67,6 +68,16 @@ class Facts:
         }
 
     @cached_property
+    def _entitlements(self) -> dict[Disruption, Entitlements]:
+        return {}
+
+    def entitlements(self, rules: Disruption) -> Entitlements:
+        """What queues are entitled to by the rules of a policy."""
+        if rules not in self._entitlements:
+            self._entitlements[rules] = Entitlements(self.snapshot, rules, self.usage)
+        return self._entitlements[rules]
+
+    @cached_property
     def some_avoid_others(self) -> bool:
         """True if a job has anti-affinity to any labels."""
         return any(job.anti_affinity for job in self.snapshot.jobs)
@@ -89,6 +100,11 @@ class Case:
     def facts(self) -> Facts:
         """What is true whatever is judged."""
         return self.known or Facts(self.snapshot)
+
+    @property
+    def entitlements(self) -> Entitlements:
+        """What queues are entitled to."""
+        return self.facts.entitlements(self.policy.disruption)
 
     @cached_property
     def time(self) -> Timeline:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.queue import ALL_MODELS
 from planner.models.units import print_seconds
 from planner.models.verifier_occupant import Change, unmatched
-from planner.models.verifier_usage import of_resource, with_all_below
 from planner.models.verifier_words import counted, replica_in_words
 from planner.models.violation import Rule, Violation
 
@@ -101,17 +99,3 @@ def _against_disturbing(case: Case, job: Job) -> Iterator[str]:
     if most is not None and job.preemptions >= most:
         yield f"it was preempted {counted(job.preemptions, 'time')}, and {most:,} is the most"
     yield from _against_resizing_again(case, job)
-
-
-def borrowing_queues(case: Case) -> set[str]:
-    """Queues that with all below them hold more GPUs in the snapshot than they are guaranteed."""
-    queues = case.snapshot.queues
-    guaranteed = {
-        queue.name: queue.quota.guarantee
-        for queue in queues
-        if queue.quota and queue.quota.guarantee is not None
-    }
-    if not guaranteed:
-        return set()
-    held = with_all_below(queues, of_resource(case.usage_before, ALL_MODELS))
-    return {name for name, guarantee in guaranteed.items() if held[name] > guarantee}

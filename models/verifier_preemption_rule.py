@@ -1,16 +1,17 @@
 """
-The rule about what preemption frees: it is for jobs that outrank those which were stopped or shrunk.
+The rule about what preemption frees: it is for jobs that may follow those which were stopped or shrunk.
 
-A job outranks another if its priority is higher by the policy's gap. The rule is stated by what would be
-without them: were the victims of a priority and above still there, and the jobs that outrank that priority
-neither started, grown nor moved, then everything else that is new would still fit.
+A job may follow another if its priority is higher by the policy's gap, or if it takes back what the queue of
+the other borrows (`Entitlements`). The rule is stated by what would be without them. For any of the victims:
+were these still there, and the jobs that may follow any of them neither started, grown nor moved, then
+everything else that is new would still fit.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from planner.models.mig import mig_geometry
 from planner.models.placement import GpuShare, Placement
@@ -22,7 +23,6 @@ from planner.models.verifier_capacity_rules import (
     rack_caps,
     watts_drawn,
 )
-from planner.models.verifier_disruption_rules import borrowing_queues
 from planner.models.verifier_occupant import Change, unmatched
 from planner.models.verifier_queue_rules import (
     held_all_along,
@@ -43,90 +43,159 @@ if TYPE_CHECKING:
     from planner.models.placement import MigSlice, Replica
     from planner.models.queue import Queue
     from planner.models.verifier_case import Case
+    from planner.models.verifier_occupant import Occupant
+
+
+_MOST_SETS: Final = 1024
+"""Sets of jobs that are looked at; more only if queues have rights against very different others."""
 
 
 class Victim(NamedTuple):
-    """A job that is stopped or shrunk, with the replicas it gives up."""
+    """A job that is stopped or shrunk, with the replicas on one GPU model that it gives up."""
 
     job: Job
     replicas: tuple[Replica, ...]
+    model: str
+    """Empty if it holds no GPUs."""
 
 
 def preemption(case: Case) -> Iterator[Violation]:
     """
-    What preemption frees is taken only by jobs of a priority higher by the policy's gap.
+    What preemption frees is taken only by jobs that may follow the victims.
 
     That goes for GPUs and all else of a node, for the quota of every queue above the victim's, and for the
-    power of racks; what was free before is for any. Jobs that borrow make room for any: their queue is
-    guaranteed less than it and the queues below it hold.
+    power of racks; what was free before is for any.
     """
-    if victims := _victims(case):
-        for priority in sorted({victim.job.priority for victim in victims}):
-            without = _Without(case, priority, [each for each in victims if each.job.priority >= priority])
-            yield from _on_nodes(without)
-            yield from _in_queues(without)
-            yield from _in_racks(without)
+    if not (victims := _victims(case)):
+        return
+    barred = _barred(case, victims)
+    for names in _intersections({each for each in barred if each}):
+        kept = [(victim, bars) for victim, bars in zip(victims, barred, strict=True) if names <= bars]
+        without = _Without(case, names, kept)
+        yield from _on_nodes(without)
+        yield from _in_queues(without)
+        yield from _in_racks(without)
 
 
 def _victims(case: Case) -> list[Victim]:
-    """Jobs that give up replicas and borrow nothing."""
-    found = [Victim(job, job.running.replicas) for job in case.stopped if job.running]
+    """Jobs that give up replicas, for each GPU model of these."""
+    given_up = [(job, job.running.replicas) for job in case.stopped if job.running]
     for job, occupant in case.with_change(Change.SHRUNK):
         before = job.running.replicas if job.running else ()
-        given_up = unmatched(before, occupant.placement.replicas)
-        found.append(Victim(job, tuple(before[number] for number in given_up)))
-    borrowing = borrowing_queues(case) if found else set()
-    return [victim for victim in found if victim.job.queue not in borrowing]
+        numbers = unmatched(before, occupant.placement.replicas)
+        given_up.append((job, tuple(before[number] for number in numbers)))
+    found = []
+    for job, replicas in given_up:
+        by_model: dict[str, list[Replica]] = defaultdict(list)
+        for replica in replicas:
+            node = case.nodes.get(replica.node) if job.request.needs_gpu else None
+            by_model[(node.gpu_model if node else None) or ALL_MODELS].append(replica)
+        found += [Victim(job, tuple(there), model) for model, there in by_model.items()]
+    return found
+
+
+def _barred(case: Case, victims: list[Victim]) -> list[frozenset[str]]:
+    """Of each victim the jobs with new replicas that may not follow it."""
+    gap = case.policy.disruption.priority_gap
+    alike: dict[tuple[str, int, int], list[str]] = defaultdict(list)
+    for job, occupant in case.arrivals:
+        alike[job.queue, job.priority, _fewest_new(job, occupant)].append(job.name)
+    found: dict[tuple[str, int, str], frozenset[str]] = {}
+    for victim in victims:
+        queue, priority, model = key = victim.job.queue, victim.job.priority, victim.model
+        if key not in found:
+            found[key] = frozenset(
+                name
+                for (own, level, milli), names in alike.items()
+                if level < priority + gap and not case.entitlements.quotas(own, milli, queue, model)
+                for name in names
+            )
+    return [found[victim.job.queue, victim.job.priority, victim.model] for victim in victims]
+
+
+def _fewest_new(job: Job, occupant: Occupant) -> int:
+    """Thousandths of GPUs that a job must add at least to come or to grow."""
+    replicas = {Change.STARTED: job.gang.minimum, Change.GROWN: 1}.get(occupant.change, 0)
+    return replicas * job.request.total_gpu_milli
+
+
+def _intersections(sets: set[frozenset[str]]) -> list[frozenset[str]]:
+    """All that any of some sets have in common, if not nothing."""
+    found: dict[frozenset[str], None] = {}
+    for one in sorted(sets, key=lambda names: (-len(names), sorted(names))):
+        found |= dict.fromkeys(common for other in list(found) if (common := one & other))
+        found[one] = None
+        if len(found) > _MOST_SETS:
+            break
+    return list(found)
 
 
 @dataclass(frozen=True)
 class _Without:
-    """The plan, had victims of a priority and above stayed, and no job come or moved that outranks them."""
+    """The plan, had some victims stayed, and no job come or moved that may follow any of them."""
 
     case: Case
-    priority: int
-    victims: list[Victim]
+    names: frozenset[str]
+    """Jobs with new replicas that may follow none of the victims."""
+    kept: list[tuple[Victim, frozenset[str]]]
+    """The victims, each with all jobs that may not follow it."""
 
     @property
-    def least(self) -> int:
-        """The least priority of a job that outranks them."""
-        return self.priority + self.case.policy.disruption.priority_gap
+    def victims(self) -> list[Victim]:
+        """Jobs that would have stayed."""
+        return [victim for victim, _ in self.kept]
 
-    @property
-    def leaders(self) -> list[Victim]:
-        """Victims of just this priority."""
-        return [victim for victim in self.victims if victim.job.priority == self.priority]
+    def is_closed(self, there: list[Victim]) -> bool:
+        """
+        True if just these jobs may follow none of the victims in some place.
 
-    @property
-    def beside(self) -> str:
-        """What a violation says of the victims."""
-        name = min(victim.job.name for victim in self.leaders)
-        return f"beside job {name} of priority {self.priority}, jobs of {self.least} or more not counted"
+        Where more of them may not, that is a matter of another set, which says more.
+        """
+        places = {id(victim) for victim in there}
+        sets = [bars for victim, bars in self.kept if id(victim) in places]
+        return bool(sets) and frozenset.intersection(*sets) == self.names
+
+    def beside(self, there: list[Victim]) -> str:
+        """What a violation says of the victims in a place."""
+        gap = self.case.policy.disruption.priority_gap
+        priority = min(victim.job.priority for victim in there)
+        name = min(victim.job.name for victim in there if victim.job.priority == priority)
+        others = (job for job, _ in self.case.arrivals if job.name not in self.names)
+        reclaim = any(job.priority < priority + gap for job in others)
+        also = ", or that take back what is lent," if reclaim else ""
+        return f"beside job {name} of priority {priority}, jobs of {priority + gap} or more{also} not counted"
 
     def staying(self) -> Iterator[Placement]:
-        """What jobs hold all along, had those that outrank the victims not moved."""
+        """What jobs hold all along, had those that may follow a victim not moved."""
         yield from self.case.staying
         for job, _ in self.case.with_change(Change.MOVED):
-            if job.priority >= self.least and job.placement:
+            if job.name not in self.names and job.placement:
                 yield job.placement
-        yield from (Placement(job=job.name, replicas=replicas) for job, replicas in self.victims)
+        yield from (Placement(job=each.job.name, replicas=each.replicas) for each in self.victims)
 
     def new(self) -> Iterator[Placement]:
-        """What jobs that do not outrank the victims hold with new replicas."""
+        """What jobs that may follow none of the victims hold with new replicas."""
         for job, occupant in self.case.arrivals:
-            if job.priority < self.least:
+            if job.name in self.names:
                 yield Placement(job=job.name, replicas=tuple(occupant.new_replicas))
 
 
 def _on_nodes(without: _Without) -> Iterator[Violation]:
     """
-    On nodes that a victim of just this priority leaves; others are no matter of it.
+    On nodes that a victim leaves.
 
     Nodes that take nothing new at all are a matter of the rule `selection`.
     """
     case = without.case
-    left = {replica.node for victim in without.leaders for replica in victim.replicas}
-    names = {name for name in left if (node := case.nodes.get(name)) and node.schedulable}
+    left: dict[str, list[Victim]] = defaultdict(list)
+    for victim in without.victims:
+        for name in {replica.node for replica in victim.replicas}:
+            left[name].append(victim)
+    names = {
+        name
+        for name, there in left.items()
+        if (node := case.nodes.get(name)) and node.schedulable and without.is_closed(there)
+    }
     coming: dict[str, list[tuple[Job, Replica]]] = defaultdict(list)
     for placement in without.new():
         for replica in placement.replicas:
@@ -134,24 +203,25 @@ def _on_nodes(without: _Without) -> Iterator[Violation]:
                 coming[replica.node].append((case.jobs[placement.job], replica))
     if not coming:
         return
-    there: dict[str, list[tuple[Job | None, Replica]]] = defaultdict(list)
+    there_by_node: dict[str, list[tuple[Job | None, Replica]]] = defaultdict(list)
     for placement in without.staying():
         if not placement.nodes.isdisjoint(coming):
             job = case.jobs.get(placement.job)
             for replica in placement.replicas:
-                there[replica.node].append((job, replica))
+                there_by_node[replica.node].append((job, replica))
     for name, new in coming.items():
-        yield from _on_gpus(without, name, new, there[name])
-        yield from _beside_gpus(without, case.nodes[name], new, there[name])
+        staying = there_by_node[name]
+        yield from _on_gpus(without, name, new, staying)
+        yield from _beside_gpus(case, case.nodes[name], new, staying, without.beside(left[name]))
 
 
 def _on_gpus(
     without: _Without, name: str, new: list[tuple[Job, Replica]], there: list[tuple[Job | None, Replica]]
 ) -> Iterator[Violation]:
-    """A GPU, or a part of one, that a victim held is not taken by a job that does not outrank it."""
+    """A GPU, or a part of one, that a victim held is not taken by a job that may not follow it."""
     gap = without.case.policy.disruption.priority_gap
     given: dict[int, list[tuple[Job, GpuShare | MigSlice]]] = defaultdict(list)
-    for job, replicas in without.victims:
+    for job, replicas, _ in without.victims:
         for replica in replicas:
             for held in replica.gpus if replica.node == name else ():
                 given[held.index].append((job, held))
@@ -193,13 +263,13 @@ def _covered(held: MigSlice, geometry: MigGeometry | None) -> set[int]:
 
 
 def _beside_gpus(
-    without: _Without,
+    case: Case,
     node: Node,
     new: list[tuple[Job, Replica]],
     there: list[tuple[Job | None, Replica]],
+    beside: str,
 ) -> Iterator[Violation]:
     """CPU, memory, disk, countable resources and the power of a node."""
-    case = without.case
     coming, held = defaultdict[str, int](int), defaultdict[str, int](int)
     for replicas, total in ((new, coming), (there, held)):
         for job, replica in replicas:
@@ -208,14 +278,14 @@ def _beside_gpus(
     offered = offered_amounts(node)
     for unit, amount in coming.items():
         if amount and held[unit] + amount > (allowed := offered.get(unit, 0)):
-            found = f"{in_words(held[unit] + amount, unit)} {without.beside}"
+            found = f"{in_words(held[unit] + amount, unit)} {beside}"
             yield Violation(Rule.PREEMPTION, f"node {node.name}", found, in_words(allowed, unit))
     if node.power_cap_watts and node.gpus and node.gpus.watts:
         watts, cap = node.gpus.watts, node.power_cap_watts * MILLI
         more = sum(gpu_milli(replica) for _, replica in new) * watts
         drawn = sum(gpu_milli(replica) for _, replica in there) * watts + more
         if more and drawn > cap:
-            found = f"{in_watts(drawn)} {without.beside}"
+            found = f"{in_watts(drawn)} {beside}"
             yield Violation(Rule.PREEMPTION, f"node {node.name}", found, in_watts(cap))
 
 
@@ -229,21 +299,22 @@ def _in_queues(without: _Without) -> Iterator[Violation]:
         staying, used = usage_up_the_tree(tree, kept, held), usage_up_the_tree(tree, kept, after)
         for queue in tree:
             allowed = max(limit[queue.name], staying[queue.name])
-            if queue.name in concerned and used[queue.name] > allowed:
+            there = concerned[queue.name]
+            if used[queue.name] > allowed and without.is_closed(there):
                 subject = f"queue {queue.name}" + (f" on {resource}" if resource != ALL_MODELS else "")
-                found = f"{in_gpus(used[queue.name])} {without.beside}"
+                found = f"{in_gpus(used[queue.name])} {without.beside(there)}"
                 yield Violation(Rule.PREEMPTION, subject, found, in_gpus(int(allowed)))
 
 
-def _above(tree: list[Queue], without: _Without, resource: str) -> set[str]:
-    """Queues at which a victim of just this priority counts."""
+def _above(tree: list[Queue], without: _Without, resource: str) -> dict[str, list[Victim]]:
+    """The victims that count at each queue."""
     parent = {queue.name: queue.parent for queue in tree}
-    found: set[str] = set()
-    for job, replicas in without.leaders:
-        if of_replicas(without.case, replicas, resource):
-            above: str | None = job.queue
+    found: dict[str, list[Victim]] = defaultdict(list)
+    for victim in without.victims:
+        if of_replicas(without.case, victim.replicas, resource):
+            above: str | None = victim.job.queue
             while above is not None:
-                found.add(above)
+                found[above].append(victim)
                 above = parent[above]
     return found
 
@@ -253,13 +324,13 @@ def _usage(without: _Without, resource: str) -> tuple[dict[str, int], dict[str, 
     case = without.case
     held = defaultdict(int, held_all_along(case, resource))
     after = defaultdict(int, held)
-    for job, replicas in without.victims:
+    for job, replicas, _ in without.victims:
         held[job.queue] += of_replicas(case, replicas, resource)
         after[job.queue] += of_replicas(case, replicas, resource)
     for job, occupant in case.changed:
         before = of_replicas(case, job.running.replicas, resource) if job.running else 0
         now = of_replicas(case, occupant.placement.replicas, resource)
-        if job.priority < without.least:
+        if job.name in without.names:
             after[job.queue] += max(0, now - before)
         elif occupant.change is Change.MOVED:
             held[job.queue] += max(0, before - now)
@@ -271,12 +342,16 @@ def _in_racks(without: _Without) -> Iterator[Violation]:
     case = without.case
     if not (caps := rack_caps(case)):
         return
-    lost = watts_drawn(case, [Placement(job=job.name, replicas=given) for job, given in without.leaders])
+    lost = [
+        (each, watts_drawn(case, [Placement(job=each.job.name, replicas=each.replicas)]))
+        for each in without.victims
+    ]
     staying = watts_drawn(case, without.staying())
     new = watts_drawn(case, without.new())
     for subject, names, watts in caps:
         coming = sum(new[name] for name in names)
         drawn = sum(staying[name] for name in names) + coming
-        if coming and drawn > watts * MILLI and any(lost[name] for name in names):
-            found = f"{in_watts(drawn)} {without.beside}"
+        there = [victim for victim, watts_lost in lost if any(watts_lost[name] for name in names)]
+        if coming and drawn > watts * MILLI and without.is_closed(there):
+            found = f"{in_watts(drawn)} {without.beside(there)}"
             yield Violation(Rule.PREEMPTION, subject, found, in_watts(watts * MILLI))

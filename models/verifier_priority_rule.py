@@ -31,7 +31,7 @@ _COSTS: Final = (
 )
 """Terms of what a plan pays for starts."""
 
-_DUTIES: Final = ("guarantee", "fragmentation", "drain")
+_DUTIES: Final = ("guarantee", "nominal", "fragmentation", "drain")
 """Terms that are none the worse for a start."""
 
 _TRIALS: Final = 40_000

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Final
 from planner.models.cluster import MigInstance
 from planner.models.placement import MigSlice
 from planner.models.pricing import currency_points, disruption_points, node_points
-from planner.models.queue import ALL_MODELS
-from planner.models.units import MILLI
 from planner.models.verifier_earning_terms import completion, deadlines, tariffs
 from planner.models.verifier_occupant import Change
-from planner.models.verifier_usage import of_resource, with_all_below
+from planner.models.verifier_owed_terms import guarantee, nominal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -67,49 +65,6 @@ def locality(case: Case) -> int:
             names = {replica.node for replica in occupant.placement.replicas}
             beyond += len({case.domain(name, level) for name in names}) - 1
     return -case.policy.prices.domain * beyond
-
-
-def guarantee(case: Case) -> int:
-    """
-    The price of each GPU, begun ones counted whole, that a queue with all below it is owed and does not get.
-
-        missing = max(0, min(guarantee, demand) − held)
-
-    of all GPUs, and of each model. Demand is what its running jobs held and what those of its waiting jobs
-    ask for whose fewest replicas fit within the guarantee.
-    """
-    queues = case.snapshot.queues
-    resources = {ALL_MODELS, *(model for queue in queues for model in queue.gpu_models)}
-    owed = [
-        (queue, resource, quota.guarantee)
-        for queue in queues
-        for resource in sorted(resources)
-        if (quota := queue.quota_for(resource)) and quota.guarantee
-    ]
-    if not owed:
-        return 0
-    held: dict[str, dict[str, int]] = {}
-    before: dict[str, dict[str, int]] = {}
-    for resource in {resource for _, resource, _ in owed}:
-        held[resource] = with_all_below(queues, of_resource(case.usage_after, resource))
-        before[resource] = with_all_below(queues, of_resource(case.usage_before, resource))
-    missing = 0
-    for queue, resource, guaranteed in owed:
-        asked = with_all_below(queues, _asked(case, resource, guaranteed))[queue.name]
-        due = min(guaranteed, before[resource][queue.name] + asked) - held[resource][queue.name]
-        missing += -(-max(0, due) // MILLI)
-    return -case.policy.prices.guarantee * missing
-
-
-def _asked(case: Case, resource: str, guaranteed: int) -> dict[str, int]:
-    """What waiting jobs directly in each queue could hold of a resource, each of which fits a guarantee."""
-    asked: dict[str, int] = defaultdict(int)
-    for job in case.snapshot.waiting:
-        usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
-        milli = job.request.total_gpu_milli
-        if usable and not job.held and milli * job.gang.minimum <= guaranteed:
-            asked[job.queue] += milli * job.gang.maximum
-    return asked
 
 
 def fragmentation(case: Case) -> int:
@@ -236,6 +191,7 @@ TERMS: Final[dict[str, Callable[[Case], int]]] = {
     "repartition": repartition,
     "locality": locality,
     "guarantee": guarantee,
+    "nominal": nominal,
     "fragmentation": fragmentation,
     "nodes": nodes,
     "data": data,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from planner.afterwards import cluster_after
-from planner.holdings import count_from, holdings_of
+from planner.holdings import count_from
 from planner.models.plan import Preempt, Shrink
 from planner.models.target import Target
 from planner.models.verifier_occupant import same_holdings
-from planner.posing.queues import borrowers
 from planner.posing.readiness import finished_by_name, is_met
+from planner.posing.reclaiming import pairs
 from planner.remembered import take_over
 
 if TYPE_CHECKING:
@@ -156,12 +156,8 @@ def _made_way(live: Snapshot, last: Plan, waiting: list[Job]) -> bool:
     return (
         any(is_met(each, live, finished) and not is_met(each, before, finished) for each in awaited)
         or (bool(waiting) and any(isinstance(action, Preempt | Shrink) for action in last.actions))
-        or not _borrowers(live) <= _borrowers(before)
+        or not set(pairs(live, last.policy)) <= set(pairs(before, last.policy))
     )
-
-
-def _borrowers(snapshot: Snapshot) -> frozenset[str]:
-    return borrowers(snapshot, holdings_of(snapshot).usage)
 
 
 def _as_scaled_in(cluster: Cluster, pools: tuple[NodePool, ...]) -> tuple[NodePool, ...]:

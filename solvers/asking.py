@@ -128,10 +128,10 @@ class _Asking:
         """Positions of the nodes of each group."""
         if self.share is None:
             return [(at,) for at in range(len(self.nodes))]
-        members: dict[tuple[int, int], list[int]] = defaultdict(list)
+        members: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for at, node in enumerate(self.nodes):
             # Who may come to one of them may come to all.
-            members[self.ledger.group_of[node], int(self.ledger.floors.least[node])].append(at)
+            members[self.ledger.group_of[node], *self.ledger.floors.least[:, node].tolist()].append(at)
         return [tuple(positions) for _, positions in sorted(members.items())]
 
     def _guarantees(self) -> Iterator[Guarantee]:
@@ -150,7 +150,7 @@ class _Asking:
             and not incumbent.shape.mig
             and is_inside(incumbent, self.position)
             and all(
-                ledger.floors.allows(hold.node, incumbent.rank)
+                ledger.floors.allows(hold.node, incumbent)
                 for hold in incumbent.holds
                 if hold.node is not None
             )

@@ -84,8 +84,8 @@ class Preemption:
 
     def make_room(self, index: int, nodes: Ints | None = None) -> bool:
         """Place one more job of a class, on some nodes if given, by preempting others, if that pays."""
-        ledger, job_class, least = self.ledger, self.ledger.problem.classes[index], self.victims.least_rank
-        if least is None or ledger.tenants[index].rank < least:
+        ledger, job_class = self.ledger, self.ledger.problem.classes[index]
+        if not self.victims.any_for(ledger.tenants[index]):
             return False
         worth = self._worth(index)
         groups = tuple(option.groups for option in job_class.options)
@@ -107,8 +107,10 @@ class Preemption:
         job_class, ledger = self.ledger.problem.classes[index], self.ledger
         milli = job_class.shape.quota_milli * job_class.maximum
         model = job_class.options[0].gpu_model if job_class.options else None
-        owed = sum(min(milli, missing) + MILLI for missing in ledger.quota.owed(job_class.queue, model))
-        return job_class.most_points + ledger.problem.charges.guarantee * owed // MILLI
+        owed = ledger.quota.owed(job_class.queue, model)
+        return (
+            job_class.most_points + sum(price * (min(milli, lack) + MILLI) for lack, price in owed) // MILLI
+        )
 
     def _scopes(self, index: int, option: Option, nodes: Ints | None) -> Iterator[Offers]:
         """Nodes that one trade may look at: all, or one domain of a required level after the other."""
@@ -175,7 +177,7 @@ class Preemption:
         gone: list[Victim] = []
         before = ledger.objective
         while (obstacle := ledger.obstacle(*asked)) is not None:
-            victims = self.victims.below(*obstacle, ledger.tenants[index].rank)
+            victims = self.victims.below(*obstacle, ledger.tenants[index])
             evicted = next((victim for victim in victims if self._evict(victim)), None)
             if evicted is None or before - ledger.objective >= worth:
                 return False
@@ -221,7 +223,7 @@ class Preemption:
             yield from cheapest
             return
         nodes = offers.nodes[barred]
-        minders = zip(self.victims.least_of(tenant.rank, nodes), nodes.tolist(), strict=True)
+        minders = zip(self.victims.least_of(tenant, nodes), nodes.tolist(), strict=True)
         yield from merge(sorted(minders), (each for each in cheapest if each[1] not in set(nodes.tolist())))
 
     def price(self, index: int, node: int) -> tuple[float, list[Victim]]:
@@ -231,8 +233,8 @@ class Preemption:
         Those who lose least per GPU leave first until it fits; then each stays after all who need not go, the
         one that would lose most in front.
         """
-        ledger, there = self.ledger, self.victims.there(node, self.ledger.tenants[index].rank)
-        tenant, incumbents = ledger.tenants[index], ledger.problem.incumbents
+        ledger, tenant = self.ledger, self.ledger.tenants[index]
+        there, incumbents = self.victims.there(node, tenant), ledger.problem.incumbents
         plain = tenant.manners == NOBODY_MINDS and not tenant.shape.mig and self._in_sight
         if not plain or any(each.shrinks for each in there):
             return self.price_by_trial(index, node, there)
@@ -299,6 +301,7 @@ def take_back(ledger: Ledger) -> None:
     First those whose places are free, if it costs nothing; then those that are worth more than who has come.
     """
     problem = ledger.problem
+    _undo_moves(ledger)
     gone = ledger.fates.having(Leave.STOP, Leave.SHRINK)
     for index in sorted(gone, key=lambda index: (problem.incumbents[index].stop_points or 0, index)):
         mark, before = ledger.mark(), ledger.objective
@@ -318,16 +321,27 @@ def take_back(ledger: Ledger) -> None:
             ledger.rollback(mark)
 
 
+def _undo_moves(ledger: Ledger) -> None:
+    """Let incumbents that are moved stay instead where their places are free, if it costs nothing."""
+    classes = ledger.problem.classes
+    moving = {classes[placed.job_class].incumbent: number for number, placed in ledger.placed.items()}
+    for index in ledger.fates.having(Leave.MOVE):
+        if index not in moving:
+            continue
+        mark, before = ledger.mark(), ledger.objective
+        ledger.remove(moving[index])
+        if not leaving.restore(ledger, index) or ledger.objective < before:
+            ledger.rollback(mark)
+
+
 def _most_gained(ledger: Ledger, index: int) -> int:
     """Points that an incumbent's return brings at most, what those who go for it are worth left out."""
     incumbent = ledger.problem.incumbents[index]
     gained = ledger.fates.loss(index) - min(0, ledger.company.points)
     if ledger.problem.charges.fragmentation or _meets_slices(ledger, index):
         gained -= min(0, ledger.capacity.points)
-    if ledger.quota.owed(incumbent.queue, incumbent.gpu_model):
-        guarantees = len(ledger.problem.guarantees)
-        gained += ledger.problem.charges.guarantee * guarantees * -(-incumbent.quota_milli // MILLI)
-    return gained
+    owed = ledger.quota.owed(incumbent.queue, incumbent.gpu_model)
+    return gained + sum(price for _, price in owed) * -(-incumbent.quota_milli // MILLI)
 
 
 def _meets_slices(ledger: Ledger, index: int) -> bool:

@@ -160,9 +160,8 @@ def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int]]:
         milli = job_class.shape.quota_milli * job_class.maximum
         model = job_class.options[0].gpu_model if job_class.options else None
         owed = ledger.quota.owed(job_class.queue, model) if milli and problem.guarantees else []
-        if owed:
-            bonus = problem.charges.guarantee * sum(min(milli, missing) for missing in owed) // MILLI
-            needed = -(-max(owed) // milli)
-            entries.append((_rank(problem, sizes, index, bonus), index, needed))
+        for most, _ in owed:
+            bonus = sum(price * min(milli, missing) for missing, price in owed if missing >= most) // MILLI
+            entries.append((_rank(problem, sizes, index, bonus), index, -(-most // milli)))
         entries.append((_rank(problem, sizes, index, 0), index, len(job_class.jobs)))
     return sorted(entries)

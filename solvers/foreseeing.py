@@ -50,7 +50,7 @@ class Foreseeing(Openings):
     def obstacle(self, job_class: JobClass, option: Option, replicas: int) -> tuple[QueueBudget, int] | None:
         """The first limit that so many replicas more would break, and the lowest queue with it."""
         asked = job_class.queue, option.gpu_model, job_class.shape.quota_milli * replicas
-        return self.quota.obstacle(*asked) or self.freed.obstacle(*asked, job_class.rank)
+        return self.quota.obstacle(*asked) or self.freed.obstacle(*asked, job_class)
 
     def headroom_ahead(self, job_class: JobClass, option: Option, replicas: int, span: Span) -> int:
         """How many portions of so many replicas the class's queue may hold in all slots of a span."""

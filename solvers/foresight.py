@@ -207,6 +207,7 @@ def _alike(ledger: Ledger, index: int, slot: int, option: Option) -> tuple[objec
         job_class.queue,
         tenant.manners,
         tenant.rank,
+        tenant.claim,
     )
 
 

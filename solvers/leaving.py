@@ -210,7 +210,7 @@ def _may_preempt(ledger: Ledger, index: int, positions: frozenset[int]) -> bool:
     incumbent = ledger.problem.incumbents[index]
     nodes = {incumbent.holds[position].node for position in positions}
     return ledger.freed.allows(index) and all(
-        node is None or (node not in ledger.closed and ledger.floors.allows(node, incumbent.rank))
+        node is None or (node not in ledger.closed and ledger.floors.allows(node, incumbent))
         for node in nodes
     )
 

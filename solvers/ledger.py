@@ -224,7 +224,7 @@ class Ledger(Pooled):
         left = self.fates.left_by_movers(node)
         # Who starts may wait for GPUs that others leave; who moves had better not wait for each other.
         first = set(self.capacity.whole_gpus(node)) - left if left and job_class.role is Role.MOVE else left
-        if self.floors.least[node] and not first:
+        if self.floors.was_left(node) and not first:
             # What is free besides is for any.
             first = self.floors.freed(node)
         site = self.site(index, node, first)
@@ -239,9 +239,9 @@ class Ledger(Pooled):
         """True if this very site is free for a class, now and to its end."""
         shape, until = self.problem.classes[index].shape, int(self.ends(self.tenants[index])[site.node])
         free = self.capacity.fits(shape, site)
-        rank = self.problem.classes[index].rank
-        free = free and self.freed.powers(shape.quota_milli, site.node, rank)
-        free = free and self.floors.fits(self.capacity, shape, rank, site)
+        job_class = self.problem.classes[index]
+        free = free and self.freed.powers(shape.quota_milli, site.node, job_class)
+        free = free and self.floors.fits(self.capacity, job_class, site)
         return free and (self.timetable is None or self.timetable.fits(shape, site, until))
 
     def give(self, index: int, site: Site) -> None:
@@ -413,9 +413,9 @@ class Ledger(Pooled):
         )
         if not self.capacity.fits(one.shape, site, power=not settled):
             return False
-        if not settled and not self.freed.powers(one.shape.quota_milli, site.node, one.rank):
+        if not settled and not self.freed.powers(one.shape.quota_milli, site.node, one):
             return False
-        if not self.floors.fits(self.capacity, one.shape, one.rank, site):
+        if not self.floors.fits(self.capacity, one, site):
             return False
         if self.timetable is None or not self.timetable.bookings:
             return True
@@ -425,7 +425,7 @@ class Ledger(Pooled):
         """Thousandths of GPUs with which an incumbent may return, now and to its end."""
         one = self.problem.incumbents[incumbent]
         room = self.quota.room(one.queue, one.gpu_model, known=True)
-        room = min(room, self.freed.room(one.queue, one.gpu_model, one.rank, known=True))
+        room = min(room, self.freed.room(one.queue, one.gpu_model, one, known=True))
         if self.quota_ahead is None or not self.booked:
             return room
         return min(room, self.quota_ahead.room(one.queue, one.gpu_model, (1, one.until), known=True))

@@ -89,7 +89,7 @@ class Offers:
 
     def _look(self, positions: Ints) -> None:
         tenant, nodes = self._tenant, self.nodes[positions]
-        losses = self._victims.least_losses(tenant.shape, tenant.rank, nodes)
+        losses = self._victims.least_losses(tenant, nodes)
         possible = self._ledger.takes(tenant, nodes)
         if tenant.shape.mig:
             possible &= self._ledger.capacity.offers_mig(nodes)

@@ -112,12 +112,16 @@ class Openings:
         """Replicas of a class that fit on each of the nodes, were it all for them; counted up to `most`."""
         tenant = self.tenants[index]
         room = self.capacity.room(tenant.shape, nodes, most)
-        for position in np.flatnonzero(self.floors.least[nodes] > tenant.rank).tolist():
-            beside = self.floors.room(self.capacity, tenant.shape, tenant.rank, int(nodes[position]))
+        for position in np.flatnonzero(self.floors.least[tenant.claim, nodes] > tenant.rank).tolist():
+            beside = self.floors.room(self.capacity, tenant, int(nodes[position]))
             room[position] = min(int(room[position]), beside)
         if self.timetable is not None and self.timetable.bookings:
             room = np.minimum(room, self.beside(tenant, nodes, most))
-            both = (self.floors.least[nodes] > tenant.rank) & (self.timetable.booked[nodes] > 0) & (room > 0)
+            both = (
+                (self.floors.least[tenant.claim, nodes] > tenant.rank)
+                & (self.timetable.booked[nodes] > 0)
+                & (room > 0)
+            )
             for position in np.flatnonzero(both).tolist():
                 room[position] = min(int(room[position]), self._open(tenant, int(nodes[position])))
         return np.where(self.welcomes(tenant, nodes), room, 0)
@@ -133,8 +137,8 @@ class Openings:
         return PLENTY
 
     def takes(self, tenant: Tenant, nodes: Ints) -> Bools:
-        """Nodes that exist and of which tenants of this rank may take all that is free."""
-        taken: Bools = self.capacity.usable[nodes] & (self.floors.least[nodes] <= tenant.rank)
+        """Nodes that exist and of which tenants of this rank and claim may take all that is free."""
+        taken: Bools = self.capacity.usable[nodes] & (self.floors.least[tenant.claim, nodes] <= tenant.rank)
         return taken
 
     def admits(self, tenant: Tenant, nodes: Ints) -> Bools:
@@ -198,7 +202,7 @@ class Openings:
         shut = frozenset[int]()
         if self.timetable is not None and self.timetable.booked[node]:
             shut = self.timetable.shut(tenant.shape, node, int(self.ends(tenant)[node]))
-        return shut | self.floors.shut(self.capacity, tenant.shape, tenant.rank, node)
+        return shut | self.floors.shut(self.capacity, tenant, node)
 
     def _one_beside(self, tenant: Tenant, node: int) -> int:
         """1 if a share or MIG instances fit beside what is booked on a node."""
@@ -218,7 +222,7 @@ class Openings:
             admitted[position] = self.has_room_beside(tenant, int(nodes[position]))
         if self.problem.power_caps and (milli := tenant.shape.quota_milli):
             powered = (
-                capacity.powers(milli, node) and self.freed.powers(milli, node, tenant.rank)
+                capacity.powers(milli, node) and self.freed.powers(milli, node, tenant)
                 for node in nodes.tolist()
             )
             admitted &= np.fromiter(powered, dtype=bool, count=len(nodes))
@@ -228,9 +232,9 @@ class Openings:
 
     def has_room_beside(self, tenant: Tenant, node: int) -> bool:
         """True if a tenant may take one more place beside what preemption has freed on a node."""
-        if self.floors.least[node] <= tenant.rank:
+        if self.floors.least[tenant.claim, node] <= tenant.rank:
             return True
-        if self.floors.room(self.capacity, tenant.shape, tenant.rank, node) < 1:
+        if self.floors.room(self.capacity, tenant, node) < 1:
             return False
         booked = self.timetable is not None and bool(self.timetable.booked[node])
         return not booked or self._open(tenant, node) > 0

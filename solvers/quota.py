@@ -107,7 +107,7 @@ class QuotaLedger(QuotaUsage):
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self._price = problem.charges.guarantee
+        self._price = [guarantee.price for guarantee in problem.guarantees]
         self._missing = [guarantee.owed - guarantee.own for guarantee in problem.guarantees]
         """Thousandths of GPUs; negative where more is held than owed."""
         self._guarantees: list[list[tuple[int, Guarantee]]] = [[] for _ in problem.queues]
@@ -124,7 +124,7 @@ class QuotaLedger(QuotaUsage):
         for index in self.guarantees_of(queue, gpu_model):
             before = _gpus(self._missing[index])
             self._missing[index] -= milli
-            self.points += self._price * (before - _gpus(self._missing[index]))
+            self.points += self._price[index] * (before - _gpus(self._missing[index]))
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -140,10 +140,10 @@ class QuotaLedger(QuotaUsage):
             ]
         return self._helped[key]
 
-    def owed(self, queue: int, gpu_model: str | None) -> list[int]:
-        """Thousandths of GPUs still missing from each guarantee that a job of a queue helps to meet."""
+    def owed(self, queue: int, gpu_model: str | None) -> list[tuple[int, int]]:
+        """(thousandths of GPUs missing, price) of each guarantee that jobs of a queue help to meet."""
         helped = self.guarantees_of(queue, gpu_model)
-        return [self._missing[index] for index in helped if self._missing[index] > 0]
+        return [(self._missing[index], self._price[index]) for index in helped if self._missing[index] > 0]
 
 
 def _gpus(missing: int) -> int:

@@ -69,6 +69,7 @@ class Relief:
         self._gpus = np.array([each.shape.gpus for each in of], dtype=np.int64)
         self._amounts = np.array(amounts, dtype=np.int64).reshape(len(of), len(ledger.problem.resources))
         self._rank = np.array([each.rank for each in of], dtype=np.int64)
+        self._claim = np.array([each.claim for each in of], dtype=np.int64)
 
     def node_for(self, index: int) -> int | None:
         """A node that has come to have room for a replica of a class; None if no exchange helps."""
@@ -111,8 +112,8 @@ class Relief:
             & (self._at != node)
             & (less >= lack).all(axis=1)
             & (capacity.free[self._at] >= less).all(axis=1)
-            & (self._rank >= least[node])
-            & (self._rank[heavy].min() >= least[self._at])
+            & (self._rank >= least[self._claim, node])
+            & (self._rank[heavy, None] >= least[self._claim[heavy]][:, self._at]).all(axis=0)
         )
         if not fitting.any():
             return False

@@ -21,6 +21,7 @@ class Tenant:
 
     shape: Shape
     rank: int = 0
+    claim: int = 0
     node_points: tuple[tuple[int, int], ...] = ()
     """(group, points of a replica there)."""
     profile: Profile = Profile.PACK
@@ -38,6 +39,7 @@ class Tenant:
         return cls(
             shape=job_class.shape,
             rank=job_class.rank if problem.incumbents else 0,
+            claim=job_class.claim,
             node_points=job_class.node_points,
             profile=job_class.profile,
             manners=manners,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from planner.models.outranking import may_follow
 from planner.solvers.fates import Leave
 
 if TYPE_CHECKING:
@@ -14,9 +15,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from planner.models.outranking import Order
     from planner.models.problem import QueueBudget
     from planner.models.problem_jobs import Incumbent, Shape
     from planner.solvers.ledger import Ledger
+    from planner.solvers.tenant import Tenant
 
     Ints: TypeAlias = NDArray[np.int64]
     Floats: TypeAlias = NDArray[np.float64]
@@ -37,7 +40,8 @@ class Victim(NamedTuple):
     milli: int
     """Thousandths of GPUs it frees on the node; 1 if none, since it frees something else."""
     shrinks: bool
-    rank: int
+    order: Order
+    """Of the incumbent."""
 
     @property
     def density(self) -> float:
@@ -59,8 +63,8 @@ class Victims:
             if len(victims) > 1:
                 victims.sort(key=lambda victim: (victim.density, not victim.shrinks, victim.incumbent))
         everyone = [victim for _, victims in sorted(self._on_node.items()) for victim in victims]
-        self.least_rank = min((victim.rank for victim in everyone), default=None)
-        """Nobody of a smaller rank may preempt anybody; None if nobody may at all."""
+        self._least = min((victim.order[0] for victim in everyone), default=2**31)
+        self._claimed = frozenset[int]().union(*(victim.order[1] for victim in everyone))
         self._node: Ints = np.array(
             [node for node, victims in sorted(self._on_node.items()) for _ in victims], dtype=np.int64
         )
@@ -68,24 +72,32 @@ class Victims:
         self._first: Ints = np.searchsorted(self._node, np.arange(len(ledger.problem.nodes)))
         self._milli: Ints = np.array([victim.milli for victim in everyone], dtype=np.int64)
         self._loss: Ints = np.array([victim.loss for victim in everyone], dtype=np.int64)
-        self._rank: Ints = np.array([victim.rank for victim in everyone], dtype=np.int64)
+        self._orders = sorted({victim.order for victim in everyone}, key=repr)
+        number = {order: position for position, order in enumerate(self._orders)}
+        self._order: Ints = np.array([number[victim.order] for victim in everyone], dtype=np.int64)
         self._here: Bools = np.ones(len(everyone), dtype=bool)
         """False once a victim has left."""
         self._seen = 0
 
-    def there(self, node: int, rank: int) -> list[Victim]:
-        """Victims on a node that a class of this rank may follow, who lose least per GPU first."""
+    def any_for(self, tenant: Tenant) -> bool:
+        """True if a class may follow any victim."""
+        return tenant.rank >= self._least or tenant.claim in self._claimed
+
+    def there(self, node: int, tenant: Tenant) -> list[Victim]:
+        """Victims on a node that a class may follow, who lose least per GPU first."""
         return [
-            victim for victim in self._on_node.get(node, ()) if victim.rank <= rank and self._stays(victim)
+            victim
+            for victim in self._on_node.get(node, ())
+            if may_follow(tenant, victim.order) and self._stays(victim)
         ]
 
-    def below(self, budget: QueueBudget, queue: int, rank: int) -> Iterator[Victim]:
+    def below(self, budget: QueueBudget, queue: int, tenant: Tenant) -> Iterator[Victim]:
         """Victims that count against a limit of a queue, who lose least per GPU first."""
         key = budget.resource, queue
         if key not in self._below:
             self._below[key] = self._counted(budget, queue)
         for victim in self._below[key]:
-            if victim.rank <= rank and self._stays(victim):
+            if may_follow(tenant, victim.order) and self._stays(victim):
                 yield victim
 
     def _counted(self, budget: QueueBudget, queue: int) -> list[Victim]:
@@ -99,7 +111,7 @@ class Victims:
         ]
         return sorted(found, key=lambda victim: (victim.density, victim.incumbent, victim.positions))
 
-    def least_losses(self, shape: Shape, rank: int, nodes: Ints) -> Floats:
+    def least_losses(self, tenant: Tenant, nodes: Ints) -> Floats:
         """
         At least so much is lost on each of the nodes to fit one more replica; infinite if none can be.
 
@@ -107,15 +119,16 @@ class Victims:
         Operations Research 5, 1957): whoever loses least per GPU leaves first, the last one in part.
         """
         self._refresh()
-        missing = self._missing(shape, nodes)
+        missing = self._missing(tenant.shape, nodes)
         if len(nodes) <= _FEW:
             pairs = zip(nodes.tolist(), missing.tolist(), strict=True)
-            return np.array([self._least_loss(node, lack, rank) for node, lack in pairs])
+            return np.array([self._least_loss(node, lack, tenant) for node, lack in pairs])
         if not len(self._node):
             return np.full(len(nodes), np.inf)
         lacking: Ints = np.zeros(len(self._first), dtype=np.int64)
         lacking[nodes] = missing
-        milli = np.where(self._here & (self._rank <= rank), self._milli, 0)
+        open_to: Bools = np.array([may_follow(tenant, order) for order in self._orders], dtype=bool)
+        milli = np.where(self._here & open_to[self._order], self._milli, 0)
         before = np.cumsum(milli) - milli
         before -= before[self._first[self._node]]
         taken = np.clip(lacking[self._node] - before, 0, milli)
@@ -125,19 +138,20 @@ class Victims:
         found: Floats = np.where(most >= lacking, losses, np.inf)[nodes]
         return found
 
-    def _least_loss(self, node: int, missing: int, rank: int) -> float:
+    def _least_loss(self, node: int, missing: int, tenant: Tenant) -> float:
         loss = 0.0
-        for victim in self.there(node, rank):
+        for victim in self.there(node, tenant):
             loss += min(missing, victim.milli) * victim.density
             missing -= victim.milli
             if missing <= 0:
                 return loss
         return float(np.inf)
 
-    def least_of(self, rank: int, nodes: Ints) -> list[float]:
+    def least_of(self, tenant: Tenant, nodes: Ints) -> list[float]:
         """The loss of whoever loses least on each of the nodes."""
         return [
-            min((victim.loss for victim in self.there(node, rank)), default=np.inf) for node in nodes.tolist()
+            min((victim.loss for victim in self.there(node, tenant)), default=np.inf)
+            for node in nodes.tolist()
         ]
 
     def _missing(self, shape: Shape, nodes: Ints) -> Ints:
@@ -171,12 +185,12 @@ def _of_incumbent(index: int, incumbent: Incumbent) -> Iterator[tuple[int, Victi
     for position, hold in enumerate(incumbent.holds):
         if hold.node is not None:
             on_node.setdefault(hold.node, []).append(position)
-    milli, rank = incumbent.shape.quota_milli, incumbent.rank
+    milli, order = incumbent.shape.quota_milli, (incumbent.rank, frozenset(incumbent.claims))
     for node, positions in on_node.items():
         if incumbent.stop_points is not None:
             loss, freed = -incumbent.stop_points, milli * len(positions)
-            yield node, Victim(index, tuple(positions), loss, max(1, freed), shrinks=False, rank=rank)
+            yield node, Victim(index, tuple(positions), loss, max(1, freed), shrinks=False, order=order)
         if incumbent.shrinkable:
             loss = -incumbent.shrink_points - incumbent.resize_points
             for position in positions:
-                yield node, Victim(index, (position,), loss, max(1, milli), shrinks=True, rank=rank)
+                yield node, Victim(index, (position,), loss, max(1, milli), shrinks=True, order=order)

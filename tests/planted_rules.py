@@ -12,6 +12,7 @@ from planner.models import verifier_place_rules as PLACE
 from planner.models import verifier_pool_rules as POOLS
 from planner.models import verifier_preemption_rule as PREEMPTION
 from planner.models import verifier_queue_rules as QUEUES
+from planner.models import verifier_reclaim as RECLAIM
 from planner.models import verifier_timeline as TIMELINE
 from planner.models import verifier_usage as USAGE
 
@@ -126,26 +127,28 @@ PLANTED = (
     ("spread", PLACE, "Counter(case.domain(replica.node, level) for replica in occupant.placement.replicas)", "Counter(case.domain(replica.node, level) for replica in occupant.new_replicas)"),
     ("spread", PLACE, "Counter(case.domain(replica.node, level) for replica in occupant.placement.replicas)", "Counter(case.domain(name, level) for name in {one.node for one in occupant.placement.replicas})"),
     ("spread", CASE, 'or ("",) * 5 + (name,)', 'or ("",)'),
-    ("preemption", PREEMPTION, "if job.priority < self.least:", "if job.priority <= self.least:"),
-    ("preemption", PREEMPTION, "return self.priority + self.case.policy.disruption.priority_gap", "return self.priority + 1"),
-    ("preemption", PREEMPTION, "if each.job.priority >= priority]", "if each.job.priority == priority]"),
-    ("preemption", PREEMPTION, "(node := case.nodes.get(name)) and node.schedulable}", "(node := case.nodes.get(name))}"),
-    ("preemption", PREEMPTION, "for victim in found if victim.job.queue not in borrowing]", "for victim in found]"),
+    ("preemption", PREEMPTION, "if level < priority + gap and", "if level <= priority + gap and"),
+    ("preemption", PREEMPTION, "gap = case.policy.disruption.priority_gap\n    alike", "gap = 1\n    alike"),
+    ("preemption", PREEMPTION, "strict=True) if names <= bars]", "strict=True) if names == bars]"),
+    ("preemption", PREEMPTION, "(node := case.nodes.get(name)) and node.schedulable and", "(node := case.nodes.get(name)) and"),
+    ("preemption", PREEMPTION, " and not case.entitlements.quotas(own, milli, queue, model)", ""),
     ("preemption", PREEMPTION, "in case.with_change(Change.SHRUNK):", "in case.with_change(Change.COPY):"),
     ("preemption", PREEMPTION, "in case.with_change(Change.SHRUNK):", "in case.with_change(Change.MOVED):"),
-    ("preemption", PREEMPTION, "given_up = unmatched(before, occupant.placement.replicas)", "given_up = range(len(before))"),
+    ("preemption", PREEMPTION, "numbers = unmatched(before, occupant.placement.replicas)", "numbers = range(len(before))"),
     ("preemption", PREEMPTION, "replicas=tuple(occupant.new_replicas))", "replicas=occupant.placement.replicas)"),
     ("preemption", PREEMPTION, "return shares > MILLI", "return True"),
     ("preemption", PREEMPTION, "return shares > MILLI", "return shares > 2 * MILLI"),
     ("preemption", PREEMPTION, "isinstance(was, GpuShare):\n        return True", "isinstance(was, GpuShare):\n        return False"),
     ("preemption", PREEMPTION, "held.instance == was.instance or not one.isdisjoint(other)", "held.instance == was.instance"),
     ("preemption", PREEMPTION, "if more and drawn > cap:", "if more > cap:"),
-    ("preemption", PREEMPTION, "used[queue.name] > allowed:", "used[queue.name] > 2 * allowed:"),
+    ("preemption", PREEMPTION, "used[queue.name] > allowed and", "used[queue.name] > 2 * allowed and"),
     ("preemption", PREEMPTION, "if coming and drawn > watts * MILLI", "if drawn > 2 * watts * MILLI"),
-    ("preemption", DISRUPTION, "held[name] > guarantee}", "held[name] >= guarantee}"),
-    ("preemption", DISRUPTION, "queue.quota and queue.quota.guarantee is not None", "queue.quota and queue.quota.guarantee"),
-    ("preemption", DISRUPTION, "held = with_all_below(queues, of_resource(case.usage_before, ALL_MODELS))", "held = {q.name: 0 for q in queues} | of_resource(case.usage_before, ALL_MODELS)"),
-    ("preemption", DISRUPTION, "of_resource(case.usage_before, ALL_MODELS)", "of_resource(case.usage_after, ALL_MODELS)"),
+    ("preemption", RECLAIM, "> self.entitled(step.queue, resource, alone=step.alone)", ">= self.entitled(step.queue, resource, alone=step.alone)"),
+    ("preemption", RECLAIM, "+ milli <= self._due(step, resource)", "+ milli < self._due(step, resource)"),
+    ("preemption", RECLAIM, "return max(self._nominal_below[resource][queue], self.guarantee(queue, resource))", "return self._nominal_below[resource][queue]"),
+    ("preemption", RECLAIM, "if self._rules.reclaim:", "if True:"),
+    ("preemption", RECLAIM, "below = [step for step in taker if step not in giver]", "below = taker"),
+    ("preemption", RECLAIM, "all(self._borrows(step, resource) for step in beside)", "any(self._borrows(step, resource) for step in beside)"),
     ("anti_affinity", PLACE, "frozenset(avoided.labels.items()), avoided.level]", "frozenset(avoided.labels.items()), Level.NODE]"),
     ("anti_affinity", PLACE, "each.job and labels <= each.job.labels.items())", "each.job and labels & each.job.labels.items())"),
     ("anti_affinity", PLACE, "if other != name]:", "]:"),

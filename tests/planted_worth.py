@@ -6,6 +6,7 @@ from planner.models import verifier_dependency_rule as DEPENDENCIES
 from planner.models import verifier_earning_terms as EARNING
 from planner.models import verifier_horizon_rule as HORIZON
 from planner.models import verifier_moment as MOMENT
+from planner.models import verifier_owed_terms as OWED
 from planner.models import verifier_promise_rule as PROMISES
 from planner.models import verifier_queue_rules as QUEUES
 from planner.models import verifier_terms as TERMS
@@ -58,18 +59,18 @@ PLANTED = (
     ("terms_places", TERMS, "and not _meet(price.classes, before[name])", ""),
     ("terms_places", TERMS, "there[one] >= 2 if one == other", "there[one] >= 1 if one == other"),
     ("terms_places", TERMS, "bool(there[one] and there[other])", "bool(there[one] or there[other])"),
-    ("terms_guarantee", TERMS, "min(guaranteed, before[resource][queue.name] + asked)", "guaranteed"),
-    ("terms_guarantee", TERMS, "min(guaranteed, before[resource][queue.name] + asked)", "before[resource][queue.name] + asked"),
-    ("terms_guarantee", TERMS, "min(guaranteed, before[resource][queue.name] + asked)", "min(guaranteed, asked)"),
-    ("terms_guarantee", TERMS, "-(-max(0, due) // MILLI)", "max(0, due) // MILLI"),
-    ("terms_guarantee", TERMS, "-(-max(0, due) // MILLI)", "-(-due // MILLI)"),
-    ("terms_guarantee", TERMS, "with_all_below(queues, of_resource(case.usage_after, resource))", "with_all_below(queues, of_resource(case.usage_before, resource))"),
-    ("terms_guarantee", TERMS, "with_all_below(queues, _asked(case, resource, guaranteed))[queue.name]", "_asked(case, resource, guaranteed)[queue.name]"),
-    ("terms_guarantee", TERMS, "usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models", "usable = True"),
-    ("terms_guarantee", TERMS, "usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models", "usable = not job.gpu_models or resource in job.gpu_models"),
-    ("terms_guarantee", TERMS, "milli * job.gang.maximum", "milli * job.gang.minimum"),
-    ("terms_guarantee", TERMS, "if usable and not job.held and", "if usable and"),
-    ("terms_guarantee", TERMS, "in case.snapshot.waiting", "in case.snapshot.jobs"),
+    ("terms_guarantee", OWED, "min(amount, before[queue] + asked[queue])", "amount"),
+    ("terms_guarantee", OWED, "min(amount, before[queue] + asked[queue])", "before[queue] + asked[queue]"),
+    ("terms_guarantee", OWED, "-(-max(0, due) // MILLI)", "max(0, due) // MILLI"),
+    ("terms_guarantee", OWED, "-(-max(0, due) // MILLI)", "-(-due // MILLI)"),
+    ("terms_guarantee", OWED, "with_all_below(queues, of_resource(case.usage_after, resource))", "with_all_below(queues, of_resource(case.usage_before, resource))"),
+    ("terms_guarantee", OWED, "with_all_below(queues, _asked(case, resource, amount))", "{q.name: 0 for q in queues} | _asked(case, resource, amount)"),
+    ("terms_guarantee", OWED, "min(amount, before[queue] + asked[queue])", "min(amount, asked[queue])"),
+    ("terms_guarantee", OWED, "usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models", "usable = True"),
+    ("terms_guarantee", OWED, "usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models", "usable = not job.gpu_models or resource in job.gpu_models"),
+    ("terms_guarantee", OWED, "milli * job.gang.maximum", "milli * job.gang.minimum"),
+    ("terms_guarantee", OWED, "if usable and not job.held and", "if usable and"),
+    ("terms_guarantee", OWED, "in case.snapshot.waiting", "in case.snapshot.jobs"),
     ("terms_guarantee", USAGE, "total[queue.parent] += total[queue.name]", "pass"),
     ("horizon", HORIZON, "if times[each.job] > 1:", "if times[each.job] > 2:"),
     ("horizon", HORIZON, "if each.job in placed:", "if False:"),

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from planner.models.formulation.aggregate import Aggregate
     from planner.models.formulation.kinds import Kind
     from planner.models.formulation.rows import Ints, Term
+    from planner.models.outranking import View
     from planner.models.problem import Problem
     from planner.models.problem_jobs import Shape
     from planner.models.target import Target
@@ -141,7 +142,7 @@ class Columns:
         """By power cap, where running jobs draw more than it allows."""
         self.missing: dict[int, int] = {}
         self._add_queues()
-        self._usage: dict[tuple[str, int | None], list[list[Term]]] = {}
+        self._usage: dict[tuple[str, View | None], list[list[Term]]] = {}
         self.later = Later(self, self._new)
         self.phantom: dict[int, int] = {}
         self.waste: dict[int, int] = {}
@@ -319,10 +320,10 @@ class Columns:
                     yield cell, column
 
     @cached_property
-    def rank_of(self) -> dict[int, int]:
-        """Rank of the kind that a column of replicas counts."""
-        replicas = {column: self.kinds[kind].rank for (kind, _), column in self.replicas.items()}
-        return replicas | {column: self.kinds[kind].rank for (kind, _), column in self.located.items()}
+    def kind_of(self) -> dict[int, Kind]:
+        """The kind that a column of replicas counts."""
+        replicas = {column: self.kinds[kind] for (kind, _), column in self.replicas.items()}
+        return replicas | {column: self.kinds[kind] for (kind, _), column in self.located.items()}
 
     @cached_property
     def newcomers(self) -> frozenset[int]:
@@ -336,13 +337,13 @@ class Columns:
                 found |= {column for _, column in self.replicas_of(index, tier)}
         return frozenset(found)
 
-    def usage(self, resource: str, below: int | None = None) -> list[list[Term]]:
+    def usage(self, resource: str, below: View | None = None) -> list[list[Term]]:
         """
         By queue, (column, thousandths of GPUs) of everything that counts against a quota, or gives back.
 
         A tier of several GPU models counts only against the quota of all: `kinds` sees to it that no quota of
-        one model binds such a class. With `below`, only what ranks below take, and what is given back to
-        them.
+        one model binds such a class. With `below`, only what the classes that it binds take, and what
+        is given back to them.
         """
         key = resource, below
         if key not in self._usage:
@@ -353,7 +354,7 @@ class Columns:
             self._usage[key] = by_queue
         return self._usage[key]
 
-    def _placed_usage(self, resource: str, below: int | None) -> Iterator[tuple[int, int, int]]:
+    def _placed_usage(self, resource: str, below: View | None) -> Iterator[tuple[int, int, int]]:
         for index, kind, tier in self.tiers():
             milli = kind.shape.quota_milli
             options = [self.problem.classes[kind.classes[0]].options[option] for option in kind.tiers[tier]]
@@ -370,22 +371,22 @@ class Columns:
                 for _, column in self.replicas_of(index, tier):
                     yield queue, column, milli
 
-    def _counts(self, member: int, resource: str, below: int | None) -> bool:
-        """True of classes of ranks `below`, and of those that move but count as before."""
+    def _counts(self, member: int, resource: str, below: View | None) -> bool:
+        """True of classes that `below` binds, and of those that move but count as before."""
         job_class = self.problem.classes[member]
-        if below is None or job_class.rank < below:
+        if below is None or below.binds(job_class):
             return True
         if job_class.role is not Role.MOVE or job_class.incumbent is None:
             return False
         return not resource or self.problem.incumbents[job_class.incumbent].gpu_model == resource
 
-    def _left_usage(self, resource: str, below: int | None) -> Iterator[tuple[int, int, int]]:
+    def _left_usage(self, resource: str, below: View | None) -> Iterator[tuple[int, int, int]]:
         for v, incumbent in enumerate(self.problem.incumbents):
             milli = incumbent.shape.quota_milli
             if milli and (not resource or incumbent.gpu_model == resource):
                 for column in self.fates.leaves(v, below):
                     yield incumbent.queue, column, -milli * len(incumbent.holds)
-                if v in self.shrink and (below is None or incumbent.rank < below):
+                if v in self.shrink and (below is None or not below.keeps(incumbent)):
                     yield incumbent.queue, self.shrink[v], -milli
 
     def encode(self, target: Target) -> Ints:

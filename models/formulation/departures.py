@@ -20,6 +20,7 @@ from planner.models.units import MILLI
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from planner.models.outranking import View
     from planner.models.problem import Problem
     from planner.models.problem_jobs import Incumbent
 
@@ -142,7 +143,7 @@ class Departures:
             tuple(sorted(hold.gpus for hold in incumbent.holds)) if shape.gpu_milli else len(incumbent.holds),
             sum(len(hold.gpus) for hold in incumbent.holds),
             incumbent.queue,
-            incumbent.rank,
+            (incumbent.rank, incumbent.claims),
             # In later slots who would have been gone anyway leaves nothing free.
             incumbent.until,
             incumbent.gpu_model,
@@ -180,11 +181,11 @@ class Departures:
         ordered = sorted(alike, key=lambda each: ("stop", "move", "stay").index(fate.get(each, "stay")))
         return alike[ordered.index(index)]
 
-    def free(self, departure: Departure, below: int | None = None) -> tuple[list[int], list[int]]:
+    def free(self, departure: Departure, below: View | None = None) -> tuple[list[int], list[int]]:
         """
         Thousandths free by GPU and amounts free by resource of the node, once they have left.
 
-        With `below`, what is free for ranks below.
+        With `below`, what is free for the classes that it binds.
         """
         node = self.problem.nodes[departure.node]
         gpus, amounts = list(node.gpus), list(node.amounts)
@@ -198,17 +199,18 @@ class Departures:
             amounts = [max(0, free - owed) for free, owed in zip(amounts, node.overdrawn, strict=True)]
         return gpus, amounts
 
-    def given_up(self, departure: Departure, below: int | None = None) -> Iterator[tuple[int, int]]:
+    def given_up(self, departure: Departure, below: View | None = None) -> Iterator[tuple[int, int]]:
         """
         (incumbent, position in its `holds`) of every replica that leaves the node.
 
-        With `below`, of the stopped and the shrunk only those that leave their places to ranks below.
+        With `below`, of the stopped and the shrunk only those that it does not keep.
         """
         here = self.holds[departure.node]
         gone = [(index, here[index]) for index in (*departure.stopped, *departure.moved)]
         gone += [(index, here[index][:replicas]) for index, replicas in departure.shrunk]
         for index, positions in gone:
-            if below is None or index in departure.moved or self.problem.incumbents[index].rank < below:
+            kept = below is not None and below.keeps(self.problem.incumbents[index])
+            if index in departure.moved or not kept:
                 for position in positions:
                     yield index, position
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from planner.models.formulation.departures import Departure, Departures
+    from planner.models.outranking import View
     from planner.models.problem import Problem
     from planner.models.problem_jobs import Incumbent
 
@@ -87,10 +88,10 @@ class Fates:
             if at == node:
                 yield column, ([MILLI if each == gpu else 0 for each in range(width)], [0] * self._resources)
 
-    def stays_for(self, node: int, rank: int) -> Iterator[int]:
-        """Columns that free nothing of a crowded node for ranks below one, whoever else they free it for."""
+    def stays_for(self, node: int, view: View) -> Iterator[int]:
+        """Columns that free nothing of a crowded node for the classes that a view binds."""
         for v in self.departures.holds[node]:
-            if self._problem.incumbents[v].rank >= rank:
+            if view.keeps(self._problem.incumbents[v]):
                 yield from (column for column in self.leaves(v) if column != self.move.get(v))
                 if (v, node) in self.given:
                     yield self.given[v, node]
@@ -104,14 +105,14 @@ class Fates:
                     found[v].append(column)
         return dict(found)
 
-    def leaves(self, v: int, below: int | None = None) -> Sequence[int]:
+    def leaves(self, v: int, below: View | None = None) -> Sequence[int]:
         """
         Columns, of which at most one is 1, that each say that an incumbent leaves all its places.
 
-        With `below`, stopping it counts only if that frees them for ranks below.
+        With `below`, stopping it counts only if that does not keep it.
         """
         moves = [self.move[v]] if v in self.move else []
-        if below is not None and self._problem.incumbents[v].rank >= below:
+        if below is not None and below.keeps(self._problem.incumbents[v]):
             return moves
         stops = [self.stop[v]] if v in self.stop else self.stopped_with.get(v, [])
         return [*stops, *moves]

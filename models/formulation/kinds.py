@@ -31,6 +31,7 @@ class Kind:
     minimum: int
     maximum: int
     rank: int
+    claim: int
     together: Togetherness
     tiers: tuple[Tier, ...]
     groups: tuple[tuple[int, ...], ...]
@@ -68,6 +69,7 @@ def kinds_of(problem: Problem) -> tuple[Kind, ...]:
             minimum=first.minimum,
             maximum=first.maximum,
             rank=first.rank,
+            claim=first.claim,
             together=first.together,
             tiers=tiers[key],
             groups=tuple(
@@ -87,7 +89,7 @@ def _packing(job_class: JobClass) -> tuple[object, ...]:
         job_class.shape,
         job_class.minimum,
         job_class.maximum,
-        job_class.rank,
+        (job_class.rank, job_class.claim),
         job_class.together,
         job_class.node_points,
         (job_class.profile, job_class.workload, job_class.carries, job_class.avoids),

@@ -113,10 +113,10 @@ def shortfall(problem: Problem, x: Columns, points: Ints) -> None:
     """
     Price of GPUs missing from guarantees, and of free GPUs that the reference gang cannot use.
 
-        − price · Σ_g missing[g]  −  price · Σ_c waste[c]
+        − Σ_g price_g · missing[g]  −  price · Σ_c waste[c]
     """
-    for column in x.missing.values():
-        points[column] = -problem.charges.guarantee
+    for index, column in x.missing.items():
+        points[column] = -problem.guarantees[index].price
     for column in x.waste.values():
         points[column] = -problem.charges.fragmentation
 

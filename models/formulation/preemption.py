@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from planner.models.formulation.rows import Row, dense, row
+from planner.models.outranking import views
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from planner.models.formulation.columns import Columns
     from planner.models.formulation.rows import Term
+    from planner.models.outranking import View
     from planner.models.problem import PowerCap, Problem, QueueBudget
     from planner.models.problem_jobs import Incumbent
 
@@ -26,27 +28,28 @@ if TYPE_CHECKING:
 
 def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    What preemption frees is taken only by classes of the victim's rank ρ or above.
+    What preemption frees is taken only by classes that outrank the victim, or that have a claim on it.
 
-        Σ_{i below ρ} ⌊g_i/s⌋ · replicas[i,t]  ≤  Σ_{n ∈ t} blocks_ρ[n,s]    ∀ t, s, ρ
-        Σ_{i below ρ} milli_i · replicas[i,t]  ≤  Σ_{n ∈ t} milli_ρ[n]    ∀ t, ρ, over shares and whole GPUs
-        Σ_{i below ρ} a_i · replicas[i,t]  ≤  Σ_{n ∈ t} free_ρ[n]    ∀ t, resources, ρ
+        Σ_{i bound by ρ} ⌊g_i/s⌋ · replicas[i,t]  ≤  Σ_{n ∈ t} blocks_ρ[n,s]    ∀ t, s, ρ
+        Σ_{i bound by ρ} milli_i · replicas[i,t]  ≤  Σ_{n ∈ t} milli_ρ[n]    ∀ t, ρ, shares and GPUs
+        Σ_{i bound by ρ} a_i · replicas[i,t]  ≤  Σ_{n ∈ t} free_ρ[n]    ∀ t, resources, ρ
         usage_ρ[r,q] = own_rq + placed_ρ[r,q] − left_ρ[r,q] + Σ_{children c} ( usage_ρ[r,c] − kept_rc )
         usage_ρ[r,q]  ≤  limit_rq    ∀ r, q, ρ
-        Σ_{c in the rack} watts_c · ( Σ_{i below ρ} g_i · replicas[i,t] − freed_ρ[c] )  ≤  left  ∀ racks, ρ
+        Σ_{c in the rack} watts_c · ( Σ_{i bound by ρ} g_i · replicas[i,t] − freed_ρ[c] )  ≤  left  ∀ racks, ρ
 
-    An index ρ leaves out what is of a class of ρ or above, and what is freed by stopping or shrinking
-    incumbents of ρ or above: blocks_ρ[n,s] is ⌊f/s⌋ of the GPUs of a node that are free for ranks below ρ.
-    What moves away is free for any, and counts still where it counted. What a queue spills is at least what
-    it uses beyond what it keeps. Ranks are those of incumbents on the group, in the queue, in the rack. Where
-    replicas are dealt out to cells by size alone, those of rank ρ or above are taken off the sum of a rack as
-    if all of the group were there.
+    Here ρ stands for a set of victims (`views`): those of rank ρ or above, if there are no claims. It binds
+    the classes that may follow none of them. An index ρ leaves out what is of all other classes, and what is
+    freed by stopping or shrinking these victims: blocks_ρ[n,s] is ⌊f/s⌋ of the GPUs of a node that are free
+    for the classes bound. What moves away is free for any, and counts still where it counted. What a queue
+    spills is at least what it uses beyond what it keeps. Victims are those on the group, in the queue, in
+    the rack. Where replicas are dealt out to cells by size alone, those of other classes are taken off the
+    sum of a rack as if all of the group were there.
     """
     for group in range(len(problem.groups)):
         yield from _nodes(problem, x, group)
     for budget in problem.budgets:
-        for rank in _ranks(_counted(problem, budget)):
-            yield from _queues(problem, x, budget, rank)
+        for at, view in enumerate(views(_preemptable(_counted(problem, budget)))):
+            yield from _queues(problem, x, budget, view, at)
     for number, cap in enumerate(problem.power_caps):
         there, elsewhere = set(cap.nodes), {v for v, _ in cap.elsewhere}
         holders = (
@@ -54,25 +57,24 @@ def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
             for v, each in enumerate(problem.incumbents)
             if v in elsewhere or any(hold.node in there for hold in each.holds)
         )
-        for rank in _ranks(each for each in holders if each.shape.quota_milli):
-            if terms := _watts(problem, x, cap, rank):
-                yield row("preemption", ("rack", number, rank), terms, upper=max(0, cap.left))
+        for at, view in enumerate(views(_preemptable(each for each in holders if each.shape.quota_milli))):
+            if terms := _watts(problem, x, cap, view):
+                yield row("preemption", ("rack", number, at), terms, upper=max(0, cap.left))
 
 
 def _nodes(problem: Problem, x: Columns, group: int) -> Iterator[Row]:
-    """What ranks below those of the victims on a group's nodes take there."""
+    """What classes that may not follow victims on a group's nodes take there."""
     holds, nodes = x.departures.holds, problem.groups[group].nodes
     present = sorted({v for node in nodes for v in holds.get(node, ())})
-    ranks = _ranks(problem.incumbents[v] for v in present)
     members = x.members(group)
     for cell in x.cells.of_group[group]:
         members += x.located_members(cell)
-    of_rank = np.array([x.rank_of[column] for column in members.columns.tolist()], dtype=np.int64)
-    for rank in ranks:
-        below = of_rank < rank
+    kinds = [x.kind_of[column] for column in members.columns.tolist()]
+    for at, view in enumerate(views(_preemptable(problem.incumbents[v] for v in present))):
+        below = np.array([view.binds(kind) for kind in kinds], dtype=bool)
         if not below.any():
             continue
-        free = _Free(problem, x, nodes, rank)
+        free = _Free(problem, x, nodes, view)
         gpus, milli = members.gpus[below], members.milli[below]
         takes = {
             ("gpus", size): (gpus // size, free.blocks(size)) for size in sorted({*gpus[gpus > 0].tolist()})
@@ -88,7 +90,7 @@ def _nodes(problem: Problem, x: Columns, group: int) -> Iterator[Row]:
                 minus = -np.array(list(given.values()), dtype=np.int64)
                 yield dense(
                     "preemption",
-                    ("group", group, rank, *key),
+                    ("group", group, at, *key),
                     columns,
                     np.append(coefficients, minus),
                     upper=upper,
@@ -96,9 +98,9 @@ def _nodes(problem: Problem, x: Columns, group: int) -> Iterator[Row]:
 
 
 class _Free:
-    """What is free on some nodes for ranks below one, as a constant and what columns add to it."""
+    """What is free on some nodes for classes that a view binds: a constant and what columns add to it."""
 
-    def __init__(self, problem: Problem, x: Columns, nodes: tuple[int, ...], rank: int) -> None:
+    def __init__(self, problem: Problem, x: Columns, nodes: tuple[int, ...], view: View) -> None:
         self._base = [(problem.nodes[node].gpus, problem.nodes[node].amounts) for node in nodes]
         self._after: list[tuple[int, State, State]] = []
         """(column, state of a node with it, base state of the node)."""
@@ -106,12 +108,12 @@ class _Free:
         """(column, what a crowded node gains with each unit of it)."""
         for node, base in zip(nodes, self._base, strict=True):
             if node in x.departures.crowded:
-                closed = {*x.fates.stays_for(node, rank)}
+                closed = {*x.fates.stays_for(node, view)}
                 self._gains += [
                     (column, gain) for column, gain in x.fates.gains(node) if column not in closed
                 ]
             for departure in x.departures.by_node.get(node, ()):
-                self._after.append((x.out[departure], x.departures.free(departure, rank), base))
+                self._after.append((x.out[departure], x.departures.free(departure, view), base))
 
     def blocks(self, size: int) -> Offer:
         """⌊wholly free GPUs / size⌋; what a crowded node gains is rounded up."""
@@ -143,33 +145,32 @@ def _counted(problem: Problem, budget: QueueBudget) -> Iterator[Incumbent]:
     return (each for each in problem.incumbents if each.shape.quota_milli and budget.counts(each.gpu_model))
 
 
-def _ranks(incumbents: Iterator[Incumbent]) -> list[int]:
-    """Ranks of those that a plan may preempt."""
-    return sorted(
-        {each.rank for each in incumbents if each.rank and (each.stop_points is not None or each.shrinkable)}
-    )
+def _preemptable(incumbents: Iterator[Incumbent]) -> Iterator[Incumbent]:
+    """Those that a plan may preempt."""
+    return (each for each in incumbents if each.stop_points is not None or each.shrinkable)
 
 
-def _queues(problem: Problem, x: Columns, budget: QueueBudget, rank: int) -> Iterator[Row]:
-    """Limits of the queues at which a victim of this rank may count."""
-    concerned = _above(problem, budget, rank)
-    terms = [[*counted] for counted in x.usage(budget.resource, rank)]
+def _queues(problem: Problem, x: Columns, budget: QueueBudget, view: View, at: int) -> Iterator[Row]:
+    """Limits of the queues at which a victim of this view may count."""
+    concerned = _above(problem, budget, view)
+    terms = [[*counted] for counted in x.usage(budget.resource, view)]
     fixed = list(budget.own)
     for queue in budget.leaves_first:
         limit = budget.limit[queue]
         if limit is not None and queue in concerned and any(milli > 0 for _, milli in terms[queue]):
-            key = ("queue", budget.resource, problem.queues[queue], rank)
+            key = ("queue", budget.resource, problem.queues[queue], at)
             yield row("preemption", key, terms[queue], upper=limit - fixed[queue])
         if (parent := budget.parent[queue]) is not None:
             terms[parent] += terms[queue]
             fixed[parent] += fixed[queue] - budget.kept[queue]
 
 
-def _above(problem: Problem, budget: QueueBudget, rank: int) -> set[int]:
-    """Queues of incumbents of a rank, and all above these."""
+def _above(problem: Problem, budget: QueueBudget, view: View) -> set[int]:
+    """Queues of the lowest victims of a view, and all above these."""
     found: set[int] = set()
     for incumbent in problem.incumbents:
-        if incumbent.rank == rank and budget.counts(incumbent.gpu_model):
+        lowest = incumbent.rank == view.rank and view.keeps(incumbent)
+        if lowest and budget.counts(incumbent.gpu_model):
             above: int | None = incumbent.queue
             while above is not None:
                 found.add(above)
@@ -177,16 +178,16 @@ def _above(problem: Problem, budget: QueueBudget, rank: int) -> set[int]:
     return found
 
 
-def _watts(problem: Problem, x: Columns, cap: PowerCap, rank: int) -> list[Term]:
-    """What those below a rank draw more in a rack, in thousandths of watts; nothing if none may come."""
+def _watts(problem: Problem, x: Columns, cap: PowerCap, view: View) -> list[Term]:
+    """Thousandths of watts that classes which a view binds draw more in a rack; none if none may come."""
     watts = dict(zip(cap.nodes, cap.watts, strict=True))
-    taken = list(_drawn(x, watts, rank))
+    taken = list(_drawn(x, watts, view))
     if not any(watts > 0 for _, watts in taken):
         return []
-    return [*taken, *_given_back(problem, x, watts, rank), *_elsewhere(problem, x, cap, rank)]
+    return [*taken, *_given_back(problem, x, watts, view), *_elsewhere(problem, x, cap, view)]
 
 
-def _drawn(x: Columns, watts: dict[int, int], rank: int) -> Iterator[Term]:
+def _drawn(x: Columns, watts: dict[int, int], view: View) -> Iterator[Term]:
     groups: dict[int, int] = {}
     for position, cell in enumerate(x.cells.all):
         if cell.nodes[0] not in watts:
@@ -194,33 +195,33 @@ def _drawn(x: Columns, watts: dict[int, int], rank: int) -> Iterator[Term]:
         per_gpu = MILLI * watts[cell.nodes[0]]
         columns, sizes = x.block_users(position)
         for column, size in zip(columns.tolist(), sizes.tolist(), strict=True):
-            if x.rank_of.get(column, 0) < rank:
+            if column not in x.kind_of or view.binds(x.kind_of[column]):
                 yield column, per_gpu * size
         if x.blocks.get(position):
             groups[cell.group] = max(per_gpu, groups.get(cell.group, 0))
     for group, per_gpu in groups.items():
         for shape, column in x.placed(group):
-            if x.rank_of[column] >= rank and shape.gpus:
+            if shape.gpus and not view.binds(x.kind_of[column]):
                 yield column, -per_gpu * shape.gpus
 
 
-def _given_back(problem: Problem, x: Columns, watts: dict[int, int], rank: int) -> Iterator[Term]:
+def _given_back(problem: Problem, x: Columns, watts: dict[int, int], view: View) -> Iterator[Term]:
     incumbents = problem.incumbents
     for departure, column in x.out.items():
         if departure.node in watts:
-            given = x.departures.given_up(departure, rank)
+            given = x.departures.given_up(departure, view)
             if freed := sum(incumbents[v].shape.quota_milli for v, _ in given):
                 yield column, -watts[departure.node] * freed
     for node in sorted(x.departures.crowded & watts.keys()):
         for v, positions in x.departures.holds[node].items():
             freed = watts[node] * incumbents[v].shape.quota_milli
-            yield from ((column, -freed * len(positions)) for column in x.fates.leaves(v, rank))
-            if (v, node) in x.fates.given and incumbents[v].rank < rank:
+            yield from ((column, -freed * len(positions)) for column in x.fates.leaves(v, view))
+            if (v, node) in x.fates.given and not view.keeps(incumbents[v]):
                 yield x.fates.given[v, node], -freed
 
 
-def _elsewhere(problem: Problem, x: Columns, cap: PowerCap, rank: int) -> Iterator[Term]:
+def _elsewhere(problem: Problem, x: Columns, cap: PowerCap, view: View) -> Iterator[Term]:
     for v, drawn in cap.elsewhere:
-        yield from ((column, -drawn) for column in x.fates.leaves(v, rank))
-        if v in x.shrink and problem.incumbents[v].rank < rank:
+        yield from ((column, -drawn) for column in x.fates.leaves(v, view))
+        if v in x.shrink and not view.keeps(problem.incumbents[v]):
             yield x.resized[v], -drawn

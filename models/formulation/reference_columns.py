@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from planner.models.formulation.rows import Ints, Term
     from planner.models.mig import MigGeometry
+    from planner.models.outranking import View
     from planner.models.problem import Standing
     from planner.models.target import Target
 
@@ -86,19 +87,19 @@ class ReferenceColumns(ReferenceIndex):
         """Columns of which one is 1 if an incumbent leaves one of its places."""
         return [*self.away(index), self.index["gives", index, position]]
 
-    def leaving_to(self, index: int, position: int, below: int | None) -> list[int]:
-        """The same, as far as it leaves the place to ranks below one, if that is given."""
+    def leaving_to(self, index: int, position: int, below: View | None) -> list[int]:
+        """The same, as far as it leaves the place to the classes that a view binds, if one is given."""
         if below is None:
             return self.leaving(index, position)
         gives = [self.index["gives", index, position]]
-        shrinks = self.problem.incumbents[index].rank < below
+        shrinks = not below.keeps(self.problem.incumbents[index])
         return [*self.away_to(index, below), *(gives if shrinks else ())]
 
-    def away_to(self, index: int, below: int) -> list[int]:
-        """Columns of which one is 1 if an incumbent leaves all its places, to ranks below one."""
+    def away_to(self, index: int, below: View) -> list[int]:
+        """Columns of which one is 1 if an incumbent leaves its places, to classes that a view binds."""
         stop, move = [self.index["stop", index]], self.problem.incumbents[index].move
-        moves = move is not None and self.problem.classes[move].rank < below
-        stops = self.problem.incumbents[index].rank < below
+        moves = move is not None and below.binds(self.problem.classes[move])
+        stops = not below.keeps(self.problem.incumbents[index])
         return [*(stop if stops else ()), *(self.moved(index) if moves else ())]
 
     def _follow(self, index: int, role: Role) -> list[int]:
@@ -150,15 +151,15 @@ class ReferenceColumns(ReferenceIndex):
         ]
 
     def usage(
-        self, counts: Callable[[str | None], bool], below: int | None = None
+        self, counts: Callable[[str | None], bool], below: View | None = None
     ) -> Iterator[tuple[int, int, int]]:
         """
         (queue, column, thousandths of GPUs) of everything that takes GPUs that count, or gives back.
 
-        With `below`, only what is of a rank below that, and what is given back to those.
+        With `below`, only what is of the classes that it binds, and what is given back to those.
         """
         for candidate in self.candidates:
-            if below is not None and candidate.job_class.rank >= below:
+            if below is not None and not below.binds(candidate.job_class):
                 continue
             for option in candidate.job_class.options:
                 if counts(option.gpu_model):

@@ -181,12 +181,12 @@ class _Encoding:
                 usage[queue] += milli * int(values[column])
             for queue, spilled in _spilled(budget, usage):
                 values[x["spill", budget.resource, queue]] = spilled
-            for rank in x.ranks:
+            for number, view in enumerate(x.views):
                 usage = list(budget.own)
-                for queue, column, milli in x.usage(budget.counts, rank):
+                for queue, column, milli in x.usage(budget.counts, view):
                     usage[queue] += milli * int(values[column])
                 for queue, spilled in _spilled(budget, usage):
-                    values[x["spill", budget.resource, queue, rank]] = spilled
+                    values[x["spill", budget.resource, queue, number]] = spilled
         for position, guarantee in enumerate(self.problem.guarantees):
             held = guarantee.own + sum(
                 milli * int(values[column])

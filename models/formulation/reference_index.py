@@ -14,7 +14,7 @@ Columns of the plain (job, node, GPU, MIG placement) model: every decision spell
     switched[n,g]        the GPU is switched to MIG mode
     open[n], close[n]    a node of a pool is added, or removed
     spill[r,q]           what queue q uses of resource r beyond what it keeps from lending
-    spill[r,q,ρ]         the same, had those of rank ρ stayed that are preempted, and none of ρ come or moved
+    spill[r,q,ρ]         the same, had the victims of view ρ stayed, and only what it binds come or moved
     missing[i]           whole GPUs missing from guarantee i
     meet[n,i]            jobs that interfere come to share node n
     blocks[n]            free blocks of the reference size
@@ -29,11 +29,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from planner.models.cluster import Level
+from planner.models.outranking import views
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
+    from planner.models.outranking import View
     from planner.models.problem import Problem
     from planner.models.problem_jobs import Incumbent, JobClass, Option
     from planner.models.problem_nodes import MigGpu
@@ -162,8 +164,8 @@ class ReferenceIndex:
         )
         for budget in problem.budgets:
             for queue in budget.leaves_first:
-                for rank in ((), *((rank,) for rank in self.ranks)):
-                    self._add(("spill", budget.resource, queue, *rank), asked + sum(budget.own))
+                for view in ((), *((view,) for view in range(len(self.views)))):
+                    self._add(("spill", budget.resource, queue, *view), asked + sum(budget.own))
         for position, guarantee in enumerate(problem.guarantees):
             self._add(("missing", position), -(-max(0, guarantee.owed) // MILLI))
         for position in range(len(problem.charges.interference)):
@@ -174,9 +176,9 @@ class ReferenceIndex:
                 self._add(("blocks", node), len(free.gpus) // problem.charges.reference_gpus)
 
     @cached_property
-    def ranks(self) -> tuple[int, ...]:
-        """Ranks of incumbents, borrowers' left out."""
-        return tuple(sorted({incumbent.rank for incumbent in self.problem.incumbents} - {0}))
+    def views(self) -> tuple[View, ...]:
+        """Sets of victims that classes may follow none of."""
+        return views(self.problem.incumbents)
 
     @cached_property
     def optional(self) -> frozenset[int]:

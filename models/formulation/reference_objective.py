@@ -27,8 +27,8 @@ def objective(problem: Problem, x: ReferenceColumns) -> tuple[Ints, int]:
             points[column] += worth
     for column, worth in (*_of_incumbents(problem, x), *_of_nodes(problem, x), *_of_mig(problem, x)):
         points[column] += worth
-    for position in range(len(problem.guarantees)):
-        points[x["missing", position]] -= problem.charges.guarantee
+    for position, each in enumerate(problem.guarantees):
+        points[x["missing", position]] -= each.price
     for node, position, _ in x.meetings():
         points[x["meet", node, position]] -= problem.charges.interference[position][2]
     constant = 0

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from planner.models.formulation.reference_columns import ReferenceColumns
     from planner.models.formulation.reference_index import Candidate
     from planner.models.formulation.rows import Term
-    from planner.models.problem import PowerCap, Problem, QueueBudget
+    from planner.models.outranking import View
+    from planner.models.problem import Problem, QueueBudget
 
 
 def preemption(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
     """
-    What incumbent v of rank ρ frees by being stopped or shrunk is taken only by ranks of ρ or above.
+    What incumbent v frees by being stopped or shrunk is taken only by classes that may follow it.
 
         Σ_j milli_j[n,g]  ≤  1000 − held_ρ[n,g] + M · (1 − stop[v]),  with gives[v,k]    ∀ GPUs g of v, k
         slice[j,n,g,π,a]  ≤  M · (1 − stop[v]), with gives[v,k]    ∀ (π, a) that meet what v holds of g
@@ -30,33 +31,36 @@ def preemption(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
         usage_ρ[r,q]  ≤  limit[r,q] + M · (1 − stop[v]),  the same with shrink[v]     ∀ q above v, r of v
         drawn_ρ[h] − freed_ρ[h]  ≤  left[h] + M · (1 − stop[v]),  with gives[v,k]     ∀ racks h of v, k on h
 
-    over candidates j of ranks below ρ. What has an index ρ has nothing of candidates of rank ρ or above, be
-    they to start or to move, and nothing that incumbents of rank ρ or above free by being stopped or shrunk.
+    over candidates j that the view ρ binds, which v is of. What has an index ρ has nothing of other
+    candidates, be they to start or to move, and nothing that victims of ρ free by being stopped or shrunk.
     """
-    for rank in x.ranks:
-        victims = [index for index, each in enumerate(problem.incumbents) if each.rank == rank]
+    for number, view in enumerate(x.views):
+        # Where none of the lowest victims is, another view with fewer of them says more.
+        victims = [
+            index
+            for index, each in enumerate(problem.incumbents)
+            if each.rank == view.rank and view.keeps(each)
+        ]
         for index in victims:
-            yield from _on_nodes(problem, x, index)
+            yield from _on_nodes(problem, x, number, index)
         for budget in problem.budgets:
-            yield from _in_queues(problem, x, budget, rank, victims)
-        for number, cap in enumerate(problem.power_caps):
-            yield from _in_racks(problem, x, number, cap, victims)
+            yield from _in_queues(problem, x, budget, number, victims)
+        for cap in range(len(problem.power_caps)):
+            yield from _in_racks(problem, x, cap, number, victims)
 
 
-def _on_nodes(problem: Problem, x: ReferenceColumns, index: int) -> Iterator[Row]:
-    incumbent = problem.incumbents[index]
+def _on_nodes(problem: Problem, x: ReferenceColumns, number: int, index: int) -> Iterator[Row]:
+    incumbent, view = problem.incumbents[index], x.views[number]
     for position, hold in enumerate(incumbent.holds):
         if hold.node is None:
             continue
         preempted = [x["stop", index], x["gives", index, position]]
-        key = (hold.node, index, position)
-        lower = [each for each, _ in x.on_node(hold.node) if each.job_class.rank < incumbent.rank]
+        key = (hold.node, index, position, number)
+        lower = [each for each, _ in x.on_node(hold.node) if view.binds(each.job_class)]
         for gpu in hold.gpus:
             shares = [term for each in lower for term in _shares(x, each, hold.node, gpu)]
             for_good, holders = x.held_milli(hold.node, gpu)
-            freed = [
-                (column, -milli) for v, at, milli in holders for column in x.leaving_to(v, at, incumbent.rank)
-            ]
+            freed = [(column, -milli) for v, at, milli in holders for column in x.leaving_to(v, at, view)]
             held = for_good + sum(milli for _, _, milli in holders)
             yield from _if(x, (*key, gpu), [*shares, *freed], preempted, MILLI - held)
             slices = [(column, 1) for each in lower for _, column in _slices(x, each, hold.node, gpu)]
@@ -103,16 +107,16 @@ def _named(instance: MigInstance) -> tuple[str, int]:
 def _amounts(
     problem: Problem,
     x: ReferenceColumns,
-    key: tuple[int, int, int],
+    key: tuple[int, int, int, int],
     lower: list[Candidate],
     preempted: list[int],
 ) -> Iterator[Row]:
-    node, index, _ = key
+    node, _, _, number = key
     for resource, name in enumerate(problem.resources):
         terms = [
             (column, -problem.incumbents[v].shape.amounts[resource])
             for v, position in x.holds_on(node)
-            for column in x.leaving_to(v, position, problem.incumbents[index].rank)
+            for column in x.leaving_to(v, position, x.views[number])
         ]
         for each in lower:
             amount = each.job_class.shape.amounts[resource]
@@ -121,17 +125,17 @@ def _amounts(
 
 
 def _in_queues(
-    problem: Problem, x: ReferenceColumns, budget: QueueBudget, rank: int, victims: list[int]
+    problem: Problem, x: ReferenceColumns, budget: QueueBudget, number: int, victims: list[int]
 ) -> Iterator[Row]:
     usage: dict[int, list[Term]] = defaultdict(list)
-    for queue, column, milli in x.usage(budget.counts, rank):
+    for queue, column, milli in x.usage(budget.counts, x.views[number]):
         usage[queue].append((column, milli))
     for queue in budget.leaves_first:
         if (parent := budget.parent[queue]) is not None:
-            usage[parent].append((x["spill", budget.resource, queue, rank], 1))
+            usage[parent].append((x["spill", budget.resource, queue, number], 1))
     for queue in budget.leaves_first:
-        spilled = [*usage[queue], (x["spill", budget.resource, queue, rank], -1)]
-        key = (budget.resource, queue, rank)
+        spilled = [*usage[queue], (x["spill", budget.resource, queue, number], -1)]
+        key = (budget.resource, queue, number)
         yield row("preemption", (*key, "spill"), spilled, upper=budget.kept[queue] - budget.own[queue])
     for index in victims:
         incumbent = problem.incumbents[index]
@@ -141,40 +145,41 @@ def _in_queues(
         above: int | None = incumbent.queue
         while above is not None:
             if (limit := budget.limit[above]) is not None:
-                key = (budget.resource, above, rank)
+                key = (budget.resource, above, number)
                 yield from _if(x, (*key, index), usage[above], preempted, limit - budget.own[above])
             above = budget.parent[above]
 
 
 def _in_racks(
-    problem: Problem, x: ReferenceColumns, number: int, cap: PowerCap, victims: list[int]
+    problem: Problem, x: ReferenceColumns, position: int, number: int, victims: list[int]
 ) -> Iterator[Row]:
+    cap, view = problem.power_caps[position], x.views[number]
     there, elsewhere = dict(zip(cap.nodes, cap.watts, strict=True)), dict(cap.elsewhere)
     for index in victims:
         incumbent = problem.incumbents[index]
-        inside = [position for position, hold in enumerate(incumbent.holds) if hold.node in there]
+        inside = [at for at, hold in enumerate(incumbent.holds) if hold.node in there]
         if incumbent.shape.quota_milli and (inside or index in elsewhere):
-            terms = [*_drawn(x, there, incumbent.rank), *_freed(problem, x, there, elsewhere, incumbent.rank)]
-            preempted = [x["stop", index], *(x["gives", index, position] for position in inside)]
-            yield from _if(x, ("rack", number, index), terms, preempted, max(0, cap.left))
+            terms = [*_drawn(x, there, view), *_freed(problem, x, there, elsewhere, view)]
+            preempted = [x["stop", index], *(x["gives", index, at] for at in inside)]
+            yield from _if(x, ("rack", position, number, index), terms, preempted, max(0, cap.left))
 
 
-def _drawn(x: ReferenceColumns, there: dict[int, int], rank: int) -> Iterator[Term]:
+def _drawn(x: ReferenceColumns, there: dict[int, int], view: View) -> Iterator[Term]:
     for node, watts in there.items():
         for candidate, _ in x.on_node(node):
-            if candidate.job_class.rank < rank:
+            if view.binds(candidate.job_class):
                 yield from ((column, milli * watts) for column, milli in x.gpu_milli(candidate, node))
 
 
 def _freed(
-    problem: Problem, x: ReferenceColumns, there: dict[int, int], elsewhere: dict[int, int], rank: int
+    problem: Problem, x: ReferenceColumns, there: dict[int, int], elsewhere: dict[int, int], view: View
 ) -> Iterator[Term]:
     for node, watts in there.items():
         for index, position in x.holds_on(node):
             milli = problem.incumbents[index].shape.quota_milli
-            yield from ((column, -milli * watts) for column in x.leaving_to(index, position, rank))
+            yield from ((column, -milli * watts) for column in x.leaving_to(index, position, view))
     for index, drawn in elsewhere.items():
-        yield from ((column, -drawn) for column in x.away_to(index, rank))
+        yield from ((column, -drawn) for column in x.away_to(index, view))
 
 
 def _if(

@@ -37,12 +37,14 @@ from planner.models.plan import (
 from planner.models.pricing import recovery_seconds
 from planner.models.solution import SolveStatus
 from planner.planfile import with_id
+from planner.posing.left_out import left_out
 from planner.waiting import waiting_reasons
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from planner.models.damage import Survey
+    from planner.models.plan import LeftOut
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
     from planner.models.solution import Solution
@@ -114,7 +116,7 @@ def draft(
         epoch=snapshot.taken_at,
         created_at=created_at,
         base=Base(snapshot=snapshot.fingerprint(), policy=policy.fingerprint()),
-        solution=_summary(solution, verification_terms),
+        solution=_summary(solution, verification_terms, left_out(snapshot, policy)),
         actions=actions,
         findings=findings(damage, of_job, snapshot.taken_at),
         placements=target.placements,
@@ -133,7 +135,7 @@ def draft(
     return with_id(plan)
 
 
-def _summary(solution: Solution, terms: dict[str, int]) -> SolutionSummary:
+def _summary(solution: Solution, terms: dict[str, int], unseen: tuple[LeftOut, ...]) -> SolutionSummary:
     fallback = solution.fallback
     return SolutionSummary(
         status=_proven_or_found(solution.status),
@@ -156,6 +158,7 @@ def _summary(solution: Solution, terms: dict[str, int]) -> SolutionSummary:
         else None,
         rejected=tuple(f"{rejected.solver}: {rejected.violations[0]}" for rejected in solution.rejected),
         not_disaggregated=solution.not_disaggregated,
+        left_out=unseen,
     )
 
 

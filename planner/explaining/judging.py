@@ -31,6 +31,8 @@ class Start:
     placements: tuple[Placement, ...]
     points: int
     """The objective with it, less the objective without."""
+    by_hand: bool = False
+    """A rule forbids a plan to stop those who stop: an operator may."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -50,8 +52,8 @@ class Judge:
         """The job on places that break no rule; None if none were found."""
         for rooms in self._choices(question):
             placements = placements_in(rooms, question, self.ground)
-            if placements and (points := self._points(question, placements)) is not None:
-                return Start(placements, points)
+            if placements and (judged := self._judged(question, placements)) is not None:
+                return Start(placements, *judged)
         return None
 
     def _choices(self, question: Question) -> Iterator[list[tuple[str, Room]]]:
@@ -62,19 +64,20 @@ class Judge:
             best += [(each.job.name, room) for room in rooms]
         yield from [best] if question.others else ([each] for each in best)
 
-    def _points(self, question: Question, placements: tuple[Placement, ...]) -> int | None:
-        """What the placements are worth, by the prices of now; None if they break a rule."""
-        found = self._verified(replace(question, second=0), placements)
+    def _judged(self, question: Question, placements: tuple[Placement, ...]) -> tuple[int, bool] | None:
+        """What the placements are worth, by the prices of now, and if by hand; None if they break a rule."""
+        found, by_hand = self._verified(replace(question, second=0), placements), False
         if question.second:
             if self._verified(question, placements).violations:
                 return None
         elif found.violations:
             if not question.stopped:
                 return None
-            # What the plan may not do, somebody may still do by hand; the price is the same.
+            # What the plan may not do, an operator may still do by hand; the price is the same.
+            by_hand = True
             if self._verified(question, placements, by_hand=True).violations:
                 return None
-        return found.objective - self._before(question)
+        return found.objective - self._before(question), by_hand
 
     def _before(self, question: Question) -> int:
         """The objective of the plan, in a world that knows of those who are over."""

@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from planner.explaining.stopping import lost_gpu_hours
-from planner.holdings import holdings_of
 from planner.models.earnings import Earnings
 from planner.models.explanation_remedies import Remedy, RemedyKind, RemedyPart
-from planner.posing.queues import borrowers
+from planner.posing.reclaiming import Reclaiming, holding_of, least_asked
 from planner.wording import named
 
 if TYPE_CHECKING:
@@ -77,13 +76,14 @@ def by_priority(question: Question, judge: Judge, prices: dict[str, int]) -> Rem
 def _required(question: Question, ground: Ground) -> Iterator[tuple[str, int]]:
     """Running jobs that may be stopped, each with the least priority of who may follow it."""
     plan, rules = ground.plan, question.policy.disruption
-    lending = borrowers(plan.snapshot, holdings_of(plan.snapshot).usage)
+    reclaiming, asked = Reclaiming(plan.snapshot, question.policy), least_asked(question.job)
     for name, placement in sorted(ground.placed.items()):
         job = plan.snapshot.job_by_name[name]
         if job.running is None or job.running.replicas != placement.replicas:
             continue
         if rules.may_disturb(job, plan.snapshot.taken_at):
-            yield name, 0 if job.queue in lending else job.priority + rules.priority_gap
+            free = reclaiming.may_take(question.job.queue, asked, holding_of(job, plan.snapshot))
+            yield name, 0 if free else job.priority + rules.priority_gap
 
 
 def _without(question: Question, required: dict[str, int], priority: int) -> Question:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from planner.explaining.ground import Ground
 from planner.explaining.judging import Judge
-from planner.holdings import holdings_of
 from planner.models.earnings import Earnings
 from planner.models.explanation_queue import QueueExplanation, QuotaUse, Reclaimable, WaitingFor
 from planner.models.plan import ReasonCode
 from planner.models.queue import ALL_MODELS, queue_limits
 from planner.models.units import MILLI, print_milli
-from planner.posing.queues import borrowers
+from planner.posing.reclaiming import Reclaiming, holding_of, least_asked
 from planner.quota_room import of_resource
 from planner.wording import counted
 
@@ -39,8 +38,8 @@ def explain_queue(plan: Plan, name: str) -> QueueExplanation:
     waiting = [job for job in plan.snapshot.jobs if job.queue in family and job.name in reasons]
     running = [job for job in plan.snapshot.jobs if job.queue in family and job.name in ground.placed]
     quotas = tuple(_quotas(queue, waiting, ground))
-    lending = borrowers(plan.snapshot, holdings_of(plan.snapshot).usage)
-    reclaimable = list(_reclaimable(plan, family, lending, ground))
+    reclaiming = Reclaiming(plan.snapshot, plan.policy)
+    reclaimable = list(_reclaimable(plan, queue, family, reclaiming, ground))
     candidates = _short_of_quota(queue, waiting, ground)
     starter = _one_more(queue, candidates, ground)
     kinds = Counter(reasons[job.name].code for job in waiting)
@@ -69,7 +68,7 @@ def explain_queue(plan: Plan, name: str) -> QueueExplanation:
             for code, jobs in sorted(kinds.items(), key=lambda each: (-each[1], each[0]))
         ),
         guarantee_note=_note(kinds) if short else "",
-        may_be_reclaimed=name in lending,
+        may_be_reclaimed=reclaiming.borrows(name),
         reclaimable=tuple(reclaimable[:_MOST_TOLD]),
         reclaimable_in_all=len(reclaimable),
         one_more=starter[0] if starter else None,
@@ -122,7 +121,7 @@ def _missing(quota: Quota | None, resource: str, waiting: list[Job], held: int) 
         job.request.total_gpu_milli * job.gang.maximum
         for job in waiting
         if not job.held and (resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models)
-        if job.request.total_gpu_milli * job.gang.minimum <= quota.guarantee
+        if least_asked(job) <= quota.guarantee
     )
     return max(0, min(quota.guarantee, held + asked) - held)
 
@@ -136,13 +135,14 @@ def _note(kinds: Counter[ReasonCode]) -> str:
 
 
 def _reclaimable(
-    plan: Plan, family: frozenset[str], lending: frozenset[str], ground: Ground
+    plan: Plan, queue: Queue, family: frozenset[str], reclaiming: Reclaiming, ground: Ground
 ) -> Iterator[Reclaimable]:
     rules = plan.policy.disruption
     if not rules.preempt:
         return
     for job in plan.snapshot.jobs:
-        if job.queue in family or job.queue not in lending:
+        # One thousandth of a GPU: whether the queue may take back anything at all.
+        if job.queue in family or not reclaiming.may_take(queue.name, 1, holding_of(job, plan.snapshot)):
             continue
         if job.name in ground.placed and rules.may_disturb(job, plan.snapshot.taken_at):
             milli = sum(replica.quota_milli for replica in ground.placed[job.name].replicas)

@@ -182,6 +182,7 @@ class _Search:
             points=start.points - sum(new_node_points(changed.policy, node) for node in new),
             nodes=start.nodes,
             stops=stopped,
+            by_hand=start.by_hand,
             lost_gpu_hours=lost_gpu_hours(stopped, self.ground) if stopped else None,
             price_per_hour=sum(node.price_per_hour for node in new) if new else None,
             **_when(parts[0], self.ground.outlook.future),

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from planner.explaining.queue import below
-from planner.holdings import holdings_of
 from planner.models.earnings import Earnings
 from planner.models.explanation_standing import FreeBlock, Holder, QuotaStanding, Rival, Standing
 from planner.models.plan import ReasonCode
 from planner.models.queue import ALL_MODELS, queue_limits
 from planner.models.selection import refusal
 from planner.models.units import MILLI, print_milli
-from planner.posing.queues import borrowers
+from planner.posing.reclaiming import Reclaiming, holding_of, least_asked
 from planner.quota_room import of_resource
 from planner.waiting.matching import Matcher
 
@@ -148,7 +147,7 @@ def _holders(
     """Jobs that run once the plan is carried out and hold the quota or the nodes, the first to end first."""
     plan = ground.plan
     family = below(plan, short.queue) if short else frozenset[str]()
-    lending = borrowers(plan.snapshot, holdings_of(plan.snapshot).usage)
+    reclaiming = Reclaiming(plan.snapshot, plan.policy)
     future = ground.outlook.future
     rules = plan.policy.disruption
     stays = [future.stays[name] for name in ground.placed]
@@ -158,7 +157,9 @@ def _holders(
         milli = sum(each.quota_milli for each in there)
         if (short and job.queue not in family) or not there or (question.job.request.needs_gpu and not milli):
             continue
-        yields = job.queue in lending or question.job.priority >= job.priority + rules.priority_gap
+        taken = question.job.queue, least_asked(question.job), holding_of(job, plan.snapshot)
+        above = question.job.priority >= job.priority + rules.priority_gap
+        yields = above or (job.running is not None and reclaiming.may_take(*taken))
         yield Holder(
             job=job.name,
             queue=job.queue,

@@ -14,8 +14,9 @@ from planner.posing.incumbents import Incumbents, Lone, outlooks
 from planner.posing.meetings import Meetings
 from planner.posing.pools import pool_options, scalings
 from planner.posing.power import power_caps
-from planner.posing.queues import borrowers, budgets, guarantees, limited_trees
+from planner.posing.queues import budgets, guarantees, limited_trees
 from planner.posing.readiness import Readiness, needed_running
+from planner.posing.reclaiming import Claims, Reclaiming
 from planner.posing.returns import Returns
 from planner.posing.shapes import Shapes
 from planner.posing.sites import Sites
@@ -43,7 +44,7 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
     # 1. Who may be given new replicas, now or later, and who may be disturbed.
     waiting = [job for job in snapshot.waiting if not job.held]
     needed = needed_running(snapshot, ahead=policy.horizon.slots > 1)
-    running = runners(snapshot, policy, borrowers(snapshot, usage), timing.windows, needed)
+    running = runners(snapshot, policy, timing.windows, needed)
     readiness = Readiness(snapshot, timing, needed & {runner.job.name for runner in running})
     in_time = [job for job in waiting if readiness.earliest(job.name) < timing.slots.count]
     wanting = candidates(in_time, running)
@@ -53,7 +54,8 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
     sites = Sites(snapshot.cluster, policy, [scaling.opened for scaling in scaled], wanting, timing)
     shapes = Shapes(snapshot.cluster, sites.nodes, [candidate.job for candidate in wanting])
     meetings = Meetings(policy, [*waiting, *(job for job in snapshot.jobs if job.running)])
-    # 3. Whom it could pay to disturb; this ranks everybody else.
+    # 3. What it could pay to disturb; this ranks everything else.
+    claims = Claims(Reclaiming(snapshot, policy), now, running)
     spare = frozenset(name for scaling in scaled for name in scaling.spare)
     disturbed = outlooks(
         policy,
@@ -61,6 +63,7 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
         running,
         now,
         limited_trees(snapshot),
+        claims,
         capped=bool(snapshot.cluster.rack_power),
     )
     victims = sorted({outlook.runner.job.priority for outlook in disturbed if outlook.yields})
@@ -73,6 +76,7 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
         timing=timing,
         readiness=readiness,
         victims=victims,
+        claims=claims,
     )
     # 4. Classes of waiting jobs, then those of incumbents.
     classes = classifier.starts(one for one in wanting if one.role is Role.START)
@@ -80,7 +84,7 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
     lone = Lone.of(wanting)
     for outlook in disturbed:
         rank = victims.index(outlook.runner.job.priority) + 1 if outlook.yields else 0
-        incumbents.add(outlook, lone, classifier, rank)
+        incumbents.add(outlook, lone, classifier, (rank, claims.on(outlook.runner)))
     leaving = {
         one.job: index
         for index, one in enumerate(incumbents.found)
@@ -105,7 +109,7 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
         queues=tuple(queue.name for queue in snapshot.queues),
         budgets=budgets(snapshot, usage, returns),
         incumbents=tuple(incumbents.found),
-        guarantees=guarantees(snapshot, usage, waiting),
+        guarantees=guarantees(snapshot, policy, usage, waiting),
         pools=pool_options(scaled, sites.index, closable),
         domains=sites.domains(_levels(classes, standing)),
         power_caps=power_caps(snapshot, sites.nodes, held, incumbents.found, returns.by_rack()),
@@ -152,7 +156,6 @@ def _levels(classes: Iterable[JobClass], standing: Iterable[Standing]) -> set[Le
 def _charges(policy: Policy, interference: tuple[tuple[str, str, int], ...]) -> Charges:
     prices = policy.prices
     return Charges(
-        guarantee=prices.guarantee,
         domain=prices.domain,
         fragmentation=prices.fragmentation,
         reference_gpus=prices.reference_gpus,

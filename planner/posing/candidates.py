@@ -36,8 +36,6 @@ class Runner(NamedTuple):
     move: bool
     drains: bool
     """It has a replica on a node that is to be drained, or that a window closes to it before long."""
-    borrows: bool
-    """Its queue holds more than it is guaranteed: anybody may follow it."""
 
 
 class Candidate(NamedTuple):
@@ -67,20 +65,14 @@ def candidates(waiting: Iterable[Job], runners: Iterable[Runner]) -> list[Candid
     return found
 
 
-def runners(
-    snapshot: Snapshot, policy: Policy, borrowers: frozenset[str], windows: Windows, needed: frozenset[str]
-) -> list[Runner]:
+def runners(snapshot: Snapshot, policy: Policy, windows: Windows, needed: frozenset[str]) -> list[Runner]:
     """
-    Running jobs of which the policy allows anything, by name; `borrowers` are names of queues.
+    Running jobs of which the policy allows anything, by name.
 
     Those for whose end others wait (`needed`) go on undisturbed, unless they have to leave.
     """
     of_jobs = tenures(snapshot)
-    found = (
-        _runner(snapshot, policy, job, of_jobs.of(job), borrowers, windows)
-        for job in snapshot.jobs
-        if job.running
-    )
+    found = (_runner(snapshot, policy, job, of_jobs.of(job), windows) for job in snapshot.jobs if job.running)
     return [
         runner
         for runner in found
@@ -94,7 +86,6 @@ def _runner(
     policy: Policy,
     job: Job,
     tenure: Tenure | None,
-    borrowers: frozenset[str],
     windows: Windows,
 ) -> Runner | None:
     running, placement, rules = job.running, job.placement, policy.disruption
@@ -107,7 +98,7 @@ def _runner(
     still = job.locality.required is None and job.spread is None
     stop = leaves or (rules.preempt and ripe)
     move = leaves or (rules.migrate and ripe)
-    shrink = rules.resize and ripe and count > job.gang.minimum and _in_order(job, running, nodes)
+    shrink = rules.resize and ripe and count > job.gang.minimum and is_in_order(job, running, nodes)
     # Growth within one domain, or spread over several, is not modelled.
     grow = rules.resize and still and count < job.gang.maximum and not rules.dwells(job, snapshot.taken_at)
     if not (stop or move or shrink or grow):
@@ -122,11 +113,10 @@ def _runner(
         grow=grow,
         move=move,
         drains=drains,
-        borrows=job.queue in borrowers,
     )
 
 
-def _in_order(job: Job, running: Running, nodes: dict[str, Node]) -> bool:
+def is_in_order(job: Job, running: Running, nodes: dict[str, Node]) -> bool:
     """True if its domains are such that it might be placed so today, and then with fewer replicas too."""
     names = {replica.node for replica in running.replicas}
     if (required := job.locality.required) is not None and len(names) > 1:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from planner.posing.candidates import Candidate
     from planner.posing.meetings import Meetings
     from planner.posing.readiness import Readiness
+    from planner.posing.reclaiming import Claims
     from planner.posing.shapes import Shapes
     from planner.posing.sites import Sites
     from planner.posing.timing import Timing
@@ -57,10 +58,12 @@ class Classifier:
         timing: Timing,
         readiness: Readiness,
         victims: list[int],
+        claims: Claims,
     ) -> None:
         self._policy = policy
         self._now = snapshot.taken_at
         self._jobs = snapshot.job_by_name
+        self._claims = claims
         self._queues = {queue.name: index for index, queue in enumerate(snapshot.queues)}
         self._sites = sites
         self._shapes = shapes
@@ -183,6 +186,7 @@ class Classifier:
         job = candidate.job
         return (
             (job.queue, self._timing.earnings.full_points(job), self._rank(job), self._priority(job)),
+            self._claims.of(candidate),
             (job.gang.minimum, job.gang.maximum, self._together(candidate)),
             tuple(sorted(job.gpu_models.items())),
             candidate.filters,
@@ -203,6 +207,7 @@ class Classifier:
             options=options,
             role=candidate.role,
             rank=self._rank(job),
+            claim=self._claims.of(candidate),
             together=self._together(candidate),
             node_points=self._sites.node_points(
                 job, (group for option in options for group in option.groups)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from planner.models.pricing import disruption_points, resize_points
 from planner.models.problem_jobs import Incumbent, Role
@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from planner.models.snapshot import Snapshot
     from planner.posing.candidates import Candidate, Filters, Runner
     from planner.posing.classes import Classifier
+    from planner.posing.reclaiming import Claims
     from planner.posing.shapes import Shapes
     from planner.posing.sites import Sites
     from planner.posing.timing import Timing
+
+
+Order: TypeAlias = tuple[int, tuple[int, ...]]
+"""Rank of a running job, and the claims on what it holds."""
 
 
 class Outlook(NamedTuple):
@@ -33,7 +38,7 @@ class Outlook(NamedTuple):
     @property
     def yields(self) -> bool:
         """True if what takes its places, its quota or its power needs a rank."""
-        return (self.stop or self.shrink) and not self.runner.borrows
+        return self.stop or self.shrink
 
 
 def outlooks(
@@ -42,6 +47,7 @@ def outlooks(
     runners: Iterable[Runner],
     wanting: Iterable[Candidate],
     trees: Mapping[str, str],
+    claims: Claims,
     *,
     capped: bool,
 ) -> list[Outlook]:
@@ -50,7 +56,7 @@ def outlooks(
 
     Stopping or shrinking it: for a job whose priority allows that and that could use one of its nodes, or
     the quota it holds in the same tree of queues (`trees` has the root of each limited one), or its power
-    where racks are `capped`; a borrower for anybody; and a job that has to leave.
+    where racks are `capped`; for a job that has a claim on what it holds; and a job that has to leave.
     Whoever may be moved may have to make room for somebody else who moves.
     """
     wanting, gap = list(wanting), policy.disruption.priority_gap
@@ -74,7 +80,7 @@ def outlooks(
         there = [on_node[name] for name in runner.placement.nodes if name in on_node]
         for_quota = in_tree.get(trees.get(job.queue, ""), -1)
         rival = max(for_quota, for_power if capped else -1, *there)
-        pressed = rival >= job.priority + gap or (runner.borrows and bool(wanting))
+        pressed = rival >= job.priority + gap or bool(claims.on(runner))
         leaves = pressed or runner.drains
         found.append(
             Outlook(
@@ -139,7 +145,7 @@ class Incumbents:
         self.classes = classes
         self.found: list[Incumbent] = []
 
-    def add(self, outlook: Outlook, lone: Lone, classifier: Classifier, rank: int) -> None:
+    def add(self, outlook: Outlook, lone: Lone, classifier: Classifier, order: Order) -> None:
         """Take in a running job, unless nothing can be done to it that pays."""
         runner, number = outlook.runner, len(self.found)
         mover = lone.movers.get(runner.job.name) if outlook.move else None
@@ -147,7 +153,7 @@ class Incumbents:
         move = self._append(classifier.only(mover, number)) if mover else None
         grow = self._append(classifier.only(grower, number)) if grower else None
         if outlook.stop or outlook.shrink or move is not None or grow is not None:
-            self.found.append(self._incumbent(outlook, rank=rank, move=move, grow=grow))
+            self.found.append(self._incumbent(outlook, order, move=move, grow=grow))
 
     def _append(self, job_class: JobClass | None) -> int | None:
         if job_class is None:
@@ -155,7 +161,7 @@ class Incumbents:
         self.classes.append(job_class)
         return len(self.classes) - 1
 
-    def _incumbent(self, outlook: Outlook, *, rank: int, move: int | None, grow: int | None) -> Incumbent:
+    def _incumbent(self, outlook: Outlook, order: Order, *, move: int | None, grow: int | None) -> Incumbent:
         runner, policy, now = outlook.runner, self._policy, self._snapshot.taken_at
         job, count = runner.job, len(runner.running.replicas)
         earnings, ahead = self._timing.earnings, self._timing.ahead
@@ -171,7 +177,7 @@ class Incumbents:
             holds=self._holds.of(job),
             queue=self._queues[job.queue],
             gpu_model=runner.gpu_model,
-            rank=rank,
+            rank=order[0],
             stop_points=stopping if outlook.stop else None,
             leave_points=leaving - policy.prices.migration,
             shrink_points=-earnings.completion(job, runner.gpu_model, 1, seconds=left)
@@ -183,4 +189,5 @@ class Incumbents:
             grow=grow,
             on_leaving=policy.prices.drain if runner.drains else 0,
             until=self._timing.until(job) if ahead else 1,
+            claims=order[1],
         )

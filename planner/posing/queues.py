@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from planner.models.problem import Guarantee, QueueBudget
 from planner.models.queue import ALL_MODELS, queue_limits
+from planner.posing.reclaiming import Reclaiming, contested, least_asked
 from planner.quota_room import of_resource
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from planner.models.job import Job
+    from planner.models.policy import Policy
     from planner.models.queue import Queue
     from planner.models.snapshot import Snapshot
     from planner.posing.returns import Returns
@@ -65,70 +67,72 @@ def limited_trees(snapshot: Snapshot) -> dict[str, str]:
     return {name: top for name, top in root.items() if top in limited}
 
 
-def guarantees(snapshot: Snapshot, usage: Usage, waiting: Iterable[Job]) -> tuple[Guarantee, ...]:
+def guarantees(
+    snapshot: Snapshot, policy: Policy, usage: Usage, waiting: Iterable[Job]
+) -> tuple[Guarantee, ...]:
     """
-    What each queue is owed of each resource, as far as it asks for it.
+    What each queue is owed of each resource, as far as it asks for it with jobs that fit what it is owed.
 
-    A job that by itself does not fit within a guarantee is no demand on it.
+    Of its nominal quota only while that is `contested`, and where that is more than its guarantee.
     """
-    if not any(_guarantees(queue) for queue in snapshot.queues):
+    levels = list(_levels(snapshot, policy))
+    if not levels:
         return ()
-    below = _subtrees(snapshot.queues)
+    below = _subtrees(snapshot.queues, {name for name, *_ in levels})
     position = {queue.name: index for index, queue in enumerate(snapshot.queues)}
-    waiting = list(waiting)
+    waiting, own = list(waiting), {resource: of_resource(usage, resource) for _, resource, _, _ in levels}
+    asked = {resource: _asked(waiting, resource) for resource in own}
     found = []
-    for resource in _resources(snapshot.queues):
-        asked: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for job in waiting:
-            if resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models:
-                milli = job.request.total_gpu_milli
-                asked[job.queue].append((milli * job.gang.minimum, milli * job.gang.maximum))
-        own = of_resource(usage, resource)
-        for queue in snapshot.queues:
-            quota = queue.quota_for(resource)
-            if quota is None or not quota.guarantee:
-                continue
-            held = sum(own.get(name, 0) for name in below[queue.name])
-            wanted = (each for name in below[queue.name] for each in asked.get(name, ()))
-            demand = held + sum(most for least, most in wanted if least <= quota.guarantee)
-            if owed := min(quota.guarantee, demand):
-                members = tuple(sorted(position[name] for name in below[queue.name]))
-                found.append(Guarantee(resource, members, owed, held))
+    for name, resource, amount, price in levels:
+        held = sum(own[resource].get(each, 0) for each in below[name])
+        demand = held + sum(
+            most for each in below[name] for least, most in asked[resource].get(each, ()) if least <= amount
+        )
+        if owed := min(amount, demand):
+            members = tuple(sorted(position[each] for each in below[name]))
+            found.append(Guarantee(resource, members, owed, held, price))
     return tuple(found)
 
 
-def borrowers(snapshot: Snapshot, usage: Usage) -> frozenset[str]:
-    """Queues that hold, with all below them, more than they are guaranteed."""
-    if not any(queue.quota and queue.quota.guarantee is not None for queue in snapshot.queues):
-        return frozenset()
-    own, below = of_resource(usage, ALL_MODELS), _subtrees(snapshot.queues)
-    return frozenset(
-        queue.name
-        for queue in snapshot.queues
-        if queue.quota is not None
-        and queue.quota.guarantee is not None
-        and sum(own.get(name, 0) for name in below[queue.name]) > queue.quota.guarantee
-    )
+def _levels(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, str, int, int]]:
+    """(queue, resource, thousandths of GPUs it is owed, price of a GPU)."""
+    quotas = [quota for queue in snapshot.queues for quota in (queue.quota, *queue.gpu_models.values())]
+    if not any(quotas):
+        return
+    nominal, reclaiming = contested(snapshot, policy), Reclaiming(snapshot, policy)
+    for resource in _resources(snapshot.queues):
+        for queue in snapshot.queues:
+            quota = queue.quota_for(resource)
+            guarantee = (quota.guarantee if quota else None) or 0
+            if guarantee:
+                yield queue.name, resource, guarantee, policy.prices.guarantee
+            if (queue.name, resource) in nominal:
+                entitled = reclaiming.entitled(queue.name, resource)
+                if entitled > guarantee:
+                    yield queue.name, resource, entitled, policy.prices.nominal
+
+
+def _asked(waiting: Iterable[Job], resource: str) -> dict[str, list[tuple[int, int]]]:
+    """(fewest, most thousandths of GPUs) by queue of all waiting jobs that may use the resource."""
+    asked: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for job in waiting:
+        if resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models:
+            asked[job.queue].append((least_asked(job), job.request.total_gpu_milli * job.gang.maximum))
+    return asked
 
 
 def _resources(queues: tuple[Queue, ...]) -> tuple[str, ...]:
     return (ALL_MODELS, *sorted({model for queue in queues for model in queue.gpu_models}))
 
 
-def _guarantees(queue: Queue) -> bool:
-    quotas = [queue.quota, *queue.gpu_models.values()]
-    return any(quota is not None and quota.guarantee for quota in quotas)
-
-
-def _subtrees(queues: tuple[Queue, ...]) -> dict[str, list[str]]:
-    """Each queue that states a guarantee, with all below it."""
+def _subtrees(queues: tuple[Queue, ...], names: set[str]) -> dict[str, list[str]]:
+    """Each of some queues with all below it."""
     children: dict[str | None, list[str]] = defaultdict(list)
     for queue in queues:
         children[queue.parent].append(queue.name)
     below: dict[str, list[str]] = {}
-    for queue in queues:
-        if any(quota and quota.guarantee is not None for quota in (queue.quota, *queue.gpu_models.values())):
-            below[queue.name] = found = [queue.name]
-            for name in found:  # grows as it is walked
-                found += children[name]
+    for top in names:
+        below[top] = found = [top]
+        for name in found:  # grows as it is walked
+            found += children[name]
     return below

@@ -39,7 +39,10 @@ def _entries(found: QueueExplanation) -> Iterator[tuple[str, str]]:
         jobs = f"{counted(each.jobs, 'job')} for {each.code.value}, {in_gpus(each.gpu_milli)} at least"
         yield ("" if number else "waiting"), jobs
     if found.may_be_reclaimed:
-        yield "owes", "holds more than its guarantee: its jobs may be stopped for others of any priority"
+        yield (
+            "owes",
+            "holds more than its own quota: queues below theirs may take it back, whatever the priority",
+        )
     if found.reclaimable_in_all:
         yield "may reclaim", _reclaimable(found)
     if found.one_more is not None:

@@ -93,6 +93,7 @@ def remedy_lines(found: Explanation, style: Style) -> list[str]:
     lines = ["", title, style.paint(f"  {'POINTS':>{width}}  {'COSTS':<{_COST}}  CHANGE", Tone.QUIET)]
     for each in remedies.found:
         change = "; ".join(part.text for part in each.parts)
+        change += " (by hand: no rule lets a plan do it)" if each.by_hand else ""
         first, *below = style.wrap(change, 2 + width + 2 + _COST + 2)
         cost = style.clean(_cost(each))
         lines += [f"  {signed(each.points):>{width}}  {cost:<{_COST}}  {first.strip()}", *below]

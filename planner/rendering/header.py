@@ -167,6 +167,12 @@ def gap_text(solution: SolutionSummary) -> str:
     return "bound unknown" if solution.gap is None else f"gap {percent(solution.gap)}"
 
 
+def left_out_text(solution: SolutionSummary) -> str:
+    """`; left out: disturbing jobs that waiting ones wait for (2)`: what a proof does not speak of."""
+    told = ", ".join(f"{each.what} ({each.count:,})" for each in solution.left_out)
+    return f"; left out: {told}" if told else ""
+
+
 def _quality(solution: SolutionSummary) -> list[str]:
     parts = [f"{solution.solver} {solution.status}", f"objective {solution.objective:,}"]
     if solution.bound is None or solution.gap is None:
@@ -200,6 +206,8 @@ def cares(plan: Plan) -> list[str]:
     if (fallback := solution.fallback) is not None:
         found.append(f"Fell back from {fallback.tried} to {fallback.used}: {fallback.reason}")
     found += [f"Rejected an answer that breaks a rule: {rejected}" for rejected in solution.rejected]
+    if solution.left_out and solution.gap == 0 and plan.has_changes:
+        found.append(f"Proven best of all that was considered{left_out_text(solution)}")
     if solution.not_disaggregated:
         jobs = counted(solution.not_disaggregated, "job")
         found.append(f"{jobs} of the solver's answer found no concrete place and wait")

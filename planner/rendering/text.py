@@ -11,7 +11,14 @@ from planner.rendering.actions import disturbance_lines, node_lines, start_lines
 from planner.rendering.diff_tables import diff_lines
 from planner.rendering.findings import findings_lines
 from planner.rendering.grouping import SortedActions, sort_actions
-from planner.rendering.header import change_counts, gap_text, header_lines, metrics_lines, waiting_text
+from planner.rendering.header import (
+    change_counts,
+    gap_text,
+    header_lines,
+    left_out_text,
+    metrics_lines,
+    waiting_text,
+)
 from planner.rendering.style import Style, Tone
 from planner.rendering.timing import deadline_lines, promise_lines
 from planner.rendering.unmet import unmet
@@ -103,7 +110,8 @@ def _summary(plan: Plan, actions: SortedActions, style: Style) -> list[str]:
     if plan.has_changes:
         text = f"Plan: {', '.join(change_counts(actions))}, {counts}"
     elif plan.solution.gap == 0:
-        text = f"No changes: {_why_at_rest(actions)} (proven, {gap_text(plan.solution)}). {counts}"
+        proof = f"proven, {gap_text(plan.solution)}{left_out_text(plan.solution)}"
+        text = f"No changes: {_why_at_rest(actions)} ({proof}). {counts}"
     else:
         text = f"No changes: nothing better was found ({gap_text(plan.solution)}). {counts}"
     return [style.paint(line, Tone.STRONG) for line in style.wrap(text, 0)]

@@ -6,10 +6,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from planner.changes import Deed
-from planner.holdings import holdings_of
 from planner.models.cluster import rack_of
 from planner.models.units import MILLI
-from planner.posing.queues import borrowers
+from planner.posing.reclaiming import Reclaiming, holding_of, least_asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from planner.models.job import Job
     from planner.models.placement import Placement, Replica
     from planner.models.policy import Policy
+    from planner.posing.reclaiming import Holding
     from planner.waiting.free_pool import Place
 
 
@@ -27,9 +27,11 @@ class Barriers:
 
     def __init__(self, changes: Changes, policy: Policy) -> None:
         snapshot, target = changes.snapshot, changes.target
-        self._least_priority = _least_priorities(changes, policy)
+        self._left = _left_by(changes)
         """By node and GPU index, None for all else of the node."""
-        self._idle = _idle_beside(changes, self._least_priority)
+        self._gap = policy.disruption.priority_gap
+        self._reclaiming = Reclaiming(snapshot, policy)
+        self._idle = self._idle_beside(changes)
         jobs, nodes = snapshot.job_by_name, changes.cluster.node_by_name
         self._avoiding = "anti_affinity" in snapshot.stated and any(
             job.anti_affinity for job in snapshot.jobs
@@ -45,7 +47,7 @@ class Barriers:
     @property
     def by_priority(self) -> bool:
         """True if the priority of a job matters to where it may go."""
-        return bool(self._least_priority)
+        return bool(self._left)
 
     @property
     def by_company(self) -> bool:
@@ -53,22 +55,45 @@ class Barriers:
         return self._avoiding
 
     def reserved(self, job: Job, places: Iterable[Place]) -> set[str]:
-        """Nodes, by name, where too little is free beside what was freed for jobs of higher priority."""
-        if not self._least_priority:
+        """Nodes, by name, where too little is free beside what was freed for others."""
+        if not self._left:
             return set()
         return {place.node.name for place in places if self._is_reserved(job, place)}
 
     def _is_reserved(self, job: Job, place: Place) -> bool:
-        least, name, request = self._least_priority, place.node.name, job.request
-        if job.priority >= least.get((name, None), 0):
+        name, request = place.node.name, job.request
+        if not self._bars(job, name, None):
             return False
         free = [
-            milli if job.priority >= least.get((name, gpu), 0) else min(milli, self._idle[name, gpu])
+            min(milli, self._idle[name, gpu]) if self._bars(job, name, gpu) else milli
             for gpu, milli in enumerate(place.free.gpu_milli)
         ]
         whole = sum(milli == MILLI for milli in free)
         enough = whole >= request.gpus and max(free, default=0) >= request.gpu_milli
         return bool(request.mig) or not enough or not request.needs_gpu
+
+    def _bars(self, job: Job, node: str, gpu: int | None) -> bool:
+        """True if a job may not take what some other has given up there."""
+        return any(
+            job.priority < priority + self._gap
+            and not self._reclaiming.may_take(job.queue, least_asked(job), held)
+            for held, priority in self._left.get((node, gpu), ())
+        )
+
+    def _idle_beside(self, changes: Changes) -> dict[tuple[str, int | None], int]:
+        """Thousandths of each GPU that some job has given up which are free beside that, by node and GPU."""
+        idle = {key: MILLI for key in self._left if key[1] is not None}
+        if not idle:
+            return {}
+        for placement in changes.snapshot.running_placements:
+            _take(idle, placement.replicas)
+        for change in changes.jobs:
+            # What may follow the victim has taken what the victim gave up.
+            taking = {key: 0 for key in idle if self._bars(change.job, *key)}
+            _take(taking, change.arriving)
+            for key, taken in taking.items():
+                idle[key] += taken
+        return idle
 
     def avoided(self, job: Job, nodes: Iterable[Node]) -> set[str]:
         """Nodes, by name, in a domain with a job that this one must not meet."""
@@ -91,39 +116,16 @@ class Barriers:
                         yield term.level, places
 
 
-def _least_priorities(changes: Changes, policy: Policy) -> dict[tuple[str, int | None], int]:
-    """The least priority of a job that may take what others give up, by node and GPU; see `Barriers`."""
-    cut = [change for change in changes.jobs if change.deed in (Deed.PREEMPT, Deed.SHRINK)]
-    if not cut:
-        return {}
-    snapshot = changes.snapshot
-    lending = borrowers(snapshot, holdings_of(snapshot).usage)
-    least: dict[tuple[str, int | None], int] = {}
-    for change in cut:
-        required = change.job.priority + policy.disruption.priority_gap
-        for replica in change.leaving if change.job.queue not in lending else ():
-            for gpu in (None, *(held.index for held in replica.gpus)):
-                key = replica.node, gpu
-                least[key] = max(required, least.get(key, 0))
-    return least
-
-
-def _idle_beside(
-    changes: Changes, least: dict[tuple[str, int | None], int]
-) -> dict[tuple[str, int | None], int]:
-    """Thousandths of each GPU in `least` that are free beside what was given up there, by node and GPU."""
-    idle = {key: MILLI for key in least if key[1] is not None}
-    if not idle:
-        return {}
-    for placement in changes.snapshot.running_placements:
-        _take(idle, placement.replicas)
+def _left_by(changes: Changes) -> dict[tuple[str, int | None], set[tuple[Holding, int]]]:
+    """By node and GPU what jobs that are stopped or shrunk there hold, and their priorities."""
+    left: dict[tuple[str, int | None], set[tuple[Holding, int]]] = defaultdict(set)
     for change in changes.jobs:
-        # What outranks the victim has taken what the victim gave up.
-        taking = {key: 0 for key in idle if change.job.priority < least[key]}
-        _take(taking, change.arriving)
-        for key, taken in taking.items():
-            idle[key] += taken
-    return idle
+        if change.deed in (Deed.PREEMPT, Deed.SHRINK):
+            victim = holding_of(change.job, changes.snapshot), change.job.priority
+            for replica in change.leaving:
+                for gpu in (None, *(held.index for held in replica.gpus)):
+                    left[replica.node, gpu].add(victim)
+    return left
 
 
 def _take(room: dict[tuple[str, int | None], int], replicas: Iterable[Replica]) -> None:

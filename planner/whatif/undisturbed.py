@@ -50,6 +50,7 @@ def undisturbed(
     world = snapshot.model_copy(update={"jobs": (*running, *asked)}).canonical()
     prices = Prices(
         guarantee=0,
+        nominal=0,
         disruption=0,
         migration=0,
         resize=0,

@@ -186,11 +186,11 @@ class Master:
             # What is missing now is paid for already; a column says how much of it stays so.
             by_queue = self._usage(ledger, guarantee)
             row = self._row(missing, math.inf)
-            self._column(-problem.charges.guarantee, whole, [(row, MILLI)])
+            self._column(-guarantee.price, whole, [(row, MILLI)])
             self._terms += [
                 (row, column, factor) for queue in guarantee.queues for column, factor in by_queue[queue]
             ]
-            self.paid += problem.charges.guarantee * whole
+            self.paid += guarantee.price * whole
 
     def _usage(self, ledger: Ledger, scope: Any) -> list[list[tuple[int, float]]]:
         """(column, thousandths of GPUs that a job counts for) by queue, in a budget or a guarantee."""

@@ -33,6 +33,7 @@ class Item:
     """Class in whose name sites are taken; the others of the kind have the same shape and rank."""
     shape: Shape
     rank: int
+    claim: int
     groups: frozenset[int]
     node_points: tuple[tuple[int, int], ...]
     """(group, points of a replica there)."""
@@ -65,8 +66,8 @@ class NodeClass:
     gpus: tuple[int, ...]
     """Thousandths free of each GPU, most first; GPUs with nothing free are left out."""
     amounts: tuple[int, ...]
-    floor: int
-    """Least rank of who may come."""
+    floor: tuple[int, ...]
+    """Least rank of what may come, by its claim."""
 
     @property
     def whole(self) -> int:
@@ -164,20 +165,22 @@ def _demand(ledger: Ledger, plain: dict[int, Kind], groups: set[int]) -> tuple[l
                 known[key] = len(items)
                 first = ledger.problem.classes[kind.classes[0]]
                 most = kind.minimum * sum(ledger.jobs_left(each) for each in kind.classes if each in plain)
-                items.append(
-                    Item(index, kind.shape, kind.rank, frozenset(tier_groups), first.node_points, most)
-                )
+                where = frozenset(tier_groups), first.node_points
+                items.append(Item(index, kind.shape, kind.rank, kind.claim, *where, most))
             points = job_class.points(job_class.options[tier[0]], kind.minimum)
             offers.append(Offer(index, known[key], tier, points, kind.minimum, left))
     return items, offers
 
 
 def _node_classes(ledger: Ledger, scope: frozenset[int]) -> tuple[NodeClass, ...]:
-    members: dict[tuple[int, tuple[int, ...], tuple[int, ...], int], list[int]] = defaultdict(list)
+    members: dict[tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]], list[int]] = defaultdict(
+        list
+    )
     capacity = ledger.capacity
     for node in sorted(scope):
         gpus = tuple(sorted((free for free in capacity.gpu_free[node].tolist() if free), reverse=True))
-        key = ledger.group_of[node], gpus, tuple(capacity.free[node].tolist()), int(ledger.floors.least[node])
+        floor = tuple(ledger.floors.least[:, node].tolist())
+        key = ledger.group_of[node], gpus, tuple(capacity.free[node].tolist()), floor
         members[key].append(node)
     return tuple(
         NodeClass(tuple(nodes), group, gpus, amounts, floor)

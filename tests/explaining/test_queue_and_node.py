@@ -70,7 +70,7 @@ def test_waiting_jobs_by_reason_those_of_queues_below_included():
 
 
 def test_whose_jobs_may_be_reclaimed_and_whose_queue_owes():
-    queues = [queue("q", nominal=8, guarantee=4), queue("r", nominal=8, guarantee=2)]
+    queues = [queue("q", nominal=4), queue("r")]
     world = snapshot(queues=queues, jobs=[old("big", *range(8), queue="r"), old("own", 0, node="n1")])
     plan = greedy_plan(world, Policy())
 
@@ -83,7 +83,7 @@ def test_whose_jobs_may_be_reclaimed_and_whose_queue_owes():
 
 
 def test_nobody_is_reclaimed_who_was_stopped_so_often_before():
-    queues = [queue("q", nominal=8, guarantee=4), queue("r", nominal=8, guarantee=2)]
+    queues = [queue("q", nominal=4), queue("r")]
     running = [old("big", *range(4), queue="r"), old("often", *range(4, 8), queue="r", preemptions=1)]
     plan = greedy_plan(
         snapshot(queues=queues, jobs=running), Policy(disruption=Disruption(max_preemptions=1))

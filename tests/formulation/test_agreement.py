@@ -179,6 +179,7 @@ TERMS = {
     "locality",
     "migration",
     "nodes",
+    "nominal",
     "preemption",
     "preference",
     "repartition",

@@ -43,7 +43,7 @@ def test_guarantee_comes_before_weight():
 def test_borrower_is_reclaimed_by_a_job_of_equal_priority():
     borrower = build.job("borrower", queue="b", gpus=4, at=[build.replica("n0", gpus=range(4))])
     owed = build.job("owed", queue="a", gpus=4)
-    lenders = (queues(4)[0], Queue(name="b", quota=Quota(nominal=16, guarantee=0)))
+    lenders = (queues(4)[0], Queue(name="b"))
 
     answer = solved(build.snapshot(nodes=build.cluster(1, gpus=4), jobs=[owed, borrower], queues=lenders))
 

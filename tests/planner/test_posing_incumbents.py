@@ -119,41 +119,44 @@ def test_ranks_follow_the_priorities_of_those_who_make_room():
     assert {one.jobs[0]: one.rank for one in problem.classes} == {"w0": 0, "w2": 0, "w4": 1, "w5": 2}
 
 
-def test_anybody_may_follow_a_borrower():
+def test_what_a_queue_borrows_is_claimed_by_queues_below_their_quota():
     queues = [
-        build.queue("q", nominal=8, guarantee=2),
-        build.queue("p", nominal=8, guarantee=8),
+        build.queue("q", nominal=2),
+        build.queue("p", nominal=8),
         build.queue("o"),
     ]
     jobs = [
         runs("over", gpus=3),
         runs("within", gpus=1, first=3, queue="p"),
-        runs("unguarded", gpus=1, first=4, queue="o"),
+        runs("unlimited", gpus=1, first=4, queue="o"),
     ]
 
-    (found,) = posed(*jobs, wants(priority=0), queues=queues).incumbents
+    problem = posed(*jobs, wants(priority=0, queue="p"), wants("x", priority=0, queue="o"), queues=queues)
 
-    assert (found.job, found.rank) == ("over", 0)
-
-
-def test_a_borrower_is_one_by_what_is_held_below_its_queue_too():
-    queues = [build.queue("q", nominal=8, guarantee=2), build.queue("p", parent="q")]
-
-    (found,) = posed(
-        runs("r"), runs("s", gpus=2, first=1, queue="p"), wants(priority=0), queues=queues
-    ).incumbents
-
-    assert found.job == "r"
+    assert {one.job: one.claims for one in problem.incumbents} == {"over": (1,), "unlimited": (1,)}
+    assert {one.jobs[0]: one.claim for one in problem.classes} == {"w": 1, "x": 0}
 
 
-def test_a_borrower_makes_room_in_the_quota_even_on_nodes_that_nobody_can_use():
+def test_a_queue_borrows_by_what_is_held_below_it_too():
+    queues = [
+        build.queue("o", nominal=1),
+        build.queue("q", nominal=0),
+        build.queue("p", parent="q", nominal=1),
+    ]
+    jobs = [runs("r", queue="p"), runs("s", gpus=2, first=1, queue="p")]
+
+    problem = posed(*jobs, wants(priority=0, queue="o"), queues=queues)
+
+    assert {one.job for one in problem.incumbents} == {"r", "s"}
+
+
+def test_a_borrower_makes_room_in_the_quota_even_on_nodes_that_nothing_can_use():
     nodes = [build.node("n0", cordoned=True), build.node("n1", gpus=8)]
+    queues = [build.queue("o", nominal=1), build.queue("q", nominal=1)]
 
-    (found,) = posed(
-        runs(gpus=2), wants(priority=0), nodes=nodes, queues=[build.queue("q", nominal=2, guarantee=1)]
-    ).incumbents
+    (found,) = posed(runs(gpus=2), wants(priority=0, queue="o"), nodes=nodes, queues=queues).incumbents
 
-    assert (found.holds, found.rank) == ((Hold(None),), 0)
+    assert (found.holds, found.claims) == ((Hold(None),), (1,))
 
 
 def test_an_elastic_job_may_shrink_to_its_minimum_and_grow_to_its_maximum():

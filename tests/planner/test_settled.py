@@ -269,7 +269,11 @@ def test_what_is_left_of_the_room_that_a_plan_made_is_taken_next():
 
 
 def test_who_came_to_borrow_by_the_last_plan_may_be_reclaimed_from_now_on():
-    queues = [build.queue("owner", nominal=2), build.queue("guest", nominal=2, guarantee=1)]
+    queues = [
+        build.queue("root"),
+        build.queue("owner", parent="root", nominal=1),
+        build.queue("guest", parent="root", nominal=1),
+    ]
     jobs = [
         build.job("first", gpus=1, queue="guest", at=[build.replica(gpus=(0,))]),
         build.job("second", gpus=1, queue="guest", priority=9),

@@ -674,9 +674,9 @@ def test_room_made_for_others_is_not_for_jobs_of_lower_priority():
     assert "would fit" in high[1]
 
 
-def test_anybody_may_follow_a_borrower():
-    victim = job("v", gpus=8, priority=4, at=[replica(gpus=range(8))])
-    queues = [queue(nominal=8, guarantee=4)]
+def test_a_job_of_a_queue_below_its_quota_may_follow_a_borrower():
+    victim = job("v", gpus=8, priority=4, queue="free", at=[replica(gpus=range(8))])
+    queues = [queue(nominal=4), queue("free")]
 
     found = why(
         job(gpus=4),

@@ -79,7 +79,8 @@ def test_a_job_with_a_promised_start():
               +8  8 GPU-hours        raise its priority from 0 to 1, the least at which
                                      stopping train-b for it pays
                0  2h                 wait until 14:00, when it is promised to start
-          -1,572  8 GPU-hours        stop train-b (queue research, priority 0)
+          -1,572  8 GPU-hours        stop train-b (queue research, priority 0) (by hand:
+                                     no rule lets a plan do it)
         Everything else stays as this plan leaves it. The verifier has found each change
         to be enough; with less the job waits. Points are what the objective gains. A
         priority is the least for the jobs that it names.

@@ -265,7 +265,7 @@ def test_what_the_ledger_says_that_queues_hold_is_what_their_jobs_hold():
 
 
 def item(gpus=0, milli=0, cores=0, *, rank=0, groups=(0, 1), points=()):
-    return Item(0, Shape(gpus, milli, (cores,)), rank, frozenset(groups), points, most=1)
+    return Item(0, Shape(gpus, milli, (cores,)), rank, 0, frozenset(groups), points, most=1)
 
 
 @pytest.mark.parametrize(

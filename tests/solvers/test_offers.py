@@ -24,7 +24,8 @@ def questions(*more):
     """A ledger, half full, with who may preempt there and a class that would; many of them."""
     for seed in range(SEEDS):
         instance = instances.everything_mixed(seed, features=(*FEATURES, *more))
-        problem = pose(instance.snapshot, instance.policy)
+        prices = instance.policy.prices.model_copy(update={"nominal": 0})
+        problem = pose(instance.snapshot, instance.policy.model_copy(update={"prices": prices}))
         draw, ledger = random.Random(seed), Ledger(problem)
         if draw.random() < 0.5:
             fill(ledger)
@@ -42,10 +43,10 @@ def questions(*more):
 def test_room_made_on_paper_is_what_the_ledger_says():
     compared = 0
     for ledger, preemption, index, nodes in questions("mig"):
-        rank = ledger.tenants[index].rank
+        tenant = ledger.tenants[index]
         for node in nodes.tolist():
             loss, gone = preemption.price(index, node)
-            by_trial = preemption.price_by_trial(index, node, preemption.victims.there(node, rank))
+            by_trial = preemption.price_by_trial(index, node, preemption.victims.there(node, tenant))
             assert (loss, gone) == by_trial
             compared += loss < np.inf
     assert compared >= 100
@@ -55,7 +56,7 @@ def test_no_price_is_below_its_bound():
     compared = 0
     for ledger, preemption, index, nodes in questions():
         tenant = ledger.tenants[index]
-        losses = preemption.victims.least_losses(tenant.shape, tenant.rank, nodes)
+        losses = preemption.victims.least_losses(tenant, nodes)
         for node, least in zip(nodes.tolist(), losses.tolist(), strict=True):
             loss, gone = preemption.price(index, node)
             whole = all(not victim.shrinks for victim in gone)

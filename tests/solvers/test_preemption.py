@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import build
+import pytest
 from planned import plan
 
 from planner.models.cluster import Level
@@ -145,8 +146,9 @@ def test_job_of_low_rank_does_not_follow_the_victim():
     assert set(plan(build.snapshot(nodes=ONE, jobs=jobs)).places) == {"a", "high"}
 
 
-def test_borrower_makes_room_for_any_job():
-    queues = [build.queue("owed", nominal=8, guarantee=8), build.queue("rich", nominal=8, guarantee=0)]
+@pytest.mark.parametrize("guarantee", [8, None])
+def test_borrower_makes_room_for_a_job_of_a_queue_below_its_quota(guarantee):
+    queues = [build.queue("owed", nominal=8, guarantee=guarantee), build.queue("rich")]
     jobs = [
         runner("r", *range(8), queue="rich", priority=9),
         build.job("a", gpus=8, queue="owed", priority=0),

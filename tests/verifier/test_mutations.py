@@ -37,6 +37,7 @@ EXAMPLES_OF_TERM = {
     "repartition": "terms_places",
     "locality": "terms_places",
     "guarantee": "terms_guarantee",
+    "nominal": "terms_guarantee",
     "fragmentation": "terms_places",
     "nodes": "terms_places",
     "data": "terms_places",

@@ -296,62 +296,147 @@ def test_power_that_a_stopped_job_frees_is_for_jobs_that_outrank_it():
     assert judge(world, placement("d", ELSEWHERE)) == ()
 
 
-# --- borrowers ---------------------------------------------------------------------------------------------
-
-ROOT = queue("root", nominal=8)
+# --- reclaiming --------------------------------------------------------------------------------------------
 
 
-def judge_borrower(owed, *, own=1, below=0):
-    """A job comes in place of one whose queue is owed so much and holds so many GPUs."""
-    queues = [ROOT, queue("q", nominal=0, parent="root", guarantee=owed), queue("low", parent="q")]
+def judge_reclaim(*queues, at="a", of="b", gpus=1, held=(), policy=None, **more):
+    """A job of queue `at` in place of one of `of` of higher priority; others run in the queues `held`."""
     others = [
-        job(f"o{index}", gpus=1, queue="low" if index < below else "q", at=[replica("n1", gpus=(index,))])
-        for index in range(own - 1 + below)
+        job(f"o{index}", gpus=1, queue=name, at=[replica("n1", gpus=(index,))])
+        for index, name in enumerate(held)
     ]
-    jobs = [victim(), comer(0, queue="root"), *others]
-    return judge(snapshot(jobs=jobs, queues=queues), placement("c", HERE), *(one.placement for one in others))
+    jobs = [victim(queue=of), job("c", gpus=gpus, priority=0, queue=at, **more), *others]
+    comes = placement("c", replica(gpus=range(gpus)))
+    found = judge(
+        snapshot(jobs=jobs, queues=queues), comes, *(one.placement for one in others), policy=policy
+    )
+    return tuple(each for each in found if each.rule is Rule.PREEMPTION)
 
 
-def test_a_job_of_a_queue_that_holds_more_than_it_is_guaranteed_makes_room_for_anybody():
-    assert judge_borrower(0) == ()
-    assert judge_borrower(0.999) == ()
-    assert judge_borrower(2, own=3) == ()
+def test_a_queue_below_what_it_is_entitled_to_takes_it_back_from_borrowers():
+    parent = {"parent": "root"}
+    for owed in ({"nominal": 1}, {"nominal": 0, "borrowing": 8, "guarantee": 1}):
+        queues = [queue("root"), queue("a", **owed, **parent), queue("b", nominal=0, **parent)]
+
+        assert judge_reclaim(*queues) == (), owed
 
 
-def test_a_job_of_a_queue_within_its_guarantee_does_not():
-    assert judge_borrower(1) == wrong(0)
-    assert judge_borrower(3, own=3) == wrong(0)
+def test_a_queue_without_any_quota_borrows_all_it_holds():
+    assert judge_reclaim(queue("a", nominal=1), queue("b")) == ()
 
 
-def test_queues_below_count_with_it():
-    assert judge_borrower(2, own=1, below=2) == ()
-    assert judge_borrower(3, own=1, below=2) == wrong(0)
+def test_a_queue_within_its_own_quota_lends_nothing():
+    assert judge_reclaim(queue("a", nominal=1), queue("b", nominal=1)) == wrong(0)
+    assert judge_reclaim(queue("a", nominal=1), queue("b", nominal=1), held="b") == ()
 
 
-def test_a_job_of_a_queue_without_a_guarantee_borrows_nothing():
-    assert judge_borrower(None, own=3) == wrong(0)
+def test_a_queue_within_its_guarantee_lends_nothing():
+    assert judge_reclaim(queue("a", nominal=1), queue("b", nominal=0, guarantee=1)) == wrong(0)
 
 
-def test_only_its_own_queue_counts():
-    queues = [queue("root", nominal=8, guarantee=0), queue("q", parent="root")]
-    world = snapshot(jobs=[victim(), comer(0)], queues=queues)
+def test_a_job_that_its_queue_is_not_entitled_to_takes_nothing_back():
+    assert judge_reclaim(queue("a"), queue("b")) == wrong(0)
+    assert judge_reclaim(queue("a", nominal=1), queue("b"), gpus=2) == wrong(0)
+    assert judge_reclaim(queue("a", nominal=1), queue("b"), held="a") == wrong(0)
+    assert judge_reclaim(queue("a", nominal=2), queue("b"), held="a") == ()
 
-    assert judge(world, placement("c", HERE)) == wrong(0)
+
+def test_of_an_elastic_job_the_fewest_replicas_count():
+    at = {"replicas": (1, 4)}
+
+    assert judge_reclaim(queue("a", nominal=1), queue("b"), **at) == ()
+
+
+def test_a_job_without_gpus_takes_nothing_back():
+    at = replica(gpus=(0,), cpus=32)
+    jobs = [victim(queue="b", cpus=32, at=[at]), job("c", cpus=1, queue="a")]
+    world = snapshot(nodes=[node(cpus=32)], jobs=jobs, queues=[queue("a", nominal=1), queue("b")])
+
+    assert judge(world, placement("c", replica(cpus=1))) == beside("node n0", "33 CPU cores", "32 CPU cores")
+
+
+def test_a_knob_leaves_only_guarantees_to_be_taken_back():
+    off = rules(reclaim=False)
+
+    assert judge_reclaim(queue("a", nominal=1), queue("b"), policy=off) == wrong(0)
+    assert judge_reclaim(queue("a", nominal=1, guarantee=1), queue("b"), policy=off) == ()
+
+
+def test_queues_below_count_with_a_queue():
+    queues = [queue("x", nominal=1), queue("a", parent="x"), queue("a2", parent="x"), queue("b")]
+
+    assert judge_reclaim(*queues) == ()
+    assert judge_reclaim(*queues, held=["a2"]) == wrong(0)
+
+
+def test_a_queue_whose_parent_is_within_its_quota_lends_nothing_to_others():
+    queues = [queue("a", nominal=1), queue("x", nominal=1), queue("b", parent="x")]
+
+    assert judge_reclaim(*queues) == wrong(0)
+    assert judge_reclaim(*queues, held="b") == ()
+
+
+def test_within_a_parent_only_its_children_count():
+    queues = [queue("x", nominal=4), queue("a", parent="x", nominal=1), queue("b", parent="x")]
+
+    assert judge_reclaim(*queues) == ()
+    assert judge_reclaim(*queues, of="a", at="b") == wrong(0)
+
+
+def test_jobs_directly_in_a_parent_have_what_it_has_itself():
+    queues = [queue("x", nominal=1), queue("a", parent="x", nominal=1)]
+
+    assert judge_reclaim(*queues, of="x") == wrong(0)
+    assert judge_reclaim(*queues, of="x", held="x") == ()
+    assert judge_reclaim(*queues, of="a", at="x", held="a") == ()
+    assert judge_reclaim(*queues, of="a", at="x") == wrong(0)
+
+
+def test_the_quota_of_the_gpu_model_in_question_counts_too():
+    h100, other = {MODEL: 1}, {"A100-80GB": 1}
+
+    assert judge_reclaim(queue("a", **h100), queue("b")) == ()
+    assert judge_reclaim(queue("a", **other), queue("b")) == wrong(0)
+    assert judge_reclaim(queue("a", **h100), queue("b", **h100)) == wrong(0)
+    assert judge_reclaim(queue("a", **h100), queue("b", nominal=1)) == wrong(0)
 
 
 def test_what_is_held_in_the_snapshot_counts_and_not_what_will_be():
-    queues = [queue("q", nominal=9, guarantee=1)]
-    world = snapshot(jobs=[victim(), comer(0), job("x", gpus=1)], queues=queues)
+    queues = [queue("a", nominal=1), queue("b", nominal=1)]
+    world = snapshot(
+        jobs=[victim(queue="b"), comer(0, queue="a"), job("x", gpus=1, queue="b")], queues=queues
+    )
 
     found = judge(world, placement("c", HERE), placement("x", replica("n1", gpus=(0,))))
 
-    assert found == wrong(0)
+    assert found == (*wrong(0), *beside("queue b", "2 GPUs", "1 GPU"))
 
 
 def test_a_borrower_beside_a_job_that_borrows_nothing_changes_nothing():
-    queues = [ROOT, queue("q", nominal=0, parent="root", guarantee=0)]
-    firm = victim("w", priority=2, at=[replica(gpus=(1,))], queue="root")
-    world = snapshot(jobs=[victim(), firm, comer(2, queue="root")], queues=queues)
+    queues = [queue("a", nominal=1), queue("b"), queue("d", nominal=1)]
+    firm = victim("w", priority=2, at=[replica(gpus=(1,))], queue="d")
+    world = snapshot(jobs=[victim(queue="b"), firm, comer(2, queue="a")], queues=queues)
 
     assert judge(world, placement("c", HERE)) == ()
     assert judge(world, placement("c", replica(gpus=(1,)))) == wrong(2, "w", of=2, least=3)
+
+
+def test_what_two_borrowers_free_is_not_for_a_job_that_may_follow_neither():
+    """Teams take back within their departments: one of each does, and a third job comes for the cores."""
+    queues = [
+        each
+        for top in ("x", "y")
+        for each in (queue(top), queue(f"{top}1", parent=top, nominal=1), queue(f"{top}2", parent=top))
+    ]
+    running = [
+        victim(f"v{top}", queue=f"{top}2", cpus=1, at=[replica(gpus=(index,), cpus=1)])
+        for index, top in enumerate("xy")
+    ]
+    back = [job(f"c{top}", gpus=1, cpus=0, queue=f"{top}1") for top in "xy"]
+    third = job("d", gpus=1, cpus=1, queue="x2")
+    world = snapshot(nodes=[node(cpus=2)], jobs=[*running, *back, third], queues=queues)
+    taken_back = [placement(f"c{top}", replica(gpus=(index,), cpus=0)) for index, top in enumerate("xy")]
+
+    assert judge(world, *taken_back) == ()
+    found = judge(world, *taken_back, placement("d", replica(gpus=(2,), cpus=1)))
+    assert [(each.rule, each.subject) for each in found] == [(Rule.PREEMPTION, "node n0")]

@@ -3,7 +3,7 @@
 from build import MODEL, job, node, placement, queue, replica, snapshot
 from judging import worth
 
-from planner.models.policy import Policy, Prices
+from planner.models.policy import Disruption, Policy, Prices
 from planner.models.queue import Quota
 
 OTHER = "A100-80GB"
@@ -182,3 +182,19 @@ def test_doing_nothing_costs_what_is_missing_all_the_same():
     world = snapshot(queues=[owed(4)], jobs=[wants(4)])
 
     assert worth(world) == {"completion": 0, "guarantee": -400_000}
+
+
+def test_a_nominal_quota_is_owed_while_a_waiting_job_may_take_back_there_what_others_borrow():
+    at = replica(gpus=range(4))
+    lent, wanted = job("r", gpus=4, queue="b", at=[at]), job("a", gpus=2, queue="q")
+    queues = [queue("q", nominal=4), queue("b")]
+
+    def term(*jobs, **rules):
+        world = snapshot(nodes=NODES, queues=queues, jobs=jobs)
+        policy = Policy(prices=Prices(nominal=10), disruption=Disruption(**rules))
+        return worth(world, placement("r", at), policy=policy).get("nominal", 0)
+
+    assert term(lent, wanted) == -20
+    assert term(lent, job("a", gpus=8, queue="q")) == 0
+    assert term(lent) == 0
+    assert term(lent, wanted, reclaim=False) == 0

@@ -20,6 +20,7 @@ from planner.rendering.header import (
     change_counts,
     cost_text,
     has_free_gpus,
+    left_out_text,
     percent,
     shown_terms,
     waiting_text,
@@ -197,8 +198,9 @@ def _proof(plan: Plan) -> str:
     if solution.bound is None or solution.gap is None:
         return f"{found}; nobody proved what could be reached"
     if not solution.gap:
-        return f"{found}; proven: no plan scores more"
-    return f"{found}; proven: no plan scores more than {solution.bound:,}, {percent(solution.gap)} above"
+        return f"{found}; proven: no plan scores more{left_out_text(solution)}"
+    above = f"{solution.bound:,}, {percent(solution.gap)} above"
+    return f"{found}; proven: no plan scores more than {above}{left_out_text(solution)}"
 
 
 def _changed_promises(plan: Plan) -> list[Any]:
