@@ -62,8 +62,7 @@ class Pricer:
         self._points: dict[int, int] = {}
         """Of one replica of each item."""
         for index, item in enumerate(items):
-            welcome = node_class.group in item.groups and item.rank >= node_class.floor[item.claim]
-            if welcome and (room := node_class.room(item.shape)):
+            if node_class.group in item.groups and (room := node_class.room(item.shape)):
                 self._room[index] = room
                 self._points[index] = dict(item.node_points).get(node_class.group, 0)
         self._order = np.array(list(self._room), dtype=np.int64)

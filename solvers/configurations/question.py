@@ -30,10 +30,8 @@ class Item:
     """A place for one replica of a kind, on the node groups of one of its tiers."""
 
     taker: int
-    """Class in whose name sites are taken; the others of the kind have the same shape and rank."""
+    """Class in whose name sites are taken; the others of the kind have the same shape."""
     shape: Shape
-    rank: int
-    claim: int
     groups: frozenset[int]
     node_points: tuple[tuple[int, int], ...]
     """(group, points of a replica there)."""
@@ -66,8 +64,6 @@ class NodeClass:
     gpus: tuple[int, ...]
     """Thousandths free of each GPU, most first; GPUs with nothing free are left out."""
     amounts: tuple[int, ...]
-    floor: tuple[int, ...]
-    """Least rank of what may come, by its claim."""
 
     @property
     def whole(self) -> int:
@@ -132,10 +128,17 @@ def is_whole(ledger: Ledger) -> bool:
 
 
 def _scope(ledger: Ledger, nodes: Ints | None) -> frozenset[int]:
-    """Those of the nodes that exist and share no power cap with others."""
+    """
+    Those of the nodes that exist, share no power cap with others, and have nothing free that was preempted.
+
+    What may take the place of a victim, and what has to fit beside it, configurations do not tell apart.
+    """
     among = range(len(ledger.problem.nodes)) if nodes is None else nodes.tolist()
     capped = {node for cap in ledger.problem.power_caps for node in cap.nodes}
-    return frozenset(node for node in among if ledger.capacity.usable[node] and node not in capped)
+    usable, floors = ledger.capacity.usable, ledger.floors
+    return frozenset(
+        node for node in among if usable[node] and node not in capped and not floors.was_left(node)
+    )
 
 
 def _is_plain(ledger: Ledger, kind: Kind) -> bool:
@@ -166,23 +169,19 @@ def _demand(ledger: Ledger, plain: dict[int, Kind], groups: set[int]) -> tuple[l
                 first = ledger.problem.classes[kind.classes[0]]
                 most = kind.minimum * sum(ledger.jobs_left(each) for each in kind.classes if each in plain)
                 where = frozenset(tier_groups), first.node_points
-                items.append(Item(index, kind.shape, kind.rank, kind.claim, *where, most))
+                items.append(Item(index, kind.shape, *where, most))
             points = job_class.points(job_class.options[tier[0]], kind.minimum)
             offers.append(Offer(index, known[key], tier, points, kind.minimum, left))
     return items, offers
 
 
 def _node_classes(ledger: Ledger, scope: frozenset[int]) -> tuple[NodeClass, ...]:
-    members: dict[tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]], list[int]] = defaultdict(
-        list
-    )
+    members: dict[tuple[int, tuple[int, ...], tuple[int, ...]], list[int]] = defaultdict(list)
     capacity = ledger.capacity
     for node in sorted(scope):
         gpus = tuple(sorted((free for free in capacity.gpu_free[node].tolist() if free), reverse=True))
-        floor = tuple(ledger.floors.least[:, node].tolist())
-        key = ledger.group_of[node], gpus, tuple(capacity.free[node].tolist()), floor
-        members[key].append(node)
+        members[ledger.group_of[node], gpus, tuple(capacity.free[node].tolist())].append(node)
     return tuple(
-        NodeClass(tuple(nodes), group, gpus, amounts, floor)
-        for (group, gpus, amounts, floor), nodes in members.items()
+        NodeClass(tuple(nodes), group, gpus, amounts)
+        for (group, gpus, amounts), nodes in members.items()
     )

@@ -53,8 +53,6 @@ def swaps_of(items: Sequence[Item], *, alike: bool) -> list[tuple[int, int]]:
         within[giver, taker] = (
             giver != taker
             and one.groups <= other.groups
-            and one.rank <= other.rank
-            and one.claim in (0, other.claim)
             and one.node_points == other.node_points
         )
     # Equal ones give one way only.

@@ -264,8 +264,8 @@ def test_what_the_ledger_says_that_queues_hold_is_what_their_jobs_hold():
 # --- places that also do for others ------------------------------------------------------------------------
 
 
-def item(gpus=0, milli=0, cores=0, *, rank=0, groups=(0, 1), points=()):
-    return Item(0, Shape(gpus, milli, (cores,)), rank, 0, frozenset(groups), points, most=1)
+def item(gpus=0, milli=0, cores=0, *, groups=(0, 1), points=()):
+    return Item(0, Shape(gpus, milli, (cores,)), frozenset(groups), points, most=1)
 
 
 @pytest.mark.parametrize(
@@ -280,8 +280,6 @@ def item(gpus=0, milli=0, cores=0, *, rank=0, groups=(0, 1), points=()):
         (item(gpus=2), item(gpus=1, cores=1), False),
         (item(gpus=2), item(gpus=1, groups=(0,)), False),
         (item(gpus=2, groups=(0,)), item(gpus=1), True),
-        (item(gpus=2, rank=1), item(gpus=1), False),
-        (item(gpus=2), item(gpus=1, rank=1), True),
         (item(gpus=2), item(gpus=1, points=((0, -5),)), False),
     ],
 )

@@ -72,7 +72,7 @@ def test_record_only_gets_tighter():
 
 def test_solver_that_claims_too_low_a_bound_is_noticed(monkeypatch):
     """The portfolio has to believe it that nothing beats greedy's plan; the record knows better."""
-    name = "made-up-1"
+    name = "consolidate-and-close"
     known = records.load(name)
     monkeypatch.setitem(SOLVERS, "milp", "records:bound_of_the_hint")
     # A better plan than greedy's, placed meanwhile, would show what the claim is worth.

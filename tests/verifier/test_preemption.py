@@ -383,6 +383,12 @@ def test_within_a_parent_only_its_children_count():
     assert judge_reclaim(*queues, of="a", at="b") == wrong(0)
 
 
+def test_what_a_parent_is_entitled_to_is_nothing_that_one_child_takes_from_another():
+    queues = [queue("x", nominal=4), queue("a", parent="x"), queue("b", parent="x")]
+
+    assert judge_reclaim(*queues) == wrong(0)
+
+
 def test_jobs_directly_in_a_parent_have_what_it_has_itself():
     queues = [queue("x", nominal=1), queue("a", parent="x", nominal=1)]
 
