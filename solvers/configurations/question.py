@@ -182,6 +182,5 @@ def _node_classes(ledger: Ledger, scope: frozenset[int]) -> tuple[NodeClass, ...
         gpus = tuple(sorted((free for free in capacity.gpu_free[node].tolist() if free), reverse=True))
         members[ledger.group_of[node], gpus, tuple(capacity.free[node].tolist())].append(node)
     return tuple(
-        NodeClass(tuple(nodes), group, gpus, amounts)
-        for (group, gpus, amounts), nodes in members.items()
+        NodeClass(tuple(nodes), group, gpus, amounts) for (group, gpus, amounts), nodes in members.items()
     )

@@ -51,9 +51,7 @@ def swaps_of(items: Sequence[Item], *, alike: bool) -> list[tuple[int, int]]:
     for giver, taker in zip(*np.nonzero(within), strict=True):
         one, other = items[giver], items[taker]
         within[giver, taker] = (
-            giver != taker
-            and one.groups <= other.groups
-            and one.node_points == other.node_points
+            giver != taker and one.groups <= other.groups and one.node_points == other.node_points
         )
     # Equal ones give one way only.
     within &= ~(within & within.T & (np.arange(count)[:, None] > np.arange(count)[None, :]))
