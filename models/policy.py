@@ -86,7 +86,7 @@ class PriorityOrder(StrEnum):
 class PriorityPolicy(Noun):
     """How priorities order the jobs that wait."""
 
-    order: PriorityOrder = PriorityOrder.WEIGHTS
+    order: PriorityOrder = PriorityOrder.TIERS
     """Whether higher priorities come first (`tiers`), or weigh more and size counts as well (`weights`)."""
 
 

@@ -68,9 +68,6 @@ def ways(problem: Problem, *, thorough: bool = False) -> list[Way]:
         ]
     if not may_preempt:
         return [Way(pools_first=True)]
-    if len(problem.priorities) > 1:
-        # A market has one price for all priorities.
-        return [Way(pools_first=each) for each in orders]
     alone = orders if thorough or len(problem.incumbents) <= _FEW else orders[:-1]
     return [Way(pools_first=not may_open, trading=True), *(Way(pools_first=each) for each in alone)]
 

@@ -1,18 +1,20 @@
-"""Market: what GPUs of each model would fetch if waiting jobs bid for them against those that run."""
+"""Market: what GPUs of each model would fetch if jobs that may be placed bid for them against those that run."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from planner.models.outranking import may_follow
 from planner.models.problem_jobs import Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from planner.models.problem import Problem
     from planner.models.problem_jobs import Incumbent, JobClass, Option
+    from planner.solvers.ledger import Ledger
 
     Floats: TypeAlias = NDArray[np.float64]
 
@@ -31,14 +33,18 @@ class Market:
     multinomial logit, McFadden, "Conditional logit analysis of qualitative choice behavior", 1974). At the
     price of a model, those who would pay more ask for as much as is free or held by running jobs that are
     worth less. Nodes, racks, quotas and other resources are left out.
+
+    Bidders are the jobs that may be placed as a ledger stands; running jobs that none of them may follow are
+    no supply.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self._classes = problem.classes
+    def __init__(self, ledger: Ledger) -> None:
+        problem = ledger.problem
+        self._ledger, self._classes = ledger, problem.classes
         self._models = sorted({group.gpu_model for group in problem.groups if group.gpu_model})
         self._prices: dict[str | None, float] = dict.fromkeys(self._models, 0.0)
         bids, asked = self._demand()
-        supplies = self._supplies(problem)
+        supplies = self._supplies()
         level = _clearing_of_all(bids, asked, supplies)
         if level > 0:
             prices = np.full(len(self._models), level)
@@ -68,40 +74,64 @@ class Market:
 
     def _demand(self) -> tuple[Floats, Floats]:
         """Points for a thousandth by class and model, with the thousandths that a class asks for."""
-        bidders = [each for each in self._classes if each.role is Role.START and each.options and _bids(each)]
+        bidders = [(self._classes[index], jobs) for index, jobs in self._bidders]
         columns = {model: column for column, model in enumerate(self._models)}
         bids = np.full((len(bidders), len(columns)), -np.inf)
-        for row, job_class in enumerate(bidders):
+        for row, (job_class, _) in enumerate(bidders):
             for option in job_class.options:
                 if option.gpu_model in columns:
                     replicas = job_class.most(option)
                     density = job_class.points(option, replicas) / (job_class.shape.quota_milli * replicas)
                     bids[row, columns[option.gpu_model]] = density
-        asked = [each.shape.quota_milli * each.maximum * len(each.jobs) for each in bidders]
+        asked = [each.shape.quota_milli * each.maximum * jobs for each, jobs in bidders]
         return bids, np.array(asked, dtype=np.float64)
 
-    def _supplies(self, problem: Problem) -> list[tuple[Floats, Floats, float]]:
+    @cached_property
+    def _bidders(self) -> list[tuple[int, int]]:
+        """(class, jobs) that ask for GPUs; MIG instances have a market of their own."""
+        return [
+            (index, jobs)
+            for index, each in enumerate(self._classes)
+            if each.role is Role.START and each.options and (each.shape.gpus or each.shape.gpu_milli)
+            if (jobs := self._ledger.jobs_left(index, now=False))
+        ]
+
+    def may_be_had(self, index: int) -> bool:
+        """True if an incumbent may be stopped, is there, and some bidder may follow it."""
+        incumbent = self._ledger.problem.incumbents[index]
+        if incumbent.stop_points is None or self._ledger.fates[index] is not None:
+            return False
+        order = incumbent.rank, frozenset(incumbent.claims)
+        return any(may_follow(taker, order) for taker in self._takers)
+
+    @cached_property
+    def _takers(self) -> list[JobClass]:
+        """Of the bidders with each claim the one of the highest rank."""
+        found: dict[int, JobClass] = {}
+        for index, _ in self._bidders:
+            job_class = self._classes[index]
+            if job_class.claim not in found or found[job_class.claim].rank < job_class.rank:
+                found[job_class.claim] = job_class
+        return list(found.values())
+
+    def _supplies(self) -> list[tuple[Floats, Floats, float]]:
         """By model: loss per thousandth of each incumbent, what it holds, and all that with what is free."""
+        problem, gpu_free = self._ledger.problem, self._ledger.capacity.gpu_free
         columns = {model: column for column, model in enumerate(self._models)}
         free = [0.0] * len(columns)
         for group in problem.groups:
             if group.gpu_model is not None:
-                free[columns[group.gpu_model]] += sum(sum(problem.nodes[node].gpus) for node in group.nodes)
+                free[columns[group.gpu_model]] += float(gpu_free[list(group.nodes)].sum())
         held: list[list[tuple[float, int]]] = [[] for _ in columns]
-        for incumbent in problem.incumbents:
-            if incumbent.stop_points is not None and incumbent.gpu_model in columns and _milli(incumbent):
-                milli = _milli(incumbent)
+        for index, incumbent in enumerate(problem.incumbents):
+            if incumbent.gpu_model in columns and (milli := _milli(incumbent)) and self.may_be_had(index):
+                assert incumbent.stop_points is not None
                 held[columns[incumbent.gpu_model]].append((-incumbent.stop_points / milli, milli))
         pairs = [np.array(each, dtype=np.float64).reshape(-1, 2) for each in held]
         return [
             (each[:, 0], each[:, 1], spare + float(each[:, 1].sum()))
             for each, spare in zip(pairs, free, strict=True)
         ]
-
-
-def _bids(job_class: JobClass) -> bool:
-    """True for jobs that ask for GPUs; MIG instances have a market of their own."""
-    return bool(job_class.shape.gpus or job_class.shape.gpu_milli)
 
 
 def _milli(incumbent: Incumbent) -> int:

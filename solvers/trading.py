@@ -29,7 +29,7 @@ _EXPECTED: Final = 0.9
 
 def trade(ledger: Ledger, *, deadline: float | None = None) -> None:
     """Start waiting jobs that are worth the price, and stop running ones where that pays; then fill."""
-    classes, market, order = ledger.problem.classes, Market(ledger.problem), ranking(ledger.problem)
+    classes, market, order = ledger.problem.classes, Market(ledger), ranking(ledger.problem)
     spare = _spare(ledger, market)
     give_way(ledger, market, spare)
     preemption, paying = Preemption(ledger), _paying(ledger, market, order)
@@ -61,7 +61,7 @@ def give_way(ledger: Ledger, market: Market, spare: list[float]) -> None:
     losses = []
     for index, incumbent in enumerate(incumbents):
         # Of who costs nothing only those are stopped who are in the way of somebody.
-        if incumbent.stop_points and ledger.fates[index] is None:
+        if incumbent.stop_points and market.may_be_had(index):
             fetched = market.fetched(incumbent)
             if -incumbent.stop_points < _PREMIUM * fetched:
                 losses.append((-incumbent.stop_points / fetched, index))

@@ -10,17 +10,15 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass
 
+import build
 from targets import judged, sorted_by_job
 
 from planner.models.mig import mig_geometry
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.policy import PriorityOrder, PriorityPolicy
 from planner.models.target import Target
 from planner.models.units import MILLI, print_milli
 from planner.models.verifier_occupant import same_holdings
 from planner.models.violation import Rule
-
-BY_WEIGHT = PriorityPolicy(order=PriorityOrder.WEIGHTS)
 
 MOST_JUDGED = 8_000
 """Targets of one instance, so that nobody waits for a large one."""
@@ -87,7 +85,7 @@ def everything_legal(snapshot, policy, *, fates=anything):
     TooLargeError
         There is too much to try.
     """
-    search = _Search(snapshot, policy.model_copy(update={"priority": BY_WEIGHT}), fates)
+    search = _Search(snapshot, policy.model_copy(update={"priority": build.BY_WEIGHT}), fates)
     for added, removed in _node_choices(snapshot):
         search.over(added, removed)
     return search.legal

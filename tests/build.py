@@ -7,11 +7,15 @@ from datetime import UTC, datetime, timedelta
 from planner.models.cluster import Cluster, Gpu, MigInstance, Node, NodeGpus, NodePool
 from planner.models.job import Gang, Job, ResourceRequest, Running
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
+from planner.models.policy import PriorityOrder, PriorityPolicy
 from planner.models.queue import Queue, Quota
 from planner.models.snapshot import Snapshot
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 MODEL = "H100-80GB"
+
+BY_WEIGHT = PriorityPolicy(order=PriorityOrder.WEIGHTS)
+"""For what compares objectives of plans: among tiers a better plan may have the lower one."""
 
 
 def node(

@@ -7,7 +7,7 @@ import build
 from planner.models.policy import Policy
 from planner.models.verifier import verify_target
 
-POLICY = Policy()
+POLICY = Policy(priority=build.BY_WEIGHT)
 GREEDY, OPTIMUM, CEILING = 300, 400, 700
 """Points of `contested`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import build
 from kit import CLASSES, CORES_PER_GPU, HCA, TAINT, WATTS
 
 from planner.models.cluster import (
@@ -141,6 +142,7 @@ def policy(draw, features):
     """Disruption on and off, prices low and high."""
     return Policy(
         weights=Weights(),
+        priority=build.BY_WEIGHT,
         disruption=Disruption(
             preempt=draw.random() < 0.8,
             resize=draw.random() < 0.8,

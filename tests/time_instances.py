@@ -36,7 +36,12 @@ def timely(seed, *, slots=3, jobs=3, features=FEATURES, share=0.4, gpus=(1, 2, 4
     chosen = frozenset(feature for feature in features if draw.random() < share)
     horizon = HorizonPolicy(slots=slots, length="1h", earliness=draw.choice((0.05, 0.1, 0.3)))
     disruption = Disruption(preempt="eviction" in chosen, resize=False)
-    policy = Policy(horizon=horizon, disruption=disruption, weights=Weights(ageing=Ageing(cap=0)))
+    policy = Policy(
+        horizon=horizon,
+        disruption=disruption,
+        weights=Weights(ageing=Ageing(cap=0)),
+        priority=build.BY_WEIGHT,
+    )
     now = build.NOW + timedelta(minutes=draw.choice((0, 0, 20)))
     nodes = [
         build.node(f"n{index}", gpus=draw.choice((2, 4)), rack=f"r{index % 2}")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from planner.models.policy import Policy
 from planner.models.problem_jobs import Role
 from planner.posing import pose
+from planner.solvers.ledger import Ledger
 from planner.solvers.market import Market
 
 NODES = [
@@ -20,7 +21,7 @@ NODES = [
 
 def market(*jobs, nodes=NODES):
     problem = pose(build.snapshot(nodes=nodes, jobs=jobs), Policy())
-    return problem, Market(problem)
+    return problem, Market(Ledger(problem))
 
 
 def net(problem, prices, name, model):
@@ -69,7 +70,7 @@ def test_those_who_would_pay_more_than_the_price_ask_for_no_more_than_there_is(s
     problem = pose(instance.snapshot, instance.policy)
     if len({group.gpu_model for group in problem.groups} - {None}) != 1:
         return
-    prices = Market(problem)
+    prices = Market(Ledger(problem))
     asked = sum(
         job_class.shape.quota_milli * job_class.maximum * len(job_class.jobs)
         for index, job_class in enumerate(problem.classes)

@@ -96,7 +96,8 @@ def test_as_many_give_way_as_a_guarantee_can_spare_and_those_worth_least_in_fron
         build.job("a", gpus=8, priority=3, queue="other"),
     ]
     problem = pose(build.snapshot(nodes=build.cluster(1), jobs=jobs, queues=queues), Policy())
-    ledger, market = Ledger(problem), Market(problem)
+    ledger = Ledger(problem)
+    market = Market(ledger)
 
     give_way(ledger, market, [2999.0])
 
