@@ -122,7 +122,8 @@ def _judged(
     Judge a cluster as these changes of a plan leave it.
 
     In a cluster that has changed, or whose time has passed, expected ends have moved: of what the plan says
-    about later slots only that matters which keeps promises.
+    about later slots only that matters which keeps promises. Jobs of higher priority may have come since: the
+    order of priorities is that of the time at which the plan was made.
     """
     changes = tuple(changes)
     judged = partial(
@@ -133,12 +134,12 @@ def _judged(
         added=tuple(change.after for change in changes if isinstance(change, ScaleUp)),
         removed=tuple(sorted(change.node for change in changes if isinstance(change, ScaleDown))),
     )
-    if not plan.planned and not any(job.promise for job in live.jobs):
-        return judged()
     if live == plan.snapshot:
         return judged(planned=plan.target.planned)
     found = judged()
-    now = {broken for broken in found.violations if broken.rule is not Rule.PROMISES}
+    now = {broken for broken in found.violations if broken.rule not in (Rule.PROMISES, Rule.PRIORITY)}
+    if not plan.planned and not any(job.promise for job in live.jobs):
+        return replace(found, violations=tuple(sorted(now)))
     later = judged(planned=_still_planned(plan, live)).violations
     kept = {broken for broken in later if broken.rule is Rule.PROMISES}
     return replace(found, violations=tuple(sorted(now | kept)))

@@ -1,4 +1,4 @@
-"""Market: what GPUs of each model would fetch if jobs that may be placed bid for them against those that run."""
+"""Market: what GPUs of each model would fetch if jobs to be placed bid for them against those that run."""
 
 from __future__ import annotations
 
@@ -125,8 +125,7 @@ class Market:
         held: list[list[tuple[float, int]]] = [[] for _ in columns]
         for index, incumbent in enumerate(problem.incumbents):
             if incumbent.gpu_model in columns and (milli := _milli(incumbent)) and self.may_be_had(index):
-                assert incumbent.stop_points is not None
-                held[columns[incumbent.gpu_model]].append((-incumbent.stop_points / milli, milli))
+                held[columns[incumbent.gpu_model]].append((-(incumbent.stop_points or 0) / milli, milli))
         pairs = [np.array(each, dtype=np.float64).reshape(-1, 2) for each in held]
         return [
             (each[:, 0], each[:, 1], spare + float(each[:, 1].sum()))

@@ -121,6 +121,8 @@ class _InOrder:
 
     def run(self, warm: Target | None, newcomers: frozenset[str]) -> Solution:
         """The best plan that keeps the order."""
+        if warm is not None and (hurried := self._hurried(warm, newcomers)) is not None:
+            return hurried
         priorities = self._problem.priorities
         foreseen = self._foreseen() if self._problem.slots > 1 else None
         for number, priority in enumerate(priorities[:-1]):
@@ -147,6 +149,15 @@ class _InOrder:
             return replace(solution, stages=stages)
         ended = Ended.EXHAUSTED if solution.ended is Ended.PROVEN else solution.ended
         return replace(solution, stages=stages, status=SolveStatus.FEASIBLE, ended=ended)
+
+    def _hurried(self, warm: Target, newcomers: frozenset[str]) -> Solution | None:
+        """The last plan carried on, if there is no time to look for a better one."""
+        search = Search(self._problem, self._running, self._limits, self._check, self._watch, self._began)
+        _carry_on(search, warm, newcomers)
+        if not _is_hurried(search):
+            return None
+        search.greedy_objective, search.ended = search.best.objective, Ended.TIME
+        return search.solution()
 
     def _foreseen(self) -> dict[int, int]:
         """What greedy's plan, which starts jobs later as well, brings each priority: floors of all stages."""
@@ -207,12 +218,13 @@ def _answer(
     search = Search(problem, running, limits, check, watch, began, keeps)
     if settled:
         search.rest()
-    elif first is not None and problem.slots > 1:
+    elif last is not None:
+        # In front, so that it is kept among equals.
+        _carry_on(search, last, newcomers)
+    if first is not None and problem.slots > 1:
         search.offer(*first)
     elif first is not None:
         _carry_on(search, first[1], _waiting(problem), name=first[0])
-    if last is not None and not settled:
-        _carry_on(search, last, newcomers)
     if problem.slots > 1 and not problem.bookings:
         with search.phase("hold"):
             search.problem = hold(problem)

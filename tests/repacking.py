@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import build
 import numpy as np
 from planned import realized
 
@@ -16,7 +17,7 @@ from planner.solvers.ledger import Ledger
 
 def planned(snapshot, policy=None, *, start=greedy, nodes=None, seconds=60.0, seed=0):
     """(what repacking reports, the plan after it, verified)."""
-    policy = policy or Policy()
+    policy = policy or Policy(priority=build.BY_WEIGHT)
     ledger = start(pose(snapshot, policy))
     where = None if nodes is None else np.array(nodes, dtype=np.int64)
     found = repack(ledger, nodes=where, deadline=time.monotonic() + seconds, seed=seed)

@@ -81,7 +81,7 @@ def cases(crowded="none"):
     """(snapshot, problem, columns, formulation, legal targets) of random worlds with such gangs."""
     found = []
     for seed in range(SEEDS):
-        snapshot, policy = world(seed), Policy(prices=PRICES)
+        snapshot, policy = world(seed), Policy(prices=PRICES, priority=build.BY_WEIGHT)
         problem = pose(snapshot, policy)
         x = Columns(problem)
         assert not x.departures.crowded or crowded != "none"

@@ -145,7 +145,7 @@ def test_every_legal_target_satisfies_the_rows_on_crowded_nodes_too(limits, monk
         monkeypatch.setattr(departures, limit, value)
     kept = 0
     for seed in range(12):
-        snapshot, policy = contested(seed), Policy()
+        snapshot, policy = contested(seed), Policy(priority=build.BY_WEIGHT)
         problem = pose(snapshot, policy)
         x = Columns(problem)
         formulation = formulate(problem, x)

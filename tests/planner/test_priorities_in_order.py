@@ -6,8 +6,11 @@ import build
 import pytest
 from solver_doubles import apart_in_this_process
 
+from planner.applying import apply_plan
+from planner.auditing import AuditLog
 from planner.epoch import plan_epoch
-from planner.models.policy import Policy
+from planner.executors.simulated import SimulatedCluster
+from planner.models.policy import Drift, Policy
 from planner.rendering.header import header_lines
 from planner.rendering.style import Style
 from planner.solvers import inquiring
@@ -59,3 +62,15 @@ def test_plan_tells_what_each_priority_brings_and_what_its_bound_means(planned):
 def test_plan_of_one_priority_has_no_stages(planned):
     assert planned(crowded(), "weights").solution.stages == ()
     assert "stages" not in planned(crowded(), "weights").model_dump_json()
+
+
+def test_a_plan_is_applied_though_a_job_of_higher_priority_came_since(tmp_path):
+    world = build.snapshot(nodes=[build.node(gpus=1)], jobs=[build.job("low", gpus=1)])
+    plan = plan_epoch(world, Policy(solvers=()), seed=0, created_at=build.NOW)
+    came = world.model_copy(update={"jobs": (*world.jobs, build.job("high", gpus=1, priority=9))})
+
+    with SimulatedCluster.create(tmp_path / "cluster.db", came) as live:
+        log = AuditLog(tmp_path / "audit.jsonl")
+        apply_plan(plan, live, log, who="ann@login1", now=lambda: build.NOW, drift_mode=Drift.PRECONDITIONS)
+
+        assert [placement.job for placement in live.snapshot().running_placements] == ["low"]

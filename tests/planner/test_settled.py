@@ -301,9 +301,10 @@ def test_a_plan_not_carried_out_is_begun_with_and_kept_among_equals():
 
 def test_a_better_plan_takes_the_place_of_the_last_one():
     snapshot = contested()
-    first = planned(snapshot, GREEDY)
+    quick, exact = (each.model_copy(update={"priority": build.BY_WEIGHT}) for each in (GREEDY, EXACT))
+    first = planned(snapshot, quick)
 
-    again = planned(snapshot, EXACT, first)
+    again = planned(snapshot, exact, first)
 
     assert [placement.job for placement in first.target.placements] == ["small"]
     assert [placement.job for placement in again.target.placements] == ["large"]

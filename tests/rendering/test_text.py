@@ -25,9 +25,11 @@ def test_a_plan_at_eighty_columns():
           . wait  train-moe   8 × 8 GPUs  queue research
                   needs 64 GPUs; queue research may never hold more than 48 GPUs
           . wait  train-next  3 × 8 GPUs  queue research
-                  needs 24 GPUs; queue research uses 32 of 48 GPUs
+                  needs 24 GPUs; queue research uses 32 of 48 GPUs; priority 0 comes
+                  after train-llama of higher priority with 32 GPUs
           . wait  render      3 × 8 GPUs  queue batch
-                  needs 24 GPUs; 19.54 GPUs free on 8 matching nodes
+                  needs 24 GPUs; 19.54 GPUs free on 8 matching nodes; priority 0 comes
+                  after train-llama of higher priority with 32 GPUs
 
         allocated 18.8 % → 69.5 %  free GPUs in whole nodes 81.9 %  fairness 0.99
           cost 196.00/h
@@ -54,9 +56,11 @@ def test_every_name_is_whole_and_every_reason_wrapped_in_ascii():
           . wait  train-moe   8 x 8 GPUs  queue research
                   needs 64 GPUs; queue research may never hold more than 48 GPUs
           . wait  train-next  3 x 8 GPUs  queue research
-                  needs 24 GPUs; queue research uses 32 of 48 GPUs
+                  needs 24 GPUs; queue research uses 32 of 48 GPUs; priority 0 comes
+                  after train-llama of higher priority with 32 GPUs
           . wait  render      3 x 8 GPUs  queue batch
-                  needs 24 GPUs; 19.54 GPUs free on 8 matching nodes
+                  needs 24 GPUs; 19.54 GPUs free on 8 matching nodes; priority 0 comes
+                  after train-llama of higher priority with 32 GPUs
 
         allocated 18.8 % -> 69.5 %  free GPUs in whole nodes 81.9 %  fairness 0.99
           cost 196.00/h

@@ -215,7 +215,9 @@ def test_job_does_not_grow_for_less_than_it_costs():
 def test_waiting_job_goes_before_growth():
     grower = build.job("r", gpus=1, replicas=(1, 4), at=[build.replica(gpus=[0])], priority=5)
 
-    planned = plan(build.snapshot(nodes=[build.node(gpus=2)], jobs=[grower, build.job(gpus=1)]))
+    snapshot = build.snapshot(nodes=[build.node(gpus=2)], jobs=[grower, build.job(gpus=1)])
+
+    planned = plan(snapshot, Policy(priority=build.BY_WEIGHT))
 
     assert set(planned.places) == {"r", "a"}
 
