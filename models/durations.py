@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from planner.models.dependency import Outcome
+from planner.models.gittins import seconds_of_any, seconds_per_completion, spread
 from planner.models.pricing import recovery_seconds
 from planner.models.progress import recovering_seconds, stopped, unsaved_seconds, works_since
 from planner.models.units import MILLI
@@ -67,17 +68,65 @@ class Durations:
                 for kin, _ in _kin(each.queue, each.user, each.name):
                     taken[kin].append(seconds)
         self._taken = {kin: sorted(found) for kin, found in taken.items()}
+        self._spread: dict[_Kin, list[int]] = {}
+        self._index: dict[tuple[_Kin, int], int | None] = {}
 
     def expected(self, job: Job) -> Estimate:
         """The whole of a job on its fastest GPU model: declared, or learnt, or the default."""
         if job.expected_duration is not None:
             return Estimate(max(1, job.expected_duration), DurationSource.DECLARED)
-        for kin, source in _kin(job.queue, job.user, job.name) if self._taken else ():
-            found = self._taken.get(kin, ())
-            if len(found) >= self._rules.samples:
-                rank = -(-self._rules.percentile * len(found) // 100)  # nearest rank
-                return Estimate(found[rank - 1], source, len(found))
+        if (known := self._kin_of(job)) is not None:
+            kin, source = known
+            found = self._taken[kin]
+            rank = -(-self._rules.percentile * len(found) // 100)  # nearest rank
+            return Estimate(found[rank - 1], source, len(found))
         return self._default
+
+    def _kin_of(self, job: Job) -> tuple[_Kin, DurationSource] | None:
+        """The finished jobs that a job is likest to, if there are enough of them."""
+        for kin, source in _kin(job.queue, job.user, job.name) if self._taken else ():
+            if len(self._taken.get(kin, ())) >= self._rules.samples:
+                return kin, source
+        return None
+
+    def until_completion(self, job: Job) -> int:
+        """
+        Seconds of service on its fastest GPU model that a job is from its completion, at least 1.
+
+        Declared or running past what is known: what is left, recovery included. Otherwise the service that
+        one completion takes at best among jobs that took as long as its like did (`gittins`), or of any
+        duration if there is no such job.
+        """
+        recovery = recovery_seconds(self._policy, job) if job.progress is not None and not job.running else 0
+        if job.expected_duration is None:
+            attained = self.attained(job)
+            known = self._kin_of(job)
+            index = self._best(known[0] if known else None, attained)
+            if index is not None:
+                return max(1, index + recovery)
+            return max(60, attained * self._rules.overrun_milli // MILLI) + recovery
+        if job.running is not None:
+            return max(1, self.remaining(job) * job.speed_milli(self.gpu_model(job)) // MILLI)
+        return max(1, recovery + -(-self.work(job)[1] // MILLI))
+
+    def attained(self, job: Job) -> int:
+        """Seconds of service on its fastest GPU model that a job has had, unsaved ones included."""
+        before = job.progress.completed_milli // MILLI if job.progress else 0
+        if job.running is None:
+            return before
+        worked = max(0, int((self._now - works_since(job.running)).total_seconds()))
+        return before + worked * job.speed_milli(self.gpu_model(job)) // MILLI
+
+    def _best(self, kin: _Kin | None, attained: int) -> int | None:
+        """`seconds_per_completion` for jobs of a kin, or any, kept by what they have had to two digits."""
+        if kin is None:
+            return seconds_of_any(attained)
+        rounded = int(float(f"{attained:.1e}"))
+        if (kin, rounded) not in self._index:
+            if kin not in self._spread:
+                self._spread[kin] = spread(self._taken[kin])
+            self._index[kin, rounded] = seconds_per_completion(self._spread[kin], rounded)
+        return self._index[kin, rounded]
 
     def work(self, job: Job) -> tuple[int, int]:
         """

@@ -5,13 +5,14 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field, model_validator
 
 from planner.models.approval import Approval
 from planner.models.base import Noun
 from planner.models.durations import work_left
 from planner.models.horizon import DurationPolicy, HorizonPolicy
-from planner.models.units import MILLI, Count, Milli, Milliseconds, Name, Seconds
+from planner.models.objective import Objective
+from planner.models.units import MILLI, Count, Milli, Milliseconds, Name, PositiveSeconds, Seconds
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -39,19 +40,7 @@ class SizeBasis(StrEnum):
 class Ageing(Noun):
     """How waiting raises a job's priority: `gain` points each full `step`, at most `cap` points."""
 
-    step: Annotated[
-        Seconds,
-        Field(ge=1),
-        # A duration of at least a second has a digit other than 0.
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"type": "integer", "minimum": 1},
-                    {"type": "string", "pattern": "[1-9]", "examples": ["1h30m"]},
-                ]
-            }
-        ),
-    ] = 6 * _SECONDS_PER_HOUR
+    step: PositiveSeconds = 6 * _SECONDS_PER_HOUR
     """Waiting time after which the priority rises once more; only whole steps count."""
     gain: Count = 1
     """Priority gained in each step."""
@@ -285,8 +274,10 @@ class Policy(Noun):
 
     format_version: Literal["1.0"] = "1.0"
     """Version of the format of this document."""
+    objective: Objective = Field(default_factory=Objective)
+    """What a plan is to be good at."""
     weights: Weights = Field(default_factory=Weights)
-    """How the points of a job are made."""
+    """How the points of a job are made with the goal `value`."""
     priority: PriorityPolicy = Field(default_factory=PriorityPolicy)
     """Whether waiting jobs of higher priority come first, or only weigh more."""
     budget: BudgetPolicy = Field(default_factory=BudgetPolicy)
@@ -311,6 +302,16 @@ class Policy(Noun):
     """How durations are learnt."""
     approval: Approval = Field(default_factory=Approval)
     """Plans that periodic runs do not apply without a person's approval."""
+
+    @model_validator(mode="after")
+    def _one_goal_ahead(self) -> Policy:
+        """With later slots jobs are worth what they complete sooner: points that do not mix with others."""
+        if self.horizon.slots > 1 and (self.objective.blend or self.objective.queues):
+            raise ValueError(
+                "objective: expected one goal for all jobs with a horizon of several slots, found blend or "
+                "queues; leave them out, or plan one slot"
+            )
+        return self
 
 
 def job_points(policy: Policy, job: Job, now: datetime) -> int:

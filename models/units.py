@@ -183,6 +183,21 @@ Seconds: TypeAlias = Annotated[
 ]
 """A duration in whole seconds."""
 
+PositiveSeconds: TypeAlias = Annotated[
+    Seconds,
+    Field(ge=1),
+    # A duration of at least a second has a digit other than 0.
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": "[1-9]", "examples": ["1h30m"]},
+            ]
+        }
+    ),
+]
+"""A duration of a second at least."""
+
 Milliseconds: TypeAlias = Annotated[
     int,
     BeforeValidator(parse_milliseconds),

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from planner.changes import Changes
 from planner.models.cluster import rack_of
+from planner.models.earnings import Earnings
 from planner.models.occupancy import NodeFree
 from planner.models.plan import ReasonCode
-from planner.models.policy import completion_points, job_points
+from planner.models.policy import completion_points
 from planner.models.pricing import currency_points, node_points
 from planner.quota_room import QuotaRoom
 from planner.waiting import room_words, words
@@ -88,6 +89,7 @@ class _Examiner:
     def __init__(self, changes: Changes, policy: Policy, waiting: Iterable[Job], *, proven: bool) -> None:
         snapshot, target, free = changes.snapshot, changes.target, changes.free
         self._snapshot, self._policy, self._proven = snapshot, policy, proven
+        self._earnings = Earnings(snapshot, policy)
         self._cluster = cluster = changes.cluster
         power = power_left(cluster, target.placements)
         in_use = MigRoom(target.placements, policy.mig, changes.switched)
@@ -242,7 +244,7 @@ class _Examiner:
 
     def _value(self, job: Job) -> int:
         """Points of the job at its smallest, on its fastest GPU model."""
-        full = job_points(self._policy, job, self._snapshot.taken_at)
+        full = self._earnings.full_points(job)
         return completion_points(full, job, None, job.gang.minimum)
 
     def _choices(self, job: Job, match: Match, gpu_models: tuple[str, ...]) -> list[FreePool]:

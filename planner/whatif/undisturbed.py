@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from planner.models.horizon import HorizonPolicy
 from planner.models.job import LocalityPreference
+from planner.models.objective import Goal, Objective
 from planner.models.policy import (
     POINTS_PER_WEIGHT,
     Ageing,
@@ -63,6 +64,7 @@ def undisturbed(
     )
     budget = policy.budget.model_copy(update={"stop_gap": 0.0})
     rules = {
+        "objective": Objective(goal=Goal.VALUE),
         "weights": Weights(basis=SizeBasis.JOB, ageing=Ageing(gain=0, cap=0)),
         "prices": prices,
         "disruption": Disruption(resize=False),

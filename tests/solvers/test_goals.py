@@ -1,0 +1,175 @@
+"""Goals of the policy: plans serve them, proofs are of them, and brute force finds none better."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from functools import partial
+
+import build
+import instances
+import schedules
+from brute import TooLargeError, best_of_all, offered
+from overfull import overfull
+from targets import judged
+from time_instances import FEATURES, timely
+
+from planner.epoch import plan_epoch
+from planner.models.horizon import HorizonPolicy
+from planner.models.objective import Blend, Goal, Objective
+from planner.models.policy import BudgetPolicy, Disruption, Policy, SolverName
+from planner.models.progress import Progress
+from planner.models.solution import SolveStatus
+from planner.posing import pose
+from planner.solvers import portfolio
+from planner.solvers.portfolio import Limits
+
+EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
+TIMED = [goal for goal in Goal if goal is not Goal.VALUE]
+CALM = tuple(feature for feature in FEATURES if feature != "eviction")
+HOURS = (0.05, 0.3, 1, 4, 30, 200, None)
+
+
+def started(snapshot, **objective):
+    """Names of the jobs that start now."""
+    policy = Policy(objective=Objective(**objective), solvers=(SolverName.CPSAT,))
+    plan = plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at)
+    assert plan.solution.status == SolveStatus.OPTIMAL
+    return {placement.job for placement in plan.placements} - {
+        job.name for job in snapshot.jobs if job.running
+    }
+
+
+def job(name, hours, gpus=1, **more):
+    return build.job(name, gpus=gpus, expected_duration=round(hours * 3600), **more)
+
+
+def test_each_goal_starts_the_job_that_it_is_named_for():
+    """One node of two GPUs: a long job that is late, a short one, and one that has run for long already."""
+    ran = Progress(completed=90 * 3600)
+    jobs = [
+        job("late", 4, 2, waited=build.timedelta(hours=9)),
+        job("short", 1, 2),
+        job("long", 100, 2, progress=ran),
+        job("longest", 50, 2),
+    ]
+    snapshot = build.snapshot(nodes=[build.node(gpus=2)], jobs=jobs)
+
+    assert started(snapshot, goal=Goal.COMPLETION) == {"short"}
+    assert started(snapshot, goal=Goal.MAKESPAN) == {"longest"}
+    assert started(snapshot, goal=Goal.FAIRNESS) == {"late"}
+    assert started(snapshot, goal=Goal.LEAST_ATTAINED_SERVICE) <= {"short", "late", "longest"}
+
+
+def test_by_completion_many_short_jobs_go_before_a_long_one_and_a_gang_before_longer_gangs():
+    jobs = [*(job(f"s{index}", 1) for index in range(4)), job("gang", 1, 4), job("slow", 8, 8)]
+    snapshot = build.snapshot(nodes=[build.node(gpus=8)], jobs=jobs)
+
+    assert started(snapshot, goal=Goal.COMPLETION) == {"s0", "s1", "s2", "s3", "gang"}
+
+
+def test_equals_take_turns_only_where_the_policy_lets_them_and_it_pays():
+    at = [build.replica(gpus=(0,))]
+    jobs = [job("runs", 100, preemptible=True, at=at), job("short", 0.5)]
+    snapshot = build.snapshot(nodes=[build.node(gpus=1)], jobs=jobs)
+
+    def plan(gap, objective):
+        policy = Policy(
+            objective=objective, disruption=Disruption(priority_gap=gap), solvers=(SolverName.CPSAT,)
+        )
+        made = plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at)
+        return {placement.job for placement in made.placements}
+
+    assert plan(1, Objective(goal=Goal.COMPLETION)) == {"runs"}
+    assert plan(0, Objective(goal=Goal.COMPLETION)) == {"short"}
+    assert plan(0, Objective(goal=Goal.VALUE)) == {"runs"}
+
+
+def with_times(seed):
+    """A tiny world whose jobs have durations, ages and pasts, and a goal."""
+    draw = random.Random(f"goals {seed}")
+    made = instances.tiny(seed)
+
+    def timed(each):
+        hours = draw.choice(HOURS)
+        past = Progress(completed=draw.choice((600, 7200))) if draw.random() < 0.3 else None
+        changed = {
+            "expected_duration": None if hours is None else round(hours * 3600),
+            "submitted_at": made.snapshot.taken_at - build.timedelta(hours=draw.choice((2, 9, 80))),
+            "progress": each.progress or past,
+        }
+        return each.model_copy(update=changed)
+
+    jobs = tuple(map(timed, made.snapshot.jobs))
+    goal = TIMED[seed % len(TIMED)]
+    blend = Blend(goal=draw.choice(TIMED), part=0.3) if draw.random() < 0.3 else None
+    policy = made.policy.model_copy(update={"objective": Objective(goal=goal, blend=blend)})
+    return made.snapshot.model_copy(update={"jobs": jobs}), policy
+
+
+def test_no_plan_is_better_than_a_proven_one_by_any_goal(monkeypatch):
+    monkeypatch.setattr(portfolio, "_refine", lambda _: None)
+    tally = Counter()
+    for seed in range(400 if EVERY_SEED else 16):
+        snapshot, policy = with_times(seed)
+        problem = pose(snapshot, policy)
+        try:
+            best = best_of_all(snapshot, policy, fates=offered(problem))
+        except TooLargeError:
+            continue
+        solution = portfolio.solve(
+            problem, snapshot.running_placements, Limits(600.0, ("cpsat",)), partial(judged, snapshot, policy)
+        )
+
+        assert solution.rejected == (), seed
+        assert solution.objective <= best.objective, seed
+        assert solution.bound is None or solution.bound >= best.objective, seed
+        if solution.status is SolveStatus.OPTIMAL:
+            assert solution.objective == best.objective, seed
+        tally[policy.objective.goal] += solution.objective == best.objective and not overfull(problem)
+    assert min(tally[goal] for goal in TIMED) >= 2, tally
+
+
+def test_over_several_slots_the_least_sum_of_weighted_completion_times_is_found():
+    tally = Counter()
+    for seed in range(200 if EVERY_SEED else 12):
+        world = timely(seed, features=CALM)
+        policy = world.policy.model_copy(
+            update={
+                "objective": Objective(goal=Goal.COMPLETION),
+                "solvers": (SolverName.CPSAT,),
+                "budget": BudgetPolicy(time_limit="60s"),
+            }
+        )
+        problem = pose(world.snapshot, policy)
+        stopping = {each.job for each in problem.incumbents if each.stop_points is not None}
+        try:
+            found = schedules.best_schedule(world.snapshot, policy, stopping=stopping)
+        except schedules.TooLargeError:
+            continue
+        if found is None:
+            continue
+        best = found[1]
+        plan = plan_epoch(world.snapshot, policy, seed=0, created_at=world.snapshot.taken_at)
+
+        assert plan.solution.bound is None or plan.solution.bound >= best, seed
+        assert plan.solution.objective <= best, seed
+        if plan.solution.status == SolveStatus.OPTIMAL:
+            assert plan.solution.objective == best, seed
+        tally["best"] += plan.solution.objective == best
+        tally["all"] += 1
+    assert tally["best"] >= tally["all"] // 2 >= 3, tally
+
+
+def test_ahead_short_jobs_come_first_and_long_ones_still_start():
+    """One GPU, three slots of an hour: one hour, two hours, and one that ends far beyond the horizon."""
+    jobs = [job("two", 2), job("one", 1), job("long", 30)]
+    snapshot = build.snapshot(nodes=[build.node(gpus=1)], jobs=jobs)
+    horizon = HorizonPolicy(slots=4, length="1h")
+    policy = Policy(objective=Objective(goal=Goal.COMPLETION), horizon=horizon, solvers=(SolverName.CPSAT,))
+
+    plan = plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at)
+
+    assert [placement.job for placement in plan.placements] == ["one"]
+    assert {each.job: each.slot for each in plan.planned} == {"two": 1, "long": 3}
