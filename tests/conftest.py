@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 from solver_doubles import apart_in_this_process
 
 from planner.solvers import inquiring, portfolio
+
+# How long an example takes is up to the machine.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)

@@ -210,7 +210,7 @@ def one_by_one(trace, arrivals, pods, name, seed):
     return allocated
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(fleet=fleets, pods=st.lists(shapes, min_size=1, max_size=25), seed=st.integers(0, 9), data=st.data())
 def test_scores_kept_up_to_date_are_those_of_scoring_anew(fleet, pods, seed, data):
     name = data.draw(st.sampled_from([*PUBLISHED[1:], *OWN]))
@@ -222,7 +222,7 @@ def test_scores_kept_up_to_date_are_those_of_scoring_anew(fleet, pods, seed, dat
     assert found.tolist() == one_by_one(trace, arrivals, arrivals.shapes, name, seed)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(fleet=fleets, pods=st.lists(shapes, min_size=1, max_size=8), data=st.data())
 def test_nobody_is_turned_away_while_all_fits(fleet, pods, data):
     name = data.draw(st.sampled_from([*PUBLISHED, *OWN]))

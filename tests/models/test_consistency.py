@@ -90,7 +90,7 @@ def test_every_check_says_what_it_checks():
     assert all(check.__doc__ for check in CHECKS)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.sampled_from("abcd"), max_size=4),
     st.lists(st.tuples(st.sampled_from("abcd"), st.none() | st.sampled_from("abcd")), max_size=4),

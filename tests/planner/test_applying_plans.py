@@ -24,8 +24,18 @@ from planner.models.errors import PlannerError
 from planner.models.policy import MigPolicy, Prices, SolverName
 from planner.models.verifier_occupant import same_holdings
 
-FREE_HAND = MOVING.model_copy(update={"mig": MigPolicy(switch_mode=True), "prices": Prices(disruption=1)})
-"""A policy under which everything may be changed, at low prices."""
+FREE_HAND = MOVING.model_copy(
+    update={
+        "mig": MigPolicy(switch_mode=True),
+        "prices": Prices(disruption=1),
+        "disruption": MOVING.disruption.model_copy(update={"reclaim": False}),
+    }
+)
+"""
+A policy under which everything may be changed, at low prices.
+
+But for quotas taken back: what is missing from one counts only once a borrower runs, hence in the next plan.
+"""
 
 
 @st.composite
@@ -74,7 +84,7 @@ def assert_as_planned(live, plan):
     }
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(worlds())
 def test_a_greedy_plan_leads_to_the_cluster_it_states(world):
     plan = planned(world)
@@ -82,7 +92,7 @@ def test_a_greedy_plan_leads_to_the_cluster_it_states(world):
     assert_as_planned(after(world, plan), plan)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(worlds(), st.data())
 def test_a_plan_interrupted_anywhere_leads_there_too(world, data):
     plan = planned(world)
@@ -92,7 +102,7 @@ def test_a_plan_interrupted_anywhere_leads_there_too(world, data):
     assert_as_planned(after(world, plan, cut=cut), plan)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(worlds())
 def test_an_optimal_plan_leads_to_the_cluster_it_states_and_to_rest(world):
     plan = planned(world, SolverName.MILP)

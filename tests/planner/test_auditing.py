@@ -103,7 +103,7 @@ def sound(tmp_path_factory):
     return path
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_a_log_with_any_byte_changed_is_refused(sound, data):
     content = sound.read_bytes()
@@ -117,7 +117,7 @@ def test_a_log_with_any_byte_changed_is_refused(sound, data):
     assert caught.value.exit_code == 23
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_log_with_any_byte_put_in_is_refused(sound, data):
     content = sound.read_bytes()

@@ -271,7 +271,7 @@ def test_a_victim_that_ended_by_itself_makes_the_plan_stale():
     assert found.stale
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_before_and_the_diff_give_after(data):
     world = data.draw(snapshots(mig=True))
@@ -304,7 +304,7 @@ def _free(world, placements):
     return {name: sum(max(0, milli) for milli in left.gpu_milli) for name, left in free.items()}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_a_diff_survives_its_document(data):
     world = data.draw(snapshots())

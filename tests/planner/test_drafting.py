@@ -440,7 +440,7 @@ def base_of(plan):
 # --- any plan ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_every_job_has_exactly_one_action_and_waits_for_a_reason(data):
     world = data.draw(snapshots(mig=True, locality=True))
@@ -464,7 +464,7 @@ def test_every_job_has_exactly_one_action_and_waits_for_a_reason(data):
     assert (counts.running, counts.waiting) == (len(placements), len(waits))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_starts_can_be_carried_out_in_their_order_and_end_in_the_stated_nodes(data):
     world = data.draw(snapshots(mig=True))
@@ -521,7 +521,7 @@ def layouts(node):
     return {index: gpu.mig and {(one.profile, one.start) for one in gpu.mig} for index, gpu in gpus}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.data())
 def test_the_points_of_the_starts_are_what_they_earn(data):
     world, policy = data.draw(snapshots()), data.draw(policies())
@@ -542,7 +542,7 @@ def test_the_points_of_the_starts_are_what_they_earn(data):
     assert points == sorted(points, reverse=True)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.data())
 def test_the_order_of_the_input_and_the_time_of_making_change_nothing(data):
     world = data.draw(snapshots())

@@ -265,7 +265,7 @@ def test_an_instant_outside_of_any_trace_is_refused(read, at):
 _CELLS = ["", "0", "1", "8", "1000", "1e3", "-1", "9" * 30, "٣", "LS", "T4|G2", "n", "x" * 300]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     rows=st.lists(
         st.lists(st.sampled_from(_CELLS) | st.text(max_size=5), min_size=10, max_size=12), max_size=4

@@ -30,7 +30,7 @@ def held_milli(jobs):
     return sum(one.request.total_gpu_milli * one.gang.maximum for one in jobs)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=seeds)
 def test_what_runs_breaks_no_rule(seed):
     snapshot = generate(profile(), seed=seed)
@@ -44,7 +44,7 @@ def test_what_runs_breaks_no_rule(seed):
         assert {refusal(one, by_name[replica.node]) for replica in one.running.replicas} == {None}
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(seed=seeds)
 def test_the_seed_decides_nothing_about_how_much_there_is(seed):
     snapshot = generate(profile(), seed=seed)
@@ -54,7 +54,7 @@ def test_the_seed_decides_nothing_about_how_much_there_is(seed):
     assert Counter(one.gpu_model for one in snapshot.cluster.nodes) == {"B": 5, "O": 3, None: 1}
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(seed=seeds)
 def test_running_jobs_hold_the_told_part_of_the_gpus_and_little_more(seed):
     unlimited = [{"queue": {"name": "a"}, "share": 1}]
@@ -65,7 +65,7 @@ def test_running_jobs_hold_the_told_part_of_the_gpus_and_little_more(seed):
     assert 23_000 <= held_milli(running(snapshot)) < 24_000
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=seeds)
 def test_times_are_those_of_jobs_that_still_run_or_still_wait(seed):
     snapshot = generate(profile(), seed=seed)

@@ -332,7 +332,7 @@ def test_an_overfull_gpu_takes_nothing_from_the_others():
     assert "would fit" in why(job(milli=500, replicas=2), *holders, nodes=[node(gpus=2)])[1]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.data())
 def test_reasons_agree_with_the_verifier(data):
     world = data.draw(snapshots(mig=True, locality=True))
@@ -409,7 +409,7 @@ def _breaks_quota(world, placements, waiting, node):
     return any(violation.rule is Rule.QUEUES for violation in violations)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(st.data())
 def test_jobs_said_to_fit_do_fit_and_the_others_do_not(data):
     world = data.draw(snapshots(mig=True, locality=True))

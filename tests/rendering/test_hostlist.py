@@ -51,7 +51,7 @@ name_lists = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(name_lists)
 def test_a_list_stands_for_exactly_its_names(names):
     assert expand(hostlist(names)) == set(names)

@@ -154,7 +154,7 @@ def test_long_names_are_cut_in_the_middle_and_only_where_they_must():
     assert long in all_of_it
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_lines_fit_any_usual_width(data):
     world = data.draw(snapshots(mig=True, locality=True))

@@ -84,7 +84,7 @@ def by_definition(program, multipliers):
 
 
 @given(with_multipliers(ANY | USUAL))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_no_assignment_scores_more_whatever_the_multipliers(case):
     program, multipliers = case
     best = optimum(program)
@@ -93,14 +93,14 @@ def test_no_assignment_scores_more_whatever_the_multipliers(case):
 
 
 @given(with_multipliers(EXACT))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_bound_is_that_of_the_formula_to_the_last_point(case):
     program, multipliers = case
     assert exact_bound(program, np.array(multipliers, dtype=float)) == by_definition(program, multipliers)
 
 
 @given(programs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_choices_share_no_column_and_are_all_the_rows_of_their_columns_say(program):
     choice = Certifier(program).choice
     for index in set(choice.tolist()) - {-1}:
@@ -124,7 +124,7 @@ LARGE = Formulation(
 @example((1000.0, 0.0))
 @example((1e300, -1e300))
 @example((float("inf"), 0.5))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_large_numbers_do_not_overflow(multipliers):
     values = np.array([10**9, 0, 2**20])
     assert not LARGE.violated(values)

@@ -67,7 +67,7 @@ def held_by_slot(world, planned, policy):
 
 
 @given(schedules())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_gpus_and_quotas_suffice_exactly_where_a_plain_count_says_so(given_):
     world, planned = given_
     policy = ahead(SLOTS)

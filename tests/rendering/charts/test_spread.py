@@ -21,7 +21,7 @@ def test_words_tell_mean_percentiles_and_lower_bounds():
 
 
 @example(3.4, 1.0)  # Between two ticks that are far apart.
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.floats(0, 3e7), st.floats(1, 1000))
 def test_times_of_any_length_have_a_few_ticks(shortest, spread):
     longest = min(4e7, shortest * spread)

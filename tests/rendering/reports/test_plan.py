@@ -143,7 +143,7 @@ def test_thousands_of_jobs_make_a_page_one_can_mail():
     assert all(job.name in html for job in world.jobs)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_plan_has_a_sound_page_with_all_its_jobs(data):
     world = data.draw(snapshots(mig=True, locality=True))
