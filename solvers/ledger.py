@@ -168,6 +168,20 @@ class Ledger(Pooled):
             start += size
         return made
 
+    def settle_on(self, index: int, option: Option, sites: tuple[Site, ...]) -> int | None:
+        """Put one job of a class on these very sites; its number, or None if some are not free."""
+        job_class = self.problem.classes[index]
+        if self.headroom(job_class, option, len(sites)) < 1:
+            return None
+        for site in sites:
+            if not self.may_take(index, site):
+                return None
+            self.take_site(index, site)
+        self._count(index, option, len(sites))
+        number = self.next_number()
+        self.put(number, Placed(index, option, sites))
+        return number
+
     def grow(self, number: int, nodes: Ints | None = None) -> None:
         """Add replicas to an elastic job already placed while places and quota last."""
         placed = self.placed[number]
