@@ -30,6 +30,8 @@ def simulation_text(simulation: Simulation, *, width: int, colour: bool, ascii_o
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = [*_head(simulation, style), ""]
     beside = max(1, (width - _LABEL_WIDTH - 2) // _RUN_WIDTH)
+    if len(simulation.runs) > beside:
+        lines += [*_overview(simulation.runs, style), ""]
     for first in range(0, len(simulation.runs), beside):
         lines += [*_table(simulation.runs[first : first + beside], style), ""]
     for note in simulation_notes(simulation):
@@ -63,6 +65,13 @@ def cadence(simulation: Simulation) -> str:
         if simulation.at_events
         else f"an epoch every {every}"
     )
+
+
+def _overview(runs: Sequence[Run], style: Style) -> list[str]:
+    """A line for each run, where they do not stand beside each other."""
+    rows = [Row(("", *(label for label, _ in _OVERVIEW)))]
+    rows += [Row((run.name, *(shown(run.scores) for _, shown in _OVERVIEW))) for run in runs]
+    return table(rows, style, right=range(1, len(_OVERVIEW) + 1))
 
 
 def _table(runs: tuple[Run, ...], style: Style) -> list[str]:
@@ -176,3 +185,13 @@ _LINES: Final[tuple[tuple[str, Shown], ...]] = (
     ("  slowest epoch, s", lambda card: f"{card.planning_seconds_max:,.2f}"),
 )
 """Labels, and how the cell of a run is made; a line whose cells are all empty is left out."""
+
+_OVERVIEW: Final[tuple[tuple[str, Shown], ...]] = (
+    ("wait", _time("wait", "mean")),
+    ("completion", _time("completion", "mean")),
+    ("p95", _time("completion", "p95")),
+    ("slowdown", _ratio("slowdown", "mean")),
+    ("unfair", lambda card: _optional(card.unfair_share, _percent)),
+    ("restarts", _count("restarts")),
+)
+"""Heads and cells of the overview: means, but for p95 of the completion."""

@@ -152,3 +152,13 @@ def test_fairness_and_restarts_stand_with_what_they_consist_of():
 
 def test_epochs_at_events_are_said_to_be():
     assert "an epoch at each event, at least every 5m" in text(simulation(scores(), at_events=True))
+
+
+def test_many_runs_begin_with_an_overview_of_a_line_each():
+    shown = text(simulation(*(scores(restarts=number) for number in range(9))))
+
+    assert "wait  completion" in shown.split("jobs finished", maxsplit=1)[0]
+    assert [line(shown, f"run{number} ").split()[-1] for number in range(9)] == [
+        f"{number}" for number in range(9)
+    ]
+    assert "wait  completion" not in text(simulation(scores()))

@@ -384,3 +384,13 @@ def test_they_start_at_the_instant_of_the_snapshot():
     (first,) = islice(epochs("fifo", trace(comes("a", 0, 10))), 1)
 
     assert first.after.tasks["a"].job.running.started_at == NOW
+
+
+@pytest.mark.parametrize("baseline", sorted(set(BASELINE_NAMES) - {"fifo", "easy", "conservative"}))
+def test_nothing_waits_for_which_there_is_room(baseline):
+    for seed in SEEDS:
+        given, policy = random_trace(seed, jobs=12, hours=3)
+        for each in epochs(baseline, given, Clock(1200), policy, most=6):
+            after = each.after.snapshot()
+            running = {job.name for job in after.jobs if job.running}
+            assert {placement.job for placement in decide("fifo-skip", after, policy, {})} == running
