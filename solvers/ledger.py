@@ -14,6 +14,8 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from planner.models.problem_jobs import Role, Togetherness
 from planner.solvers import booking, gang
 from planner.solvers.company import NOBODY_MINDS
@@ -23,7 +25,6 @@ from planner.solvers.site import Placed, sites_of
 from planner.solvers.target import target_of
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from planner.models.placement import Placement
@@ -169,9 +170,17 @@ class Ledger(Pooled):
         return made
 
     def settle_on(self, index: int, option: Option, sites: tuple[Site, ...]) -> int | None:
-        """Put one job of a class on these very sites; its number, or None if some are not free."""
+        """
+        Put one job of a class on these very sites; its number, or None if it may not be there.
+
+        Of None the caller rolls back: some of the sites may have been taken.
+        """
         job_class = self.problem.classes[index]
-        if self.headroom(job_class, option, len(sites)) < 1:
+        nodes = np.array([site.node for site in sites], dtype=np.int64)
+        if (
+            self.headroom(job_class, option, len(sites)) < 1
+            or not self.welcomes(self.tenants[index], nodes).all()
+        ):
             return None
         for site in sites:
             if not self.may_take(index, site):

@@ -160,7 +160,10 @@ _LINES: Final[tuple[tuple[str, Shown], ...]] = (
     ("slowdown, mean", _ratio("slowdown", "mean")),
     ("  p95", _ratio("slowdown", "p95")),
     ("makespan", lambda card: _optional(card.makespan, _seconds)),
-    ("finish-time fairness", lambda card: _optional(card.unfairness_max, lambda value: f"{value:,.2f}")),
+    (
+        "finish-time fairness",
+        lambda card: _optional(card.finish_time_fairness_max, lambda value: f"{value:,.2f}"),
+    ),
     ("  unfair jobs", lambda card: _optional(card.unfair_share, _percent)),
     ("GPUs in use", lambda card: _percent(card.gpu_utilization)),
     ("GPU-hours held", lambda card: f"{card.gpu_hours:,.1f}"),

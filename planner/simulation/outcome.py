@@ -64,7 +64,7 @@ class Scorecard(Noun):
     """Completion over the true duration, which counts for at least ten seconds; at least 1."""
     makespan: Figure | None
     """From the start of the simulation to the end of the last scored job."""
-    unfairness_max: Figure | None
+    finish_time_fairness_max: Figure | None
     """Largest finish-time fairness ρ of a job with GPUs that has finished (see docs/simulation.md)."""
     unfair_share: Figure | None
     """Part of the jobs with GPUs, killed ones left out, that have finished with a ρ above 1.05."""

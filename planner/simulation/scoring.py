@@ -99,7 +99,7 @@ class Account:
         running = sum(name in self.lives for name, task in world.tasks.items() if task.stretch is not None)
         jains = [each.jain_index for each in epochs]
         queues = [each.waiting for each in epochs]
-        unfairness_max, unfair_share = self._fairness(world, over)
+        finish_time_fairness_max, unfair_share = self._fairness(world, over)
         return Scorecard(
             jobs=len(lives),
             finished=finished,
@@ -114,7 +114,7 @@ class Account:
             completion=distribution(_until(life, life.ended_at, world.now) for life in over),
             slowdown=distribution(_slowdown(life, world.now) for life in over),
             makespan=_makespan(lives, world),
-            unfairness_max=unfairness_max,
+            finish_time_fairness_max=finish_time_fairness_max,
             unfair_share=unfair_share,
             gpu_utilization=round(self.flow.held / self.flow.usable, 6) if self.flow.usable else 0.0,
             gpu_hours=round(self.flow.held / _GPU_HOUR, 3),

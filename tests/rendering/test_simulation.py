@@ -28,7 +28,7 @@ def scores(**about):
         "completion": spread(7200.0, at_least=True),
         "slowdown": spread(1.5),
         "makespan": Figure(value=7200.0, at_least=True),
-        "unfairness_max": Figure(value=1.8, at_least=True),
+        "finish_time_fairness_max": Figure(value=1.8, at_least=True),
         "unfair_share": Figure(value=0.25, at_least=True),
         "gpu_utilization": 0.756,
         "gpu_hours": 1234.56,
@@ -104,7 +104,7 @@ def test_lower_bounds_are_marked_and_explained():
 
 def test_what_is_exact_needs_no_explanation():
     over = scores(running=0, waiting=0, wait=spread(90.0), completion=spread(90.0), worth_wait=None)
-    fair = {"makespan": Figure(value=90.0), "unfairness_max": None, "unfair_share": None}
+    fair = {"makespan": Figure(value=90.0), "finish_time_fairness_max": None, "unfair_share": None}
 
     assert "≥" not in text(simulation(over.model_copy(update=fair)))
 
@@ -130,7 +130,15 @@ def test_queues_without_a_quota_are_named():
 
 
 def test_without_jobs_there_are_no_times():
-    times = ("wait", "worth_wait", "completion", "slowdown", "makespan", "unfairness_max", "unfair_share")
+    times = (
+        "wait",
+        "worth_wait",
+        "completion",
+        "slowdown",
+        "makespan",
+        "finish_time_fairness_max",
+        "unfair_share",
+    )
     shown = text(simulation(scores(jobs=0, **dict.fromkeys(times))))
 
     assert "wait" not in shown.replace("waiting", "")

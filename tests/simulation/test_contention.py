@@ -30,14 +30,14 @@ def test_an_equal_share_is_what_a_job_is_compared_with():
     found = scores("fifo", trace(comes("a", 0, 60), comes("b", 0, 60)))
 
     # a: an hour, where half of the node would have taken two. b: two hours, contention 2 and then 1: 1.5.
-    assert found.unfairness_max.value == pytest.approx(2 / 1.5)
+    assert found.finish_time_fairness_max.value == pytest.approx(2 / 1.5)
     assert (found.unfair_share.value, found.unfair_share.at_least) == (0.5, False)
 
 
 def test_where_there_is_room_for_all_a_job_is_compared_with_itself_alone():
     found = scores("fifo", trace(comes("a", 0, 60, gpus=2), comes("b", 0, 30, gpus=2)))
 
-    assert (found.unfairness_max.value, found.unfair_share.value) == (1, 0)
+    assert (found.finish_time_fairness_max.value, found.unfair_share.value) == (1, 0)
 
 
 def test_jobs_that_ran_from_the_start_contend_and_are_not_scored():
@@ -46,13 +46,13 @@ def test_jobs_that_ran_from_the_start_contend_and_are_not_scored():
     found = scores("fifo", trace(comes("a", 0, 30), jobs=[runs]))
 
     # r goes on for 30 minutes; a waits so long and runs as long: contention 2, then 1.
-    assert found.unfairness_max.value == pytest.approx(60 / (30 * 1.5))
+    assert found.finish_time_fairness_max.value == pytest.approx(60 / (30 * 1.5))
 
 
 def test_jobs_that_are_not_over_make_lower_bounds_of_it():
     found = scores("fifo", trace(comes("a", 0, 20), comes("b", 0, 600)), Clock(5 * MINUTE, 60 * MINUTE))
 
-    assert (found.unfairness_max.value, found.unfairness_max.at_least) == (0.5, True)
+    assert (found.finish_time_fairness_max.value, found.finish_time_fairness_max.at_least) == (0.5, True)
     assert (found.unfair_share.value, found.unfair_share.at_least) == (0, True)
     assert (found.makespan.value, found.makespan.at_least) == (60 * MINUTE, True)
 
@@ -60,7 +60,7 @@ def test_jobs_that_are_not_over_make_lower_bounds_of_it():
 def test_jobs_without_gpus_have_no_share_of_them():
     found = scores("fifo", trace(comes("a", 0, 20, gpus=0, cpus=4), nodes=[node(gpus=0)]))
 
-    assert (found.unfairness_max, found.unfair_share) == (None, None)
+    assert (found.finish_time_fairness_max, found.unfair_share) == (None, None)
 
 
 def test_the_makespan_ends_with_the_last_job():

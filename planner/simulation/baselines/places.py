@@ -9,11 +9,13 @@ on, stays out of this: it goes on.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from planner.models.horizon import HorizonPolicy
 from planner.models.placement import Placement
 from planner.models.policy import Disruption
+from planner.models.problem import Charges
 from planner.posing import pose
 from planner.solvers import parties
 from planner.solvers.ledger import Ledger
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from planner.models.cluster import Cluster
     from planner.models.job import Job
     from planner.models.policy import Policy
+    from planner.models.problem import Problem
     from planner.models.problem_jobs import JobClass, Option
     from planner.models.snapshot import Snapshot
     from planner.simulation.baselines.scorers import Scorer
@@ -57,7 +60,8 @@ class Places:
         jobs = tuple(
             _as_waiting(job) if job.name in loose or not job.running else job for job in snapshot.jobs
         )
-        self.problem = problem = pose(snapshot.model_copy(update={"jobs": jobs}), rules)
+        problem = _without_prices(pose(snapshot.model_copy(update={"jobs": jobs}), rules))
+        self.problem = problem
         self.ledger = Ledger(problem)
         if scorer is not None:
             self.ledger.scorer = scorer(self.ledger.capacity)
@@ -181,6 +185,23 @@ class Places:
                 )
                 found[name] = Placement(job=name, replicas=replicas)
         return tuple(placement for _, placement in sorted(found.items()))
+
+
+def _without_prices(problem: Problem) -> Problem:
+    """The problem in which every start pays, wherever it is: only rules keep a job from a place."""
+    charges = problem.charges
+    switch_mode = None if charges.switch_mode is None else 0
+    free = Charges(switch_mode=switch_mode, may_repartition=charges.may_repartition)
+    classes = (
+        replace(
+            job_class,
+            options=tuple(replace(option, points=1, once=0) for option in job_class.options),
+            fixed_points=0,
+            node_points=(),
+        )
+        for job_class in problem.classes
+    )
+    return replace(problem, classes=tuple(classes), charges=free)
 
 
 def _as_waiting(job: Job) -> Job:
