@@ -19,8 +19,8 @@ from planner.models.cluster import Cluster, Node, NodeGpus
 from planner.models.policy import Policy
 from planner.models.snapshot import Snapshot
 from planner.models.units import MILLI
+from planner.simulation.clock import Clock
 from planner.simulation.contest import Case, hold
-from planner.simulation.replay import Clock
 from planner.simulation.trace import Physics, Window, make_trace
 from planner.sources.arrivals import read_arrivals
 from planner.sources.files import load_snapshot

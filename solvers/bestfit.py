@@ -29,6 +29,8 @@ from planner.models.policy import Profile
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from planner.models.problem_jobs import Shape
@@ -38,6 +40,13 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]
     Floats: TypeAlias = NDArray[np.float64]
+
+    Scorer: TypeAlias = Callable[[Shape, Ints, Ints, Ints], Floats]
+    """
+    What a replica of a shape costs on nodes with so many thousandths of GPUs and such amounts free.
+
+    From 0 to 1, the least first; of equal ones the first node.
+    """
 
 _STEPS: Final = 1e9
 """Costs are whole numbers of billionths: what differs by less is a rounding error."""
@@ -202,6 +211,10 @@ class Board:
         """(cost, tightness) of nodes by the tenant's profile, whatever room they have."""
         shape, stranding = self.tenant.shape, openings.capacity.stranding
         tightness = openings.capacity.whole[nodes] if shape.quota_milli else free[:, 0]
+        if openings.scorer is not None:
+            return np.floor(openings.scorer(shape, gpus, free, nodes) * _STEPS + 0.5), np.zeros_like(
+                tightness
+            )
         match self.tenant.profile:
             case Profile.PACK:
                 return stranding.added(shape, gpus, free, nodes), tightness

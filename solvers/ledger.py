@@ -14,6 +14,8 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from planner.models.problem_jobs import Role, Togetherness
 from planner.solvers import booking, gang
 from planner.solvers.company import NOBODY_MINDS
@@ -23,7 +25,6 @@ from planner.solvers.site import Placed, sites_of
 from planner.solvers.target import target_of
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from planner.models.placement import Placement
@@ -167,6 +168,28 @@ class Ledger(Pooled):
             self.put(made[-1], Placed(index, option, tuple(sites[start : start + size])))
             start += size
         return made
+
+    def settle_on(self, index: int, option: Option, sites: tuple[Site, ...]) -> int | None:
+        """
+        Put one job of a class on these very sites; its number, or None if it may not be there.
+
+        Of None the caller rolls back: some of the sites may have been taken.
+        """
+        job_class = self.problem.classes[index]
+        nodes = np.array([site.node for site in sites], dtype=np.int64)
+        if (
+            self.headroom(job_class, option, len(sites)) < 1
+            or not self.welcomes(self.tenants[index], nodes).all()
+        ):
+            return None
+        for site in sites:
+            if not self.may_take(index, site):
+                return None
+            self.take_site(index, site)
+        self._count(index, option, len(sites))
+        number = self.next_number()
+        self.put(number, Placed(index, option, sites))
+        return number
 
     def grow(self, number: int, nodes: Ints | None = None) -> None:
         """Add replicas to an elastic job already placed while places and quota last."""

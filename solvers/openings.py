@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from planner.models.problem import Problem
     from planner.models.problem_jobs import Option
+    from planner.solvers.bestfit import Scorer
     from planner.solvers.site import Site
 
     Ints: TypeAlias = NDArray[np.int64]
@@ -79,6 +80,8 @@ class Openings:
         self.timetable = Timetable(problem) if problem.slots > 1 else None
         """What is free in later slots; None if there are none."""
         self._ends: dict[tuple[tuple[str | None, int], ...], Ints] = {}
+        self.scorer: Scorer | None = None
+        """What a replica costs on a node beside points, instead of what the profile of its class says."""
         self._boards: OrderedDict[tuple[Tenant, tuple[int, ...]], Board] = OrderedDict()
 
     def board(self, index: int, option: Option, nodes: Ints | None = None) -> Board:
@@ -255,6 +258,7 @@ class Openings:
     def is_plain(self, tenant: Tenant) -> bool:
         """True if only room, rank and best fit count."""
         packed = tenant.profile is Profile.PACK and tenant.manners == NOBODY_MINDS
+        packed = packed and self.scorer is None
         return packed and not self.is_priced(tenant) and not self.problem.power_caps
 
     def node_price(self, tenant: Tenant, nodes: Ints) -> Ints:

@@ -46,7 +46,7 @@ def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> Target:
     next_job = [iter(job_class.jobs) for job_class in problem.classes]
     for _, placed in sorted(ledger.placed.items()):
         job_class = problem.classes[placed.job_class]
-        replicas = tuple(_replica(problem, job_class, site, names[site.node]) for site in placed.sites)
+        replicas = tuple(replica_of(problem, job_class, site, names[site.node]) for site in placed.sites)
         job = next(next_job[placed.job_class])
         if job_class.role is Role.GROW:
             replicas = (*by_job[job].replicas, *replicas)
@@ -71,7 +71,7 @@ def _planned(ledger: Ledger, names: dict[int, str], next_job: list[Iterator[str]
     # Of one class the promised ones go first among equal slots, so that names follow the order.
     for number, booked in sorted(ledger.booked.items(), key=lambda each: (each[1].slot, each[0])):
         job_class = problem.classes[booked.job_class]
-        replicas = tuple(_replica(problem, job_class, site, names[site.node]) for site in sites[number])
+        replicas = tuple(replica_of(problem, job_class, site, names[site.node]) for site in sites[number])
         job = next(next_job[booked.job_class])
         found.append(Planned(job, booked.slot, replicas, promised=number in promised))
     return tuple(sorted(found, key=lambda planned: planned.job))
@@ -125,7 +125,8 @@ def _added(ledger: Ledger) -> dict[int, Node]:
     return found
 
 
-def _replica(problem: Problem, job_class: JobClass, site: Site, node: str) -> Replica:
+def replica_of(problem: Problem, job_class: JobClass, site: Site, node: str) -> Replica:
+    """A replica of a class on a site, as a placement has it; `node` is the name of the site's node."""
     shape = job_class.shape
     cpu_milli, memory_mib, disk_mib, *further = job_class.asked or shape.amounts
     shares = (GpuShare(index=gpu, milli=shape.gpu_milli or MILLI) for gpu in sorted(site.gpus))

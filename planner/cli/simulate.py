@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from planner.models.snapshot import Snapshot
+    from planner.simulation.clock import Clock
     from planner.simulation.contest import Case
     from planner.simulation.outcome import Simulation
     from planner.simulation.replay import Progress
     from planner.simulation.trace import Trace
 
 _MILLISECONDS = 1000
+_SOLVERS = ("auto", "milp", "cpsat", "greedy")
+_ALL_BASELINES = "all-baselines"
+_LONGEST_WAIT = 3600
+"""Seconds from one epoch at an event to the next at most, unless said otherwise."""
 _WRONGEST = 1000.0
 
 
@@ -49,6 +54,33 @@ class _Estimates(click.ParamType[float]):
                 ctx,
             )
         return factor
+
+
+def _known_solvers(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of solvers and baselines, each once."""
+    from planner.simulation.names import BASELINE_NAMES
+
+    names = [each for name in value for each in (BASELINE_NAMES if name == _ALL_BASELINES else (name,))]
+    known = (*_SOLVERS, *BASELINE_NAMES)
+    if strange := [name for name in names if name not in known]:
+        listed = ", ".join((*_SOLVERS, _ALL_BASELINES, *BASELINE_NAMES))
+        raise click.BadParameter(f"{strange[0]!r} is none of {listed}.", ctx, param)
+    return tuple(dict.fromkeys(names))
+
+
+class _Every(Duration):
+    """A duration, or `event`, which is 0."""
+
+    name = "duration|event"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Milliseconds from one epoch to the next; 0 is where something happens."""
+        if value == "event":
+            return 0
+        milliseconds = super().convert(value, param, ctx)
+        if isinstance(value, str) and milliseconds < _MILLISECONDS:
+            self.fail(f"expected event, or a second or more, found {value!r}", param, ctx)
+        return milliseconds
 
 
 @click.command(
@@ -93,13 +125,28 @@ class _Estimates(click.ParamType[float]):
 @click.option(
     "--solver",
     "solvers",
-    type=click.Choice(["auto", "milp", "cpsat", "greedy"]),
+    metavar="NAME",
     multiple=True,
     default=("auto",),
     show_default=True,
-    help="auto: as the policy says. May be given again: each policy is run with each.",
+    callback=_known_solvers,
+    help="auto (as the policy says), milp, cpsat, greedy, or a baseline such as fifo, easy, srpt, max-min; "
+    "`all-baselines` is each of them. May be given again: each policy is run with each solver, a baseline "
+    "once.",
 )
-@click.option("--every", type=Duration(), default="5m", show_default=True, help="From one epoch to the next.")
+@click.option(
+    "--every",
+    type=_Every(),
+    default="5m",
+    show_default=True,
+    help="From one epoch to the next; `event`: one where jobs come or end, or nodes change.",
+)
+@click.option(
+    "--min-interval", type=Duration(), help="With `--every event`: epochs are so far apart at least."
+)
+@click.option(
+    "--max-interval", type=Duration(), help="With `--every event`: and no farther than this; by default 1h."
+)
 @click.option("--epochs", type=click.IntRange(1), help="End after so many epochs.")
 @click.option("--for", "length", type=Duration(), help="End after so long; by default when all is over.")
 @click.option("--time-limit", type=Duration(), help="Wall clock for each epoch, such as 2s.")
@@ -131,14 +178,10 @@ def simulate_command(
     from planner.cli.planning import sound_part
     from planner.rendering.simulation import simulation_text
     from planner.simulation.contest import hold, side_by_side
-    from planner.simulation.replay import Clock
     from planner.sources.files import load_snapshot
     from planner.whatif.engines import processors
 
-    seed, every = given["seed"], _seconds(given["every"])
-    if not every:
-        raise click.UsageError("expected a second or more in --every, found less.")
-    clock = Clock(every, _length(given["length"], given["epochs"], every))
+    seed, clock = given["seed"], _clock(given)
     with working("reading"):
         snapshot = sound_part(load_snapshot(source))
         cases = _cases(source, given)
@@ -154,13 +197,27 @@ def simulate_command(
         _write_report(simulation, report)
 
 
-def _length(length: int | None, epochs: int | None, every: int) -> int | None:
-    """Seconds from the first epoch to the last; None is until all is over."""
+def _clock(given: dict[str, Any]) -> Clock:
+    """When epochs are, as the options say."""
+    from planner.simulation.clock import Clock
+
+    every, epochs, length = _seconds(given["every"]), given["epochs"], given["length"]
     if length is not None and epochs is not None:
         raise click.UsageError("--for and --epochs both say when to end; give one of them.")
-    if epochs is not None:
-        return (epochs - 1) * every
-    return None if length is None else _seconds(length)
+    seconds = None if length is None else _seconds(length)
+    if every:
+        for name in ("min_interval", "max_interval"):
+            if given[name] is not None:
+                option = "--" + name.replace("_", "-")
+                raise click.UsageError(f"{option} is for epochs at events; give --every event with it.")
+        return Clock(every, seconds if epochs is None else (epochs - 1) * every)
+    apart = _seconds(given["min_interval"] or 0)
+    most = _LONGEST_WAIT if given["max_interval"] is None else _seconds(given["max_interval"])
+    if most < max(1, apart):
+        raise click.UsageError(
+            f"expected --max-interval of at least --min-interval and a second, found {most} s and {apart} s."
+        )
+    return Clock(most, seconds, at_events=True, apart=max(1, apart), epochs=epochs)
 
 
 def _cases(source: str, given: dict[str, Any]) -> list[Case]:
@@ -170,7 +227,8 @@ def _cases(source: str, given: dict[str, Any]) -> list[Case]:
     from planner.sources.files import default_policy_path, load_policy
 
     files = list(dict.fromkeys(given["policy_files"])) or [default_policy_path(source)]
-    solvers = list(dict.fromkeys(given["solvers"]))
+    solvers = [name for name in given["solvers"] if name in _SOLVERS]
+    baselines = [name for name in given["solvers"] if name not in _SOLVERS]
     stems = [Path(file).stem for file in files if file is not None]
     cases = []
     for file in files:
@@ -181,7 +239,9 @@ def _cases(source: str, given: dict[str, Any]) -> list[Case]:
             name = solver if len(files) == 1 else short if len(solvers) == 1 else f"{short} {solver}"
             chosen = with_options(policy, given["time_limit"], solver, deterministic=given["deterministic"])
             cases.append(Case(name, place, solver, chosen))
-    return cases
+    # A baseline heeds no policy but for what may be expected of durations: that of the first is as good.
+    policy, place = load_policy(files[0]), files[0] or "defaults"
+    return [*cases, *(Case(name, place, name, policy, baseline=name) for name in baselines)]
 
 
 def _trace(snapshot: Snapshot, cases: Sequence[Case], given: dict[str, Any]) -> Trace:

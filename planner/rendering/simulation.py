@@ -30,6 +30,8 @@ def simulation_text(simulation: Simulation, *, width: int, colour: bool, ascii_o
     style = Style(width=width, colour=colour, ascii_only=ascii_only)
     lines = [*_head(simulation, style), ""]
     beside = max(1, (width - _LABEL_WIDTH - 2) // _RUN_WIDTH)
+    if len(simulation.runs) > beside:
+        lines += [*_overview(simulation.runs, style), ""]
     for first in range(0, len(simulation.runs), beside):
         lines += [*_table(simulation.runs[first : first + beside], style), ""]
     for note in simulation_notes(simulation):
@@ -44,7 +46,7 @@ def _head(simulation: Simulation, style: Style) -> Iterator[str]:
     about = [
         f"source {simulation.source}",
         f"arrivals {simulation.arrivals or 'none but its own jobs'}",
-        f"an epoch every {duration(simulation.every)}",
+        cadence(simulation),
         f"seed {simulation.seed}",
     ]
     yield from style.flow(about)
@@ -53,6 +55,23 @@ def _head(simulation: Simulation, style: Style) -> Iterator[str]:
         epochs = counted(len(run.epochs), "epoch")
         ended = STOPPED[run.stopped]
         yield style.clean(f"{run.name}: {epochs} in {duration(int(seconds))}, until {ended}")
+
+
+def cadence(simulation: Simulation) -> str:
+    """When epochs are, in words."""
+    every = duration(simulation.every)
+    return (
+        f"an epoch at each event, at least every {every}"
+        if simulation.at_events
+        else f"an epoch every {every}"
+    )
+
+
+def _overview(runs: Sequence[Run], style: Style) -> list[str]:
+    """A line for each run, where they do not stand beside each other."""
+    rows = [Row(("", *(label for label, _ in _OVERVIEW)))]
+    rows += [Row((run.name, *(shown(run.scores) for _, shown in _OVERVIEW))) for run in runs]
+    return table(rows, style, right=range(1, len(_OVERVIEW) + 1))
 
 
 def _table(runs: tuple[Run, ...], style: Style) -> list[str]:
@@ -111,8 +130,8 @@ def _bound(figure: Figure, shown: Callable[[float], str]) -> str:
     return f"≥ {shown(figure.value)}" if figure.at_least else shown(figure.value)
 
 
-def _worth_wait(card: Scorecard) -> str:
-    return "" if card.worth_wait is None else _bound(card.worth_wait, _seconds)
+def _optional(figure: Figure | None, shown: Callable[[float], str]) -> str:
+    return "" if figure is None else _bound(figure, shown)
 
 
 def _seconds(value: float) -> str:
@@ -133,13 +152,19 @@ _LINES: Final[tuple[tuple[str, Shown], ...]] = (
     ("  p50", _time("wait", "p50")),
     ("  p95", _time("wait", "p95")),
     ("  p99", _time("wait", "p99")),
-    ("  by worth, mean", _worth_wait),
+    ("  by worth, mean", lambda card: _optional(card.worth_wait, _seconds)),
     ("completion, mean", _time("completion", "mean")),
     ("  p50", _time("completion", "p50")),
     ("  p95", _time("completion", "p95")),
     ("  p99", _time("completion", "p99")),
     ("slowdown, mean", _ratio("slowdown", "mean")),
     ("  p95", _ratio("slowdown", "p95")),
+    ("makespan", lambda card: _optional(card.makespan, _seconds)),
+    (
+        "finish-time fairness",
+        lambda card: _optional(card.finish_time_fairness_max, lambda value: f"{value:,.2f}"),
+    ),
+    ("  unfair jobs", lambda card: _optional(card.unfair_share, _percent)),
     ("GPUs in use", lambda card: _percent(card.gpu_utilization)),
     ("GPU-hours held", lambda card: f"{card.gpu_hours:,.1f}"),
     ("  of lost work", lambda card: f"{card.lost_gpu_hours:,.1f}" if card.lost_gpu_hours else ""),
@@ -148,16 +173,28 @@ _LINES: Final[tuple[tuple[str, Shown], ...]] = (
     ("  most", _count("queue_max")),
     ("Jain's index, mean", lambda card: f"{card.jain_mean:.3f}"),
     ("  least", lambda card: f"{card.jain_min:.3f}"),
-    ("preemptions", _count("preemptions")),
-    ("migrations", _if_any("migrations")),
-    ("resizes", _if_any("resizes")),
-    ("stopped by failures", _if_any("interruptions")),
+    ("restarts", _count("restarts")),
+    ("  preemptions", _count("preemptions")),
+    ("  migrations", _if_any("migrations")),
+    ("  resizes", _if_any("resizes")),
+    ("  stopped by failures", _if_any("interruptions")),
     (
         "deadlines missed",
         lambda card: f"{card.deadline_misses:,} of {card.deadline_jobs:,}" if card.deadline_jobs else "",
     ),
     ("cost", lambda card: money(card.cost) if card.cost else ""),
     ("planning, s", lambda card: f"{card.planning_seconds:,.1f}"),
+    ("  an epoch, s", lambda card: f"{card.planning_seconds_mean:,.4f}"),
     ("  slowest epoch, s", lambda card: f"{card.planning_seconds_max:,.2f}"),
 )
 """Labels, and how the cell of a run is made; a line whose cells are all empty is left out."""
+
+_OVERVIEW: Final[tuple[tuple[str, Shown], ...]] = (
+    ("wait", _time("wait", "mean")),
+    ("completion", _time("completion", "mean")),
+    ("p95", _time("completion", "p95")),
+    ("slowdown", _ratio("slowdown", "mean")),
+    ("unfair", lambda card: _optional(card.unfair_share, _percent)),
+    ("restarts", _count("restarts")),
+)
+"""Heads and cells of the overview: means, but for p95 of the completion."""

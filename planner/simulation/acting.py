@@ -6,9 +6,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from planner.afterwards import cluster_after
 from planner.effects import change_nodes, changes_of, with_pool_scaled
 from planner.models.job import Running
 from planner.models.plan import Grow, Migrate, Preempt, ScaleDown, ScaleUp, Shrink, Start
+from planner.models.target import Target
+from planner.models.verifier_occupant import same_holdings
 from planner.promises import promises_of
 from planner.simulation.happening import Happening, Kind
 from planner.simulation.task import stretch_of
@@ -18,8 +21,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from planner.models.cluster import Node
-    from planner.models.placement import Replica
+    from planner.models.placement import Placement, Replica
     from planner.models.plan import Plan
+    from planner.models.snapshot import Snapshot
     from planner.simulation.task import Task
     from planner.simulation.world import World
 
@@ -41,13 +45,13 @@ def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
             case ScaleDown():
                 acting.scaled(change)
             case Start():
-                acting.start(change)
+                acting.start(change.job, change.after, change.kill_at)
             case Preempt():
-                acting.preempt(change)
+                acting.preempt(change.job)
             case Shrink() | Grow():
                 acting.resize(change)
             case Migrate():
-                acting.move(change)
+                acting.move(change.job, change.after)
             case _:
                 pass  # a change of nodes alone
     promises = promises_of(plan)
@@ -56,6 +60,29 @@ def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
         if task.stretch is None and task.job.promise != promise:
             job = task.job.model_copy(update={"promise": promise})
             acting.tasks[name] = replace(task, job=job)
+    return acting.done(), tuple(acting.happened)
+
+
+def rearrange(
+    world: World, snapshot: Snapshot, placements: tuple[Placement, ...]
+) -> tuple[World, tuple[Happening, ...]]:
+    """
+    The world once just these jobs run where they are placed, and what became of jobs by it.
+
+    It costs what `carry_out` says. The snapshot is that of the world; nobody holds a promise any more.
+    """
+    acting = _Acting(world)
+    cluster = cluster_after(snapshot, Target(placements=placements))
+    acting.nodes |= {node.name: node for node in cluster.nodes}
+    placed = {placement.job: placement for placement in placements}
+    for job in snapshot.jobs:
+        before, after = job.placement, placed.get(job.name)
+        if before is not None and after is None:
+            acting.preempt(job.name)
+        elif before is None and after is not None:
+            acting.start(job.name, after, None)
+        elif before is not None and after is not None and not same_holdings(before.replicas, after.replicas):
+            acting.move(job.name, after)
     return acting.done(), tuple(acting.happened)
 
 
@@ -91,21 +118,20 @@ class _Acting:
             for pool in self.pools
         )
 
-    def start(self, change: Start) -> None:
+    def start(self, job: str, after: Placement, kill_at: datetime | None) -> None:
         """A waiting job runs."""
-        task = self.tasks[change.job]
-        begins = self._ready(change.after.replicas)
-        running = Running(started_at=begins, kill_at=change.kill_at, replicas=change.after.replicas)
-        self._begin(task, running)
-        self.happened.append(Happening(begins, Kind.STARTED, change.job))
+        task = self.tasks[job]
+        begins = self._ready(after.replicas)
+        self._begin(task, Running(started_at=begins, kill_at=kill_at, replicas=after.replicas))
+        self.happened.append(Happening(begins, Kind.STARTED, job))
 
-    def preempt(self, change: Preempt) -> None:
+    def preempt(self, job: str) -> None:
         """A running job waits again, and was preempted once more."""
         now = self._world.now
-        task, held = self.tasks[change.job].stopped(now, self._world.physics)
-        job = task.job.model_copy(update={"preemptions": task.job.preemptions + 1})
-        self.tasks[change.job] = replace(task, job=job)
-        self.happened.append(Happening(now, Kind.PREEMPTED, change.job, held))
+        task, held = self.tasks[job].stopped(now, self._world.physics)
+        waits = task.job.model_copy(update={"preemptions": task.job.preemptions + 1})
+        self.tasks[job] = replace(task, job=waits)
+        self.happened.append(Happening(now, Kind.PREEMPTED, job, held))
 
     def resize(self, change: Shrink | Grow) -> None:
         """A running job goes on with fewer or more replicas; one that waits for nodes may wait for others."""
@@ -125,19 +151,17 @@ class _Acting:
         self._put(task, running.model_copy(update=update), begins=begins, delay=delay)
         self.happened.append(Happening(now, Kind.RESIZED, change.job, held))
 
-    def move(self, change: Migrate) -> None:
+    def move(self, job: str, after: Placement) -> None:
         """A running job is stopped and goes on elsewhere from its last checkpoint."""
-        task, now = self.tasks[change.job], self._world.now
-        begins = self._ready(change.after.replicas)
+        task, now = self.tasks[job], self._world.now
+        begins = self._ready(after.replicas)
         old = task.job.running
         kill_at = None if old is None or old.kill_at is None else old.kill_at + (begins - now)
         resized_at = None if old is None else old.resized_at
         stopped, held = task.stopped(now, self._world.physics)
-        moved = Running(
-            started_at=begins, kill_at=kill_at, resized_at=resized_at, replicas=change.after.replicas
-        )
+        moved = Running(started_at=begins, kill_at=kill_at, resized_at=resized_at, replicas=after.replicas)
         self._begin(stopped, moved)
-        self.happened.append(Happening(now, Kind.MOVED, change.job, held))
+        self.happened.append(Happening(now, Kind.MOVED, job, held))
 
     def _begin(self, task: Task, running: Running) -> None:
         """A job that waits runs; one that ran before comes back from its checkpoint first."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from planner.models.policy import Policy
-    from planner.simulation.replay import Clock
+    from planner.simulation.clock import Clock
     from planner.simulation.trace import Trace
 
     Watch: TypeAlias = Callable[[int, Progress], None]
@@ -43,6 +43,8 @@ class Case:
     """Where the policy came from."""
     solver: str
     policy: Policy
+    baseline: str | None = None
+    """The baseline that decides instead of the planner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def hold(
                 watch(number, message)
 
         case = cases[number]
-        outcome = run_apart(_ENTRY, (trace, case.policy, clock, seed), _LONGEST, listen)
+        outcome = run_apart(_ENTRY, (trace, case.policy, clock, seed, case.baseline), _LONGEST, listen)
         if isinstance(outcome.last, Replayed):
             return outcome.last
         fault = outcome.last.message if isinstance(outcome.last, Failed) else outcome.failure
@@ -116,6 +118,7 @@ def side_by_side(
         seed=seed,
         began=trace.start.taken_at,
         every=clock.every,
+        at_events=clock.at_events,
         nodes=len(nodes),
         gpus=sum(node.gpu_count for node in nodes),
         added_queues=trace.added_queues,
@@ -134,11 +137,16 @@ def side_by_side(
 
 
 def run(
-    trace: Trace, policy: Policy, clock: Clock, seed: int, report: Callable[[object], None]
+    trace: Trace,
+    policy: Policy,
+    clock: Clock,
+    seed: int,
+    baseline: str | None,
+    report: Callable[[object], None],
 ) -> Replayed | Failed:
     """Make one run in this process, reporting how far it is."""
     try:
-        return replay(trace, policy, clock, seed=seed, watch=report)
+        return replay(trace, policy, clock, seed=seed, baseline=baseline, watch=report)
     except PlannerError as error:
         return Failed(str(error))
 

@@ -62,9 +62,7 @@ def _work(world: World, until: datetime) -> Elapsed:
     for name, task in world.tasks.items():
         if task.stretch is None or task.job.running is None:
             continue
-        at, killed = task.ends(), False
-        if (kill_at := task.job.running.kill_at) is not None and kill_at < at:
-            at, killed = kill_at, True
+        killed = (at := task.over_at()) < task.ends()
         at = max(at, world.now)
         if at <= until:
             ended.append((at, name, killed))

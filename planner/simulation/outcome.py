@@ -62,6 +62,12 @@ class Scorecard(Noun):
     """From submission to the end, of jobs that were not killed."""
     slowdown: Distribution | None
     """Completion over the true duration, which counts for at least ten seconds; at least 1."""
+    makespan: Figure | None
+    """From the start of the simulation to the end of the last scored job."""
+    finish_time_fairness_max: Figure | None
+    """Largest finish-time fairness ρ of a job with GPUs that has finished (see docs/simulation.md)."""
+    unfair_share: Figure | None
+    """Part of the jobs with GPUs, killed ones left out, that have finished with a ρ above 1.05."""
     gpu_utilization: float
     """GPU-hours held by jobs, running ones from the start included, over GPU-hours there were."""
     gpu_hours: float
@@ -81,6 +87,8 @@ class Scorecard(Noun):
     """Jobs stopped by failing nodes."""
     migrations: _Count
     resizes: _Count
+    restarts: _Count
+    """Times that jobs were stopped, moved or resized, failing nodes included: the sum of the four above."""
     deadline_jobs: _Count
     """Scored jobs with a deadline that was not after the simulation's end."""
     deadline_misses: _Count
@@ -89,6 +97,8 @@ class Scorecard(Noun):
     """Nodes by the hour and tariffs, in the cluster's currency."""
     planning_seconds: float
     """Of all epochs together."""
+    planning_seconds_mean: float
+    """Of an epoch."""
     planning_seconds_max: float
     """Of the slowest epoch."""
 
@@ -113,12 +123,16 @@ class EpochFigures(Noun):
     fragmentation_ratio: float
     jain_index: float
     hourly_cost: float
-    objective: int
+    objective: int | None
+    """None of a baseline, which has none."""
     bound: int | None
     solver: str
-    """Whose plan it was; `settled` if nothing had changed since the last plan and no other was made."""
+    """
+    Whose plan it was, or the name of a baseline; `settled` if nothing had changed since the last plan and no
+    other was made.
+    """
     seconds: float = 0.0
-    """To plan it."""
+    """To plan it, or for a baseline to decide."""
 
 
 class Run(Noun):
@@ -143,7 +157,9 @@ class Simulation(Noun):
     seed: int
     began: Timestamp
     every: Annotated[int, Field(ge=1)]
-    """Seconds from one epoch to the next."""
+    """Seconds from one epoch to the next; where epochs are at events, from one to the next at most."""
+    at_events: bool = False
+    """Epochs are where jobs come and end and nodes change, not at regular times."""
     nodes: _Count
     gpus: _Count
     added_queues: tuple[str, ...] = ()

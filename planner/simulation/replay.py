@@ -1,18 +1,13 @@
-"""Replay: a trace under one policy, epoch by epoch, with the planner that production uses."""
+"""Replay: a trace under one policy, epoch by epoch, by the planner that production uses or a baseline."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from planner.epoch import plan_epoch
-from planner.models.errors import PlannerError
-from planner.models.units import print_timestamp
-from planner.settled import is_settled
-from planner.simulation.acting import carry_out
+from planner.simulation.deciding import Planning, Ruling
 from planner.simulation.elapsing import Elapsed, elapse
 from planner.simulation.happening import Kind
 from planner.simulation.outcome import EpochFigures
@@ -23,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from planner.models.plan import Plan
     from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from planner.simulation.clock import Clock
+    from planner.simulation.deciding import Decided, Decider
     from planner.simulation.happening import Flow, Happening
     from planner.simulation.outcome import Scorecard
     from planner.simulation.trace import Trace
@@ -37,20 +32,6 @@ Stopped: TypeAlias = Literal["finished", "time", "stuck"]
 
 QUIET: Final = timedelta(days=1)
 """A simulation without an end is stuck once so long nothing has run, come or changed."""
-
-
-SETTLED: Final = "settled"
-"""Instead of a solver's name: nothing had changed since the last plan, and no other was made."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """When epochs are."""
-
-    every: int
-    """Seconds from one epoch to the next."""
-    seconds: int | None = None
-    """From the first epoch to the last; None is until every job is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +55,27 @@ class Replayed:
 
 
 def replay(
-    trace: Trace, policy: Policy, clock: Clock, *, seed: int, watch: Watch = lambda _: None
+    trace: Trace,
+    policy: Policy,
+    clock: Clock,
+    *,
+    seed: int,
+    baseline: str | None = None,
+    watch: Watch = lambda _: None,
 ) -> Replayed:
     """
-    Plan, carry the plan out, let time pass, and again; the last plan is known to the next one.
+    Plan, carry the plan out, let time pass, and again; with the name of a baseline that decides instead.
 
     Raises
     ------
     PlannerError
         An epoch could not be planned; says which.
     """
+    decider: Decider = Planning(policy, seed) if baseline is None else Ruling(baseline, policy)
     world = opening(trace)
     account = Account(trace, world)
     end = None if clock.seconds is None else world.now + timedelta(seconds=clock.seconds)
     epochs: list[EpochFigures] = []
-    plan: Plan | None = None
     elapsed = elapse(world, world.now)
     busy = _Mark(world, account.flow, epochs=0)
     while True:
@@ -96,26 +83,18 @@ def replay(
         account.hear(elapsed)
         if end is None and epochs and (stopped := _over(world, busy)) is not None:
             break
-        began = time.monotonic()
-        snapshot = world.snapshot()
-        acted: tuple[Happening, ...] = ()
-        # Where nothing has changed since the last plan, planning would change nothing either.
-        settled = plan is not None and is_settled(snapshot, policy, plan)
-        if plan is None or not settled:
-            plan = _planned(snapshot, policy, seed=seed, last=plan, number=len(epochs))
-            world, acted = carry_out(world, plan)
-            account.hear(Elapsed(world, acted))
-        happened = (*elapsed.happened, *acted)
-        figures = _figures(world, plan, happened, number=len(epochs), settled=settled)
-        epochs.append(figures.model_copy(update={"seconds": round(time.monotonic() - began, 3)}))
-        going_on = happened or world.coming or _works(world) or (plan.has_changes and not settled)
-        if going_on or len(epochs) == 1:
+        decided = decider.decide(world, len(epochs))
+        world = decided.world
+        account.hear(Elapsed(world, decided.happened))
+        happened = (*elapsed.happened, *decided.happened)
+        epochs.append(_figures(decided, happened, number=len(epochs)))
+        if happened or world.coming or _works(world) or decided.changes or len(epochs) == 1:
             busy = _Mark(world, account.flow, len(epochs))
-        watch(Progress(len(epochs), world.now, _part(world, end, account), figures.waiting))
-        if world.now == end:
+        watch(Progress(len(epochs), world.now, _part(world, end, account), epochs[-1].waiting))
+        if world.now == end or len(epochs) == clock.epochs:
             stopped = "time"
             break
-        step = world.now + timedelta(seconds=clock.every)
+        step = clock.following(world)
         elapsed = elapse(world, step if end is None else min(step, end))
     if stopped == "stuck":
         world, account.flow = busy.world, busy.flow
@@ -130,14 +109,6 @@ class _Mark:
     world: World
     flow: Flow
     epochs: int
-
-
-def _planned(snapshot: Snapshot, policy: Policy, *, seed: int, last: Plan | None, number: int) -> Plan:
-    try:
-        return plan_epoch(snapshot, policy, seed=seed, created_at=snapshot.taken_at, last=last)
-    except PlannerError as error:
-        when = f"epoch {number} at {print_timestamp(snapshot.taken_at)}"
-        raise PlannerError(f"{when} could not be planned: {error}") from error
 
 
 def _over(world: World, busy: _Mark) -> Stopped | None:
@@ -159,9 +130,8 @@ def _part(world: World, end: datetime | None, account: Account) -> float:
     return 1 - left / every if every else 1.0
 
 
-def _figures(
-    world: World, plan: Plan, happened: Iterable[Happening], *, number: int, settled: bool
-) -> EpochFigures:
+def _figures(decided: Decided, happened: Iterable[Happening], *, number: int) -> EpochFigures:
+    world = decided.world
     count = Counter(each.kind for each in happened)
     running = sum(task.stretch is not None for task in world.tasks.values())
     held = sum(task.stretch is None and task.job.held for task in world.tasks.values())
@@ -178,11 +148,12 @@ def _figures(
         resized=count[Kind.RESIZED],
         running=running,
         waiting=len(world.tasks) - running - held,
-        gpu_allocation_ratio=plan.metrics.gpu_allocation_ratio,
-        fragmentation_ratio=plan.metrics.fragmentation_ratio,
-        jain_index=plan.metrics.jain_index,
-        hourly_cost=plan.metrics.hourly_cost,
-        objective=plan.solution.objective,
-        bound=plan.solution.bound,
-        solver=SETTLED if settled else plan.solution.solver,
+        gpu_allocation_ratio=decided.gpu_allocation_ratio,
+        fragmentation_ratio=decided.fragmentation_ratio,
+        jain_index=decided.jain_index,
+        hourly_cost=decided.hourly_cost,
+        objective=decided.objective,
+        bound=decided.bound,
+        solver=decided.solver,
+        seconds=round(decided.seconds, 6),
     )

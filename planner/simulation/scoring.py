@@ -8,6 +8,7 @@ from math import fsum
 from typing import TYPE_CHECKING, Final
 
 from planner.models.units import MILLI
+from planner.simulation.contention import UNFAIR, Contention, demand_of
 from planner.simulation.distribution import Observed, distribution
 from planner.simulation.happening import NOTHING, Flow, Kind
 from planner.simulation.outcome import Figure, Scorecard
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
     from planner.simulation.world import World
 
 SHORTEST: Final = 10
-"""Seconds that a job counts for at least in its slowdown."""
+"""Seconds that a job counts for at least in its slowdown and its finish-time fairness."""
 
 SMALLEST: Final = 100
 """Thousandths of a GPU that a job is worth at least."""
+
+_RESTARTS: Final = (Kind.PREEMPTED, Kind.INTERRUPTED, Kind.MOVED, Kind.RESIZED)
 
 _SECONDS_PER_HOUR: Final = 3600
 _GPU_HOUR: Final = MILLI * _SECONDS_PER_HOUR
@@ -58,6 +61,8 @@ class Account:
     """Thousandths of GPUs times seconds, as the next."""
     idle: int = 0
     tariffs: float = 0.0
+    ends: dict[str, datetime] = field(default_factory=dict)
+    """When each job was gone, scored or not."""
     lives: dict[str, _Life] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,8 +81,10 @@ class Account:
                 self.lives[each.job] = _Life(coming.job, coming.duration)
             if each.held is not None:
                 self._charge(each.job, each.held, each.at)
-            if each.kind in (Kind.FINISHED, Kind.KILLED) and (life := self.lives.get(each.job)) is not None:
-                life.ended_at, life.killed = each.at, each.kind is Kind.KILLED
+            if each.kind in (Kind.FINISHED, Kind.KILLED):
+                self.ends[each.job] = each.at
+                if (life := self.lives.get(each.job)) is not None:
+                    life.ended_at, life.killed = each.at, each.kind is Kind.KILLED
 
     def scorecard(self, world: World, epochs: Sequence[EpochFigures]) -> Scorecard:
         """The scores of a run that ended with this world."""
@@ -92,6 +99,7 @@ class Account:
         running = sum(name in self.lives for name, task in world.tasks.items() if task.stretch is not None)
         jains = [each.jain_index for each in epochs]
         queues = [each.waiting for each in epochs]
+        finish_time_fairness_max, unfair_share = self._fairness(world, over)
         return Scorecard(
             jobs=len(lives),
             finished=finished,
@@ -105,6 +113,9 @@ class Account:
             worth_wait=_worth_wait(lives, world.now),
             completion=distribution(_until(life, life.ended_at, world.now) for life in over),
             slowdown=distribution(_slowdown(life, world.now) for life in over),
+            makespan=_makespan(lives, world),
+            finish_time_fairness_max=finish_time_fairness_max,
+            unfair_share=unfair_share,
             gpu_utilization=round(self.flow.held / self.flow.usable, 6) if self.flow.usable else 0.0,
             gpu_hours=round(self.flow.held / _GPU_HOUR, 3),
             lost_gpu_hours=round(self.lost / _GPU_HOUR, 3),
@@ -117,12 +128,36 @@ class Account:
             interruptions=self.counts[Kind.INTERRUPTED],
             migrations=self.counts[Kind.MOVED],
             resizes=self.counts[Kind.RESIZED],
+            restarts=sum(self.counts[kind] for kind in _RESTARTS),
             deadline_jobs=len(due),
             deadline_misses=sum(_misses(life) for life in due),
             cost=round(self.flow.cost + self.tariffs, 2),
             planning_seconds=round(fsum(each.seconds for each in epochs), 3),
+            planning_seconds_mean=round(fsum(each.seconds for each in epochs) / len(epochs), 6),
             planning_seconds_max=max(each.seconds for each in epochs),
         )
+
+    def _fairness(self, world: World, over: Sequence[_Life]) -> tuple[Figure | None, Figure | None]:
+        """(worst ρ, part of the jobs that are unfairly late); None where no job has GPUs, or none is over."""
+        began = self.world.now
+        lives = [life for life in over if demand_of(life.job)]
+        ended = [(life, life.ended_at) for life in lives if life.ended_at is not None]
+        if not lives:
+            return None, None
+        start = (task.job for task in self.world.tasks.values() if task.job.running or not task.job.held)
+        jobs = [*start, *(each.job for name, each in self._coming.items() if name in self.lives)]
+        stays = ((max(began, job.submitted_at), self.ends.get(job.name), demand_of(job)) for job in jobs)
+        seconds = (world.now - began).total_seconds()
+        contention = Contention(stays, self.flow.usable / seconds if seconds else 0.0)
+        found = []
+        for life, end in ended:
+            submitted = life.job.submitted_at
+            share = max(1.0, contention.mean(max(began, submitted), end))
+            found.append((end - submitted).total_seconds() / (max(SHORTEST, life.duration) * share))
+        at_least = len(ended) < len(lives)
+        unfair = sum(each > UNFAIR for each in found) / len(lives)
+        worst = Figure(value=round(max(found), 6), at_least=at_least) if found else None
+        return worst, Figure(value=round(unfair, 6), at_least=at_least)
 
     def _charge(self, job: str, held: Held, at: datetime) -> None:
         """What a stretch that is over then cost, from the start of the simulation on."""
@@ -140,6 +175,16 @@ class Account:
             if not tariff.gpu_models or held.stretch.gpu_model in tariff.gpu_models:
                 under = _under(tariff, begins, seconds)
                 self.tariffs += gpu_milli * under * tariff.price_per_gpu_hour / _GPU_HOUR
+
+
+def _makespan(lives: Iterable[_Life], world: World) -> Figure | None:
+    """From the start to the end of the last job, or until now if some are left."""
+    ends = [life.ended_at for life in lives]
+    if not ends:
+        return None
+    last = max(world.now if at is None else at for at in ends)
+    at_least = bool(world.coming) or None in ends
+    return Figure(value=(last - world.began).total_seconds(), at_least=at_least)
 
 
 def _under(tariff: Tariff, begins: datetime, seconds: int) -> int:

@@ -70,6 +70,8 @@ class Task:
     """None while it waits."""
     ran: bool = False
     """It has begun once, and so comes back from a checkpoint when it begins again."""
+    given: int = 0
+    """Thousandths of GPUs times seconds that it held before the present stretch."""
 
     @staticmethod
     def of(job: Job, duration: int) -> Task:
@@ -107,6 +109,17 @@ class Task:
         stretch = self.begun
         return stretch.works + timedelta(seconds=-(-max(0, self.need - self.kept) // stretch.rate))
 
+    def attained(self, at: datetime) -> int:
+        """Thousandths of GPUs times seconds that it has held in the simulation, whatever came of it."""
+        stretch = self.stretch
+        held = 0 if stretch is None else stretch.gpu_milli * max(0, _seconds(at, stretch.begins))
+        return self.given + held
+
+    def over_at(self) -> datetime:
+        """When it is gone if nothing happens to it: its work is done, or it is killed before."""
+        end, running = self.ends(), self.job.running
+        return end if running is None or running.kill_at is None else min(end, running.kill_at)
+
     def ended(self, at: datetime) -> Held:
         """Its stretch, as one in which nothing is lost."""
         stretch = self.begun
@@ -126,7 +139,8 @@ class Task:
         }
         progress = Progress().model_copy(update=update)
         job = self.job.model_copy(update={"running": None, "progress": progress})
-        return replace(self, job=job, kept=kept, stretch=None), replace(held, lost=lost)
+        given = self.attained(at)
+        return replace(self, job=job, kept=kept, given=given, stretch=None), replace(held, lost=lost)
 
     def _worked(self, at: datetime) -> int:
         return max(0, _seconds(at, self.begun.works))

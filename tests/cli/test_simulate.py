@@ -165,3 +165,53 @@ def test_outages_are_of_nodes_that_exist(gpuplan, quickstart, tmp_path):
 
     assert shown.code == 24
     assert "outages.csv:2: node is 'nowhere'; expected a node of the cluster" in shown.err
+
+
+def test_baselines_stand_beside_solvers_and_are_run_once_whatever_the_policies(gpuplan, quickstart, tmp_path):
+    (tmp_path / "alike.yaml").write_text(POLICY)
+    (tmp_path / "default.yaml").write_text("solvers: []\n")
+    policies = ("--policy", tmp_path / "alike.yaml", "--policy", tmp_path / "default.yaml")
+
+    shown = gpuplan(
+        "simulate", quickstart, *policies, *SHORT, "--solver", "easy", "--solver", "srpt", "--json"
+    )
+
+    runs = json.loads(shown.out)["runs"]
+    assert [run["name"] for run in runs] == ["alike", "default", "easy", "srpt"]
+    assert {run["scores"]["jobs"] for run in runs} == {8}
+    assert {epoch["solver"] for epoch in runs[2]["epochs"]} == {"easy"}
+    assert runs[2]["epochs"][0]["objective"] is None
+
+
+def test_an_unknown_solver_is_refused_with_those_there_are(gpuplan, quickstart):
+    shown = gpuplan("simulate", quickstart, "--solver", "fefo")
+
+    assert shown.code == 2
+    assert "'fefo' is none of auto, milp, cpsat, greedy, all-baselines, fifo, fifo-skip, easy" in shown.err
+
+
+def test_epochs_are_where_something_happens_with_every_event(gpuplan, quickstart, trace):
+    options = ("--arrivals", trace, "--solver", "fifo-skip", "--every", "event", "--epochs", "3", "--json")
+
+    document = json.loads(gpuplan("simulate", quickstart, *options).out)
+
+    # One job comes at once and ends at 10 minutes, another one comes at 20.
+    times = [epoch["at"] for epoch in document["runs"][0]["epochs"]]
+    assert (document["at_events"], document["every"]) == (True, 3600)
+    assert times == [f"2026-11-20T12:{minute}:00Z" for minute in ("00", "10", "20")]
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--every", "5m", "--min-interval", "30s"), "--min-interval is for epochs at events"),
+        (("--every", "5m", "--max-interval", "30s"), "--max-interval is for epochs at events"),
+        (("--every", "event", "--min-interval", "2h"), "expected --max-interval of at least --min-interval"),
+        (("--every", "event", "--max-interval", "0s"), "expected --max-interval of at least"),
+    ],
+)
+def test_intervals_are_those_between_events(gpuplan, quickstart, options, word):
+    shown = gpuplan("simulate", quickstart, *options)
+
+    assert (shown.code, shown.out) == (2, "")
+    assert word in shown.err.replace("\n", " ")

@@ -8,6 +8,7 @@ from pathlib import Path
 from commands import run_command
 
 from planner.cli.simulate import simulate_command
+from planner.simulation.names import BASELINE_NAMES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
@@ -17,7 +18,9 @@ OF_ALL_COMMANDS = {"--time-limit", "--ascii"}
 def without_seconds(text):
     """All but the rows that tell how fast the machine is."""
     return [
-        line.split() for line in text.splitlines() if not re.match(r" +(planning|slowest epoch), s ", line)
+        line.split()
+        for line in text.splitlines()
+        if not re.match(r" +(planning|an epoch|slowest epoch), s ", line)
     ]
 
 
@@ -35,3 +38,10 @@ def test_every_option_of_its_own_is_explained():
     options = {name for each in simulate_command.params for name in each.opts if name.startswith("--")}
 
     assert [name for name in sorted(options - OF_ALL_COMMANDS) if f"{name}" not in TEXT] == []
+
+
+def test_every_baseline_has_a_row_in_the_order_in_which_all_are_run():
+    _, rest = TEXT.split("## Baselines", 1)
+    rows = [line.split("|")[1] for line in rest.split("\n\n- ", 1)[0].splitlines() if line.startswith("| `")]
+
+    assert tuple(name for row in rows for name in re.findall(r"`([a-z-]+)`", row)) == BASELINE_NAMES

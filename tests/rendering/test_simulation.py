@@ -27,6 +27,9 @@ def scores(**about):
         "worth_wait": Figure(value=120.0, at_least=True),
         "completion": spread(7200.0, at_least=True),
         "slowdown": spread(1.5),
+        "makespan": Figure(value=7200.0, at_least=True),
+        "finish_time_fairness_max": Figure(value=1.8, at_least=True),
+        "unfair_share": Figure(value=0.25, at_least=True),
         "gpu_utilization": 0.756,
         "gpu_hours": 1234.56,
         "lost_gpu_hours": 0.0,
@@ -39,10 +42,12 @@ def scores(**about):
         "interruptions": 0,
         "migrations": 0,
         "resizes": 0,
+        "restarts": 4,
         "deadline_jobs": 0,
         "deadline_misses": 0,
         "cost": 0.0,
         "planning_seconds": 12.3,
+        "planning_seconds_mean": 0.041,
         "planning_seconds_max": 1.25,
     }
     return Scorecard(**given | about)
@@ -99,8 +104,9 @@ def test_lower_bounds_are_marked_and_explained():
 
 def test_what_is_exact_needs_no_explanation():
     over = scores(running=0, waiting=0, wait=spread(90.0), completion=spread(90.0), worth_wait=None)
+    fair = {"makespan": Figure(value=90.0), "finish_time_fairness_max": None, "unfair_share": None}
 
-    assert "≥" not in text(simulation(over))
+    assert "≥" not in text(simulation(over.model_copy(update=fair)))
 
 
 def test_lines_of_nothing_are_left_out():
@@ -124,10 +130,43 @@ def test_queues_without_a_quota_are_named():
 
 
 def test_without_jobs_there_are_no_times():
-    shown = text(simulation(scores(jobs=0, wait=None, worth_wait=None, completion=None, slowdown=None)))
+    times = (
+        "wait",
+        "worth_wait",
+        "completion",
+        "slowdown",
+        "makespan",
+        "finish_time_fairness_max",
+        "unfair_share",
+    )
+    shown = text(simulation(scores(jobs=0, **dict.fromkeys(times))))
 
     assert "wait" not in shown.replace("waiting", "")
 
 
 def test_ascii_is_ascii():
     assert text(simulation(scores()), ascii_only=True).isascii()
+
+
+def test_fairness_and_restarts_stand_with_what_they_consist_of():
+    shown = text(simulation(scores(restarts=5, migrations=1)))
+
+    assert line(shown, "finish-time fairness").split()[2:] == ["≥", "1.80"]
+    assert line(shown, "unfair jobs").split()[2:] == ["≥", "25.0", "%"]
+    assert [line(shown, label).split()[-1] for label in ("restarts", "preemptions", "migrations")] == list(
+        "541"
+    )
+
+
+def test_epochs_at_events_are_said_to_be():
+    assert "an epoch at each event, at least every 5m" in text(simulation(scores(), at_events=True))
+
+
+def test_many_runs_begin_with_an_overview_of_a_line_each():
+    shown = text(simulation(*(scores(restarts=number) for number in range(9))))
+
+    assert "wait  completion" in shown.split("jobs finished", maxsplit=1)[0]
+    assert [line(shown, f"run{number} ").split()[-1] for number in range(9)] == [
+        f"{number}" for number in range(9)
+    ]
+    assert "wait  completion" not in text(simulation(scores()))

@@ -15,12 +15,14 @@ from planner.models.errors import PlannerError
 from planner.models.horizon import Backfill, HorizonPolicy
 from planner.models.policy import Disruption, Policy
 from planner.models.units import MILLI
-from planner.simulation import replay as replaying
+from planner.simulation import deciding
 from planner.simulation.acting import carry_out
+from planner.simulation.clock import Clock
 from planner.simulation.contest import Case, hold
+from planner.simulation.deciding import SETTLED
 from planner.simulation.elapsing import Elapsed, elapse
 from planner.simulation.happening import Happening, Kind
-from planner.simulation.replay import SETTLED, Clock, Progress, replay
+from planner.simulation.replay import Progress, replay
 from planner.simulation.scoring import Account
 from planner.simulation.trace import Coming, Physics, Trace
 from planner.simulation.world import opening
@@ -46,7 +48,8 @@ def run(given, policy=GREEDY, *, every=10 * MINUTE, seconds=None, **more):
 
 
 def without_seconds(replayed):
-    scores = replayed.scores.model_copy(update={"planning_seconds": 0, "planning_seconds_max": 0})
+    seconds = ("planning_seconds", "planning_seconds_mean", "planning_seconds_max")
+    scores = replayed.scores.model_copy(update=dict.fromkeys(seconds, 0))
     return scores, [epoch.model_copy(update={"seconds": 0}) for epoch in replayed.epochs]
 
 
@@ -311,7 +314,7 @@ def test_an_epoch_that_cannot_be_planned_is_named(monkeypatch):
     def fails(*_args, **_more):
         raise PlannerError("no plan")
 
-    monkeypatch.setattr(replaying, "plan_epoch", fails)
+    monkeypatch.setattr(deciding, "plan_epoch", fails)
 
     with pytest.raises(PlannerError, match="epoch 0 at 2026-11-20T12:00:00Z could not be planned: no plan"):
         run(trace(comes("a", 0, 900)))

@@ -8,7 +8,7 @@ from planner.rendering.charts.canvas import PAGE
 from planner.rendering.charts.over_time import Line, Unit, over_time_svg
 from planner.rendering.charts.spread import Spread, spread_svg
 from planner.rendering.reports.page import Figure, Head, Picture, Table, indented, render
-from planner.rendering.simulation import STOPPED, score_lines, simulation_notes
+from planner.rendering.simulation import STOPPED, cadence, score_lines, simulation_notes
 from planner.wording import counted, duration
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def simulation_report(simulation: Simulation) -> str:
         "simulation.html.j2",
         simulation=simulation,
         subject=f"{jobs} on {place}",
-        every=duration(simulation.every),
+        cadence=cadence(simulation),
         sections=[("runs", "Runs"), ("scores", "Scores"), ("charts", "Charts"), ("epochs", "Epochs")],
         runs=[(run.name, _ending(run, simulation), _figures(run)) for run in simulation.runs],
         drawn=[run.name for run in simulation.runs[:_MOST_LINES]],

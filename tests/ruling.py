@@ -1,0 +1,81 @@
+"""Simulations under baselines, and what a test sees of each epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from build import NOW, job, node, snapshot
+
+from planner.models.policy import Disruption, Policy
+from planner.simulation.clock import Clock
+from planner.simulation.deciding import Ruling
+from planner.simulation.elapsing import elapse
+from planner.simulation.happening import Kind
+from planner.simulation.replay import replay
+from planner.simulation.trace import Coming, Physics, Trace
+from planner.simulation.world import opening
+
+if TYPE_CHECKING:
+    from planner.simulation.happening import Happening
+    from planner.simulation.world import World
+
+MINUTE = 60
+EVENTS = Clock(24 * 3600, at_events=True)
+FREE = Physics(checkpoint_every=1, checkpoint=0, restart=0)
+"""Stopping costs nothing."""
+
+
+@dataclass(frozen=True)
+class Ruled:
+    """One epoch: the world before and after it, and what became of jobs by it."""
+
+    before: World
+    after: World
+    happened: tuple[Happening, ...]
+
+
+def comes(name, minute, minutes, **about):
+    """A job on 8 GPUs that comes at a minute and takes so many."""
+    asked = job(name, **{"gpus": 8, "expected_duration": minutes * MINUTE} | about)
+    at = NOW + timedelta(minutes=minute)
+    return Coming(asked.model_copy(update={"submitted_at": at}), minutes * MINUTE)
+
+
+def trace(*coming, jobs=(), nodes=1, **about):
+    """Jobs that come to so many nodes of 8 GPUs."""
+    given = nodes if isinstance(nodes, list) else [node(f"n{index}") for index in range(nodes)]
+    ordered = tuple(sorted(coming, key=lambda each: (each.job.submitted_at, each.job.name)))
+    return Trace(snapshot(nodes=given, jobs=jobs), ordered, **about)
+
+
+def expecting(physics):
+    """A policy that expects stops to cost what they do."""
+    return Policy(disruption=Disruption(checkpoint=physics.checkpoint, restart=physics.restart))
+
+
+def scores(baseline, given, clock=EVENTS):
+    return replay(given, expecting(given.physics), clock, seed=0, baseline=baseline).scores
+
+
+def epochs(baseline, given, clock=EVENTS, policy=None, *, most=500):
+    """Each epoch until all is over, or as many as that."""
+    ruling = Ruling(baseline, policy or expecting(given.physics))
+    world = elapse(opening(given), given.start.taken_at).world
+    for number in range(most):
+        decided = ruling.decide(world, number)
+        yield Ruled(world, decided.world, decided.happened)
+        if not decided.world.tasks and not decided.world.coming:
+            return
+        world = elapse(decided.world, clock.following(decided.world)).world
+
+
+def starts(baseline, given, clock=EVENTS):
+    """In which minutes each job started, or went on."""
+    found: dict[str, list[float]] = {}
+    for each in epochs(baseline, given, clock):
+        for one in each.happened:
+            if one.kind is Kind.STARTED:
+                found.setdefault(one.job, []).append((one.at - NOW).total_seconds() / MINUTE)
+    return found
