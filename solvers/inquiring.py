@@ -1,8 +1,8 @@
 """
 Inquiring: one exact solver is asked about an epoch's problem, and what it finds is placed and verified.
 
-It works in a process of its own (`consulting`). Meanwhile the vertex of the linear relaxation, with which it
-begins, is placed here.
+It works in a process of its own (`consulting`) unless the problem is small. Meanwhile the vertex of the
+linear relaxation, with which it begins, is placed here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.models.solution import Ended, SolveStatus
 from planner.solvers import SOLVERS
-from planner.solvers.consulting import RELAXATION, Finding, Question
+from planner.solvers.consulting import RELAXATION, Finding, Question, consult_here, is_small
 from planner.solvers.disaggregate import disaggregate
 from planner.solvers.partition import parts_of
 from planner.solvers.worker import Outcome, begun, run_apart
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from planner.models.formulation.aggregate import Aggregate
+    from planner.solvers.interface import Budget
     from planner.solvers.search import Search
     from planner.solvers.worker import Child
 
@@ -58,6 +59,8 @@ class Inquiry:
         # Where nobody may be disturbed, parts are improved sooner than the whole, see `refining`.
         self._divided = parts_of(search.problem) > 1 and not search.problem.incumbents
         self._placed_vertex = False
+        self._longest_placing = 0.0
+        """Seconds that it took to put an answer on nodes, as yet."""
         self.relaxed = not relax
         """True once the linear relaxation has had its turn."""
         self._last: Finding | None = None
@@ -81,8 +84,18 @@ class Inquiry:
     def made(self) -> bool:
         """Ask, and place what is answered; False if the next solver is to be tried."""
         with self._search.phase("solve"), suppress(EnoughError):
-            return self._judge(self._asked())
+            return self._judge(self._found_here() or self._asked())
         return True
+
+    def _found_here(self) -> Outcome | None:
+        """What is found in this process; None if the question is too large, or too hard, for that."""
+        if not is_small(self._search.problem):
+            return None
+        last = None
+        for last in consult_here(*self._arguments()):
+            self._hear(last)
+        enough = last is not None and (self._solver is None or last.stage != RELAXATION)
+        return Outcome(last) if enough else None
 
     @contextmanager
     def begun(self) -> Iterator[Child]:
@@ -103,7 +116,7 @@ class Inquiry:
     def _seconds(self) -> float:
         return max(0.01, self._deadline - time.monotonic())
 
-    def _arguments(self) -> tuple[object, ...]:
+    def _arguments(self) -> tuple[Question, Budget]:
         search = self._search
         entry = None if self._solver is None else SOLVERS[self._solver]
         question = Question(search.problem, search.idle, search.best.target, entry, self._asks_relaxation)
@@ -113,7 +126,8 @@ class Inquiry:
         """Seconds that placing and verifying a plan takes, as far as greedy's plan tells."""
         search = self._search
         one_plan = search.phases.get("greedy", _CHECKS * search.one_check)
-        return (1 if search.problem.slots == 1 else 4) * one_plan + search.one_check
+        one_plan *= 1 if search.problem.slots == 1 else 4
+        return max(one_plan, self._longest_placing) + search.one_check
 
     def _hear(self, message: object) -> None:
         """Take over what a solver has on the way."""
@@ -233,9 +247,12 @@ class Inquiry:
 
     def _place(self, solver: str, aggregate: Aggregate, *, once: bool = False) -> bool:
         """Put an answer on nodes and have it verified; False if it breaks a rule."""
-        search = self._search
-        deadline = None if search.limits.deterministic else search.deadline
+        search, began = self._search, time.monotonic()
+        # What is placed last gets the time that was set aside for it, though it may have come late.
+        in_time = max(search.deadline, began + self._time_to_place())
+        deadline = None if search.limits.deterministic else in_time
         with search.phase("disaggregate"):
             placed, missed = disaggregate(search.problem, aggregate, deadline=deadline, once=once)
             target = placed.target(search.running)
+        self._longest_placing = max(self._longest_placing, time.monotonic() - began)
         return search.offer(solver, target, missed=missed, stage="place", exact=solver in SOLVERS)
