@@ -67,6 +67,8 @@ class Inquiry:
         self._tried: Finding | None = None
         """What was placed on the way last, unless it was not worth the time."""
         now, placing = time.monotonic(), self._time_to_place()
+        self._set_aside = placing
+        """Seconds for what is placed last."""
         left = search.left - placing
         self._resting = search.ended is Ended.SETTLED
         # To place later starts takes long: with less than half of that to search, a bound is worth more.
@@ -160,7 +162,7 @@ class Inquiry:
         # A solver that goes on from there itself tells of it once, on the way.
         vertex = finding.is_vertex and finding.final == (stage == RELAXATION)
         guess = finding.aggregate if vertex else None
-        if guess is not None and self._solver is not None and self._has_time():
+        if guess is not None and self._solver is not None and self._has_time() and not search.proven:
             # Where the solver goes on from there, a plan soon is worth more than a slightly better one.
             self._placed_vertex = self._place(RELAXATION, guess, once=not self._divided)
 
@@ -248,9 +250,8 @@ class Inquiry:
     def _place(self, solver: str, aggregate: Aggregate, *, once: bool = False) -> bool:
         """Put an answer on nodes and have it verified; False if it breaks a rule."""
         search, began = self._search, time.monotonic()
-        # What is placed last gets the time that was set aside for it, though it may have come late.
-        in_time = max(search.deadline, began + self._time_to_place())
-        deadline = None if search.limits.deterministic else in_time
+        # What comes late is placed all the same, within the time that it was thought to take.
+        deadline = None if search.limits.deterministic else search.deadline + self._set_aside
         with search.phase("disaggregate"):
             placed, missed = disaggregate(search.problem, aggregate, deadline=deadline, once=once)
             target = placed.target(search.running)

@@ -125,8 +125,12 @@ class _InOrder:
         foreseen = self._foreseen() if self._problem.slots > 1 else None
         for number, priority in enumerate(priorities[:-1]):
             left = self._began + self._limits.seconds - time.monotonic()
-            if left <= 0 and not self._limits.deterministic and foreseen is None:
-                break
+            if left <= 0 and not self._limits.deterministic:
+                if foreseen is None:
+                    break
+                self._floors[priority] = foreseen.get(priority, 0)
+                self._stages.append(Stage(priority, self._floors[priority], proven=False))
+                continue
             seconds, exact = max(0.0, left / (len(priorities) - number + 1)), number < _MOST_STAGES
             self._take(priority, seconds, foreseen, exact=exact)
         problem = replace(self._problem, floors=tuple(self._floors.items()))
