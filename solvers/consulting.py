@@ -47,6 +47,9 @@ _SHARE_OF_TELLING: Final = 0.25
 _SMALL: Final = 1_000
 """Starts that may be chosen (a class, where, when) and incumbents, of which a small question has so many …"""
 
+_FEW_NODES: Final = 5_000
+"""… and so many nodes …"""
+
 _FEW_COLUMNS: Final = 2_000
 """… and columns of its model, at most;"""
 
@@ -122,7 +125,8 @@ def consult(question: Question, budget: Budget, report: Callable[[object], None]
 def is_small(problem: Problem) -> bool:
     """True if a question is so small that its model is stated and relaxed in a fraction of a second."""
     starts = sum(len(option.groups) for one in problem.classes for option in one.options)
-    return starts * problem.slots + len(problem.incumbents) <= _SMALL
+    choices = starts * problem.slots + len(problem.incumbents)
+    return choices <= _SMALL and len(problem.nodes) <= _FEW_NODES
 
 
 def consult_here(question: Question, budget: Budget) -> Iterator[Finding]:

@@ -173,6 +173,7 @@ class _InOrder:
             began=time.monotonic(),
             first=self._first if foreseen is None else None,
             exact=exact,
+            enough=True,
         )
         points = self._served.points(solution.target)
         proven = solution.status is SolveStatus.OPTIMAL
@@ -201,11 +202,13 @@ def _answer(
     newcomers: frozenset[str] = frozenset(),
     settled: bool = False,
     exact: bool = True,
+    enough: bool = False,
 ) -> Solution:
     """
     Answer a problem as it is asked; unless it is to be `exact`, by greedy alone.
 
     `first` is a plan that breaks no rule, and who made it: for fewer jobs, all others of which are new to it.
+    Where it is `enough` that a plan is the best, greedy is not asked for its own beside one that is.
     """
     keeps = None if served is None else partial(served.keeps, problem=problem)
     search = Search(problem, running, limits, check, watch, began, keeps)
@@ -228,7 +231,7 @@ def _answer(
         if exact and len(problem.nodes) >= _MANY_NODES and limits.solvers and search.left > 0 and not settled:
             _plan_large(search)
             return search.solution()
-        if not settled and (first is None or problem.slots == 1):
+        if not settled and (first is None or problem.slots == 1) and not (enough and search.proven):
             _start(search)
         if exact and not search.proven:
             _improve(search)

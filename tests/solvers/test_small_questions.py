@@ -41,10 +41,11 @@ def run(snapshot, policy=POLICY, *, solvers=("milp",)):
     )
 
 
-def test_a_small_question_starts_no_process(asked_apart):
+def test_a_small_question_starts_no_process_and_prints_nothing(asked_apart, capfd):
     solution = run(contested())
 
     assert asked_apart == []
+    assert capfd.readouterr() == ("", "")
     assert (solution.solver, solution.objective, solution.bound) == ("milp", OPTIMUM, OPTIMUM)
     assert solution.fallback is None
 
