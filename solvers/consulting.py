@@ -53,7 +53,7 @@ _FEW_NODES: Final = 5_000
 _FEW_COLUMNS: Final = 2_000
 """… and columns of its model, at most;"""
 
-_VERY_FEW_COLUMNS: Final = 500
+_VERY_FEW_COLUMNS: Final = 600
 """with more of them only its linear relaxation is solved in this process."""
 
 _SECONDS_HERE: Final = 0.5
