@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from planner.solvers.deadline import is_late
+
 if TYPE_CHECKING:
     from planner.solvers.ledger import Ledger
 
 
-def advance(ledger: Ledger) -> None:
+def advance(ledger: Ledger, *, deadline: float | None = None) -> None:
     """
-    Start now, or book for an earlier slot, whoever can be; the first to start goes first.
+    Start now, or book for an earlier slot, whoever can be, until the deadline; the first to start goes first.
 
     Jobs of a class stand for each other, so a class is given up in a slot as soon as one of its jobs fails.
     """
@@ -19,6 +21,8 @@ def advance(ledger: Ledger) -> None:
     """(class, slot) without room; there will be none, as whoever is advanced then frees later slots only."""
     order = sorted(ledger.booked, key=lambda number: (ledger.booked[number].slot, number))
     for number in order:
+        if is_late(deadline):
+            return
         booked = ledger.booked[number]
         job_class = problem.classes[booked.job_class]
         if ledger.turn is not None and job_class.priority < ledger.turn:

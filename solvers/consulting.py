@@ -1,8 +1,11 @@
 """
-Consulting: an exact solver is asked about a problem, in a process of its own.
+Consulting: an exact solver is asked about a problem, in a process of its own unless the problem is small.
 
 The block model is stated there alone, so that it takes no memory and no time elsewhere; what comes back is in
 the terms of the problem. A solver is believed only as far as it can be checked, and that is done here too.
+
+To start a process takes half a second, and to answer a small question a few milliseconds: that is tried in
+the planner's own process first, by HiGHS alone, within limits of size and work that leave it no time to hang.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ from planner.models.formulation import formulate
 from planner.models.formulation.columns import Columns
 from planner.models.solution import SolveStatus
 from planner.solvers.certificate import exact_bound
-from planner.solvers.interface import Answer, begins_with_relaxation, well_formed
+from planner.solvers.interface import RELAXES_FIRST, Answer, begins_with_relaxation, well_formed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from planner.models.formulation.aggregate import Aggregate
     from planner.models.formulation.rows import Formulation, Ints
@@ -40,6 +43,23 @@ _SHARE_OF_RELAXATION: Final = 0.6
 
 _SHARE_OF_TELLING: Final = 0.25
 """Of the time that stating the model takes, for an answer to be told."""
+
+_SMALL: Final = 1_000
+"""Starts that may be chosen (a class, where, when) and incumbents, of which a small question has so many …"""
+
+_FEW_NODES: Final = 5_000
+"""… and so many nodes …"""
+
+_FEW_COLUMNS: Final = 2_000
+"""… and columns of its model, at most;"""
+
+_VERY_FEW_COLUMNS: Final = 600
+"""with more of them only its linear relaxation is solved in this process."""
+
+_SECONDS_HERE: Final = 0.5
+_ITERATIONS_HERE: Final = 5_000
+_TICKS_HERE: Final = 1
+"""What a solver may spend in this process."""
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -102,6 +122,43 @@ def consult(question: Question, budget: Budget, report: Callable[[object], None]
     return case.solve(solver, budget, _hint(x, question))
 
 
+def is_small(problem: Problem) -> bool:
+    """True if a question is so small that its model is stated and relaxed in a fraction of a second."""
+    starts = sum(len(option.groups) for one in problem.classes for option in one.options)
+    choices = starts * problem.slots + len(problem.incumbents)
+    return choices <= _SMALL and len(problem.nodes) <= _FEW_NODES
+
+
+def consult_here(question: Question, budget: Budget) -> Iterator[Finding]:
+    """
+    State the model of a small problem and have HiGHS solve it in this process: relaxed, then as it is.
+
+    Whatever it does not bring to its end within a fixed amount of work is left out, as if it had not been
+    asked.
+    """
+    x = Columns(question.problem)
+    case = _Case(x, formulate(question.problem, x), lambda _: None)
+    columns = len(case.formulation.upper)
+    if columns > _FEW_COLUMNS:
+        return
+    deadline = budget.deadline
+    if budget.ticks is None:
+        deadline = min(deadline, time.monotonic() + _SECONDS_HERE)
+    budget = replace(budget, deadline=deadline, workers=1, ticks=_TICKS_HERE, iterations=_ITERATIONS_HERE)
+    try:
+        if question.relax:
+            finding = case.relax(budget)
+            if finding.claimed is None:
+                return
+            yield finding
+        if question.solver == RELAXES_FIRST and columns <= _VERY_FEW_COLUMNS:
+            finding = case.solve(question.solver, budget, _hint(x, question))
+            if finding.status is SolveStatus.OPTIMAL:
+                yield finding
+    except Exception:  # noqa: BLE001 - whatever a library raises: asked again, apart, that is told
+        _LOG.warning("phase=solve broke=here", exc_info=True)
+
+
 def _hint(x: Columns, question: Question) -> Ints:
     """Values of all columns at the best plan so far, or at no change if some column for it is missing."""
     try:
@@ -120,8 +177,8 @@ class _Case:
         self.formulation = formulation
         self._report = report
 
-    def relax(self, budget: Budget) -> None:
-        """Report the bound of the linear relaxation, and a vertex of it, rounded."""
+    def relax(self, budget: Budget) -> Finding:
+        """The bound of the linear relaxation, and a vertex of it, rounded, which are reported."""
         relax: Solver = pkgutil.resolve_name(RELAXING)
         try:
             answer = well_formed(
@@ -130,10 +187,12 @@ class _Case:
         except ImportError as error:
             answer = Answer(SolveStatus.FAILED, detail=str(error))
         answer = answer or Answer(SolveStatus.FAILED, detail="gave no answer")
-        self._report(self._finding(RELAXATION, answer, final=True))
+        finding = self._finding(RELAXATION, answer, final=True)
+        self._report(finding)
         # What it took to make the relaxation tight is of use to every solver.
         if self.formulation.has(answer.cuts):
             self.formulation = self.formulation.strengthened(answer.cuts)
+        return finding
 
     def solve(self, solver: str, budget: Budget, hint: Ints) -> Finding:
         """What a solver answers."""

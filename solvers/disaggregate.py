@@ -57,11 +57,13 @@ def disaggregate(
     a second pass takes only replicas of several GPUs by size and all others by density, the best paid looking
     elsewhere at once, which loses less of value; and gangs that start later take their domains before others
     do. The better one counts; there is but one if `once` is enough.
-    If none can put everybody back who left to be moved, greedy's plan is the answer.
+    If none can put everybody back who left to be moved, greedy's plan is the answer. After the deadline
+    no later start is booked any more.
     """
     done, began = [], time.monotonic()
     for patient in (True,) if once else (True, False):
-        if not patient and deadline is not None and 2 * time.monotonic() - began >= deadline:
+        now = time.monotonic()
+        if not patient and is_late(deadline and deadline - (now - began)):
             break
         attempt = _Realization(problem, aggregate, patient=patient, deadline=deadline)
         if attempt.run():
@@ -128,13 +130,13 @@ class _Realization:
         close_idle(ledger)
         mend(ledger)
         if self._problem.slots > 1:
-            advance(ledger)
-            foresee(ledger)
+            advance(ledger, deadline=self._deadline)
+            foresee(ledger, deadline=self._deadline)
         return True
 
     def _book(self) -> None:
         """Starts in later slots: in the slot that the answer says, or in the first one after it with room."""
-        late, missed = book_later(self.ledger, self._aggregate.later)
+        late, missed = book_later(self.ledger, self._aggregate.later, deadline=self._deadline)
         self.missed += missed
         self.strayed |= late > 0
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from planner.models.problem_jobs import Role
 from planner.solvers import parties
+from planner.solvers.deadline import is_late
 from planner.solvers.filling import grow, grow_running, queue_of
 
 if TYPE_CHECKING:
@@ -27,20 +28,25 @@ _Entry: TypeAlias = tuple[int, int, int]
 """(place in the order, class, jobs at most)."""
 
 
-def foresee(ledger: Ledger) -> None:
-    """Book every job left at its best start, in order, until nothing fits; nothing if there is one slot."""
-    if ledger.problem.slots > 1:
-        Listing(ledger, now=False, most=None).run()
+def foresee(ledger: Ledger, *, deadline: float | None = None) -> None:
+    """
+    Book every job left at its best start, in order, until nothing fits or the deadline has passed.
+
+    Nothing if there is one slot.
+    """
+    if ledger.problem.slots > 1 and not is_late(deadline):
+        Listing(ledger, now=False, most=None, deadline=deadline).run()
 
 
-def schedule(ledger: Ledger) -> None:
+def schedule(ledger: Ledger, *, deadline: float | None = None) -> None:
     """
     Start or book every job left in one pass; nobody delays who came before it in the order.
 
-    No more jobs are booked than the depth allows for; the others may still start. Then elastic jobs grow.
+    No more jobs are booked than the depth allows for, and none after the deadline (an instant of
+    `time.monotonic`); the others may still start. Then elastic jobs grow.
     """
     most = ledger.problem.depth
-    Listing(ledger, now=True, most=most).run()
+    Listing(ledger, now=True, most=most, deadline=deadline).run()
     grow(ledger)
     roles = ((index, ledger.problem.classes[index].role) for index, _ in queue_of(ledger))
     grow_running(ledger, [index for index, role in roles if role is Role.GROW])
@@ -86,9 +92,10 @@ def _has_come(ledger: Ledger, index: int, slot: int) -> bool:
 class Listing:
     """One pass of list scheduling."""
 
-    def __init__(self, ledger: Ledger, *, now: bool, most: int | None) -> None:
-        """With `now` jobs may also start in slot 0; no more than `most` are booked."""
+    def __init__(self, ledger: Ledger, *, now: bool, most: int | None, deadline: float | None = None) -> None:
+        """With `now` jobs may also start in slot 0; at most `most` are booked, none past the deadline."""
         self._ledger = ledger
+        self._deadline = deadline
         self._now = now
         self._most = most
         """Bookings there may be; None is any number."""
@@ -172,13 +179,16 @@ class Listing:
             return
         if self._most is not None and len(ledger.booked) + len(party) > self._most:
             return
+        if is_late(self._deadline):
+            return
         for _, slot in sorted(parties.worths(ledger, party), key=lambda each: (-each[0], each[1])):
             if parties.book(ledger, party, slot) is not None:
                 return
 
     @property
     def _may_book(self) -> bool:
-        return self._most is None or len(self._ledger.booked) < self._most
+        left = self._most is None or len(self._ledger.booked) < self._most
+        return left and not is_late(self._deadline)
 
 
 def _starts(job_class: JobClass) -> list[tuple[int, int]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def plan_gangs(ledger: Ledger, *, deadline: float | None) -> None:
     """Start or book gangs in order, each in whatever way is worth most, until the deadline."""
-    listing = Listing(ledger, now=True, most=ledger.problem.depth)
+    listing = Listing(ledger, now=True, most=ledger.problem.depth, deadline=deadline)
     preemption = Preemption(ledger)
     for index in gangs_of(ledger.problem):
         while ledger.jobs_left(index, now=False):

@@ -41,7 +41,8 @@ def greedy(problem: Problem, *, deadline: float | None = None, thorough: bool = 
     preempt; and with who starts now ahead.
 
     After the first no order is begun that would not be done by the deadline (an instant of `time.monotonic`).
-    Once it has passed nobody is preempted and no node opened any more; the first filling is always finished.
+    Once it has passed nobody is preempted, no node opened and no later start planned any more; the first
+    filling is always finished.
     """
     done: list[tuple[tuple[int, ...], Ledger]] = []
     began = time.monotonic()
@@ -100,7 +101,7 @@ def _plan(problem: Problem, way: Way, deadline: float | None) -> tuple[tuple[int
     if not undo_circles(ledger):
         return _plan(problem, replace(way, moving=False), deadline)
     mend(ledger)
-    foresee(ledger)
+    foresee(ledger, deadline=deadline)
     close_idle(ledger)
     return (*points[:-1], ledger.objective), ledger
 
@@ -109,11 +110,11 @@ def _serve(ledger: Ledger, way: Way, deadline: float | None) -> None:
     """Start whoever's turn it is."""
     problem = ledger.problem
     if problem.bookings:
-        advance(ledger)
+        advance(ledger, deadline=deadline)
     if way.gangs_first:
         plan_gangs(ledger, deadline=deadline)
     if way.listed:
-        schedule(ledger)
+        schedule(ledger, deadline=deadline)
     elif way.trading and not is_late(deadline):
         trade(ledger, deadline=deadline)
     else:

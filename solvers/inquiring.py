@@ -1,8 +1,8 @@
 """
 Inquiring: one exact solver is asked about an epoch's problem, and what it finds is placed and verified.
 
-It works in a process of its own (`consulting`). Meanwhile the vertex of the linear relaxation, with which it
-begins, is placed here.
+It works in a process of its own (`consulting`) unless the problem is small. Meanwhile the vertex of the
+linear relaxation, with which it begins, is placed here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.models.solution import Ended, SolveStatus
 from planner.solvers import SOLVERS
-from planner.solvers.consulting import RELAXATION, Finding, Question
+from planner.solvers.consulting import RELAXATION, Finding, Question, consult_here, is_small
 from planner.solvers.disaggregate import disaggregate
 from planner.solvers.partition import parts_of
 from planner.solvers.worker import Outcome, begun, run_apart
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from planner.models.formulation.aggregate import Aggregate
+    from planner.solvers.interface import Budget
     from planner.solvers.search import Search
     from planner.solvers.worker import Child
 
@@ -58,12 +59,16 @@ class Inquiry:
         # Where nobody may be disturbed, parts are improved sooner than the whole, see `refining`.
         self._divided = parts_of(search.problem) > 1 and not search.problem.incumbents
         self._placed_vertex = False
+        self._longest_placing = 0.0
+        """Seconds that it took to put an answer on nodes, as yet."""
         self.relaxed = not relax
         """True once the linear relaxation has had its turn."""
         self._last: Finding | None = None
         self._tried: Finding | None = None
         """What was placed on the way last, unless it was not worth the time."""
         now, placing = time.monotonic(), self._time_to_place()
+        self._set_aside = placing
+        """Seconds for what is placed last."""
         left = search.left - placing
         self._resting = search.ended is Ended.SETTLED
         # To place later starts takes long: with less than half of that to search, a bound is worth more.
@@ -81,8 +86,18 @@ class Inquiry:
     def made(self) -> bool:
         """Ask, and place what is answered; False if the next solver is to be tried."""
         with self._search.phase("solve"), suppress(EnoughError):
-            return self._judge(self._asked())
+            return self._judge(self._found_here() or self._asked())
         return True
+
+    def _found_here(self) -> Outcome | None:
+        """What is found in this process; None if the question is too large, or too hard, for that."""
+        if not is_small(self._search.problem):
+            return None
+        last = None
+        for last in consult_here(*self._arguments()):
+            self._hear(last)
+        enough = last is not None and (self._solver is None or last.stage != RELAXATION)
+        return Outcome(last) if enough else None
 
     @contextmanager
     def begun(self) -> Iterator[Child]:
@@ -103,7 +118,7 @@ class Inquiry:
     def _seconds(self) -> float:
         return max(0.01, self._deadline - time.monotonic())
 
-    def _arguments(self) -> tuple[object, ...]:
+    def _arguments(self) -> tuple[Question, Budget]:
         search = self._search
         entry = None if self._solver is None else SOLVERS[self._solver]
         question = Question(search.problem, search.idle, search.best.target, entry, self._asks_relaxation)
@@ -113,7 +128,8 @@ class Inquiry:
         """Seconds that placing and verifying a plan takes, as far as greedy's plan tells."""
         search = self._search
         one_plan = search.phases.get("greedy", _CHECKS * search.one_check)
-        return (1 if search.problem.slots == 1 else 4) * one_plan + search.one_check
+        one_plan *= 1 if search.problem.slots == 1 else 4
+        return max(one_plan, self._longest_placing) + search.one_check
 
     def _hear(self, message: object) -> None:
         """Take over what a solver has on the way."""
@@ -146,7 +162,7 @@ class Inquiry:
         # A solver that goes on from there itself tells of it once, on the way.
         vertex = finding.is_vertex and finding.final == (stage == RELAXATION)
         guess = finding.aggregate if vertex else None
-        if guess is not None and self._solver is not None and self._has_time():
+        if guess is not None and self._solver is not None and self._has_time() and not search.proven:
             # Where the solver goes on from there, a plan soon is worth more than a slightly better one.
             self._placed_vertex = self._place(RELAXATION, guess, once=not self._divided)
 
@@ -233,9 +249,11 @@ class Inquiry:
 
     def _place(self, solver: str, aggregate: Aggregate, *, once: bool = False) -> bool:
         """Put an answer on nodes and have it verified; False if it breaks a rule."""
-        search = self._search
-        deadline = None if search.limits.deterministic else search.deadline
+        search, began = self._search, time.monotonic()
+        # What comes late is placed all the same, within the time that it was thought to take.
+        deadline = None if search.limits.deterministic else search.deadline + self._set_aside
         with search.phase("disaggregate"):
             placed, missed = disaggregate(search.problem, aggregate, deadline=deadline, once=once)
             target = placed.target(search.running)
+        self._longest_placing = max(self._longest_placing, time.monotonic() - began)
         return search.offer(solver, target, missed=missed, stage="place", exact=solver in SOLVERS)

@@ -42,6 +42,8 @@ class Budget:
     ticks: int | None = None
     """Deterministic work; with it the answer does not depend on the clock unless `deadline` comes first."""
     stop_gap: float = 0.0
+    iterations: int | None = None
+    """Of the simplex method, for each linear program; None is no limit."""
 
     @property
     def seconds(self) -> float:

@@ -181,6 +181,8 @@ class _Highs:
             "mip_abs_gap": 0.999,
         }.items():
             self._highs.setOptionValue(name, value)
+        if budget.iterations is not None:
+            self._highs.setOptionValue("simplex_iteration_limit", budget.iterations)
         if self._highs.passModel(lowered(formulation, highspy)) == highspy.HighsStatus.kError:
             raise ValueError("HiGHS does not take the model")
         self._set_integrality(highspy.HighsVarType.kInteger)
@@ -227,7 +229,8 @@ class _Highs:
         # HiGHS counts all its runs together.
         highs.setOptionValue("time_limit", highs.getRunTime() + self._budget.seconds)
         highs.run()
-        solved = bool(highs.getModelStatus() == self._names.HighsModelStatus.kOptimal)
+        ended = self._names.HighsModelStatus
+        solved = highs.getModelStatus() in (ended.kOptimal, ended.kModelEmpty)
         if solved:
             value = -highs.getInfo().objective_function_value
             self.bound = integer_bound(value, relative_error=_RELATIVE_ERROR)

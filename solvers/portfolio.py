@@ -127,8 +127,12 @@ class _InOrder:
         foreseen = self._foreseen() if self._problem.slots > 1 else None
         for number, priority in enumerate(priorities[:-1]):
             left = self._began + self._limits.seconds - time.monotonic()
-            if left <= 0 and not self._limits.deterministic and foreseen is None:
-                break
+            if left <= 0 and not self._limits.deterministic:
+                if foreseen is None:
+                    break
+                self._floors[priority] = foreseen.get(priority, 0)
+                self._stages.append(Stage(priority, self._floors[priority], proven=False))
+                continue
             seconds, exact = max(0.0, left / (len(priorities) - number + 1)), number < _MOST_STAGES
             self._take(priority, seconds, foreseen, exact=exact)
         problem = replace(self._problem, floors=tuple(self._floors.items()))
@@ -180,6 +184,7 @@ class _InOrder:
             began=time.monotonic(),
             first=self._first if foreseen is None else None,
             exact=exact,
+            enough=True,
         )
         points = self._served.points(solution.target)
         proven = solution.status is SolveStatus.OPTIMAL
@@ -208,11 +213,13 @@ def _answer(
     newcomers: frozenset[str] = frozenset(),
     settled: bool = False,
     exact: bool = True,
+    enough: bool = False,
 ) -> Solution:
     """
     Answer a problem as it is asked; unless it is to be `exact`, by greedy alone.
 
     `first` is a plan that breaks no rule, and who made it: for fewer jobs, all others of which are new to it.
+    Where it is `enough` that a plan is the best, greedy is not asked for its own beside one that is.
     """
     keeps = None if served is None else partial(served.keeps, problem=problem)
     search = Search(problem, running, limits, check, watch, began, keeps)
@@ -236,7 +243,7 @@ def _answer(
         if exact and len(problem.nodes) >= _MANY_NODES and limits.solvers and search.left > 0 and not settled:
             _plan_large(search)
             return search.solution()
-        if not settled and (first is None or problem.slots == 1):
+        if not settled and (first is None or problem.slots == 1) and not (enough and search.proven):
             _start(search)
         if exact and not search.proven:
             _improve(search)

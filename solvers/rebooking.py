@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from planner.solvers.deadline import is_late
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +40,7 @@ def book_gangs(ledger: Ledger, later: Iterable[Later]) -> None:
                 ledger.book(index, position, slot)
 
 
-def book_later(ledger: Ledger, later: Iterable[Later]) -> tuple[int, int]:
+def book_later(ledger: Ledger, later: Iterable[Later], *, deadline: float | None = None) -> tuple[int, int]:
     """Book all that are not booked yet and bring held ones forward: see `book_all` for what is returned."""
     wanted = list[Wanted]()
     ahead = Counter(each.job_class for each in ledger.booked.values())
@@ -48,7 +51,7 @@ def book_later(ledger: Ledger, later: Iterable[Later]) -> tuple[int, int]:
             done = min(jobs, ahead[index])
             ahead[index] -= done
             wanted += [(index, position, slot)] * min(jobs - done, ledger.jobs_left(index, now=False))
-    return book_all(ledger, wanted)
+    return book_all(ledger, wanted, deadline=deadline)
 
 
 def held(ledger: Ledger, index: int) -> int | None:
@@ -68,38 +71,43 @@ def _bring_forward(ledger: Ledger, number: int, position: int, slot: int) -> Non
             ledger.rollback(mark)
 
 
-def book_all(ledger: Ledger, wanted: list[Wanted]) -> tuple[int, int]:
+def book_all(ledger: Ledger, wanted: list[Wanted], *, deadline: float | None = None) -> tuple[int, int]:
     """
     Book each job in its slot or the first one after it with room; how many came too late, and not at all.
 
     Whoever came too late goes earlier in the next round (squeaky wheel optimization: Joslin & Clements,
-    Journal of Artificial Intelligence Research 10, 1999).
+    Journal of Artificial Intelligence Research 10, 1999). No job is booked after the deadline (an instant of
+    `time.monotonic`), and no round is begun that would not be over by then.
     """
-    order = sorted(wanted, key=lambda each: _first(ledger, each))
-    mark, best, late = ledger.mark(), order, _book(ledger, order)
-    most = ledger.objective
+    order, began = sorted(wanted, key=lambda each: _first(ledger, each)), time.monotonic()
+    mark, best, late = ledger.mark(), order, _book(ledger, order, deadline)
+    most, took = ledger.objective, time.monotonic() - began
     for _ in range(_ROUNDS - 1):
-        if not late:
+        # What was best at first may have to be booked again.
+        if not late or is_late(deadline and deadline - 2 * took):
             break
         ledger.rollback(mark)
         places = sorted(
             range(len(order)), key=lambda place: (place - _JUMP if place in late else place, place)
         )
         order = [order[place] for place in places]
-        late = _book(ledger, order)
+        late = _book(ledger, order, deadline)
         if ledger.objective > most:
             most, best = ledger.objective, order
     if ledger.objective < most:
         ledger.rollback(mark)
-        late = _book(ledger, best)
+        late = _book(ledger, best, None)
     return len(late), sum(slot == ledger.problem.slots for slot in late.values())
 
 
-def _book(ledger: Ledger, order: list[Wanted]) -> dict[int, int]:
+def _book(ledger: Ledger, order: list[Wanted], deadline: float | None) -> dict[int, int]:
     """Book jobs in turn: place in the order of those that came too late, with their slots; H for none."""
-    slots, late = ledger.problem.slots, {}
+    slots, late = ledger.problem.slots, dict[int, int]()
     hopeless: set[Wanted] = set()
     for place, (index, position, slot) in enumerate(order):
+        if is_late(deadline):
+            late |= dict.fromkeys(range(place, len(order)), slots)
+            break
         when = slot
         while when < slots and (
             (index, position, when) in hopeless or ledger.book(index, position, when) is None

@@ -23,6 +23,7 @@ from planner.drafting.scarcity import Scarcity
 from planner.drafting.worth import Worth
 from planner.future import Future
 from planner.metrics import measure
+from planner.models.base import hash_of
 from planner.models.damage import survey
 from planner.models.plan import (
     Base,
@@ -98,7 +99,8 @@ def draft(
             step,
             why.reason(step),
             changes,
-            lambda name: snapshot.job_by_name[name].fingerprint(),
+            # The text of each job is known already: the snapshot's fingerprint is one of these texts.
+            lambda name: hash_of((snapshot.job_by_name[name].canonical_text,)),
             kill_at=promises.kill_at,
             recovery=partial(recovery_seconds, policy),
         )

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 _MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
-_LARGEST_GAP: Final = 10.0
+_LARGEST_GAP: Final = 10
+"""Times the objective; from there on a gap is given in points."""
 _TOLD_BY_TYPE: Final = ("release", "start", "grow", "shrink", "migrate", "preempt", "repartition")
 _TOLD_ALWAYS: Final = ("start", "preempt")
 _NODE_VERBS: Final = {"scale_up": "add", "drain": "drain", "scale_down": "remove"}
@@ -42,9 +43,17 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.1f} %"
 
 
-def known_gap(gap: float) -> str:
-    """`1.6 %`; one that says only that hardly anything is known yet is not spelled out."""
-    return percent(gap) if gap < _LARGEST_GAP else f"> {percent(_LARGEST_GAP)}"
+def gap_words(objective: int, gap: float | None) -> str:
+    """
+    `1.6 %`, of the objective; in points where a share of that says nothing, as of a plan of 0 points.
+
+    A plan that changes nothing is worth 0 points, and may be far from proven to be the best.
+    """
+    if gap is None:
+        return "unknown"
+    if gap and (objective <= 0 or gap >= _LARGEST_GAP):
+        return counted(round(gap * max(1, abs(objective))), "point")
+    return percent(gap)
 
 
 def asked_lines(title: str, found: Comparison | Sensitivity | Sweep, style: Style) -> list[str]:
@@ -164,7 +173,12 @@ def waiting_text(waiting: int, stopped: int) -> str:
 
 def gap_text(solution: SolutionSummary) -> str:
     """`gap 0.9 %`, or that nobody knows it."""
-    return "bound unknown" if solution.gap is None else f"gap {percent(solution.gap)}"
+    return told_gap(solution.objective, solution.gap)
+
+
+def told_gap(objective: int, gap: float | None) -> str:
+    """`gap 0.9 %`, or that nobody knows it."""
+    return "bound unknown" if gap is None else f"gap {gap_words(objective, gap)}"
 
 
 def left_out_text(solution: SolutionSummary) -> str:

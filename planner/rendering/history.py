@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.rendering.header import known_gap, short
+from planner.rendering.header import gap_words, short
 from planner.rendering.style import Tone
 from planner.rendering.table import Row, table
 from planner.running.record import TROUBLE, EpochOutcome
@@ -49,7 +49,7 @@ def _row(record: EpochRecord, today: date) -> Row:
             short(record.plan_id or ""),
             done,
             "" if record.objective is None else f"{record.objective:,}",
-            "" if record.gap is None else known_gap(record.gap),
+            "" if record.objective is None or record.gap is None else gap_words(record.objective, record.gap),
         ),
         note="; ".join(notes),
         tone=Tone.STOP if record.outcome in TROUBLE else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from planner.models.units import MILLI
-from planner.rendering.header import percent, short, signed
+from planner.rendering.header import gap_words, short, signed
 from planner.rendering.style import Style, Tone
 from planner.rendering.table import Row, table
 from planner.wording import counted, decimal, in_gpu_hours
@@ -129,7 +129,7 @@ def _hours(plan: PolicyPlan) -> str:
 
 
 def _gap(plan: PolicyPlan) -> str:
-    return "unknown" if plan.gap is None else percent(plan.gap)
+    return gap_words(plan.objective, plan.gap)
 
 
 def _verdict(review: PolicyReview) -> str:

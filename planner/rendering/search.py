@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.models.solution import Ended
 from planner.models.units import print_timestamp
-from planner.rendering.header import known_gap, percent
+from planner.rendering.header import gap_words, percent, told_gap
 from planner.rendering.table import Row, table
 from planner.wording import counted
 
@@ -40,15 +40,15 @@ def now_lines(now: Milestone, *, seconds: float, limit: float, style: Style) -> 
     """What is known `seconds` after the search began, in two lines where the width allows it."""
     stage = _DOING.get(now.stage, now.stage)
     known = [stage]
-    if now.objective is None or now.gap is None:
+    if now.objective is None:
         known.append("no plan yet")
     else:
         known.append(f"objective {now.objective:,}")
     if now.found is not None and (now.objective is None or now.found > now.objective):
         known.append(f"found {now.found:,}")
     known.append(f"bound {now.bound:,}")
-    if now.gap is not None:
-        known.append(f"gap {known_gap(now.gap)}")
+    if now.objective is not None:
+        known.append(told_gap(now.objective, now.gap))
     clock = [f"{seconds:.0f} s used"]
     if now.stage != WRITING:
         clock.append(f"{max(0.0, limit - seconds):.0f} s left")
@@ -88,7 +88,7 @@ def _milestones(milestones: Sequence[Milestone], style: Style) -> list[str]:
                 "-" if each.objective is None else f"{each.objective:,}",
                 "" if each.found is None else f"{each.found:,}",
                 f"{each.bound:,}",
-                "-" if each.gap is None else known_gap(each.gap),
+                "-" if each.objective is None else gap_words(each.objective, each.gap),
             )
         )
         for each in shown
@@ -116,7 +116,7 @@ def _end(search: Search) -> str:
 
 
 def _finished(end: Finished, *, deterministic: bool) -> str:
-    gap = "bound unknown" if end.gap is None else f"gap {percent(end.gap)}"
+    gap = told_gap(end.objective, end.gap)
     fallback = "" if end.fallback is None else f" Fell back: {end.fallback}."
     plan = f"Plan {end.plan[:8]} is {end.solver}'s, objective {end.objective:,}, {gap}."
     why = _WHY.get(end.how, end.how)

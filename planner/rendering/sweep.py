@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from planner.models.comparison import RATIOS
-from planner.rendering.header import asked_lines, percent
+from planner.rendering.header import asked_lines, gap_words, percent
 from planner.rendering.style import Style, Tone
 from planner.rendering.table import Row, table
 
@@ -70,6 +70,8 @@ def _names(sweep: Sweep) -> list[str]:
 def in_words(figures: Figures, name: str) -> str:
     """One figure as people read it."""
     value = figures.figure(name)
+    if name == "gap" and value is not None:
+        return gap_words(figures.objective, value)
     if value is None:
         return "?"
     return percent(value) if name in RATIOS else f"{value:,.12g}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from planner.rendering.fates import fate_lines
-from planner.rendering.header import asked_lines, percent
+from planner.rendering.header import asked_lines, gap_words, percent
 from planner.rendering.style import Style, Tone
 from planner.rendering.table import Row, table
 from planner.wording import counted
@@ -177,7 +177,7 @@ def _points(value: float | None, base: float | None) -> str:
 
 
 def _gap(figures: Figures) -> str:
-    return _UNKNOWN if figures.gap is None else percent(figures.gap)
+    return _UNKNOWN if figures.gap is None else gap_words(figures.objective, figures.gap)
 
 
 def _faults(comparison: Comparison, style: Style) -> list[str]:

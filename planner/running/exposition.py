@@ -42,7 +42,11 @@ _SECONDS_PER_HOUR: Final = 3600
 _GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpuplan_build_info": ("1, with the version of gpuplan and of Python.", ("version", "python")),
     "gpuplan_interval_seconds": ("From one epoch to the next, where none takes longer.", ()),
-    "gpuplan_solver_gap_ratio": ("How far the last plan is from the best at most.", ()),
+    "gpuplan_solver_gap_ratio": (
+        "How far the last plan is from the best at most, as a part of its objective.",
+        (),
+    ),
+    "gpuplan_solver_gap_points": ("How far the last plan is from the best at most, in points.", ()),
     "gpuplan_plan_actions": ("Actions of the last plan.", ("type",)),
     "gpuplan_gpus": (
         "GPUs; total is used, idle, stranded (free where no job can start) and unhealthy together.",
@@ -177,9 +181,13 @@ class Exposition:
     def show(self, plan: Plan, figures: Figures) -> None:
         """From now on this is what is true."""
         types = collections.Counter[str](action.type for action in plan.actions)
-        gap = plan.solution.gap
+        objective, bound = plan.solution.objective, plan.solution.bound
+        points = None if bound is None else bound - objective
+        # A part of nothing, as of a plan that changes nothing, would be a number of points.
+        gap = plan.solution.gap if objective > 0 or not points else None
         shown: dict[str, dict[tuple[str, ...], float]] = {
             "gpuplan_solver_gap_ratio": {} if gap is None else {(): gap},
+            "gpuplan_solver_gap_points": {} if points is None else {(): float(points)},
             "gpuplan_plan_actions": _labelled(types),
             "gpuplan_gpus": {(state, model): count for (state, model), count in figures.gpus.items()},
             "gpuplan_gpu_utilization_ratio": {(): figures.utilization},

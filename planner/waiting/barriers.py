@@ -86,13 +86,14 @@ class Barriers:
         if not idle:
             return {}
         for placement in changes.snapshot.running_placements:
-            _take(idle, placement.replicas)
+            for key, milli in _taken(placement.replicas):
+                if key in idle:
+                    idle[key] -= milli
         for change in changes.jobs:
-            # What may follow the victim has taken what the victim gave up.
-            taking = {key: 0 for key in idle if self._bars(change.job, *key)}
-            _take(taking, change.arriving)
-            for key, taken in taking.items():
-                idle[key] += taken
+            for key, milli in _taken(change.arriving):
+                # What may follow the victim has taken what the victim gave up.
+                if key in idle and self._bars(change.job, *key):
+                    idle[key] -= milli
         return idle
 
     def avoided(self, job: Job, nodes: Iterable[Node]) -> set[str]:
@@ -128,12 +129,11 @@ def _left_by(changes: Changes) -> dict[tuple[str, int | None], set[tuple[Holding
     return left
 
 
-def _take(room: dict[tuple[str, int | None], int], replicas: Iterable[Replica]) -> None:
-    """Subtract what replicas hold of the GPUs that are keys of `room`."""
-    for replica in replicas:
-        for gpu, milli in replica.milli_by_gpu.items():
-            if (replica.node, gpu) in room:
-                room[replica.node, gpu] -= milli
+def _taken(replicas: Iterable[Replica]) -> Iterator[tuple[tuple[str, int | None], int]]:
+    """(node and GPU index, thousandths of it) of what replicas hold."""
+    return (
+        ((replica.node, gpu), milli) for replica in replicas for gpu, milli in replica.milli_by_gpu.items()
+    )
 
 
 def _domain(node: Node, level: Level) -> object:

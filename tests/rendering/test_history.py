@@ -45,11 +45,11 @@ RECORDS = (
 )
 
 EXPECTED = """\
-  EPOCH  BEGAN     OUTCOME         PLAN             DONE  OBJECTIVE         GAP
-      1  12:01:00  applied         7c1e55aa  3,300/3,367  2,839,283       1.6 %
+  EPOCH  BEGAN     OUTCOME         PLAN             DONE  OBJECTIVE        GAP
+      1  12:01:00  applied         7c1e55aa  3,300/3,367  2,839,283      1.6 %
       2  12:02:00  failed
          jobs.yaml:3: no such queue.
-      3  12:03:00  unchanged       00000000                       0  > 1000.0 %
+      3  12:03:00  unchanged       00000000                       0  80 points
          1 tick skipped
       4  12:04:00  partly_applied  11111111          3/6         -5
          action a4 failed; disruption.preempt: True → False

@@ -149,5 +149,17 @@ def test_a_search_without_milestones_or_solvers_is_one_too():
     assert "limit 20 ticks" in shown
 
 
-def test_a_gap_that_says_nothing_is_not_spelled_out():
-    assert "gap > 1000.0 %" in now(Milestone(0.1, "greedy", 0, 3_341_062))[0]
+@pytest.mark.parametrize(
+    ("objective", "bound", "words"),
+    [
+        (0, 3_341_062, "gap 3,341,062 points"),
+        (0, 1, "gap 1 point"),
+        (-200, 1_000, "gap 1,200 points"),
+        (100, 3_341_062, "gap 3,340,962 points"),
+        (100, 1_000, "gap 900.0 %"),
+        (0, 0, "gap 0.0 %"),
+        (-200, -200, "gap 0.0 %"),
+    ],
+)
+def test_a_gap_of_which_a_share_of_the_objective_says_nothing_is_given_in_points(objective, bound, words):
+    assert now(Milestone(0.1, "greedy", objective, bound))[0].endswith(words)

@@ -173,6 +173,17 @@ def test_a_bound_that_nobody_proved_is_no_gap_of_zero():
     exposition.show(PLAN.model_copy(update={"solution": solution}), figures_of(PLAN, applied=True))
 
     assert value(exposition, "gpuplan_solver_gap_ratio") is None
+    assert value(exposition, "gpuplan_solver_gap_points") is None
+
+
+def test_the_gap_of_a_plan_that_changes_nothing_is_one_in_points_alone():
+    exposition = full_exposition()
+    solution = PLAN.solution.model_copy(update={"objective": 0, "bound": 1_235_007, "gap": 1_235_007.0})
+
+    exposition.show(PLAN.model_copy(update={"solution": solution}), figures_of(PLAN, applied=True))
+
+    assert value(exposition, "gpuplan_solver_gap_ratio") is None
+    assert value(exposition, "gpuplan_solver_gap_points") == 1_235_007
 
 
 def test_trouble_is_shown_beside_what_was_true_before():

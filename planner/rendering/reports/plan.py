@@ -19,6 +19,7 @@ from planner.rendering.header import (
     cares,
     change_counts,
     cost_text,
+    gap_words,
     has_free_gpus,
     left_out_text,
     percent,
@@ -180,7 +181,7 @@ def _summary(plan: Plan) -> list[Figure]:
     whole = percent(1 - metrics.fragmentation_ratio) if has_free_gpus(plan) else "none free"
     figures = [
         Figure("Objective", f"{solution.objective:,}", f"greedy alone {solution.greedy_objective:,}"),
-        Figure("Gap", "unknown" if solution.gap is None else percent(solution.gap), bound),
+        Figure("Gap", gap_words(solution.objective, solution.gap), bound),
         Figure("Solver", solution.solver, f"{solution.status.lower()}, in {solution.seconds:.1f} s"),
         Figure("GPUs allocated", percent(metrics.gpu_allocation_ratio), f"{before} before"),
         Figure("In whole nodes", whole, "of the free GPUs, in blocks of 8 on a node"),
@@ -199,7 +200,7 @@ def _proof(plan: Plan) -> str:
         return f"{found}; nobody proved what could be reached"
     if not solution.gap:
         return f"{found}; proven: no plan scores more{left_out_text(solution)}"
-    above = f"{solution.bound:,}, {percent(solution.gap)} above"
+    above = f"{solution.bound:,}, {gap_words(solution.objective, solution.gap)} above"
     return f"{found}; proven: no plan scores more than {above}{left_out_text(solution)}"
 
 

@@ -56,6 +56,15 @@ def test_a_gap_that_stays_large_is_drawn_all_the_same():
     assert "300" in heights
 
 
+def test_the_gap_of_a_plan_that_changes_nothing_is_drawn_in_points():
+    idle = [replace(each, objective=0, bound=1_235_007 - number) for number, each in enumerate(MILESTONES)]
+    end = ENDED.model_copy(update={"objective": 0, "bound": 1_235_000, "gap": 1_235_000.0})
+    drawn = gap_svg(idle, end)
+
+    assert "1,235,007 points at first, 1,235,000 points at the end" in drawn
+    assert "%</text>" not in drawn
+
+
 def test_what_was_never_known_or_only_once_is_not_drawn():
     assert gap_svg((), ENDED.model_copy(update={"gap": None})) == ""
     assert gap_svg((), ENDED) == ""
