@@ -240,6 +240,13 @@ def test_only_as_many_are_stopped_as_a_job_needs_the_places_of():
     assert found == {"a": [0], "b": [0, 15], "c": [0], "new": [10]}
 
 
+def test_an_elastic_job_needs_the_room_of_its_fewest_replicas_only():
+    running = comes("long", 0, 90, gpus=4), comes("fixed", 0, 90, gpus=4, preemptible=False)
+    elastic = comes("elastic", 10, 5, gpus=4, replicas=(1, 4))
+
+    assert starts("srpt", trace(*running, elastic, physics=FREE))["elastic"] == [10]
+
+
 def test_a_job_that_must_not_be_stopped_is_not():
     jobs = comes("long", 0, 60, preemptible=False), comes("short", 10, 20)
 

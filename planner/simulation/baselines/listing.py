@@ -44,16 +44,18 @@ def serve_in_order(places: Places, order: Sequence[Contender], may_stop: Callabl
 
 def _make_room(places: Places, wanting: Contender, behind: list[Contender]) -> None:
     """Take off the last in order until a job fits, and put back those it does not need the places of."""
-    if places.class_of(wanting.name) is None:
+    job_class = places.class_of(wanting.name)
+    if job_class is None:
         return
-    if places.free_milli + sum(each.gpu_milli for each in behind) < wanting.gpu_milli:
+    needed = job_class.shape.quota_milli * job_class.minimum
+    if places.free_milli + sum(each.gpu_milli for each in behind) < needed:
         return
     gone = []
     while behind:
         gone.append(behind.pop())
         places.take_off(gone[-1].name)
-        if places.free_milli >= wanting.gpu_milli and places.start(wanting.name):
+        if places.free_milli >= needed and places.start(wanting.name):
             break
-    # The better ones return first; where nobody came, all of them find their places free.
+    # The better ones return first; where the job did not fit, all of them find their places free.
     for each in reversed(gone):
         places.put_back(each.name)

@@ -85,7 +85,7 @@ class Places:
 
     @property
     def free_milli(self) -> int:
-        """Thousandths of GPUs that nobody holds."""
+        """Thousandths of GPUs that no job holds."""
         return int(self.ledger.capacity.gpu_left.sum())
 
     def class_of(self, name: str) -> JobClass | None:
