@@ -41,7 +41,7 @@ class Objective(Noun):
     """What a plan is to be good at."""
 
     goal: Goal = Goal.VALUE
-    """What jobs are worth more than others of the same weight, priority and GPUs."""
+    """The goal, which decides what jobs are worth beside their weight, priority and GPUs."""
     blend: Blend | None = None
     """A second goal beside it; none if absent."""
     queues: dict[Name, Goal] = Field(default_factory=dict)

@@ -275,7 +275,7 @@ class Policy(Noun):
     format_version: Literal["1.0"] = "1.0"
     """Version of the format of this document."""
     objective: Objective = Field(default_factory=Objective)
-    """What a plan is to be good at."""
+    """The goal of plans: short queues, fairness, an early end, or the value of what runs."""
     weights: Weights = Field(default_factory=Weights)
     """How the points of a job are made with the goal `value`."""
     priority: PriorityPolicy = Field(default_factory=PriorityPolicy)

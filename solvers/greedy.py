@@ -20,7 +20,9 @@ from planner.solvers.scaling import close_idle, open_pools
 from planner.solvers.trading import trade
 
 if TYPE_CHECKING:
+    from planner.models.placement import Placement
     from planner.models.problem import Problem
+    from planner.models.target import Target
 
 _FEW: Final = 200
 """Up to so many incumbents jobs are always traded one by one only as well, which takes no time then."""
@@ -44,14 +46,39 @@ def greedy(problem: Problem, *, deadline: float | None = None, thorough: bool = 
     Once it has passed nobody is preempted, no node opened and no later start planned any more; the first
     filling is always finished.
     """
-    done: list[tuple[tuple[int, ...], Ledger]] = []
+    return _best(problem, deadline, thorough=thorough).ledger
+
+
+def greedy_by_turns(
+    problem: Problem, running: tuple[Placement, ...], *, deadline: float | None = None, thorough: bool = False
+) -> dict[int, Target]:
+    """
+    What greedy has planned after the turn of each priority, without those that are lower.
+
+    It is the plan that greedy makes if jobs of lower priority do not exist.
+    """
+    done = _best(problem, deadline, thorough=thorough)
+    ledger, last = done.ledger, problem.priorities[-1]
+    found = {last: ledger.target(running)}
+    for priority, mark in reversed(list(zip(problem.priorities[:-1], done.marks, strict=False))):
+        ledger.rollback(mark)
+        ledger.turn = priority
+        if not _tidy(ledger, deadline):
+            break
+        found[priority] = ledger.target(running)
+    ledger.turn = None
+    return found
+
+
+def _best(problem: Problem, deadline: float | None, *, thorough: bool) -> _Done:
+    done: list[_Done] = []
     began = time.monotonic()
     for way in ways(problem, thorough=thorough):
         # Another order takes about as long as each before.
         took = (time.monotonic() - began) / max(1, len(done))
         if not done or not is_late(deadline and deadline - took):
             done.append(_plan(problem, way, deadline))
-    return max(done, key=lambda plan: plan[0])[1]
+    return max(done, key=lambda plan: plan.points)
 
 
 def ways(problem: Problem, *, thorough: bool = False) -> list[Way]:
@@ -88,22 +115,40 @@ class Way:
     moving: bool = True
 
 
-def _plan(problem: Problem, way: Way, deadline: float | None) -> tuple[tuple[int, ...], Ledger]:
-    """The plan, and in front of it its points after each priority's turn and in the end."""
+@dataclass(frozen=True)
+class _Done:
+    """A plan made in one way."""
+
+    ledger: Ledger
+    points: tuple[int, ...]
+    """Of the plan after each priority's turn, and in the end."""
+    marks: tuple[int, ...]
+    """Of the ledger after each priority's turn."""
+
+
+def _plan(problem: Problem, way: Way, deadline: float | None) -> _Done:
     ledger = Ledger(problem)
     start_firm(ledger)
     drain(ledger, moving=way.moving)
-    points = []
+    points, marks = [], []
     for ledger.turn in problem.priorities or (None,):
         _serve(ledger, way, deadline)
         points.append(ledger.objective)
+        marks.append(ledger.mark())
     ledger.turn = None
-    if not undo_circles(ledger):
+    if not _tidy(ledger, deadline):
         return _plan(problem, replace(way, moving=False), deadline)
+    return _Done(ledger, (*points[:-1], ledger.objective), tuple(marks))
+
+
+def _tidy(ledger: Ledger, deadline: float | None) -> bool:
+    """End a plan; False if jobs would have to move in a circle."""
+    if not undo_circles(ledger):
+        return False
     mend(ledger)
     foresee(ledger, deadline=deadline)
     close_idle(ledger)
-    return (*points[:-1], ledger.objective), ledger
+    return True
 
 
 def _serve(ledger: Ledger, way: Way, deadline: float | None) -> None:

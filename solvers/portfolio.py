@@ -20,7 +20,7 @@ from planner.models.solution import Ended, SolveStatus, Stage
 from planner.models.target import Target
 from planner.solvers.continuing import carry_on
 from planner.solvers.filling import fill
-from planner.solvers.greedy import greedy
+from planner.solvers.greedy import greedy, greedy_by_turns
 from planner.solvers.holding import hold, start_firm
 from planner.solvers.inquiring import EnoughError, Inquiry
 from planner.solvers.interface import Headroom
@@ -116,7 +116,9 @@ class _InOrder:
         self._served = Served(self._problem, running)
         self._floors: dict[int, int] = {}
         self._first: tuple[str, Target] | None = None
-        """The plan of the last stage, and who made it."""
+        """The plan of the last stage, and who made it; None while greedy's plans are the best."""
+        self._greedy: dict[int, Target] = {}
+        """What greedy has planned after each priority's turn."""
         self._stages: list[Stage] = []
 
     def run(self, warm: Target | None, newcomers: frozenset[str]) -> Solution:
@@ -125,6 +127,8 @@ class _InOrder:
             return hurried
         priorities = self._problem.priorities
         foreseen = self._foreseen() if self._problem.slots > 1 else None
+        if foreseen is None:
+            self._greedy = self._by_turns()
         for number, priority in enumerate(priorities[:-1]):
             left = self._began + self._limits.seconds - time.monotonic()
             if left <= 0 and not self._limits.deterministic:
@@ -145,6 +149,7 @@ class _InOrder:
             served=self._served,
             began=self._began,
             first=self._first,
+            start=self._start_of(priorities[-1]),
             last=warm,
             newcomers=newcomers,
         )
@@ -170,6 +175,17 @@ class _InOrder:
         self._first = GREEDY, ledger.target(self._running)
         return dict(ledger.served)
 
+    def _by_turns(self) -> dict[int, Target]:
+        """Greedy's plans of all stages."""
+        deadline = None if self._limits.deterministic else self._began + self._limits.seconds
+        return greedy_by_turns(
+            self._problem, self._running, deadline=deadline, thorough=not self._limits.solvers
+        )
+
+    def _start_of(self, priority: int) -> Target | None:
+        """Greedy's plan of a stage, while there was none better for any before."""
+        return self._greedy.get(priority) if self._first is None else None
+
     def _take(self, priority: int, seconds: float, foreseen: dict[int, int] | None, *, exact: bool) -> None:
         """The plan of one stage; where floors are `foreseen`, only whether there is a better one."""
         problem = replace(self._problem, floors=tuple(self._floors.items()))
@@ -183,6 +199,7 @@ class _InOrder:
             served=self._served,
             began=time.monotonic(),
             first=self._first if foreseen is None else None,
+            start=self._start_of(priority),
             exact=exact,
             enough=True,
         )
@@ -193,7 +210,7 @@ class _InOrder:
             proven = proven and as_greedy and points[priority] <= foreseen.get(priority, 0)
             self._floors[priority] = foreseen.get(priority, 0)
         else:
-            if solution.solver != NOBODY:
+            if solution.solver != NOBODY and solution.target != self._start_of(priority):
                 self._first = solution.solver, solution.target
             self._floors |= {each: points[each] for each in self._problem.priorities if each >= priority}
         self._stages.append(Stage(priority, self._floors[priority], proven=proven))
@@ -209,6 +226,7 @@ def _answer(
     began: float,
     served: Served | None = None,
     first: tuple[str, Target] | None = None,
+    start: Target | None = None,
     last: Target | None = None,
     newcomers: frozenset[str] = frozenset(),
     settled: bool = False,
@@ -219,6 +237,7 @@ def _answer(
     Answer a problem as it is asked; unless it is to be `exact`, by greedy alone.
 
     `first` is a plan that breaks no rule, and who made it: for fewer jobs, all others of which are new to it.
+    `start` is greedy's plan, which is not asked for then.
     Where it is `enough` that a plan is the best, greedy is not asked for its own beside one that is.
     """
     keeps = None if served is None else partial(served.keeps, problem=problem)
@@ -240,10 +259,14 @@ def _answer(
         if _is_hurried(search):
             search.ended = Ended.SETTLED if settled else Ended.TIME
             return search.solution()
-        if exact and len(problem.nodes) >= _MANY_NODES and limits.solvers and search.left > 0 and not settled:
+        if start is not None and search.offer(GREEDY, start):
+            search.greedy_objective = search.judged
+        elif (
+            exact and len(problem.nodes) >= _MANY_NODES and limits.solvers and search.left > 0 and not settled
+        ):
             _plan_large(search)
             return search.solution()
-        if not settled and (first is None or problem.slots == 1) and not (enough and search.proven):
+        elif not settled and (first is None or problem.slots == 1) and not (enough and search.proven):
             _start(search)
         if exact and not search.proven:
             _improve(search)
@@ -252,6 +275,11 @@ def _answer(
             raise
         search.ended = Ended.INTERRUPTED
     return search.solution()
+
+
+def _is_large(search: Search) -> bool:
+    """True if a solver had better begin while greedy plans."""
+    return len(search.problem.nodes) >= _MANY_NODES and bool(search.limits.solvers) and search.left > 0
 
 
 def _waiting(problem: Problem) -> frozenset[str]:
