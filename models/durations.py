@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from planner.models.dependency import Outcome
-from planner.models.gittins import seconds_of_any, seconds_per_completion, spread
+from planner.models.gittins import quantiles, seconds_of_any, seconds_per_completion, spread
 from planner.models.pricing import recovery_seconds
 from planner.models.progress import recovering_seconds, stopped, unsaved_seconds, works_since
 from planner.models.units import MILLI
@@ -97,17 +97,21 @@ class Durations:
         one completion takes at best among jobs that took as long as its like did (`gittins`), or of any
         duration if there is no such job.
         """
+        if job.expected_duration is not None:
+            return self.left(job)
         recovery = recovery_seconds(self._policy, job) if job.progress is not None and not job.running else 0
-        if job.expected_duration is None:
-            attained = self.attained(job)
-            known = self._kin_of(job)
-            index = self._best(known[0] if known else None, attained)
-            if index is not None:
-                return max(1, index + recovery)
-            return max(60, attained * self._rules.overrun_milli // MILLI) + recovery
+        attained, known = self.attained(job), self._kin_of(job)
+        index = self._best(known[0] if known else None, attained)
+        if index is None:
+            index = max(60, attained * self._rules.overrun_milli // MILLI)
+        return max(1, index + recovery)
+
+    def left(self, job: Job) -> int:
+        """Seconds of service on its fastest GPU model that a job is expected to need to its end."""
         if job.running is not None:
             return max(1, self.remaining(job) * job.speed_milli(self.gpu_model(job)) // MILLI)
-        return max(1, recovery + -(-self.work(job)[1] // MILLI))
+        recovery, work = self.work(job)
+        return max(1, recovery + -(-work // MILLI))
 
     def attained(self, job: Job) -> int:
         """Seconds of service on its fastest GPU model that a job has had, unsaved ones included."""
@@ -124,7 +128,7 @@ class Durations:
         rounded = int(float(f"{attained:.1e}"))
         if (kin, rounded) not in self._index:
             if kin not in self._spread:
-                self._spread[kin] = spread(self._taken[kin])
+                self._spread[kin] = spread(quantiles(self._taken[kin]))
             self._index[kin, rounded] = seconds_per_completion(self._spread[kin], rounded)
         return self._index[kin, rounded]
 

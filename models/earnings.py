@@ -6,7 +6,6 @@ from math import floor
 from typing import TYPE_CHECKING, Final
 
 from planner.models.durations import Durations
-from planner.models.objective import Goal
 from planner.models.policy import completion_points
 from planner.models.slots import Slots
 from planner.models.units import MILLI
@@ -34,7 +33,6 @@ class Earnings:
         self.slots = Slots.of(policy.horizon, snapshot.taken_at)
         self._ahead = self.slots.count > 1
         self._worth = Worth(snapshot, policy, self.durations)
-        self._by_completion = self._ahead and policy.objective.goal is Goal.COMPLETION
         self._full: dict[str, int] = {}
         self._tariffs = [
             (tariff, tuple(tariff.spans(snapshot.taken_at, self.slots.end)))
@@ -51,10 +49,8 @@ class Earnings:
 
         with H the end of the horizon: the share of its work done by then, and a little less for every second
         that it completes later, so that of jobs that all complete the sum of weighted completion times is
-        least (Smith, 1956). With the goal `completion` exactly that sum counts, for jobs that complete after
-        the horizon as well: w_j · (L − start − seconds) / L, with L the time in which every job could
-        complete that starts within it. Rounded down, at least 1. An elastic job earns the same divided by its
-        maximum for each replica. `seconds` is the duration of the whole job unless told otherwise.
+        least (Smith, 1956). Rounded down, at least 1. An elastic job earns the same divided by its maximum
+        for each replica. `seconds` is the duration of the whole job unless told otherwise.
         """
         full = self.full_points(job)
         if not self._ahead:
@@ -63,9 +59,6 @@ class Earnings:
             return 0
         seconds = self.durations.seconds(job, gpu_model) if seconds is None else max(1, seconds)
         end = self.slots.end
-        if self._by_completion:
-            points = full * max(0, self._worth.span - start - seconds) // self._worth.span
-            return max(1, points) if not job.gang.elastic else replicas * max(1, points // job.gang.maximum)
         done = min(seconds, max(0, end - start))
         early = MILLI * end - self._policy.horizon.earliness_milli * min(start + seconds, end)
         points = full * done * early // (seconds * MILLI * end)

@@ -9,13 +9,13 @@ from planner.models.explanation_remedies import Remedies
 from planner.models.explanation_standing import Standing
 from planner.models.finding import Finding
 from planner.models.plan import DeadlineOutlook, Reason
-from planner.models.units import Count, Name, Timestamp
+from planner.models.units import Count, CountedSeconds, Name, Timestamp
 
 
 class Duration(Noun):
     """How long a job is expected to take, and what that rests on."""
 
-    seconds: Count
+    seconds: CountedSeconds
     """On the fastest of its GPU models."""
     source: DurationSource
     samples: Count = 0
@@ -24,13 +24,13 @@ class Duration(Noun):
     """Of what they took; None if it was not learnt."""
     gpu_model: Name | None = None
     """Where the plan has the job run, or planned; None without GPUs and without places."""
-    seconds_there: Count | None = None
+    seconds_there: CountedSeconds | None = None
     """The whole of the job on that model."""
-    seconds_left: Count | None = None
+    seconds_left: CountedSeconds | None = None
     """To its end, of a job that has run: where the plan has it run, or from its next start on."""
-    seconds_saved: Count | None = None
+    seconds_saved: CountedSeconds | None = None
     """Of work on its fastest GPU model that its last checkpoint saved, of a job that is stopped or was."""
-    recovery_seconds: Count | None = None
+    recovery_seconds: CountedSeconds | None = None
     """Of what is left, before it works: it comes back from its last checkpoint."""
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from planner.models.base import Noun
-from planner.models.units import Count, Name, Timestamp
+from planner.models.units import Count, CountedSeconds, Name, Timestamp
 
 
 class RemedyKind(StrEnum):
@@ -87,7 +87,7 @@ class Remedy(Noun):
     """Their work since their last checkpoints."""
     price_per_hour: float | None = None
     """Of nodes more, in the cluster's currency."""
-    seconds: Count | None = None
+    seconds: CountedSeconds | None = None
     """To be waited."""
     starts_at: Timestamp | None = None
     """Later than now."""

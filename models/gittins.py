@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 _SHORTEST: Final = 60
 _LONGEST: Final = 30 * 24 * 3600
 _QUANTUM: Final = 4
+_MANY: Final = 64
 _PARTS: Final = (-0.75, -0.25, 0.25, 0.75)
 
 
@@ -37,6 +38,16 @@ def seconds_per_completion(durations: Sequence[int], attained: int) -> int | Non
             each = -(-(served + longer) // done)
             best = each if best is None else min(best, each)
     return best
+
+
+def quantiles(durations: Sequence[int]) -> Sequence[int]:
+    """Sorted durations, or where there are many of them their quantiles."""
+    count = len(durations)
+    return (
+        durations
+        if count <= _MANY
+        else [durations[(2 * at + 1) * count // (2 * _MANY)] for at in range(_MANY)]
+    )
 
 
 def spread(durations: Iterable[int]) -> list[int]:

@@ -8,16 +8,16 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from planner.models.base import Noun
-from planner.models.units import Name, PositiveSeconds
+from planner.models.units import PositiveSeconds
 
 _SECONDS_PER_HOUR: Final = 3600
 
 
 class Goal(StrEnum):
-    """What jobs are worth more than others of the same weight, priority and GPUs."""
+    """What jobs are worth more than others of the same priority and GPUs."""
 
     VALUE = "value"
-    """None, but by their size and how long they have waited (`weights`)."""
+    """None, but by their weight, their size and how long they have waited (`weights`)."""
     COMPLETION = "completion"
     """Those with little left to do: the mean completion time gets short."""
     LEAST_ATTAINED_SERVICE = "least-attained-service"
@@ -32,31 +32,22 @@ class Blend(Noun):
     """A second goal beside the first."""
 
     goal: Goal
-    """The second goal."""
+    """Which goal it is."""
     part: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Its part of the points, between 0 and 1; the first goal has the rest."""
 
 
 class Objective(Noun):
-    """What a plan is to be good at."""
+    """What a plan is to be good at. All but the goal `value` is for plans of one slot."""
 
     goal: Goal = Goal.VALUE
-    """The goal, which decides what jobs are worth beside their weight, priority and GPUs."""
+    """The goal, which decides what jobs are worth beside their priority and GPUs."""
     blend: Blend | None = None
     """A second goal beside it; none if absent."""
-    queues: dict[Name, Goal] = Field(default_factory=dict)
-    """Another goal for the jobs of some queues, by the queue's name; queues below do not follow."""
     doubling: PositiveSeconds = 12 * _SECONDS_PER_HOUR
     """
-    Time since its submission that doubles what a job is worth, with every goal but `value`, so that none
-    waits for ever.
+    Waiting time that counts as much as half of the work, with the goals `completion`,
+    `least-attained-service` and `makespan`; up to 16 times as long counts.
     """
     shortest: PositiveSeconds = 60
     """Jobs with less left to do than this are worth no more."""
-    power: Annotated[int, Field(strict=True, ge=1, le=8)] = 3
-    """Of the finish-time fairness that jobs are worth with the goal `fairness`: the higher, the more the
-    latest job counts."""
-
-    def goal_of(self, queue: str) -> Goal:
-        """The first goal for jobs of a queue."""
-        return self.queues.get(queue, self.goal)

@@ -11,7 +11,7 @@ from planner.models.approval import Approval
 from planner.models.base import Noun
 from planner.models.durations import work_left
 from planner.models.horizon import DurationPolicy, HorizonPolicy
-from planner.models.objective import Objective
+from planner.models.objective import Goal, Objective
 from planner.models.units import MILLI, Count, Milli, Milliseconds, Name, PositiveSeconds, Seconds
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class Policy(Noun):
     objective: Objective = Field(default_factory=Objective)
     """The goal of plans: short queues, fairness, an early end, or the value of what runs."""
     weights: Weights = Field(default_factory=Weights)
-    """How the points of a job are made with the goal `value`."""
+    """How the points of a job are made with the goal `value`; its least size counts with every goal."""
     priority: PriorityPolicy = Field(default_factory=PriorityPolicy)
     """Whether waiting jobs of higher priority come first, or only weigh more."""
     budget: BudgetPolicy = Field(default_factory=BudgetPolicy)
@@ -304,12 +304,12 @@ class Policy(Noun):
     """Plans that periodic runs do not apply without a person's approval."""
 
     @model_validator(mode="after")
-    def _one_goal_ahead(self) -> Policy:
-        """With later slots jobs are worth what they complete sooner: points that do not mix with others."""
-        if self.horizon.slots > 1 and (self.objective.blend or self.objective.queues):
+    def _value_ahead(self) -> Policy:
+        """With later slots points are paid by when jobs complete already."""
+        if self.horizon.slots > 1 and (self.objective.blend or self.objective.goal is not Goal.VALUE):
             raise ValueError(
-                "objective: expected one goal for all jobs with a horizon of several slots, found blend or "
-                "queues; leave them out, or plan one slot"
+                "objective: expected the goal value with a horizon of several slots, found another; leave it "
+                "out, or plan one slot"
             )
         return self
 

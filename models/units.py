@@ -198,6 +198,9 @@ PositiveSeconds: TypeAlias = Annotated[
 ]
 """A duration of a second at least."""
 
+CountedSeconds: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=100 * 366 * 24 * 3600)]
+"""The same in a result, where it is a number."""
+
 Milliseconds: TypeAlias = Annotated[
     int,
     BeforeValidator(parse_milliseconds),

@@ -6,6 +6,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from planner.lost_work import lost_gpu_hours
+from planner.models.objective import Objective
 from planner.models.policy import BudgetMode, Policy
 from planner.models.solution import Ended
 from planner.models.units import MILLI, print_timestamp
@@ -77,7 +78,7 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
         *(style.paint(line, Tone.STRONG) for line in style.flow(identity)),
         *style.flow(_quality(solution)),
         *(line for text in _stages(solution) for line in style.wrap(text, 0, hanging=2)),
-        *style.flow(["terms", *terms, f"(greedy {solution.greedy_objective:,})"]),
+        *style.flow([*_goal(plan), "terms", *terms, f"(greedy {solution.greedy_objective:,})"]),
         *style.flow(horizon_parts(plan)),
     ]
     if verbose and solution.phases:
@@ -86,6 +87,15 @@ def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
         )
     lines += [style.paint(line, Tone.CARE) for text in cares(plan) for line in style.wrap(text, 0)]
     return [line for line in lines if line]
+
+
+def _goal(plan: Plan) -> list[str]:
+    """The goal of the plan, unless it is that of the default."""
+    objective = plan.policy.objective
+    if objective == Objective():
+        return []
+    blend = f" and {percent(objective.blend.part)} {objective.blend.goal}" if objective.blend else ""
+    return [f"goal {objective.goal}{blend}"]
 
 
 def _policy_origin(plan: Plan) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import build
+
 
 def a_job(plan_file, type_):
     actions = json.loads(plan_file.read_text())["actions"]
@@ -87,3 +89,19 @@ def test_a_plan_of_another_major_version_is_refused(gpuplan, plan_file, tmp_path
 
     assert shown.code == 24
     assert "expected format_version 1.x" in shown.err
+
+
+def test_a_job_of_three_months_is_explained(gpuplan, tmp_path):
+    """Seconds are not counted as things are, of which there are a million at most."""
+    held = [build.replica(gpus=range(8))]
+    jobs = [
+        build.job("r", gpus=8, at=held, expected_duration="2000h"),
+        build.job("a", gpus=8, expected_duration="2200h"),
+    ]
+    world = build.snapshot(nodes=[build.node()], jobs=jobs)
+    (tmp_path / "snapshot.json").write_text(json.dumps(world.document()))
+
+    shown = gpuplan("explain", tmp_path / "snapshot.json", "a", "--solver", "greedy")
+
+    assert shown.code == 0, shown.err
+    assert shown.out.startswith("Job a waits\n")
