@@ -62,6 +62,7 @@ CHECKS: Final[dict[Check, frozenset[Section]]] = {
     dependencies.enough_is_depended_on: frozenset(),
     running.gangs_are_complete: frozenset(),
     running.places_hold: frozenset({Section.CLUSTER}),
+    running.profiles_in_use_are_some: frozenset(),
     running.mig_use_fits_the_layout: frozenset({Section.CLUSTER}),
     running.gpus_are_held_once: frozenset(),
     running.nodes_offer_enough: frozenset({Section.CLUSTER}),

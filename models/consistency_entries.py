@@ -16,7 +16,7 @@ from planner.models.inconsistency import (
     Inconsistency,
     gpu_indices,
 )
-from planner.models.mig import mig_geometry, profile_milli
+from planner.models.mig import is_profile, mig_geometry
 from planner.models.near_miss import listed
 from planner.models.queue import ALL_MODELS, queue_limits
 from planner.models.units import print_milli
@@ -192,7 +192,7 @@ def profiles_are_offered(view: View) -> Iterator[Inconsistency]:
             if profile in offered:
                 continue
             asks = f"job '{job.name}' asks for profile '{profile}'"
-            known = _is_profile(profile)
+            known = is_profile(profile)
             fault = "which no GPU model in the cluster offers" if known else "which is none"
             yield Inconsistency(
                 ("jobs", index, "request", "mig", profile),
@@ -201,14 +201,6 @@ def profiles_are_offered(view: View) -> Iterator[Inconsistency]:
                 if known
                 else None,
             )
-
-
-def _is_profile(name: str) -> bool:
-    try:
-        profile_milli(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _offers(view: View) -> str:

@@ -12,9 +12,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
 from planner.models.inconsistency import NODES, Damage, DamageKind, Inconsistency, gpu_indices
+from planner.models.mig import is_profile
 from planner.models.near_miss import listed
 from planner.models.occupancy import free_capacity
-from planner.models.placement import GpuShare
+from planner.models.placement import GpuShare, MigSlice
 from planner.models.units import MILLI, print_milli
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from planner.models.cluster import Gpu
     from planner.models.inconsistency import Location, View
     from planner.models.job import Job
-    from planner.models.placement import MigSlice, Replica
+    from planner.models.placement import Replica
 
 _Spot: TypeAlias = tuple[int, int]
 """Numbers of a running job and of one of its replicas: thousands are looked at, few are told of."""
@@ -81,6 +82,18 @@ def places_hold(view: View) -> Iterator[Inconsistency]:
                     damage=Damage(
                         DamageKind.GPU_UNHEALTHY, f"gpu {held.index} of node {node.name} is unhealthy"
                     ),
+                )
+
+
+def profiles_in_use_are_some(view: View) -> Iterator[Inconsistency]:
+    """What a replica holds has the name of a MIG profile, wherever it runs."""
+    for spot, job, replica in _replicas(view):
+        for number, held in enumerate(replica.gpus):
+            if isinstance(held, MigSlice) and not is_profile(held.profile):
+                yield Inconsistency(
+                    (*_location(spot), "gpus", number, "profile"),
+                    f"job '{job.name}' runs on MIG profile '{held.profile}', which is none; "
+                    "expected one such as 3g.40gb.",
                 )
 
 

@@ -93,6 +93,11 @@ def profile_milli(name: str) -> int:
     return min(MILLI, int(match[1]) * MILLI // 7)
 
 
+def is_profile(name: str) -> bool:
+    """True if a name is of the form `3g.40gb` or `1g.10gb+me`."""
+    return _PROFILE.fullmatch(name) is not None
+
+
 def _seven_slices(memory: tuple[int, int, int, int]) -> MigGeometry:
     """Geometry of A100, H100, H200, B200, GB200: memory in GB of the 1g, 2g (and double 1g), 3g/4g and 7g."""
     one, two, four, whole = memory

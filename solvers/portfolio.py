@@ -306,7 +306,12 @@ def _start(search: Search) -> None:
     with search.phase("greedy"):
         deadline = None if search.limits.deterministic else search.deadline
         ledger = greedy(search.problem, deadline=deadline, thorough=not search.limits.solvers)
-    if not search.offer(GREEDY, ledger.target(search.running)):
+    target = ledger.target(search.running)
+    if not search.keeps(target):
+        # It takes from higher priorities what they have by now, and is no measure.
+        search.greedy_objective = search.best.objective
+        return
+    if not search.offer(GREEDY, target):
         # Nothing but what was promised, or what fits: whatever else went wrong, that is kept.
         kept = Ledger(search.problem)
         start_firm(kept)

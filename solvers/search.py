@@ -96,7 +96,7 @@ class Search:
         self.judged = 0
         """Objective of the last plan that was offered."""
         self._check = check
-        self._keeps = keeps or (lambda _: True)
+        self.keeps = keeps or (lambda _: True)
         self._watch = watch
         self._rejected: list[Rejected] = []
         self._milestones: list[Milestone] = []
@@ -105,7 +105,7 @@ class Search:
         self.idle = nothing
         """All stays as it is."""
         # To do nothing is to break the promises that are due, and brings higher priorities nothing.
-        legal = not verification.violations and self._keeps(nothing)
+        legal = not verification.violations and self.keeps(nothing)
         self.doing_nothing = doing_nothing = verification.objective
         self.best = Candidate(NOBODY, nothing, doing_nothing if legal else doing_nothing - _BREACH)
         # The problem's points are differences to leaving all as it is; those of a formulation are not.
@@ -148,7 +148,7 @@ class Search:
         Of equally good ones the first stays: greedy leaves larger pieces free than counts that are dealt out,
         and a last plan is what people know. An `exact` solver that found it again names it.
         """
-        if not self._keeps(target):
+        if not self.keeps(target):
             self.tell(stage or solver)
             return True
         verification = self.judge(target)

@@ -24,6 +24,16 @@ def test_a_running_gang_outside_its_range_is_told(gang, count, message):
     assert found(world(jobs=[runs])) == [(("jobs", 0, "running", "replicas"), message)]
 
 
+@pytest.mark.parametrize("where", ["n0", "gone"])
+def test_a_replica_on_what_is_no_mig_profile_is_told_wherever_it_runs(where):
+    runs = job("a", mig={"1g.10gb": 1}, at=[replica(where, mig=[(0, "no", 0)])])
+
+    assert (
+        ("jobs", 0, "running", "replicas", 0, "gpus", 0, "profile"),
+        "job 'a' runs on MIG profile 'no', which is none; expected one such as 3g.40gb.",
+    ) in found(world(nodes=[node("n0", mig={0: [("1g.10gb", 0)]})], jobs=[runs]))
+
+
 def test_a_replica_on_an_unknown_node_is_told_with_a_near_one():
     runs = job("a", replicas=2, at=[replica("h100-01"), replica("h10-01")])
 

@@ -162,6 +162,6 @@ def test_thorough_plan_is_no_worse_than_trades_one_by_one(monkeypatch, seed):
     instance = instances.everything_mixed(seed)
     problem = pose(instance.snapshot, instance.policy)
 
-    alone = max(_plan(problem, way, None)[1].objective for way in ways(problem, thorough=True))
+    alone = max(_plan(problem, way, None).ledger.objective for way in ways(problem, thorough=True))
     assert greedy(problem, thorough=True).objective == alone
     assert greedy(problem).objective <= alone
