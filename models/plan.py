@@ -349,7 +349,10 @@ class SolutionSummary(PlanPart):
     gap: Annotated[float, Field(ge=0)] | None
     """(bound − objective) / max(1, |objective|); null without a bound."""
     greedy_objective: int
-    """Points of greedy's plan."""
+    """
+    Points of greedy's plan; where that takes from higher priorities what a solver found for them, of the plan
+    of the priority before.
+    """
     stages: tuple[StageSummary, ...] = Field(default=(), exclude_if=not_)
     """Of all priorities but the lowest, the highest first, where the policy's `priority.order` is `tiers`."""
     terms: dict[str, int]

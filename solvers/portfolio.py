@@ -259,7 +259,7 @@ def _answer(
         if _is_hurried(search):
             search.ended = Ended.SETTLED if settled else Ended.TIME
             return search.solution()
-        if start is not None and search.offer(GREEDY, start):
+        if start is not None and search.keeps(start) and search.offer(GREEDY, start):
             search.greedy_objective = search.judged
         elif (
             exact and len(problem.nodes) >= _MANY_NODES and limits.solvers and search.left > 0 and not settled
@@ -290,7 +290,7 @@ def _carry_on(search: Search, last: Target, newcomers: frozenset[str], name: str
     """The last plan with newcomers in it, or as it is if that cannot be."""
     with search.phase("carry on"):
         target = carry_on(search.problem, search.running, last, newcomers)
-    if target is None or not search.offer(name, target):
+    if target is None or not search.keeps(target) or not search.offer(name, target):
         search.offer(name, last)
 
 

@@ -64,6 +64,8 @@ def test_plans_are_best_for_one_priority_after_the_other(monkeypatch, chunk):
             each for each in tried if all(each.points[one.priority] >= one.points for one in solution.stages)
         ]
         assert max(each.objective for each in served) <= solution.bound, seed
+        # Whatever greedy is said to bring is a plan that keeps the order as well.
+        assert min(each.objective for each in served) <= solution.greedy_objective <= solution.objective, seed
         optimal = solution.status is SolveStatus.OPTIMAL
         assert solution.objective in best or not optimal, seed
         tally.update(
