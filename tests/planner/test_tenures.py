@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.models.cluster import Gpu
-from planner.models.placement import GpuShare
+from planner.models.placement import GpuShare, MigSlice
 from planner.models.policy import Policy
 from planner.models.snapshot import Snapshot
 from planner.posing import pose
@@ -56,10 +56,12 @@ def with_a_job_elsewhere(chance, snapshot):
         return snapshot
     moved = chance.choice(running)
     names = [node.name for node in snapshot.cluster.nodes]
+    # GPU 0 is anywhere; an instance stays, or it would be damage, which is told before anything is posed.
+    fixed = any(isinstance(held, MigSlice) for each in moved.running.replicas for held in each.gpus)
     replicas = [
         replica.model_copy(
             update={
-                "node": chance.choice([replica.node, *names]),
+                "node": replica.node if fixed else chance.choice([replica.node, *names]),
                 "gpus": tuple(
                     held.model_copy(update={"index": 0}) if isinstance(held, GpuShare) else held
                     for held in replica.gpus
