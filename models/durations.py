@@ -99,11 +99,11 @@ class Durations:
         """
         if job.expected_duration is not None:
             return self.left(job)
-        recovery = recovery_seconds(self._policy, job) if job.progress is not None and not job.running else 0
+        recovery = 0 if job.running else self.work(job)[0]
         attained, known = self.attained(job), self._kin_of(job)
         index = self._best(known[0] if known else None, attained)
         if index is None:
-            index = max(60, attained * self._rules.overrun_milli // MILLI)
+            index = self._overrun(attained)
         return max(1, index + recovery)
 
     def left(self, job: Job) -> int:
@@ -112,6 +112,10 @@ class Durations:
             return max(1, self.remaining(job) * job.speed_milli(self.gpu_model(job)) // MILLI)
         recovery, work = self.work(job)
         return max(1, recovery + -(-work // MILLI))
+
+    def _overrun(self, seconds: int) -> int:
+        """How long a job goes on that has run so long, and longer than expected."""
+        return max(60, seconds * self._rules.overrun_milli // MILLI)
 
     def attained(self, job: Job) -> int:
         """Seconds of service on its fastest GPU model that a job has had, unsaved ones included."""
@@ -161,7 +165,7 @@ class Durations:
         left = -(-work // max(1, job.speed_milli(self.gpu_model(job)))) - worked
         if left <= 0:
             before = job.progress.completed_milli // MILLI if job.progress else 0
-            left = max(60, (before + worked) * self._rules.overrun_milli // MILLI)
+            left = self._overrun(before + worked)
         left += recovering_seconds(job, self._now)
         if job.running.kill_at is not None:
             left = min(left, int((job.running.kill_at - self._now).total_seconds()))

@@ -199,7 +199,7 @@ PositiveSeconds: TypeAlias = Annotated[
 """A duration of a second at least."""
 
 CountedSeconds: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=100 * 366 * 24 * 3600)]
-"""The same in a result, where it is a number."""
+"""A duration in whole seconds in a result, where it is written as a number."""
 
 Milliseconds: TypeAlias = Annotated[
     int,

@@ -159,6 +159,11 @@ class _InOrder:
         ended = Ended.EXHAUSTED if solution.ended is Ended.PROVEN else solution.ended
         return replace(solution, stages=stages, status=SolveStatus.FEASIBLE, ended=ended)
 
+    @property
+    def _deadline(self) -> float | None:
+        """When greedy has to be done; None if the clock decides nothing."""
+        return None if self._limits.deterministic else self._began + self._limits.seconds
+
     def _hurried(self, warm: Target, newcomers: frozenset[str]) -> Solution | None:
         """The last plan carried on, if there is no time to look for a better one."""
         search = Search(self._problem, self._running, self._limits, self._check, self._watch, self._began)
@@ -170,16 +175,14 @@ class _InOrder:
 
     def _foreseen(self) -> dict[int, int]:
         """What greedy's plan, which starts jobs later as well, brings each priority: floors of all stages."""
-        deadline = None if self._limits.deterministic else self._began + self._limits.seconds
-        ledger = greedy(self._problem, deadline=deadline, thorough=not self._limits.solvers)
+        ledger = greedy(self._problem, deadline=self._deadline, thorough=not self._limits.solvers)
         self._first = GREEDY, ledger.target(self._running)
         return dict(ledger.served)
 
     def _by_turns(self) -> dict[int, Target]:
         """Greedy's plans of all stages."""
-        deadline = None if self._limits.deterministic else self._began + self._limits.seconds
         return greedy_by_turns(
-            self._problem, self._running, deadline=deadline, thorough=not self._limits.solvers
+            self._problem, self._running, deadline=self._deadline, thorough=not self._limits.solvers
         )
 
     def _start_of(self, priority: int) -> Target | None:
@@ -237,8 +240,8 @@ def _answer(
     Answer a problem as it is asked; unless it is to be `exact`, by greedy alone.
 
     `first` is a plan that breaks no rule, and who made it: for fewer jobs, all others of which are new to it.
-    `start` is greedy's plan, which is not asked for then.
-    Where it is `enough` that a plan is the best, greedy is not asked for its own beside one that is.
+    `start` is greedy's plan, which is not asked for then. Where it is `enough` that a plan is the best,
+    greedy is not asked for its own beside one that is.
     """
     keeps = None if served is None else partial(served.keeps, problem=problem)
     search = Search(problem, running, limits, check, watch, began, keeps)
@@ -261,9 +264,7 @@ def _answer(
             return search.solution()
         if start is not None and search.keeps(start) and search.offer(GREEDY, start):
             search.greedy_objective = search.judged
-        elif (
-            exact and len(problem.nodes) >= _MANY_NODES and limits.solvers and search.left > 0 and not settled
-        ):
+        elif exact and not settled and _is_large(search):
             _plan_large(search)
             return search.solution()
         elif not settled and (first is None or problem.slots == 1) and not (enough and search.proven):

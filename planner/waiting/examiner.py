@@ -8,6 +8,7 @@ thousands of them cost what their few kinds cost.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from planner.changes import Changes
@@ -89,7 +90,6 @@ class _Examiner:
     def __init__(self, changes: Changes, policy: Policy, waiting: Iterable[Job], *, proven: bool) -> None:
         snapshot, target, free = changes.snapshot, changes.target, changes.free
         self._snapshot, self._policy, self._proven = snapshot, policy, proven
-        self._earnings = Earnings(snapshot, policy)
         self._cluster = cluster = changes.cluster
         power = power_left(cluster, target.placements)
         in_use = MigRoom(target.placements, policy.mig, changes.switched)
@@ -241,6 +241,11 @@ class _Examiner:
         )
         missed = sum(wish.points for wish in job.preferred_nodes if not wish.match.holds(place.node.labels))
         return currency_points(self._policy, read) + missed
+
+    @cached_property
+    def _earnings(self) -> Earnings:
+        """Asked for only where places have a price: to learn durations takes time."""
+        return Earnings(self._snapshot, self._policy)
 
     def _value(self, job: Job) -> int:
         """Points of the job at its smallest, on its fastest GPU model."""
