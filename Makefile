@@ -33,7 +33,7 @@ demo: $(STAMP)
 	@sh scenarios/demo.sh $(BIN)/gpuplan scenarios/production $(DEMO)
 
 test: check
-	$(BIN)/pytest -n $(WORKERS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

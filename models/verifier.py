@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.models import verifier_disruption_rules as disruption_rules
 from planner.models import verifier_time_rules as time_rules
-from planner.models.verifier_case import Case
+from planner.models.verifier_case import Case, Facts
 from planner.models.verifier_damage_rule import damage
 from planner.models.verifier_dependency_rule import dependencies
 from planner.models.verifier_horizon_rule import horizon
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
     from planner.models.target import Planned, Target
-    from planner.models.verifier_case import Facts
 
 
 def in_order(case: Case) -> Iterator[Violation]:
@@ -82,17 +81,19 @@ def verify(
     removed: tuple[str, ...] = (),
     planned: tuple[Planned, ...] = (),
     facts: Facts | None = None,
+    by_priority: bool = True,
 ) -> Verification:
     """
     Judge the cluster as it will be: who runs where, which nodes are added and removed, who starts later.
 
     Whatever the placements and nodes say, the answer is a `Verification`; the snapshot is taken to be a valid
-    one. `facts` are those of the snapshot, for who judges more than one thing.
+    one. `facts` are those of the snapshot, for who judges more than one thing. With `by_priority` false the
+    order of priorities is not judged, which takes longest.
     """
-    case = Case(snapshot, policy, tuple(placements), added, removed, planned, facts)
+    case = Case(snapshot, policy, tuple(placements), added, removed, planned, facts or Facts(snapshot))
     found = {violation for rule in _others() for violation in rule(case)}
     found.update(later_violations(case))
-    if not found:
+    if by_priority and not found:
         found.update(RULES[Rule.PRIORITY](case))
     points = {name: term(case) for name, term in TERMS.items()}
     terms = {name: earned for name, earned in points.items() if earned or name == "completion"}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from planner.models.earnings import Earnings
 from planner.models.verifier_damage_rule import damaged_jobs
 from planner.models.verifier_occupant import JUDGED, KEPT, Change, Occupant, occupant_of, precedence
 from planner.models.verifier_reclaim import Entitlements
@@ -76,6 +77,17 @@ class Facts:
         if rules not in self._entitlements:
             self._entitlements[rules] = Entitlements(self.snapshot, rules, self.usage)
         return self._entitlements[rules]
+
+    @cached_property
+    def _earnings(self) -> dict[int, Earnings]:
+        return {}
+
+    def earnings(self, policy: Policy) -> Earnings:
+        """What starts bring under a policy, which is not copied: the same object is asked for again."""
+        found = self._earnings.get(id(policy))
+        if found is None or found.policy is not policy:
+            found = self._earnings[id(policy)] = Earnings(self.snapshot, policy)
+        return found
 
     @cached_property
     def some_avoid_others(self) -> bool:

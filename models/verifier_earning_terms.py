@@ -32,7 +32,7 @@ def completion(case: Case) -> int:
 def earned(case: Case, name: str | None = None) -> int:
     """What jobs bring that start, now or later, or grow: one of them, or all."""
     total = 0
-    for stay in (stay for stay in _starts(case) if name in (None, stay.job.name)):
+    for stay in _starts(case, name):
         replicas = stay.placement.replicas
         model, when = case.time.gpu_model(stay.job, replicas), {"start": stay.start, "seconds": stay.seconds}
         total += _value(case, stay) + case.time.earnings.saved_lateness(stay.job, **when)
@@ -44,15 +44,16 @@ def earned(case: Case, name: str | None = None) -> int:
     return total
 
 
-def _starts(case: Case) -> Iterator[Stay]:
-    """Starts of now and later that are some."""
+def _starts(case: Case, name: str | None = None) -> Iterator[Stay]:
+    """Starts of now and later that are some, of one job or of all."""
     times = case.times_placed
     for stay in case.time.starting:
         job = stay.job
-        if not (job.held or stay.placement.slot or times[job.name] > 1):
+        if name in (None, job.name) and not (job.held or stay.placement.slot or times[job.name] > 1):
             yield from [stay] if _may_run(case, stay) else ()
     for stay in case.time.later:
-        yield from [stay] if _may_run(case, stay) else ()
+        if name in (None, stay.job.name):
+            yield from [stay] if _may_run(case, stay) else ()
 
 
 def _may_run(case: Case, stay: Stay) -> bool:

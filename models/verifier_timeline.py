@@ -9,7 +9,6 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from planner.models.earnings import Earnings
 from planner.models.placement import Placement
 from planner.models.slots import Slots
 from planner.models.units import print_timestamp
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from planner.models.cluster import Node
     from planner.models.dependency import Outcome
     from planner.models.durations import Durations
+    from planner.models.earnings import Earnings
     from planner.models.job import Job
     from planner.models.placement import Replica
     from planner.models.units import Timestamp
@@ -56,10 +56,10 @@ class Timeline:
         self._case = case
         self.slots = Slots.of(case.policy.horizon, case.snapshot.taken_at)
 
-    @cached_property
+    @property
     def earnings(self) -> Earnings:
         """What starts bring."""
-        return Earnings(self._case.snapshot, self._case.policy)
+        return self._case.facts.earnings(self._case.policy)
 
     @property
     def durations(self) -> Durations:

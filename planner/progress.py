@@ -136,11 +136,11 @@ def _judged(
     )
     if live == plan.snapshot:
         return judged(planned=plan.target.planned)
-    found = judged()
-    now = {broken for broken in found.violations if broken.rule not in (Rule.PROMISES, Rule.PRIORITY)}
+    found = judged(by_priority=False)
+    now = {broken for broken in found.violations if broken.rule is not Rule.PROMISES}
     if not plan.planned and not any(job.promise for job in live.jobs):
         return replace(found, violations=tuple(sorted(now)))
-    later = judged(planned=_still_planned(plan, live)).violations
+    later = judged(planned=_still_planned(plan, live), by_priority=False).violations
     kept = {broken for broken in later if broken.rule is Rule.PROMISES}
     return replace(found, violations=tuple(sorted(now | kept)))
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import settings
 from solver_doubles import apart_in_this_process
 
+from planner.running import loop
 from planner.solvers import inquiring, portfolio
 
 # How long an example takes is up to the machine.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+
+@pytest.fixture(autouse=True)
+def _no_collection_between_epochs(monkeypatch):
+    """What a run throws away between two epochs is little beside what the tests of a process keep."""
+    monkeypatch.setattr(loop, "gc", SimpleNamespace(collect=lambda: 0))
 
 
 @pytest.fixture(autouse=True)

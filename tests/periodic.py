@@ -168,6 +168,8 @@ class Busy(Bench):
     """Twelve nodes, jobs that arrive and end, nodes that fail and come back; all that happens is noted."""
 
     seed: int = 0
+    looked_at: tuple[int, ...] = ()
+    """Numbers of epochs after which memory is looked at: that takes longer than the epoch."""
 
     def __post_init__(self):
         self.draw = random.Random(f"busy {self.seed}")
@@ -178,16 +180,18 @@ class Busy(Bench):
         """When each job was preempted; (who was stopped, who started on its places), in the order of time."""
         self.hit = Counter()
         """How often each job lost its node."""
-        self.alive = []
-        """After each epoch: plans in memory, all objects in memory, jobs in the snapshot."""
-        self.plans, self.faults = 0, []
+        self.alive = {}
+        """By epoch that is looked at: plans in memory, all objects in memory, jobs in the snapshot."""
+        self.passed, self.plans, self.faults = 0, 0, []
         super().__post_init__()
 
     def happen(self):
         """Five minutes pass, in which jobs end and others come, and perhaps a node goes or returns."""
         self.cluster.advance(EVERY)
         there = self.cluster.snapshot()
-        self.alive.append((*alive(), len(there.jobs) + len(there.finished)))
+        self.passed += 1
+        if self.passed in self.looked_at:
+            self.alive[self.passed] = (*alive(), len(there.jobs) + len(there.finished))
         waiting = sum(job.running is None for job in there.jobs)
         self.arrive(min(self.draw.choice((0, 2, 3, 4, 8)), MOST_WAITING - waiting))
         for name in [name for name, until in self.down.items() if until <= self.plans]:

@@ -191,7 +191,7 @@ PLANTED = (
     ("promises", PROMISES, "taken |= {(replica.node, index) for index in chosen}", "pass"),
     ("promises", TIMELINE, "bisect_right(self.slots.edges[:-1], second) - 1", "bisect_right(self.slots.edges[:-1], second)"),
     ("terms_time", EARNING, "    for stay in case.time.later:\n", "    for stay in ():\n"),
-    ("terms_time", EARNING, "for stay in case.time.later:\n        yield from [stay] if _may_run(case, stay) else ()", "for stay in case.time.later:\n        yield stay"),
+    ("terms_time", EARNING, "yield from [stay] if _may_run(case, stay) else ()\n\n\ndef _may", "yield stay\n\n\ndef _may"),
     ("terms_time", EARNING, "len(replicas), start=stay.start, seconds=stay.seconds", "len(replicas), start=0, seconds=stay.seconds"),
     ("terms_time", EARNING, "len(replicas), start=stay.start, seconds=stay.seconds", "len(replicas), start=stay.start"),
     ("terms_time", EARNING, "len(replicas), seconds=seconds)", "len(replicas))"),

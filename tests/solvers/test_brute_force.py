@@ -24,7 +24,7 @@ from planner.solvers.portfolio import Limits
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS = 4
-SEEDS = 250 if EVERY_SEED else 40
+SEEDS = 250 if EVERY_SEED else 25
 """Instances a chunk."""
 
 
