@@ -36,10 +36,10 @@ NAME: Final = "greedy claim"
 SCENARIO: Final = Path(__file__).parents[1] / "scenarios" / "arrivals"
 SOLVERS: Final = ("greedy", "auto")
 POLICIES: Final[dict[str, dict[str, Any]]] = {
-    "default": {},
-    "jobs alike": {"weights": {"basis": "job"}},
+    "by GPUs": {"objective": {"goal": "value"}},
+    "jobs alike": {"objective": {"goal": "value"}, "weights": {"basis": "job"}},
 }
-"""By default a job is worth its GPUs; alike, each is worth the same whatever it asks for."""
+"""By GPUs a job is worth these; alike, each is worth the same whatever it asks for."""
 
 _DAY: Final = 24 * 3600
 _HOUR: Final = 3600

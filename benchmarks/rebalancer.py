@@ -222,4 +222,4 @@ def snapshot_of(seed: int) -> Snapshot:
 
 
 def _policy(time_limit: int) -> Policy:
-    return Policy.model_validate({"budget": {"time_limit": f"{time_limit}s"}})
+    return Policy.model_validate({"objective": {"goal": "value"}, "budget": {"time_limit": f"{time_limit}s"}})

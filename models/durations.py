@@ -7,10 +7,17 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from planner.models.dependency import Outcome
-from planner.models.gittins import quantiles, seconds_of_any, seconds_per_completion, spread
+from planner.models.gittins import (
+    mean_left,
+    mean_left_of_any,
+    quantiles,
+    seconds_of_any,
+    seconds_per_completion,
+    spread,
+)
 from planner.models.pricing import recovery_seconds
 from planner.models.progress import recovering_seconds, stopped, unsaved_seconds, works_since
 from planner.models.units import MILLI
@@ -52,6 +59,29 @@ class Estimate:
     """Finished jobs it was learnt from."""
 
 
+class _Finished:
+    """What the finished jobs of a snapshot took: the same for all policies, so it is found out once."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        taken: dict[_Kin, list[int]] = defaultdict(list)
+        for each in snapshot.finished:
+            if each.outcome is Outcome.SUCCEEDED:
+                seconds = max(1, int((each.ended_at - each.started_at).total_seconds()))
+                for kin, _ in _kin(each.queue, each.user, each.name):
+                    taken[kin].append(seconds)
+        self.taken = {kin: sorted(found) for kin, found in taken.items()}
+        self.spreads: dict[_Kin, list[int]] = {}
+        self.index: dict[tuple[_Kin, int, bool], int | None] = {}
+        """`Durations._index` by kin, seconds of service attained, and whether equals take turns."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self:
+        found = snapshot.findings.get(cls)
+        if found is None:
+            found = snapshot.findings[cls] = cls(snapshot)
+        return found
+
+
 class Durations:
     """Expected durations of the jobs of one snapshot."""
 
@@ -61,15 +91,8 @@ class Durations:
         self._policy = policy
         self._rules = policy.durations
         self._default = Estimate(max(1, policy.weights.default_duration), DurationSource.DEFAULT)
-        taken: dict[_Kin, list[int]] = defaultdict(list)
-        for each in snapshot.finished:
-            if each.outcome is Outcome.SUCCEEDED:
-                seconds = max(1, int((each.ended_at - each.started_at).total_seconds()))
-                for kin, _ in _kin(each.queue, each.user, each.name):
-                    taken[kin].append(seconds)
-        self._taken = {kin: sorted(found) for kin, found in taken.items()}
-        self._spread: dict[_Kin, list[int]] = {}
-        self._index: dict[tuple[_Kin, int], int | None] = {}
+        self._finished = _Finished.of(snapshot)
+        self._taken = self._finished.taken
 
     def expected(self, job: Job) -> Estimate:
         """The whole of a job on its fastest GPU model: declared, or learnt, or the default."""
@@ -93,15 +116,16 @@ class Durations:
         """
         Seconds of service on its fastest GPU model that a job is from its completion, at least 1.
 
-        Declared or running past what is known: what is left, recovery included. Otherwise the service that
-        one completion takes at best among jobs that took as long as its like did (`gittins`), or of any
-        duration if there is no such job.
+        Declared or running past what is known: what is left, recovery included. Otherwise what its like, or
+        jobs of any duration, have left on average, which is the best index for jobs that run to their end
+        (Rothkopf, Operations Research 14, 1966). Where equals take turns it is the service that one
+        completion takes at best (`gittins.seconds_per_completion`).
         """
         if job.expected_duration is not None:
             return self.left(job)
         recovery = 0 if job.running else self.work(job)[0]
         attained, known = self.attained(job), self._kin_of(job)
-        index = self._best(known[0] if known else None, attained)
+        index = self._index(known[0] if known else None, attained)
         if index is None:
             index = self._overrun(attained)
         return max(1, index + recovery)
@@ -125,16 +149,18 @@ class Durations:
         worked = max(0, int((self._now - works_since(job.running)).total_seconds()))
         return before + worked * job.speed_milli(self.gpu_model(job)) // MILLI
 
-    def _best(self, kin: _Kin | None, attained: int) -> int | None:
-        """`seconds_per_completion` for jobs of a kin, or any, kept by what they have had to two digits."""
+    def _index(self, kin: _Kin | None, attained: int) -> int | None:
+        """`mean_left` or `seconds_per_completion` of a kin, or any, kept by what was had to two digits."""
+        turns = self._policy.disruption.preempt and self._policy.disruption.priority_gap == 0
         if kin is None:
-            return seconds_of_any(attained)
+            return seconds_of_any(attained) if turns else mean_left_of_any(attained)
         rounded = int(float(f"{attained:.1e}"))
-        if (kin, rounded) not in self._index:
-            if kin not in self._spread:
-                self._spread[kin] = spread(quantiles(self._taken[kin]))
-            self._index[kin, rounded] = seconds_per_completion(self._spread[kin], rounded)
-        return self._index[kin, rounded]
+        spreads, index = self._finished.spreads, self._finished.index
+        if (key := (kin, rounded, turns)) not in index:
+            if kin not in spreads:
+                spreads[kin] = spread(quantiles(self._taken[kin]))
+            index[key] = (seconds_per_completion if turns else mean_left)(spreads[kin], rounded)
+        return index[key]
 
     def work(self, job: Job) -> tuple[int, int]:
         """

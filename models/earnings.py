@@ -73,6 +73,18 @@ class Earnings:
             full = self._full[job.name] = self._worth.points(job)
         return full
 
+    def points_per_gpu(self, job: Job) -> float:
+        """`full_points` by GPUs, over a horizon by hours of service too: the order of equal priorities."""
+        return self._worth.per_gpu(job)
+
+    def seconds_left(self, job: Job) -> int:
+        """What the goal takes a job to need to its end, on its fastest GPU model."""
+        return self._worth.seconds_left(job)
+
+    def waited(self, job: Job) -> int:
+        """Seconds since a job was submitted."""
+        return max(0, int((self._now - job.submitted_at).total_seconds()))
+
     def saved_lateness(self, job: Job, *, start: int, seconds: int) -> int:
         """
         Points saved by starting then instead of after the horizon; never negative, 0 without a deadline.

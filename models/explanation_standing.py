@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 
 from planner.models.base import Noun
-from planner.models.units import Count, Mib, Milli, Name, Timestamp
+from planner.models.units import Count, CountedSeconds, Mib, Milli, Name, Timestamp
 
 
 class QuotaStanding(Noun):
@@ -35,14 +35,27 @@ class FreeBlock(Noun):
     memory_mib: Mib
 
 
-class Rival(Noun):
-    """A waiting job that is worth more, and waits for the same."""
+class Urgency(Noun):
+    """What decides on the order of waiting jobs, for one of them."""
+
+    priority: Count
+    points: NonNegativeInt
+    """Of its work, on its fastest GPU model."""
+    gpu_milli: Milli = Field(alias="gpus")
+    """That it asks for at most."""
+    weight_milli: Milli = Field(alias="weight")
+    left_seconds: CountedSeconds
+    """That the goal takes it to need to its end: as declared, or as its like do."""
+    declared: bool
+    """The job says itself how long it takes."""
+    waited_seconds: CountedSeconds
+
+
+class Rival(Urgency):
+    """A waiting job that goes before another, and waits for the same."""
 
     job: Name
     queue: Name
-    priority: Count
-    points: Count
-    """Of its work, on its fastest GPU model."""
 
 
 class Holder(Noun):
@@ -64,8 +77,10 @@ class Holder(Noun):
 class Standing(Noun):
     """How a waiting job stands among the others."""
 
-    points: Count
+    points: NonNegativeInt
     """Of its work, on its fastest GPU model."""
+    urgency: Urgency
+    """Of the job itself."""
     replicas_fitting: Count
     """Replicas that find room now on nodes it may use, whatever quotas say."""
     replicas_needed: Count
@@ -75,7 +90,7 @@ class Standing(Noun):
     quotas: tuple[QuotaStanding, ...] = ()
     """From its queue up."""
     ahead: tuple[Rival, ...] = ()
-    """The first, by worth."""
+    """The first of them: by priority where priorities are tiers, then by points for each GPU."""
     ahead_in_all: Count = 0
     holders: tuple[Holder, ...] = ()
     """The first to end."""

@@ -1,4 +1,4 @@
-"""Gittins index: which job is likely to complete soonest for the service it is given."""
+"""Service that unknown durations are likely to need: to the end, or at best for each completion (Gittins)."""
 
 from __future__ import annotations
 
@@ -71,3 +71,25 @@ def seconds_of_any(attained: int) -> int:
     """
     service = min(max(attained, _SHORTEST * math.e), _LONGEST / math.e)
     return math.ceil(service * math.log(_LONGEST / service))
+
+
+def mean_left(durations: Sequence[int], attained: int) -> int | None:
+    """
+    What is left on average of jobs that have had `attained` seconds: E[S − a | S > a], rounded up.
+
+    None if none of the durations is longer than that.
+    """
+    left = [each - attained for each in durations if each > attained]
+    return -(-sum(left) // len(left)) if left else None
+
+
+def mean_left_of_any(attained: int) -> int:
+    """
+    `mean_left` of a job of which nothing is known: S is log-uniform from a minute to 30 days.
+
+        E[S − a | S > a] = (M − a) / ln(M / a) − a
+
+    In the first minute it is that of a minute, and past M / e it stays as it is.
+    """
+    service = min(max(attained, _SHORTEST), _LONGEST / math.e)
+    return math.ceil((_LONGEST - service) / math.log(_LONGEST / service) - service)

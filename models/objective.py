@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from planner.models.base import Noun
-from planner.models.units import PositiveSeconds
+from planner.models.units import Name, PositiveSeconds
 
 _SECONDS_PER_HOUR: Final = 3600
 
@@ -37,17 +37,32 @@ class Blend(Noun):
     """Its part of the points, between 0 and 1; the first goal has the rest."""
 
 
-class Objective(Noun):
-    """What a plan is to be good at. All but the goal `value` is for plans of one slot."""
+class QueueObjective(Noun):
+    """What a plan is to be good at for the jobs of a queue."""
 
-    goal: Goal = Goal.VALUE
+    goal: Goal = Goal.COMPLETION
     """The goal, which decides what jobs are worth beside their priority and GPUs."""
     blend: Blend | None = None
     """A second goal beside it; none if absent."""
+
+
+class Objective(QueueObjective):
+    """What a plan is to be good at."""
+
+    queues: dict[Name, QueueObjective] = Field(default_factory=dict)
+    """Other goals for the jobs of these queues and of all below them; the nearest queue counts."""
     doubling: PositiveSeconds = 12 * _SECONDS_PER_HOUR
     """
     Waiting time that counts as much as half of the work, with the goals `completion`,
-    `least-attained-service` and `makespan`; up to 16 times as long counts.
+    `least-attained-service` and `makespan`; up to 13 times as long counts.
     """
     shortest: PositiveSeconds = 60
     """Jobs with less left to do than this are worth no more."""
+
+    @property
+    def goals(self) -> frozenset[Goal]:
+        """All that are named, those of queues and second ones too."""
+        named = (self, *self.queues.values())
+        return frozenset(
+            goal for each in named for goal in (each.goal, each.blend and each.blend.goal) if goal
+        )

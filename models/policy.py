@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from math import ceil
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from planner.models.approval import Approval
 from planner.models.base import Noun
@@ -58,7 +59,10 @@ class Weights(Noun):
     GPUs that a job counts for at least, so that jobs without GPUs have a weight.
     """
     default_duration: Seconds = _SECONDS_PER_HOUR
-    """Duration of jobs that declare none and resemble no finished ones."""
+    """
+    Duration of jobs that declare none and resemble no finished ones, for promises and ends. Which of several
+    goes first by the goal `completion` rests on what any job takes on average, 67 hours, not on this.
+    """
     ageing: Ageing = Field(default_factory=Ageing)
     """How waiting raises a job's priority."""
 
@@ -303,15 +307,18 @@ class Policy(Noun):
     approval: Approval = Field(default_factory=Approval)
     """Plans that periodic runs do not apply without a person's approval."""
 
-    @model_validator(mode="after")
-    def _value_ahead(self) -> Policy:
-        """With later slots points are paid by when jobs complete already."""
-        if self.horizon.slots > 1 and (self.objective.blend or self.objective.goal is not Goal.VALUE):
-            raise ValueError(
-                "objective: expected the goal value with a horizon of several slots, found another; leave it "
-                "out, or plan one slot"
-            )
-        return self
+    def owed(self, price: int) -> int:
+        """
+        The price of what is owed and not given: a guarantee, a nominal quota, a node to be drained.
+
+        Over a horizon of H hours, at least one, jobs earn points for each hour of service, unless by `value`:
+        then it is ⌈H^¾⌉ times what the policy says. So much more a job that fills the horizon earns than one
+        of an hour, by the root in `worth.Worth`, and it is worth no guarantee however long that is.
+        """
+        if self.horizon.slots == 1 or self.objective.goals == {Goal.VALUE}:
+            return price
+        hours = self.horizon.slots * self.horizon.length / _SECONDS_PER_HOUR
+        return price * ceil(float(max(1.0, hours) ** 0.75))
 
 
 def job_points(policy: Policy, job: Job, now: datetime) -> int:

@@ -33,7 +33,7 @@ def guarantee(case: Case) -> int:
         for resource in resources
         if (quota := queue.quota_for(resource)) and quota.guarantee
     }
-    return -case.policy.prices.guarantee * _missing(case, owed)
+    return -case.policy.owed(case.policy.prices.guarantee) * _missing(case, owed)
 
 
 def nominal(case: Case) -> int:
@@ -43,7 +43,7 @@ def nominal(case: Case) -> int:
     They are while a waiting job may take back there what others borrow: of its own queue, of those above it
     that have room for it, and of those that borrow.
     """
-    price, entitlements = case.policy.prices.nominal, case.entitlements
+    price, entitlements = case.policy.owed(case.policy.prices.nominal), case.entitlements
     if not price:
         return 0
     owed = {

@@ -178,7 +178,7 @@ def drain(case: Case) -> int:
             windows.bars(stay.job, replica.node, 0, stay.seconds) for replica in stay.placement.replicas
         ):
             remain.add(stay.job.name)
-    return case.policy.prices.drain * len(leaving - remain)
+    return case.policy.owed(case.policy.prices.drain) * len(leaving - remain)
 
 
 TERMS: Final[dict[str, Callable[[Case], int]]] = {

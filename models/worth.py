@@ -13,11 +13,17 @@ from planner.models.units import MILLI
 if TYPE_CHECKING:
     from planner.models.durations import Durations
     from planner.models.job import Job
+    from planner.models.objective import QueueObjective
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
 
-_USUAL_SECONDS: Final = 24 * 3600
-"""A job with a GPU-day before it, or a day, is worth what it is with the goal `value`."""
+_SECONDS_PER_HOUR: Final = 3600
+
+_USUAL_SECONDS: Final = 24 * _SECONDS_PER_HOUR
+"""A job with a day before it is worth as much by `makespan` as by `value`."""
+
+_USUAL_SERVICE: Final = 8 * _USUAL_SECONDS
+"""The same of eight GPU-days by `completion` and `least-attained-service`: a node of eight GPUs for a day."""
 
 _ROOT: Final = 4
 """Points are the fourth root of what decides on the order, so that prices keep their meaning for all jobs."""
@@ -25,7 +31,7 @@ _ROOT: Final = 4
 _STEPS: Final = 8
 """Into which a doubling is divided, so that jobs that are nearly equal are asked for as one class."""
 
-_MOST_DOUBLINGS: Final = 16
+_MOST_DOUBLINGS: Final = 13
 """By age."""
 
 _LATEST: Final = 64
@@ -38,44 +44,76 @@ class Worth:
 
     With the goal `value` as `policy.job_points`; with the others
 
-        w_j = (1 + priority) · GPUs · factor_j
+        w_j = (1 + priority) · GPUs · factor_j · hours_j
 
-    with the factor of the goal, see `_factor`, which contains the weight. At least 1 and at most 10⁹; a
-    weight of 0 is worth nothing.
+    with the factor of the goal, see `_factor`, which contains the weight. hours_j is 1 in plans of one slot.
+    Over a horizon it is the time left of the job, and at least a slot, in hours: points are then those of all
+    its service, and an hour of service is worth the same of long jobs and short ones (`Policy.owed` raises
+    the prices of what is owed with it). At least 1 and at most 10⁹; a weight of 0 is worth nothing.
     """
 
     def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations) -> None:
         self._snapshot, self._policy, self._durations = snapshot, policy, durations
         self._now = snapshot.taken_at
+        self._by_queue = policy.objective.queues
 
     def points(self, job: Job) -> int:
         """Points of a job."""
-        blend = self._policy.objective.blend
-        first = self._of(job, self._policy.objective.goal)
+        objective = self._objective(job.queue)
+        first, blend = self._of(job, objective.goal), objective.blend
         if blend is None or job.weight_milli == 0:
             return first
         return max(1, round((1 - blend.part) * first + blend.part * self._of(job, blend.goal)))
+
+    def _objective(self, queue: str) -> QueueObjective:
+        """That of the queue, or of the nearest one above it that has one."""
+        name: str | None = queue
+        while self._by_queue and name is not None:
+            if name in self._by_queue:
+                return self._by_queue[name]
+            name = self._parents.get(name)
+        return self._policy.objective
+
+    @cached_property
+    def _parents(self) -> dict[str, str | None]:
+        return {queue.name: queue.parent for queue in self._snapshot.queues}
+
+    def seconds_left(self, job: Job) -> int:
+        """That decide on what it is worth."""
+        by_completion = self._objective(job.queue).goal is Goal.COMPLETION
+        return self._durations.until_completion(job) if by_completion else self._durations.left(job)
+
+    def per_gpu(self, job: Job) -> float:
+        """Points for each GPU, and over a horizon for each hour of service."""
+        hours = 1 if self._objective(job.queue).goal is Goal.VALUE else self._hours(job)
+        return self.points(job) / (self._gpus(job) * hours)
 
     def _of(self, job: Job, goal: Goal) -> int:
         if goal is Goal.VALUE:
             return job_points(self._policy, job, self._now)
         if job.weight_milli == 0:
             return 0
-        full = POINTS_PER_WEIGHT * (1 + job.priority) * self._gpus(job)
+        full = POINTS_PER_WEIGHT * (1 + job.priority) * self._gpus(job) * self._hours(job)
         return min(LARGEST_POINTS, max(1, round(full * self._factor(job, goal))))
+
+    def _hours(self, job: Job) -> float:
+        horizon = self._policy.horizon
+        if horizon.slots == 1:
+            return 1
+        return max(horizon.length, self._durations.left(job)) / _SECONDS_PER_HOUR
 
     def _factor(self, job: Job, goal: Goal) -> float:
         """
-        How much more a job counts for a goal than one that has a GPU-day, or a day, before it.
+        How much more a job counts for a goal than with `value`.
 
-            completion              ⁴√( weight · GPU-day / service left · 2^age )
-            least-attained-service  ⁴√( weight · GPU-day / (GPU-hour + service attained) · 2^age )
+            completion              ⁴√( weight · 8 GPU-days / service left · 2^age )
+            least-attained-service  ⁴√( weight · 8 GPU-days / (GPU-hour + service attained) · 2^age )
             makespan                ⁴√( weight · time left / day · 2^age )
             fairness                weight · ρ
 
         with ρ = (time since submission + time left) / (whole time · contention), at most 64. Service is time
         times GPUs. Age is the time that the job waited until it started, or until now, over
-        `objective.doubling`, at most 16. Contention is the GPUs that jobs ask for over those there are, at
+        `objective.doubling`, at most 13. Contention is the GPUs that jobs ask for over those there are, at
         least 1. The root changes no order among jobs. Sources: Smith, Naval Research Logistics Quarterly 3,
         1956; Gu et al., Tiresias, NSDI 2019; Graham, SIAM Journal on Applied Mathematics 17, 1969; Mahajan et
         al., Themis, NSDI 2020.
@@ -90,9 +128,11 @@ class Worth:
         match goal:
             case Goal.COMPLETION:
                 service = max(shortest, self._durations.until_completion(job)) * self._gpus(job)
-                urgency = _USUAL_SECONDS / service
+                urgency = _USUAL_SERVICE / service
             case Goal.LEAST_ATTAINED_SERVICE:
-                urgency = _USUAL_SECONDS / (3600 + self._durations.attained(job) * self._gpus(job))
+                urgency = _USUAL_SERVICE / (
+                    _SECONDS_PER_HOUR + self._durations.attained(job) * self._gpus(job)
+                )
             case _:
                 urgency = self._left(job) / _USUAL_SECONDS
         doublings = log2(weight * urgency) + min(_MOST_DOUBLINGS, self._age(job))

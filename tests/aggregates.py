@@ -9,7 +9,6 @@ import build
 from planned import realized
 
 from planner.models.formulation.aggregate import Aggregate, Batch
-from planner.models.policy import Policy
 from planner.models.problem_jobs import Role
 from planner.posing import pose
 from planner.solvers.disaggregate import disaggregate
@@ -19,7 +18,7 @@ class Question:
     """A problem with look-ups by name."""
 
     def __init__(self, snapshot, policy=None):
-        self.snapshot, self.policy = snapshot, policy or Policy()
+        self.snapshot, self.policy = snapshot, policy or build.by_value()
         self.problem = pose(snapshot, self.policy)
 
     def job_class(self, name, role=Role.START):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from build import NOW, job
+from build import NOW, by_value, job
 
 from planner.models.horizon import Backfill, HorizonPolicy
 from planner.models.job import Running
-from planner.models.policy import Policy
 from planner.models.promise import Promise
 from planner.models.target import Planned
 
@@ -25,7 +24,7 @@ def ahead(slots=6, *, length=HOUR, earliness=0.1, backfill=None, **more):
     horizon = HorizonPolicy(
         slots=slots, length=length, earliness=earliness, backfill=Backfill(**backfill or {})
     )
-    return Policy(horizon=horizon, **more)
+    return by_value(horizon=horizon, **more)
 
 
 def runs(name="r", *replicas, hours=1, ran=1, **more):

@@ -10,13 +10,13 @@ Hypothesis strategies for what might be planned on a snapshot.
 
 from __future__ import annotations
 
+from build import by_value
 from hypothesis import strategies as st
 from placing import placements_of, replica_for
 from strategies import HCA, ONE_IN_FOUR, PROFILES
 
 from planner.models.occupancy import free_capacity
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.policy import Policy
 from planner.models.selection import refusal
 from planner.models.verifier import verify
 
@@ -59,7 +59,7 @@ def node_changes(draw, snapshot):
 @st.composite
 def legal_placements(draw, snapshot, policy=None):
     """What runs, and waiting jobs started one after the other while no rule is broken."""
-    policy = policy or Policy()
+    policy = policy or by_value()
     placements = snapshot.running_placements
     for job in draw(st.permutations(_startable(snapshot))):
         placement = draw(placements_of(job, snapshot.cluster.nodes, placements, only_if_it_fits=True))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import build
 
-from planner.models.policy import Policy
 from planner.models.queue import ALL_MODELS, queue_limits
 from planner.posing import pose
 
 
 def posed(policy=None, **more):
-    return pose(build.snapshot(**more), Policy(**policy or {}))
+    return pose(build.snapshot(**more), build.by_value(**policy or {}))
 
 
 def names(problem, groups):

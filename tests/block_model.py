@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
+from build import by_value
 
 from planner.models.formulation import formulate
 from planner.models.formulation.columns import Columns
-from planner.models.policy import Policy
 from planner.posing import pose
 from planner.solvers import cpsat
 from planner.solvers.interface import Budget
@@ -55,7 +55,7 @@ class Solved:
 
 def solved(snapshot, policy=None):
     """Solve all families together."""
-    problem = pose(snapshot, policy or Policy())
+    problem = pose(snapshot, policy or by_value())
     x = Columns(problem)
     formulation = formulate(problem, x)
     nothing = np.zeros_like(formulation.upper)

@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from planner.models.cluster import Cluster, Gpu, MigInstance, Node, NodeGpus, NodePool
 from planner.models.job import Gang, Job, ResourceRequest, Running
+from planner.models.objective import Goal, Objective
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.policy import PriorityOrder, PriorityPolicy
+from planner.models.policy import Policy, PriorityOrder, PriorityPolicy
 from planner.models.queue import Queue, Quota
 from planner.models.snapshot import Snapshot
 
@@ -16,6 +17,11 @@ MODEL = "H100-80GB"
 
 BY_WEIGHT = PriorityPolicy(order=PriorityOrder.WEIGHTS)
 """For what compares objectives of plans: among tiers a better plan may have the lower one."""
+
+
+def by_value(**policy):
+    """A policy by whose goal jobs are worth a hundred points for each GPU, whatever the time they take."""
+    return Policy(objective=Objective(goal=Goal.VALUE), **policy)
 
 
 def node(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from build import MODEL, cluster, job, node, placement, queue, replica, snapshot
+from build import MODEL, by_value, cluster, job, node, placement, queue, replica, snapshot
 from handmade import plan_of, start
 
 from planner.models.cluster import Gpu, MigInstance, NodeGpus, NodePool
@@ -27,11 +27,11 @@ from planner.models.plan import (
     ScaleUp,
     Shrink,
 )
-from planner.models.policy import Disruption, Policy
+from planner.models.policy import Disruption
 from planner.planfile import with_id
 
 BECAUSE = Reason(code=ReasonCode.MAKES_ROOM, text="a test wants it")
-MOVING = Policy(disruption=Disruption(migrate=True))
+MOVING = by_value(disruption=Disruption(migrate=True))
 """A policy under which running jobs may be moved."""
 
 

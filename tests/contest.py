@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import build
 
-from planner.models.policy import Policy
 from planner.models.verifier import verify_target
 
-POLICY = Policy(priority=build.BY_WEIGHT)
+POLICY = build.by_value(priority=build.BY_WEIGHT)
 GREEDY, OPTIMUM, CEILING = 300, 400, 700
 """Points of `contested`."""
 

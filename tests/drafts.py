@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from build import NOW
+from build import NOW, by_value
 
 from planner.drafting import draft
-from planner.models.policy import Policy
 from planner.models.solution import Solution, SolveStatus
 from planner.models.target import Target
 
-POLICY = Policy()
+POLICY = by_value()
 
 
 def target(snapshot, *placed, stopped=(), added=(), removed=(), planned=()):

@@ -26,7 +26,7 @@ from planner.models.policy import Disruption, Policy
 from planner.models.queue import ALL_MODELS, Queue, Quota, queue_limits
 from planner.models.snapshot import Snapshot
 
-POLICY = Policy(priority=build.BY_WEIGHT, disruption=Disruption(preempt=False, resize=False))
+POLICY = build.by_value(priority=build.BY_WEIGHT, disruption=Disruption(preempt=False, resize=False))
 """That of plain instances."""
 
 FEATURES = (

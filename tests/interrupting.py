@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from build import NOW, cluster, job, queue, replica, snapshot
+from build import NOW, by_value, cluster, job, queue, replica, snapshot
 from changing import begin, plan_with, preempt
 
 from planner.applying import apply_plan
 from planner.auditing import AuditLog
 from planner.executors.simulated import SimulatedCluster
-from planner.models.policy import Policy
 from planner.promises import steps_of
 
 
@@ -94,4 +93,4 @@ def reclaiming():
     stopping = [preempt(world, f"old{number}") for number in range(3)]
     starting = [begin(world, f"new{number}", held[number]) for number in range(3)]
     placements = [world.job_by_name["old3"].placement, *(action.after for action in starting)]
-    return plan_with(world, *stopping, *starting, policy=Policy(), placements=placements)
+    return plan_with(world, *stopping, *starting, policy=by_value(), placements=placements)

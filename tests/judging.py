@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from build import by_value
+
 from planner.models import verifier
 from planner.models.placement import MigSlice
-from planner.models.policy import Disruption, Policy
+from planner.models.policy import Disruption
 from planner.models.violation import Rule, Violation
 
 
 def judge(snapshot, *placements, policy=None, **more):
     """Everything that breaks a rule if these placements hold; `more` are added, removed and planned."""
-    return verifier.verify(snapshot, policy or Policy(), placements, **more).violations
+    return verifier.verify(snapshot, policy or by_value(), placements, **more).violations
 
 
 def apart_from_damage(violations):
@@ -20,12 +22,12 @@ def apart_from_damage(violations):
 
 def worth(snapshot, *placements, policy=None, **more):
     """The terms of the objective if these placements hold; `more` are added, removed and planned."""
-    return verifier.verify(snapshot, policy or Policy(), placements, **more).terms
+    return verifier.verify(snapshot, policy or by_value(), placements, **more).terms
 
 
 def rules(**switches):
     """A policy that differs in what may be done to running jobs."""
-    return Policy(disruption=Disruption(**switches))
+    return by_value(disruption=Disruption(**switches))
 
 
 def broken(rule, subject, found, allowed):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 import numpy as np
+from build import by_value
 
 from planner.models.formulation import formulate
 from planner.models.formulation.columns import Columns
 from planner.models.formulation.rows import Formulation
-from planner.models.policy import Policy
 from planner.posing import pose
 from planner.solvers import cpsat
 from planner.solvers.interface import Budget
@@ -17,7 +17,7 @@ from planner.solvers.interface import Budget
 
 def model(snapshot):
     """(problem, columns, formulation) of a snapshot."""
-    problem = pose(snapshot, Policy())
+    problem = pose(snapshot, by_value())
     x = Columns(problem)
     return problem, x, formulate(problem, x)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from build import job, replica
+from build import by_value, job, replica
 
-from planner.models.policy import Policy
 from planner.models.scenario import Scenario
 from planner.whatif.patching import patch
 
-POLICY = Policy()
+POLICY = by_value()
 
 
 def patched(world, *changes, policy=POLICY, **about):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.models.policy import Policy
+from build import by_value
+
 from planner.models.verifier import verify
 from planner.posing import pose
 from planner.solvers.greedy import greedy
@@ -39,7 +40,7 @@ class Planned:
 
 def plan(snapshot, policy=None):
     """Plan with greedy alone; the plan breaks no rule and is worth what the ledger says."""
-    policy = policy or Policy()
+    policy = policy or by_value()
     return realized(snapshot, policy, greedy(pose(snapshot, policy)))
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from build import NOW, job, placement, replica, snapshot
+from build import NOW, by_value, job, placement, replica, snapshot
 from handmade import plan_of
 
 from planner.models.horizon import HorizonPolicy
 from planner.models.plan import PlannedStart, Start
-from planner.models.policy import Policy
 from planner.models.promise import Promise
 from planner.planfile import with_id
 
 HOUR = timedelta(hours=1)
-AHEAD = Policy(horizon=HorizonPolicy(slots=4, length=3600))
+AHEAD = by_value(horizon=HorizonPolicy(slots=4, length=3600))
 """A policy that looks four hours ahead."""
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from build import BY_WEIGHT
+from build import BY_WEIGHT, by_value
 from relaxing import duals
 from schedules import judged
 from targets import nothing_changed
@@ -110,7 +110,7 @@ def search(source, seconds, solvers=("milp",)):
     folder = str(ROOT / source)
     snapshot, policy = survey(load_snapshot(folder)).sound, load_policy(default_policy_path(folder))
     # Among tiers a bound is that of plans which serve the higher priorities as well: of no others.
-    policy = policy.model_copy(update={"priority": BY_WEIGHT})
+    policy = policy.model_copy(update={"priority": BY_WEIGHT, "objective": by_value().objective})
     problem = pose(snapshot, policy)
     nothing = judged(snapshot, policy, nothing_changed(snapshot)).objective
     question = hold(problem)

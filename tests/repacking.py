@@ -8,7 +8,6 @@ import build
 import numpy as np
 from planned import realized
 
-from planner.models.policy import Policy
 from planner.posing import pose
 from planner.solvers.configurations import repack
 from planner.solvers.greedy import greedy
@@ -17,7 +16,7 @@ from planner.solvers.ledger import Ledger
 
 def planned(snapshot, policy=None, *, start=greedy, nodes=None, seconds=60.0, seed=0):
     """(what repacking reports, the plan after it, verified)."""
-    policy = policy or Policy(priority=build.BY_WEIGHT)
+    policy = policy or build.by_value(priority=build.BY_WEIGHT)
     ledger = start(pose(snapshot, policy))
     where = None if nodes is None else np.array(nodes, dtype=np.int64)
     found = repack(ledger, nodes=where, deadline=time.monotonic() + seconds, seed=seed)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from build import NOW, job, node, snapshot
+from build import NOW, by_value, job, node, snapshot
 
-from planner.models.policy import Disruption, Policy
+from planner.models.policy import Disruption
 from planner.simulation.clock import Clock
 from planner.simulation.deciding import Ruling
 from planner.simulation.elapsing import elapse
@@ -52,7 +52,7 @@ def trace(*coming, jobs=(), nodes=1, **about):
 
 def expecting(physics):
     """A policy that expects stops to cost what they do."""
-    return Policy(disruption=Disruption(checkpoint=physics.checkpoint, restart=physics.restart))
+    return by_value(disruption=Disruption(checkpoint=physics.checkpoint, restart=physics.restart))
 
 
 def scores(baseline, given, clock=EVENTS):

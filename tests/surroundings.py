@@ -22,7 +22,6 @@ from planner.models.policy import (
     Disruption,
     Interference,
     MigPolicy,
-    Policy,
     PoolPolicy,
     Prices,
     Weights,
@@ -140,7 +139,7 @@ def _datasets(draw):
 
 def policy(draw, features):
     """Disruption on and off, prices low and high."""
-    return Policy(
+    return build.by_value(
         weights=Weights(),
         priority=build.BY_WEIGHT,
         disruption=Disruption(

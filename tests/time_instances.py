@@ -12,6 +12,7 @@ import build
 from planner.models.calendar import Reservation, ReservationKind, Tariff
 from planner.models.dependency import Dependency, DependencyKind
 from planner.models.horizon import HorizonPolicy
+from planner.models.objective import Goal, Objective
 from planner.models.policy import Ageing, Disruption, Policy, Weights
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def timely(seed, *, slots=3, jobs=3, features=FEATURES, share=0.4, gpus=(1, 2, 4
         disruption=disruption,
         weights=Weights(ageing=Ageing(cap=0)),
         priority=build.BY_WEIGHT,
+        objective=Objective(goal=tuple(Goal)[seed % len(Goal)]),
     )
     now = build.NOW + timedelta(minutes=draw.choice((0, 0, 20)))
     nodes = [

@@ -14,7 +14,6 @@ from planner.models.damage import survey
 from planner.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
 from planner.models.horizon import Backfill, HorizonPolicy
 from planner.models.job import Running
-from planner.models.policy import Policy
 from planner.models.problem_jobs import Role
 from planner.models.promise import Promise
 from planner.posing import pose
@@ -32,7 +31,7 @@ def hours(number):
 def posed(*jobs, slots=4, finished=(), policy=None, **more):
     """The question with slots of one hour; now is the beginning of one."""
     snapshot = build.snapshot(jobs=jobs, **more).model_copy(update={"finished": tuple(finished)})
-    return pose(snapshot, Policy(**{"horizon": {"slots": slots, "length": HOUR}} | (policy or {})))
+    return pose(snapshot, build.by_value(**{"horizon": {"slots": slots, "length": HOUR}} | (policy or {})))
 
 
 def waits(name="w", *, on=(), least=None, takes=1, **more):

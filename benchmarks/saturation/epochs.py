@@ -37,6 +37,7 @@ NOW: Final = datetime(2023, 1, 1, tzinfo=UTC)
 
 QUEUE: Final = "openb"
 GPUS_ONLY: Final[dict[str, Any]] = {
+    "objective": {"goal": "value"},
     "weights": {"basis": "gpu", "smallest_size": 0, "ageing": {"gain": 0}},
     "disruption": {"preempt": False, "resize": False, "checkpoint": 0, "restart": 0},
     "prices": {"disruption": 0, "migration": 1},

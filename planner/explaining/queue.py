@@ -11,6 +11,7 @@ from planner.explaining.judging import Judge
 from planner.models.earnings import Earnings
 from planner.models.explanation_queue import QueueExplanation, QuotaUse, Reclaimable, WaitingFor
 from planner.models.plan import ReasonCode
+from planner.models.policy import PriorityOrder
 from planner.models.queue import ALL_MODELS, queue_limits
 from planner.models.units import MILLI, print_milli
 from planner.posing.reclaiming import Reclaiming, holding_of, least_asked
@@ -157,7 +158,13 @@ def _short_of_quota(queue: Queue, waiting: list[Job], ground: Ground) -> list[Jo
     earnings = Earnings(plan.snapshot, plan.policy)
     short = {each.job for each in plan.waiting if each.reason.code in _FOR_QUOTA}
     asked = [job for job in waiting if job.name in short]
-    return sorted(asked, key=lambda job: (-earnings.full_points(job), job.name))[:_MOST_ASKED]
+    return sorted(asked, key=lambda job: (before(job, plan, earnings), job.name))[:_MOST_ASKED]
+
+
+def before(job: Job, plan: Plan, earnings: Earnings) -> tuple[float, float]:
+    """Sorts waiting jobs, the first to go first: by priority in tiers, then by points for each GPU."""
+    tiers = plan.policy.priority.order is PriorityOrder.TIERS
+    return (-job.priority if tiers else 0, -earnings.points_per_gpu(job))
 
 
 def _one_more(queue: Queue, asked: list[Job], ground: Ground) -> tuple[str, int] | None:

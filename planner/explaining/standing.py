@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from planner.explaining.queue import below
+from planner.explaining.queue import before, below
 from planner.models.earnings import Earnings
-from planner.models.explanation_standing import FreeBlock, Holder, QuotaStanding, Rival, Standing
+from planner.models.explanation_standing import (
+    FreeBlock,
+    Holder,
+    QuotaStanding,
+    Rival,
+    Standing,
+    Urgency,
+)
 from planner.models.plan import ReasonCode
 from planner.models.queue import ALL_MODELS, queue_limits
 from planner.models.selection import refusal
@@ -42,10 +49,12 @@ def standing(question: Question, ground: Ground) -> Standing:
     short = ground.shortage(question)
     reason = next((each.reason.code for each in ground.plan.waiting if each.job == job.name), None)
     lacking = short is not None or reason in _FOR_ROOM
-    ahead = list(_ahead(job, short, ground)) if lacking else []
+    earnings = Earnings(ground.plan.snapshot, ground.plan.policy)
+    ahead = list(_ahead(job, short, ground, earnings)) if lacking else []
     holders = list(_holders(question, set(matching), short, ground)) if lacking else []
     return Standing(
-        points=Earnings(ground.plan.snapshot, ground.plan.policy).full_points(job),
+        points=earnings.full_points(job),
+        urgency=Urgency(**_urgency(job, earnings)),
         replicas_fitting=min(job.gang.minimum, sum(ground.counting.counts(question).values())),
         replicas_needed=job.gang.minimum,
         matching_nodes=len(matching),
@@ -105,18 +114,30 @@ def _largest_free(matching: list[str], question: Question, ground: Ground) -> Fr
     )
 
 
-def _ahead(job: Job, short: QuotaShortage | None, ground: Ground) -> Iterator[Rival]:
-    """
-    Waiting jobs that are worth more and wait for the same, the worthiest first.
+def _urgency(job: Job, earnings: Earnings) -> dict[str, Any]:
+    return {
+        "priority": job.priority,
+        "points": earnings.full_points(job),
+        "gpu_milli": print_milli(job.request.total_gpu_milli * job.gang.maximum),
+        "weight_milli": print_milli(job.weight_milli),
+        "left_seconds": earnings.seconds_left(job),
+        "declared": job.expected_duration is not None,
+        "waited_seconds": earnings.waited(job),
+    }
 
-    For the same: for the quota of the queue that is in the way, or for room on nodes that both may use.
+
+def _ahead(job: Job, short: QuotaShortage | None, ground: Ground, earnings: Earnings) -> Iterator[Rival]:
+    """
+    Waiting jobs that go before another and wait for the same, in their order.
+
+    Before it go those of higher priority, where priorities are tiers, and those with more points for each
+    GPU. For the same: for the quota of the queue that is in the way, or for room on nodes that both may use.
     """
     plan = ground.plan
-    jobs, earnings = plan.snapshot.job_by_name, Earnings(plan.snapshot, plan.policy)
+    jobs, own = plan.snapshot.job_by_name, before(job, plan, earnings)
     reasons = {each.job: each.reason for each in plan.waiting}
-    own = earnings.full_points(job)
     waiting = [jobs[name] for name in reasons if name != job.name and jobs[name].running is None]
-    better = [other for other in waiting if earnings.full_points(other) > own and not other.held]
+    better = [other for other in waiting if before(other, plan, earnings) < own and not other.held]
     matcher = Matcher(ground.cluster.nodes, [job, *better])
     mine = set(matcher.match(job).nodes)
     shared: dict[tuple[int, ...], bool] = {}
@@ -132,13 +153,8 @@ def _ahead(job: Job, short: QuotaShortage | None, ground: Ground) -> Iterator[Ri
             same = reason.code in _FOR_ROOM and shared[theirs]
         if same:
             found.append(other)
-    for other in sorted(found, key=lambda each: (-earnings.full_points(each), each.submitted_at, each.name)):
-        yield Rival(
-            job=other.name,
-            queue=other.queue,
-            priority=other.priority,
-            points=earnings.full_points(other),
-        )
+    for other in sorted(found, key=lambda each: (before(each, plan, earnings), each.submitted_at, each.name)):
+        yield Rival(job=other.name, queue=other.queue, **_urgency(other, earnings))
 
 
 def _holders(

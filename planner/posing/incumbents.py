@@ -187,7 +187,7 @@ class Incumbents:
             fewest=job.gang.minimum if outlook.shrink else count,
             move=move,
             grow=grow,
-            on_leaving=policy.prices.drain if runner.drains else 0,
+            on_leaving=policy.owed(policy.prices.drain) if runner.drains else 0,
             until=self._timing.until(job) if ahead else 1,
             claims=order[1],
         )

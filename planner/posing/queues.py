@@ -105,11 +105,11 @@ def _levels(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, str, int,
             quota = queue.quota_for(resource)
             guarantee = (quota.guarantee if quota else None) or 0
             if guarantee:
-                yield queue.name, resource, guarantee, policy.prices.guarantee
+                yield queue.name, resource, guarantee, policy.owed(policy.prices.guarantee)
             if (queue.name, resource) in nominal:
                 entitled = reclaiming.entitled(queue.name, resource)
                 if entitled > guarantee:
-                    yield queue.name, resource, entitled, policy.prices.nominal
+                    yield queue.name, resource, entitled, policy.owed(policy.prices.nominal)
 
 
 def _asked(waiting: Iterable[Job], resource: str) -> dict[str, list[tuple[int, int]]]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from planner.models.explanation import Explanation
     from planner.models.explanation_remedies import Remedies, Remedy
-    from planner.models.explanation_standing import FreeBlock, Holder, QuotaStanding, Standing
+    from planner.models.explanation_standing import FreeBlock, Holder, QuotaStanding, Standing, Urgency
     from planner.rendering.style import Style
 
 _SECONDS_PER_HOUR: Final = 3600
@@ -64,10 +64,22 @@ def _quota(quota: QuotaStanding) -> str:
 
 
 def _ahead(stands: Standing) -> str:
-    told = ", ".join(f"{each.job} ({each.points:,})" for each in stands.ahead)
+    own = stands.urgency
+    told = ", ".join(f"{each.job} ({_urgency(each, own)})" for each in stands.ahead)
     more = f" and {rest:,} more" if (rest := stands.ahead_in_all - len(stands.ahead)) else ""
-    jobs = counted(stands.ahead_in_all, "job")
-    return f"{jobs} worth more than its {stands.points:,} points: {told}{more}"
+    go = "goes" if stands.ahead_in_all == 1 else "go"
+    return f"{counted(stands.ahead_in_all, 'job')} {go} before it ({_urgency(own)}): {told}{more}"
+
+
+def _urgency(found: Urgency, than: Urgency | None = None) -> str:
+    """`priority 4, 2 GPUs for 6h, waited 20m`; priority and weight are left out where both are equal."""
+    priority = "" if than and found.priority == than.priority else f"priority {found.priority:,}, "
+    usual = than.weight_milli if than else MILLI
+    weight = "" if found.weight_milli == usual else f"weight {decimal(found.weight_milli)}, "
+    gpus = f"{in_gpus(found.gpu_milli)} for " if found.gpu_milli else ""
+    about = "" if found.declared else "about "
+    left = f"{gpus}{about}{duration(found.left_seconds)}"
+    return f"{priority}{weight}{left}, waited {duration(found.waited_seconds)}"
 
 
 def _holder(holder: Holder, now: datetime) -> str:

@@ -16,7 +16,6 @@ from planner.models.cluster import rack_of
 from planner.models.earnings import Earnings
 from planner.models.occupancy import NodeFree
 from planner.models.plan import ReasonCode
-from planner.models.policy import completion_points
 from planner.models.pricing import currency_points, node_points
 from planner.quota_room import QuotaRoom
 from planner.waiting import room_words, words
@@ -248,9 +247,8 @@ class _Examiner:
         return Earnings(self._snapshot, self._policy)
 
     def _value(self, job: Job) -> int:
-        """Points of the job at its smallest, on its fastest GPU model."""
-        full = self._earnings.full_points(job)
-        return completion_points(full, job, None, job.gang.minimum)
+        """Points of the job at its smallest, started now on its fastest GPU model."""
+        return self._earnings.completion(job, None, job.gang.minimum)
 
     def _choices(self, job: Job, match: Match, gpu_models: tuple[str, ...]) -> list[FreePool]:
         """The sets of nodes within which the whole job must find its place."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import build
+import pytest
 
 
 def a_job(plan_file, type_):
@@ -91,17 +92,21 @@ def test_a_plan_of_another_major_version_is_refused(gpuplan, plan_file, tmp_path
     assert "expected format_version 1.x" in shown.err
 
 
-def test_a_job_of_three_months_is_explained(gpuplan, tmp_path):
-    """Seconds are not counted as things are, of which there are a million at most."""
+@pytest.mark.parametrize("slots", [1, 12])
+def test_a_job_of_three_months_is_explained(gpuplan, tmp_path, slots):
+    """Seconds and points are not counted as things are, of which there are a million at most."""
     held = [build.replica(gpus=range(8))]
     jobs = [
         build.job("r", gpus=8, at=held, expected_duration="2000h"),
-        build.job("a", gpus=8, expected_duration="2200h"),
+        build.job("a", gpus=8, expected_duration="2200h", weight=100),
     ]
     world = build.snapshot(nodes=[build.node()], jobs=jobs)
     (tmp_path / "snapshot.json").write_text(json.dumps(world.document()))
 
-    shown = gpuplan("explain", tmp_path / "snapshot.json", "a", "--solver", "greedy")
+    (tmp_path / "policy.yaml").write_text(f"horizon: {{slots: {slots}}}")
+    policy = ("--policy", tmp_path / "policy.yaml")
+
+    shown = gpuplan("explain", tmp_path / "snapshot.json", "a", "--solver", "greedy", *policy)
 
     assert shown.code == 0, shown.err
     assert shown.out.startswith("Job a waits\n")

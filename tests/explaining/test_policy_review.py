@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from build import job, node, queue, replica, snapshot
+from build import by_value, job, node, queue, replica, snapshot
 from explained import CALM, greedy_plan
 
 from planner.models.errors import PlannerError
@@ -13,7 +13,7 @@ from planner.policy_review import plan_of, review
 from planner.rendering.policy_review import review_text
 from planner.solvers.worker import Outcome
 
-FREE = Policy(disruption=Disruption(preempt=True, resize=False))
+FREE = by_value(disruption=Disruption(preempt=True, resize=False))
 ONE_NODE = [node("n0")]
 OLD = job("old", gpus=8, at=[replica("n0", gpus=range(8))])
 URGENT = job("urgent", gpus=8, priority=9, queue="r")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from build import job, node, queue, replica, snapshot
+from build import by_value, job, node, queue, replica, snapshot
 from explained import CALM, FULL, found, greedy_plan, kinds, remedies_of, runs
 
 from planner.models.cluster import Level
@@ -27,7 +27,7 @@ def test_whom_it_pays_to_stop_at_the_lowest_priority_not_who_may_be_stopped_firs
     dear = runs("dear", "n0", *range(8), weight=5)
     cheap = runs("cheap", "n1", *range(8), weight=0.1, priority=2)
 
-    remedy = found(snapshot(jobs=[dear, cheap, job("a", gpus=8)]), policy=Policy())[RemedyKind.PRIORITY]
+    remedy = found(snapshot(jobs=[dear, cheap, job("a", gpus=8)]), policy=by_value())[RemedyKind.PRIORITY]
 
     assert (remedy.stops, remedy.parts[0].after) == (("cheap",), 3)
 

@@ -44,15 +44,21 @@ def test_every_limit_up_to_the_root_and_the_one_that_binds():
     ]
 
 
-def test_worthier_jobs_that_wait_for_the_same_the_worthiest_first():
-    waiting = [job(name, gpus=8, priority=priority) for name, priority in (("a", 1), ("b", 2), ("c", 3))]
+def test_jobs_that_wait_for_the_same_go_before_by_priority_and_then_by_what_they_have_left():
+    """Not by points: larger jobs have more of them."""
+    of = {"a": (1, 8, 9), "b": (1, 8, 1), "c": (3, 8, 80), "d": (1, 4, 1), "e": (1, 16, 9), "f": (0, 8, 0.1)}
+    waiting = [
+        job(name, gpus=gpus, priority=priority, expected_duration=round(hours * 3600))
+        for name, (priority, gpus, hours) in of.items()
+    ]
     elsewhere = job("t", gpus=8, priority=9, gpu_models={"T4": 1})
-    world = snapshot(**ONE_NODE, jobs=[old("r", 0), *waiting, elsewhere])
+    world = snapshot(nodes=[node(gpus=16)], jobs=[old("r", 0, 1, *range(2, 14)), *waiting, elsewhere])
 
-    found = stands(world)
+    found = stands(world, policy=Policy(disruption=Disruption(preempt=False)))
 
-    assert [(each.job, each.points) for each in found.ahead] == [("c", 3200), ("b", 2400)]
-    assert found.ahead_in_all == 2
+    assert [each.job for each in found.ahead] == ["c", "d", "b"]
+    assert found.ahead_in_all == 3
+    assert (found.urgency.gpu_milli, found.urgency.left_seconds) == (8000, 9 * 3600)
 
 
 def test_who_waits_for_the_same_quota_is_ahead_wherever_it_may_run():

@@ -3,9 +3,9 @@ from __future__ import annotations
 import build
 from block_model import solved
 
-from planner.models.policy import Policy, Prices
+from planner.models.policy import Prices
 
-POLICY = Policy(prices=Prices(fragmentation=3, reference_gpus=8))
+POLICY = build.by_value(prices=Prices(fragmentation=3, reference_gpus=8))
 
 
 def test_free_gpus_beside_blocks_of_the_reference_size_are_wasted():

@@ -7,7 +7,7 @@ from block_model import solved
 from planner.models.cluster import Gpu, MigInstance, Node, NodeGpus
 from planner.models.job import Job, ResourceRequest, Running
 from planner.models.placement import MigSlice, Replica
-from planner.models.policy import Disruption, MigPolicy, Policy
+from planner.models.policy import Disruption, MigPolicy
 
 ONE, TWO, THREE, FOUR = "1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb"
 
@@ -35,7 +35,7 @@ def uses(name, profile, start, node="n0"):
 
 
 def started(node, *jobs, **policy):
-    answer = solved(build.snapshot(nodes=[node], jobs=jobs), Policy(**policy))
+    answer = solved(build.snapshot(nodes=[node], jobs=jobs), build.by_value(**policy))
     return answer, sum(answer.placed.values())
 
 

@@ -34,8 +34,8 @@ def on(*gpus):
 
 def test_floor_counts_the_points_of_its_priority_and_of_each_replica():
     target = Target((build.placement("elastic", on(0), on(1)), build.placement("high", on(2, 3))))
-    problem, x, (exact,) = rows_of(one_of_each(), Policy(**IN_ORDER), 1200 + 1200)
-    _, _, (more,) = rows_of(one_of_each(), Policy(**IN_ORDER), 1200 + 1200 + 1)
+    problem, x, (exact,) = rows_of(one_of_each(), build.by_value(**IN_ORDER), 1200 + 1200)
+    _, _, (more,) = rows_of(one_of_each(), build.by_value(**IN_ORDER), 1200 + 1200 + 1)
 
     values = x.encode(target)
 
@@ -70,7 +70,7 @@ def test_later_starts_count_with_what_they_bring_later():
 def test_growth_counts_with_its_price():
     grown = build.job("r", gpus=1, replicas=(1, 3), priority=5, at=[on(0)])
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=[grown, build.job("low", gpus=2, priority=1)])
-    policy = Policy(prices={"disruption": 0}, **IN_ORDER)
+    policy = build.by_value(prices={"disruption": 0}, **IN_ORDER)
     problem, x, (row,) = rows_of(snapshot, policy, 600 - 10)
     target = Target((build.placement("r", on(0), on(1)),))
 
@@ -85,7 +85,9 @@ def test_stage_leaves_out_lower_priorities_but_not_what_queues_are_owed():
         build.job("low", gpus=2, priority=1),
         build.job("due", gpus=2, priority=1, queue="owed"),
     ]
-    problem = pose(build.snapshot(nodes=build.cluster(1), jobs=jobs, queues=queues), Policy(**IN_ORDER))
+    problem = pose(
+        build.snapshot(nodes=build.cluster(1), jobs=jobs, queues=queues), build.by_value(**IN_ORDER)
+    )
 
     asked = stage(problem, 5)
 

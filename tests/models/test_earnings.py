@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import build
 import pytest
-from build import NOW
+from build import NOW, by_value
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.models.calendar import Tariff
 from planner.models.earnings import Earnings
-from planner.models.policy import Policy, completion_points, job_points
+from planner.models.policy import completion_points, job_points
 
 HOUR = 3600
 H = 4
@@ -20,7 +20,7 @@ H = 4
 
 def earnings(*, slots=H, tariffs=(), earliness=0.1, **policy):
     horizon = {"slots": slots, "length": HOUR, "earliness": earliness}
-    return Earnings(build.snapshot(tariffs=tariffs), Policy(horizon=horizon, **policy))
+    return Earnings(build.snapshot(tariffs=tariffs), by_value(horizon=horizon, **policy))
 
 
 def a_job(**more):
@@ -80,7 +80,7 @@ def test_later_is_never_better_and_nothing_is_worth_less_than_a_point(start, sec
     found = [completion(job, each, seconds=seconds, **policy) for each in (start, start + 900)]
 
     assert found[0] >= found[1] >= 1
-    assert found[0] <= job_points(Policy(), job, NOW)
+    assert found[0] <= job_points(by_value(), job, NOW)
     assert completion(job, start, seconds=seconds + 900, **policy) <= found[0]
 
 
@@ -94,7 +94,7 @@ def test_with_one_slot_there_is_no_later(gpus, gang, model):
         gpus=gpus, replicas=gang, gpu_models={"fast": 1, "slow": 0.3}, deadline=NOW + timedelta(hours=1)
     )
     found = earnings(slots=1, tariffs=[tariff()])
-    full = job_points(Policy(), job, NOW)
+    full = job_points(by_value(), job, NOW)
 
     assert found.completion(job, model, 2, start=0, seconds=77) == completion_points(full, job, model, 2)
     assert found.saved_lateness(job, start=0, seconds=HOUR) == 0

@@ -9,21 +9,22 @@ import pytest
 
 from planner.models.dependency import FinishedJob
 from planner.models.earnings import Earnings
-from planner.models.errors import BadInputError
+from planner.models.horizon import HorizonPolicy
 from planner.models.job import Running
 from planner.models.objective import Goal, Objective
 from planner.models.policy import Policy, job_points
 from planner.models.progress import Progress
-from planner.sources.files import load_policy
 
 HOUR = 3600
 
 
-def worth(*jobs, nodes=None, finished=(), **objective):
+def worth(*jobs, nodes=None, finished=(), horizon=None, **objective):
     """Points by job."""
     snapshot = build.snapshot(nodes=nodes or build.cluster(1), jobs=jobs)
     snapshot = snapshot.model_copy(update={"finished": tuple(finished)})
-    earnings = Earnings(snapshot, Policy(objective=Objective(**objective)))
+    earnings = Earnings(
+        snapshot, Policy(objective=Objective(**objective), horizon=horizon or HorizonPolicy())
+    )
     return {job.name: earnings.full_points(job) for job in jobs}
 
 
@@ -47,12 +48,12 @@ def test_by_value_jobs_are_worth_what_weights_say():
 
 
 def test_by_completion_half_of_the_service_left_counts_twice_as_much_under_the_root():
-    found = worth(job("a", 1), job("b", 2), job("c", 16), job("day", 24), goal="completion")
+    found = worth(job("a", 1), job("b", 2), job("c", 16), job("days", 8 * 24), goal="completion")
 
-    assert found["day"] == 100
-    assert found["a"] == pytest.approx(100 * 24**0.25, rel=0.025)
-    assert found["b"] == pytest.approx(100 * 12**0.25, rel=0.025)
-    assert found["c"] == pytest.approx(100 * 1.5**0.25, rel=0.025)
+    assert found["days"] == 100
+    assert found["a"] == pytest.approx(100 * 192**0.25, rel=0.025)
+    assert found["b"] == pytest.approx(100 * 96**0.25, rel=0.025)
+    assert found["c"] == pytest.approx(100 * 12**0.25, rel=0.025)
 
 
 def test_what_a_job_is_worth_depends_on_no_other_job():
@@ -101,12 +102,12 @@ def test_waiting_counts_as_less_work_and_running_does_not():
 
 
 def test_an_aged_job_is_worth_more_than_one_of_any_length_that_has_just_come():
-    """A job of two months on 8 GPUs, after 16 doublings, and one of a minute: 2^19 times as much work."""
-    aged = job("long", 128, gpus=8, waited=16 * 12)
+    """A job of five days, after 13 doublings, and one of a minute: almost 2^13 times as much work."""
+    aged = job("long", 120, waited=13 * 12)
 
     found = worth(job("s", 0.02), aged, goal="completion", doubling="12h")
 
-    assert found["long"] / 8 > found["s"]
+    assert found["long"] > found["s"]
 
 
 def test_a_gpu_is_worth_less_than_a_guarantee_and_a_nominal_quota_whatever_its_age():
@@ -190,9 +191,34 @@ def test_a_weight_counts_with_every_goal_and_no_weight_is_worth_nothing():
         assert found["c"] == 0, goal
 
 
-def test_a_goal_with_a_horizon_is_refused_with_what_to_do(tmp_path):
-    path = tmp_path / "policy.yaml"
-    path.write_text("objective: {goal: fairness}\nhorizon: {slots: 4, length: 1h}\n")
+def test_over_a_horizon_points_are_those_of_all_hours_of_service():
+    """Of a slot at least: a job that ends within one holds its places to the end of it."""
+    jobs = [job("day", 24), job("two", 48), job("short", 0.25)]
+    horizon = HorizonPolicy(slots=16, length="1h")
+    for goal in (Goal.COMPLETION, Goal.MAKESPAN, Goal.FAIRNESS, Goal.LEAST_ATTAINED_SERVICE):
+        now = worth(*jobs, goal=goal)
+        ahead = worth(*jobs, horizon=horizon, goal=goal)
 
-    with pytest.raises(BadInputError, match="expected the goal value with a horizon of several slots"):
-        load_policy(path)
+        for name, hours in (("day", 24), ("two", 48), ("short", 1)):
+            assert ahead[name] == pytest.approx(hours * now[name], rel=0.01), (goal, name)
+
+    assert worth(*jobs, horizon=horizon, goal="value") == worth(*jobs, goal="value")
+
+
+def test_by_attained_service_a_job_that_had_eight_gpu_days_counts_as_by_value():
+    had = Progress(completed=191 * HOUR)
+
+    assert worth(job("a", 500, progress=had), goal="least-attained-service") == {"a": 100}
+
+
+@pytest.mark.parametrize("slots", [2, 12, 96])
+def test_a_gpu_is_worth_less_than_a_nominal_quota_over_any_horizon(slots):
+    """What a job earns that starts now: the part of its points that is done by the end."""
+    jobs = [job(f"j{hours}", hours, waited=5000) for hours in (0.02, 1, 2, 12, 96, 5000)]
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
+    policy = Policy(horizon=HorizonPolicy(slots=slots, length="1h"))
+    earnings = Earnings(snapshot, policy)
+
+    nominal = policy.owed(policy.prices.nominal)
+    assert max(earnings.completion(each, None, 1) for each in jobs) < nominal
+    assert build.by_value(horizon=policy.horizon).owed(7) == Policy().owed(7) == 7

@@ -6,7 +6,7 @@ from collections import Counter
 
 import instances
 import pytest
-from build import NOW, cluster, job, node, replica, snapshot
+from build import NOW, by_value, cluster, job, node, replica, snapshot
 from damaging import damaged
 
 from planner.applying import apply_plan
@@ -31,7 +31,7 @@ from planner.sources.files import inspect_snapshot, load_snapshot, snapshot_text
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 WORLDS = 400 if EVERY_SEED else 8
-GREEDY = Policy(solvers=())
+GREEDY = by_value(solvers=())
 SICK = node("n1", details=[Gpu(index=3, healthy=False)])
 
 

@@ -7,11 +7,10 @@ from datetime import timedelta
 
 import build
 import pytest
-from build import NOW
+from build import NOW, by_value
 
 from planner.models.cluster import Gpu
 from planner.models.job import Running
-from planner.models.policy import Policy
 from planner.models.problem_jobs import Hold, Role
 from planner.models.snapshot import Snapshot
 from planner.posing import pose
@@ -20,7 +19,7 @@ MIGRATE = {"disruption": {"migrate": True}}
 
 
 def posed(*jobs, policy=None, **more):
-    return pose(build.snapshot(jobs=jobs, **more), Policy(**policy or {}))
+    return pose(build.snapshot(jobs=jobs, **more), by_value(**policy or {}))
 
 
 def runs(name="r", *, on="n0", gpus=1, replicas=1, hours=1, first=0, count=None, **more):
@@ -416,7 +415,7 @@ def _rich():
 
 
 RICH = _rich()
-RICH_POLICY = Policy(
+RICH_POLICY = by_value(
     disruption={"migrate": True},
     prices={
         "fragmentation": 1,

@@ -22,7 +22,7 @@ def planned(monkeypatch):
     monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
 
     def plan(snapshot, order="tiers"):
-        policy = Policy(priority={"order": order}, solvers=("cpsat",))
+        policy = build.by_value(priority={"order": order}, solvers=("cpsat",))
         return plan_epoch(snapshot, policy, seed=0, created_at=build.NOW)
 
     return plan

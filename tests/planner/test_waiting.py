@@ -5,7 +5,7 @@ from itertools import combinations_with_replacement
 
 import pytest
 from answers import legal_placements
-from build import NOW, cluster, job, node, placement, pool, queue, replica, snapshot
+from build import NOW, by_value, cluster, job, node, placement, pool, queue, replica, snapshot
 from drafts import target
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ OF_ROOM = (
     ReasonCode.DOMAIN,
     ReasonCode.NOT_CHOSEN,
 )
-MAY_DO_NOTHING = Policy(mig=MigPolicy(repartition=False), pools=PoolPolicy(scale_up=False))
+MAY_DO_NOTHING = by_value(mig=MigPolicy(repartition=False), pools=PoolPolicy(scale_up=False))
 
 
 def reason_of(waiting, *others, started=(), policy=MAY_DO_NOTHING, target_of=target, proven=False, **world):
@@ -405,7 +405,7 @@ def _breaks_quota(world, placements, waiting, node):
     )
     one = Replica(node=node.name, gpus=held)
     added = Placement(job=waiting.name, replicas=(one,) * waiting.gang.minimum)
-    violations = verify(world, Policy(), (*placements, added)).violations
+    violations = verify(world, by_value(), (*placements, added)).violations
     return any(violation.rule is Rule.QUEUES for violation in violations)
 
 
@@ -437,7 +437,7 @@ def _place(world, placements, waiting):
                 replicas.append(one)
         if len(replicas) == waiting.gang.minimum:
             found = Placement(job=waiting.name, replicas=tuple(replicas))
-            if not verify(world, Policy(), (*placements, found)).violations:
+            if not verify(world, by_value(), (*placements, found), by_priority=False).violations:
                 return found
     return None
 
@@ -523,7 +523,7 @@ def test_a_policy_that_keeps_layouts_leaves_the_idle_instances_alone():
     )
 
 
-NO_PREEMPTION = Policy(disruption=Disruption(preempt=False, max_preemptions=3))
+NO_PREEMPTION = by_value(disruption=Disruption(preempt=False, max_preemptions=3))
 
 
 @pytest.mark.parametrize(
@@ -705,7 +705,7 @@ def test_a_job_with_room_only_on_new_nodes_tells_their_price():
     growing = pool("cloud", template=node("cloud", price_per_hour=5), most=2)
 
     small = why(gang, nodes=[node(), node("cloud-1", pool="cloud")], pools=(pool("cloud", most=1),))
-    large = reason_of(gang, nodes=[], pools=(growing,), policy=Policy())
+    large = reason_of(gang, nodes=[], pools=(growing,), policy=by_value())
 
     assert "would fit" in small[1]
     assert large.code is ReasonCode.NOT_CHOSEN

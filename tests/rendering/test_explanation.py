@@ -57,7 +57,6 @@ def test_a_job_with_a_promised_start():
           why         Resources: needs 8 GPUs; 4 GPUs free on 4 matching nodes
           room        0 of 1 replica would fit on 4 matching nodes; most is free on
                       h100-3: 4 GPUs, 96 CPUs, 512 GiB
-          ahead       1 job worth more than its 800 points: train-moe (1,600)
           held by     prep-1 holds 4 GPUs on h100-3 until 13:00; user unknown, queue
                       batch, priority 0
                       sweep holds 8 GPUs on h100-4 until 14:00; user unknown, queue
@@ -75,11 +74,11 @@ def test_a_job_with_a_promised_start():
 
         What would make it start
           POINTS  COSTS              CHANGE
-             +89                     add 1 node of 8 × H100-80GB like h100-1
-              +8  8 GPU-hours        raise its priority from 0 to 1, the least at which
+          +4,679  8 GPU-hours        raise its priority from 0 to 1, the least at which
                                      stopping train-b for it pays
+            +466                     add 1 node of 8 × H100-80GB like h100-1
                0  2h                 wait until 14:00, when it is promised to start
-          -1,572  8 GPU-hours        stop train-b (queue research, priority 0) (by hand:
+          -3,294  8 GPU-hours        stop train-b (queue research, priority 0) (by hand:
                                      no rule lets a plan do it)
         Everything else stays as this plan leaves it. The verifier has found each change
         to be enough; with less the job waits. Points are what the objective gains. A
@@ -94,7 +93,7 @@ def test_a_job_that_starts_and_one_that_runs():
           asks for    8 GPUs; queue batch, user unknown, priority 0
           takes       2h, as declared
           why         Admitted: just submitted; ahead of train-moe's start at 14:00
-          brings      +786 points
+          brings      +2,885 points
           places      h100-4
           done        14:00
           killed      at 14:00 if it still runs

@@ -12,7 +12,7 @@ from texts import COLOURS, HEAD, shown, text
 def test_a_plan_at_eighty_columns():
     assert text(small_plan()) == HEAD + shown("""
         milp FEASIBLE  objective 45,900  bound 46,330  gap 0.9 %  in 6.0 s
-        terms  completion +45,900  (greedy 43,790)
+        goal value  terms  completion +45,900  (greedy 43,790)
 
           + start  train-llama  4 × 8 GPUs  h100-[03-06]  queue research
                    one rack (r2); waited 3h10m
@@ -43,7 +43,7 @@ def test_every_name_is_whole_and_every_reason_wrapped_in_ascii():
 
     assert found == HEAD + shown("""
         milp FEASIBLE  objective 45,900  bound 46,330  gap 0.9 %  in 6.0 s
-        terms  completion +45,900  (greedy 43,790)
+        goal value  terms  completion +45,900  (greedy 43,790)
 
           + start  train-llama  4 x 8 GPUs  h100-[03-06]  queue research
                    one rack (r2); waited 3h10m
@@ -72,8 +72,8 @@ def test_every_name_is_whole_and_every_reason_wrapped_in_ascii():
 def test_every_type_of_action_at_eighty_columns():
     assert text(busy_plan()) == HEAD + shown("""
         milp FEASIBLE  objective 12,300  bound 13,000  gap 5.7 %  in 6.0 s
-        terms  completion +18,000  nodes -4,000  preemption -1,500  resize -200
-          (greedy 9,000)
+        goal value  terms  completion +18,000  nodes -4,000  preemption -1,500
+          resize -200  (greedy 9,000)
 
           + start  train-llama  2 × 8 GPUs   h100-[01,05]  queue research
                    waited 3h10m; takes the place of sweep-117

@@ -39,7 +39,7 @@ def test_what_went_another_way_than_meant_is_said():
 
     assert text(plan).startswith(HEAD + shown("""
         greedy FEASIBLE  objective 43,790  bound unknown  in 6.0 s
-        terms  completion +43,790  (greedy 43,790)
+        goal value  terms  completion +43,790  (greedy 43,790)
         Fell back from milp to greedy: the time limit of 1 s passed without an answer
         Rejected an answer that breaks a rule: milp: sharing: node h100-02 gpu 4: found
         1.5 GPUs, allowed 1 GPU
@@ -117,7 +117,7 @@ def test_a_proof_that_nothing_can_start_is_said():
 
     assert text(plan) == HEAD + shown("""
         milp OPTIMAL  objective 0  bound 0  gap 0.0 %  in 6.0 s
-        terms  completion 0  (greedy 0)
+        goal value  terms  completion 0  (greedy 0)
 
           . wait  notebook  1 GPU  queue batch  held by its user or an operator
 

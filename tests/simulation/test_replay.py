@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from build import NOW, job, node, pool, replica, snapshot
+from build import NOW, by_value, job, node, pool, replica, snapshot
 from replayed import random_trace
 
 from planner.epoch import plan_epoch
@@ -28,7 +28,7 @@ from planner.simulation.trace import Coming, Physics, Trace
 from planner.simulation.world import opening
 from planner.sources.outages import NodeEvent, Outage
 
-GREEDY = Policy(solvers=(), disruption=Disruption(preempt=False, resize=False))
+GREEDY = by_value(solvers=(), disruption=Disruption(preempt=False, resize=False))
 MINUTE = 60
 
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repacking import one_by_one, planned
 
-from planner.models.policy import Policy
 from planner.models.queue import Queue, Quota
 from planner.posing import pose
 from planner.solvers.configurations.packing import pack
@@ -46,7 +45,7 @@ def small(seed):
 
 def best_by_trying(snapshot):
     """The best of all assignments of jobs to nodes, whatever order they are placed in."""
-    problem = pose(snapshot, Policy(priority=build.BY_WEIGHT))
+    problem = pose(snapshot, build.by_value(priority=build.BY_WEIGHT))
     jobs = [index for index, each in enumerate(problem.classes) for _ in each.jobs]
     return max(
         value

@@ -72,8 +72,8 @@ def test_gang_spans_as_few_racks_as_it_can():
 def test_gang_does_not_start_where_the_racks_it_spans_cost_more_than_it_brings():
     snapshot = build.snapshot(nodes=racks(1, 1), jobs=[build.job(gpus=8, replicas=2, locality=FEW_RACKS)])
 
-    assert plan(snapshot, Policy(prices=Prices(domain=1600))).nodes("a") == ["r0-0", "r1-0"]
-    assert plan(snapshot, Policy(prices=Prices(domain=1601))).places == {}
+    assert plan(snapshot, build.by_value(prices=Prices(domain=1600))).nodes("a") == ["r0-0", "r1-0"]
+    assert plan(snapshot, build.by_value(prices=Prices(domain=1601))).places == {}
 
 
 def test_elastic_gang_grows_into_another_rack_only_if_that_pays():
@@ -81,8 +81,8 @@ def test_elastic_gang_grows_into_another_rack_only_if_that_pays():
         nodes=racks(1, 1), jobs=[build.job(gpus=8, replicas=(1, 2), locality=FEW_RACKS)]
     )
 
-    assert len(plan(snapshot, Policy(prices=Prices(domain=800))).nodes("a")) == 2
-    assert len(plan(snapshot, Policy(prices=Prices(domain=801))).nodes("a")) == 1
+    assert len(plan(snapshot, build.by_value(prices=Prices(domain=800))).nodes("a")) == 2
+    assert len(plan(snapshot, build.by_value(prices=Prices(domain=801))).nodes("a")) == 1
 
 
 def test_spread_gang_has_no_more_in_a_domain_than_it_may():

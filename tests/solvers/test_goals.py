@@ -6,6 +6,7 @@ import os
 import random
 from collections import Counter
 from functools import partial
+from itertools import accumulate, permutations
 
 import build
 import instances
@@ -15,13 +16,14 @@ from overfull import overfull
 from targets import judged
 
 from planner.epoch import plan_epoch
+from planner.models.horizon import HorizonPolicy
 from planner.models.job import Running
 from planner.models.objective import Blend, Goal, Objective
-from planner.models.policy import Disruption, Policy, SolverName
+from planner.models.policy import Disruption, Policy, SolverName, Weights
 from planner.models.progress import Progress
 from planner.models.solution import SolveStatus
 from planner.posing import pose
-from planner.rendering.header import header_lines
+from planner.rendering.header import cares, header_lines
 from planner.rendering.style import Style
 from planner.solvers import portfolio
 from planner.solvers.portfolio import Limits
@@ -84,6 +86,31 @@ def test_equals_take_turns_only_where_the_policy_lets_them_and_it_pays():
     assert plan(1, Objective(goal=Goal.COMPLETION)) == {"runs"}
     assert plan(0, Objective(goal=Goal.COMPLETION)) == {"short"}
     assert plan(0, Objective(goal=Goal.VALUE)) == {"runs"}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_over_a_horizon_the_sum_of_weighted_completion_times_is_least(seed):
+    """Four jobs for one GPU, one after the other: of all orders there is none with a lesser sum."""
+    draw = random.Random(f"orders {seed}")
+    jobs = [
+        job(f"j{index}", hours, weight=draw.choice((1, 1, 3)))
+        for index, hours in enumerate(draw.choices((1, 2, 3, 5), k=4))
+    ]
+    hours = {each.name: each.expected_duration // 3600 for each in jobs}
+    weights = {each.name: each.weight_milli for each in jobs}
+
+    def cost(order):
+        ends = accumulate(hours[name] for name in order)
+        return sum(weights[name] * end for name, end in zip(order, ends, strict=True))
+
+    snapshot = build.snapshot(nodes=[build.node(gpus=1)], jobs=jobs)
+    policy = Policy(horizon=HorizonPolicy(slots=20, length="1h"), solvers=(SolverName.CPSAT,))
+    plan = plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at)
+    now = [placement.job for placement in plan.placements]
+    order = (*now, *(each.job for each in sorted(plan.planned, key=lambda each: each.slot)))
+
+    assert plan.solution.status == SolveStatus.OPTIMAL
+    assert cost(order) == min(map(cost, permutations(hours)))
 
 
 def with_times(seed):
@@ -155,6 +182,49 @@ def test_a_job_that_has_run_for_days_gives_way_as_with_any_goal(goal):
     assert after(one, [q, build.queue("owed", nominal=1)], queue="owed") == {"urgent"}
 
 
+def test_the_header_tells_of_weights_that_count_with_another_goal_only():
+    snapshot = build.snapshot(jobs=[job("a", 1)])
+
+    def told(goal, **weights):
+        policy = Policy(objective=Objective(goal=goal), weights=Weights(**weights), solvers=())
+        plan = plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at)
+        return any("have no effect" in line for line in cares(plan))
+
+    assert told(Goal.COMPLETION, basis="job")
+    assert told(Goal.COMPLETION, ageing={"cap": 3})
+    assert not told(Goal.VALUE, basis="job")
+    assert told(Goal.COMPLETION, basis="gpu")
+    assert not told(Goal.COMPLETION, smallest_size=0.5)
+
+
+def test_queues_have_goals_of_their_own_and_those_below_them_too():
+    """Of research the shorter job goes first, of batch, which is above nightly, the longer one."""
+    queues = [build.queue(name, nominal=1) for name in ("research", "batch")]
+    queues.append(build.queue("nightly", parent="batch", nominal=0))
+    jobs = [
+        *(job(f"r{hours}", hours, queue="research") for hours in (1, 9)),
+        *(job(f"n{hours}", hours, queue="nightly") for hours in (1, 9)),
+    ]
+    snapshot = build.snapshot(nodes=[build.node(gpus=4)], jobs=jobs, queues=queues)
+
+    assert started(snapshot) == {"r1", "n1"}
+    assert started(snapshot, queues={"batch": {"goal": "makespan"}}) == {"r1", "n9"}
+    near = {"batch": {"goal": "makespan"}, "nightly": {"goal": "completion"}}
+    assert started(snapshot, goal="makespan", queues=near) == {"r9", "n1"}
+
+
+def test_the_header_tells_of_goals_of_queues_and_of_queues_that_are_not_there():
+    snapshot = build.snapshot(jobs=[job("a", 1)], queues=[build.queue("q")])
+    objective = Objective(queues={"q": {"goal": "value"}, "typo": {"goal": "makespan"}})
+    policy = Policy(objective=objective, solvers=())
+    plan = plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at)
+
+    shown = "\n".join(header_lines(plan, Style(width=200, colour=False, ascii_only=False), verbose=False))
+
+    assert "goal completion  (q: value, typo: makespan)" in shown
+    assert "objective.queues names typo, no queue of the snapshot; known: q" in shown
+
+
 def test_the_header_names_the_goal_and_only_where_it_is_another():
     snapshot = build.snapshot(jobs=[job("a", 1)])
 
@@ -164,7 +234,8 @@ def test_the_header_names_the_goal_and_only_where_it_is_another():
         return "\n".join(header_lines(plan, Style(width=100, colour=False, ascii_only=False), verbose=False))
 
     assert "goal" not in header()
-    assert "goal completion  terms" in header(goal=Goal.COMPLETION)
+    assert "goal" not in header(goal=Goal.COMPLETION)
+    assert "goal value  terms" in header(goal=Goal.VALUE)
     assert "goal fairness and 25.0 % makespan" in header(
         goal=Goal.FAIRNESS, blend=Blend(goal=Goal.MAKESPAN, part=0.25)
     )

@@ -151,7 +151,7 @@ def elastic_on_two_nodes():
         build.job("low", gpus=1, priority=1),
     ]
     snapshot = build.snapshot(nodes=build.cluster(2, gpus=2), jobs=jobs)
-    return snapshot, pose(snapshot, Policy())
+    return snapshot, pose(snapshot, build.by_value())
 
 
 def start(ledger, name):
@@ -172,7 +172,7 @@ def test_shrunk_job_gets_its_replicas_back_one_by_one():
     assert ledger.objective == -200 - (10 + 440)
     assert leaving.restore(ledger, 0)
     assert ledger.objective == 0
-    assert realized(snapshot, Policy(), ledger).terms == {"completion": 0}
+    assert realized(snapshot, build.by_value(), ledger).terms == {"completion": 0}
 
 
 def test_stopped_job_may_come_back_smaller():
@@ -184,7 +184,7 @@ def test_stopped_job_may_come_back_smaller():
     assert not leaving.restore(ledger, 0)
     assert not leaving.restore(ledger, 0, [2])
     assert leaving.restore(ledger, 0, leaving.restorable(ledger, 0))
-    assert len(realized(snapshot, Policy(), ledger).places["r"].replicas) == 2
+    assert len(realized(snapshot, build.by_value(), ledger).places["r"].replicas) == 2
 
 
 def test_who_is_put_back_displaces_those_on_its_gpus_and_nobody_else():
@@ -195,7 +195,7 @@ def test_who_is_put_back_displaces_those_on_its_gpus_and_nobody_else():
         build.job("low", gpus=1, priority=1),
     ]
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
-    ledger = Ledger(pose(snapshot, Policy()))
+    ledger = Ledger(pose(snapshot, build.by_value()))
     names = [job_class.jobs[0] for job_class in ledger.problem.classes]
     leaving.stop(ledger, 0)
     assert start_at(ledger, names.index("high"), [Site(0, tuple(range(4)))])
@@ -204,7 +204,7 @@ def test_who_is_put_back_displaces_those_on_its_gpus_and_nobody_else():
     assert not leaving.put_back(ledger, 0, most=100)
     assert leaving.put_back(ledger, 0)
     # The ledger is not in order of priority here.
-    assert set(realized(snapshot, Policy(priority=build.BY_WEIGHT), ledger).places) == {"r", "low"}
+    assert set(realized(snapshot, build.by_value(priority=build.BY_WEIGHT), ledger).places) == {"r", "low"}
 
 
 def test_nobody_of_lower_rank_follows_and_nobody_of_higher_rank_leaves_after_one_has_come():
@@ -230,7 +230,7 @@ def beside_a_victim():
         build.job("all", gpus=8, priority=1, weight=50),
     ]
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
-    return snapshot, Ledger(pose(snapshot, Policy()))
+    return snapshot, Ledger(pose(snapshot, build.by_value()))
 
 
 def test_what_was_free_beside_a_victim_is_for_any_rank_before_and_after():
@@ -244,7 +244,7 @@ def test_what_was_free_beside_a_victim_is_for_any_rank_before_and_after():
         assert start(ledger, "high") == 1
         assert start(ledger, "low") == (first == "high")
 
-        assert realized(snapshot, Policy(), ledger).held("high") == [0]
+        assert realized(snapshot, build.by_value(), ledger).held("high") == [0]
 
 
 def test_what_moves_away_beside_a_victim_is_for_no_rank_that_does_not_outrank_it():
@@ -272,7 +272,7 @@ def test_grown_job_may_not_leave():
         build.job("r", gpus=1, replicas=(1, 4), at=[build.replica(gpus=[0])]),
         build.job(gpus=8, priority=9),
     ]
-    problem = pose(build.snapshot(nodes=build.cluster(1), jobs=jobs), Policy())
+    problem = pose(build.snapshot(nodes=build.cluster(1), jobs=jobs), build.by_value())
     ledger = Ledger(problem)
     grow = problem.incumbents[0].grow
     ledger.place(grow, problem.classes[grow].options[0], jobs=1)
@@ -284,7 +284,7 @@ def test_grown_job_may_not_leave():
 def test_shrunk_job_does_not_grow():
     at = [build.replica(gpus=[0]), build.replica(gpus=[1])]
     jobs = [build.job("r", gpus=1, replicas=(1, 4), at=at), build.job(gpus=8, priority=9)]
-    problem = pose(build.snapshot(nodes=build.cluster(1), jobs=jobs), Policy())
+    problem = pose(build.snapshot(nodes=build.cluster(1), jobs=jobs), build.by_value())
     ledger = Ledger(problem)
     leaving.shrink(ledger, 0, [1])
     fill(ledger)
@@ -297,7 +297,7 @@ def test_opened_nodes_in_use_bear_the_first_names():
     snapshot = build.snapshot(nodes=[], jobs=[build.job(name, gpus=1) for name in "ab"])
     update = {"pools": (build.pool("p", template=template),)}
     snapshot = snapshot.model_copy(update={"cluster": snapshot.cluster.model_copy(update=update)})
-    ledger = Ledger(pose(snapshot, Policy()))
+    ledger = Ledger(pose(snapshot, build.by_value()))
     first, second = ledger.open(0), ledger.open(0)
     start(ledger, "a")
     ledger.shut(second if ledger.residents[first] == 0 else first)

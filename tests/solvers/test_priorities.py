@@ -33,7 +33,11 @@ IN_ORDER = PriorityPolicy(order=PriorityOrder.TIERS)
 def worlds(chunk):
     """(seed, snapshot, policy): crowded ones, and ones with a bit of all that a cluster may have."""
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
-        yield seed, world(seed), Policy(priority=IN_ORDER, disruption=Disruption(preempt=seed % 3 > 0))
+        yield (
+            seed,
+            world(seed),
+            build.by_value(priority=IN_ORDER, disruption=Disruption(preempt=seed % 3 > 0)),
+        )
         if not EVERY_SEED and seed % 4:
             continue
         instance = instances.tiny(seed)
@@ -114,7 +118,7 @@ def test_one_gpu_of_high_priority_is_served_before_eight_of_low_priority(monkeyp
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
 
     def started(order):
-        policy = Policy(priority=PriorityPolicy(order=order))
+        policy = build.by_value(priority=PriorityPolicy(order=order))
         check = partial(judged, snapshot, policy)
         solution = portfolio.solve(pose(snapshot, policy), (), Limits(30.0, ("cpsat",)), check)
         assert solution.status is SolveStatus.OPTIMAL

@@ -7,7 +7,7 @@ from planned import plan
 
 from planner.models.policy import Policy, PoolPolicy, Prices
 
-POLICY = Policy(prices=Prices(scaling=0))
+POLICY = build.by_value(prices=Prices(scaling=0))
 
 
 def world(*, jobs=(), nodes=(), price=3.0, queues=None, **pool):

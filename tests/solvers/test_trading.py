@@ -23,7 +23,7 @@ from planner.solvers.trading import give_way, trade
 
 
 def traded(snapshot, policy=None):
-    policy = policy or Policy(priority=build.BY_WEIGHT)
+    policy = policy or build.by_value(priority=build.BY_WEIGHT)
     ledger = Ledger(pose(snapshot, policy))
     trade(ledger)
     return realized(snapshot, policy, ledger)
@@ -31,7 +31,7 @@ def traded(snapshot, policy=None):
 
 def one_by_one(snapshot, policy=None):
     """What is found without a market."""
-    policy = policy or Policy(priority=build.BY_WEIGHT)
+    policy = policy or build.by_value(priority=build.BY_WEIGHT)
     ledger = Ledger(pose(snapshot, policy))
     fill(ledger)
     if preempt(ledger, ranking(ledger.problem)):

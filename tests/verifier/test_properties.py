@@ -64,13 +64,14 @@ def test_doing_nothing_is_always_legal_and_worth_nothing(world, policy):
 @few
 @given(st.data())
 def test_a_legal_plan_less_one_start_is_legal(data):
+    """But for the order of priorities: that start may be of the highest."""
     world = data.draw(RICH)
     placements = data.draw(legal_placements(world))
     started = [each for each in placements if each not in world.running_placements]
     assume(started)
     dropped = data.draw(st.sampled_from(started))
 
-    assert judge(world, *(each for each in placements if each is not dropped)) == ()
+    assert judge(world, *(each for each in placements if each is not dropped), by_priority=False) == ()
 
 
 @few

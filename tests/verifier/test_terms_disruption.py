@@ -2,18 +2,18 @@
 
 from datetime import timedelta
 
-from build import NOW, job, node, placement, replica, snapshot
+from build import NOW, by_value, job, node, placement, replica, snapshot
 from judging import worth
 
 from planner.models.job import Running
-from planner.models.policy import Disruption, Policy, Prices
+from planner.models.policy import Disruption, Prices
 
 HERE, THERE = replica("n0", gpus=(0,)), replica("n1", gpus=(0,))
 
 
 def policy(**prices):
     """Six minutes are lost beside the work: one of checkpoint and five of restart."""
-    return Policy(disruption=Disruption(migrate=True), prices=Prices(**prices))
+    return by_value(disruption=Disruption(migrate=True), prices=Prices(**prices))
 
 
 def runs(*replicas, name="r", gpus=1, saved=None, **more):

@@ -1,6 +1,6 @@
 """What places cost: MIG layouts, domains, data, unloved nodes, bad company, leftover GPUs, nodes."""
 
-from build import job, node, placement, pool, replica, snapshot
+from build import by_value, job, node, placement, pool, replica, snapshot
 from judging import asking, judge, sliced, worth
 
 from planner.models.policy import Disruption, MigPolicy, Policy, PoolPolicy, Prices
@@ -9,7 +9,7 @@ from planner.models.policy import Disruption, MigPolicy, Policy, PoolPolicy, Pri
 def policy(**prices):
     """Everything is allowed, and what it does to running jobs costs nothing."""
     free = {"disruption": 0, "migration": 0, "resize": 0}
-    return Policy(
+    return by_value(
         disruption=Disruption(migrate=True), mig=MigPolicy(switch_mode=True), prices=Prices(**(free | prices))
     )
 
@@ -343,7 +343,7 @@ def of(template, number):
 
 def changed_nodes(*, added=(), removed=(), horizon="1h", scaling=0):
     world = snapshot(nodes=[of(DEAR, 1), of(CHEAP, 1)], pools=POOLS)
-    rules = Policy(pools=PoolPolicy(horizon=horizon), prices=Prices(scaling=scaling))
+    rules = by_value(pools=PoolPolicy(horizon=horizon), prices=Prices(scaling=scaling))
     return worth(world, policy=rules, added=added, removed=removed).get("nodes", 0)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from build import job, node, pool, snapshot
+from build import by_value, job, node, pool, snapshot
 from engine_doubles import Failing, Here
 
-from planner.models.policy import BudgetMode, BudgetPolicy, Policy
+from planner.models.policy import BudgetMode, BudgetPolicy
 from planner.rendering.sensitivity import sensitivity_text
 from planner.solvers.worker import Outcome
 from planner.whatif.sensitivity import kinds_of, sensitivity
 
-POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
+POLICY = by_value(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 
 
 def valued(world, *, steps=(1, 2), engine=None, policy=POLICY):
