@@ -123,7 +123,7 @@ class Durations:
         """
         if job.expected_duration is not None:
             return self.left(job)
-        recovery = 0 if job.running else self.work(job)[0]
+        recovery = 0 if job.running else self._recovery(job)
         attained, known = self.attained(job), self._kin_of(job)
         index = self._index(known[0] if known else None, attained)
         if index is None:
@@ -169,8 +169,10 @@ class Durations:
         Recovery is in seconds, 0 for one that has not run before. Work is what its progress leaves of the
         whole, in thousandths of seconds on its fastest GPU model.
         """
-        recovery = 0 if job.progress is None else recovery_seconds(self._policy, job)
-        return recovery, work_left(self._policy, job, self.expected(job).seconds)
+        return self._recovery(job), work_left(self._policy, job, self.expected(job).seconds)
+
+    def _recovery(self, job: Job) -> int:
+        return 0 if job.progress is None else recovery_seconds(self._policy, job)
 
     def seconds(self, job: Job, gpu_model: str | None) -> int:
         """From a job's start to its end on a GPU model, rounded up."""

@@ -27,7 +27,7 @@ class Earnings:
     """
 
     def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations | None = None) -> None:
-        self.policy = policy
+        self._policy = policy
         self._now = snapshot.taken_at
         self.durations = durations or Durations(snapshot, policy)
         self.slots = Slots.of(policy.horizon, snapshot.taken_at)
@@ -60,7 +60,7 @@ class Earnings:
         seconds = self.durations.seconds(job, gpu_model) if seconds is None else max(1, seconds)
         end = self.slots.end
         done = min(seconds, max(0, end - start))
-        early = MILLI * end - self.policy.horizon.earliness_milli * min(start + seconds, end)
+        early = MILLI * end - self._policy.horizon.earliness_milli * min(start + seconds, end)
         points = full * done * early // (seconds * MILLI * end)
         if not job.gang.elastic:
             return max(1, points)
@@ -81,10 +81,6 @@ class Earnings:
         """What the goal takes a job to need to its end, on its fastest GPU model."""
         return self._worth.seconds_left(job)
 
-    def waited(self, job: Job) -> int:
-        """Seconds since a job was submitted."""
-        return max(0, int((self._now - job.submitted_at).total_seconds()))
-
     def saved_lateness(self, job: Job, *, start: int, seconds: int) -> int:
         """
         Points saved by starting then instead of after the horizon; never negative, 0 without a deadline.
@@ -101,7 +97,7 @@ class Earnings:
             return 0
         late = max(0, finish - int((job.deadline - self._now).total_seconds()))
         full = self.full_points(job)
-        return min(full, full * self.policy.prices.lateness_milli * late // (MILLI * _SECONDS_PER_HOUR))
+        return min(full, full * self._policy.prices.lateness_milli * late // (MILLI * _SECONDS_PER_HOUR))
 
     def is_too_late(self, job: Job, *, start: int, seconds: int) -> bool:
         """True if the job is of no use any more, started then."""
@@ -130,4 +126,4 @@ class Earnings:
                 under = sum(max(0, min(end, ends) - max(start, begins)) for begins, ends in spans)
                 cost += under * tariff.price_per_gpu_hour
         gpus = job.request.total_gpu_milli / MILLI
-        return replicas * floor(cost * gpus * self.policy.prices.currency / _SECONDS_PER_HOUR + 0.5)
+        return replicas * floor(cost * gpus * self._policy.prices.currency / _SECONDS_PER_HOUR + 0.5)

@@ -384,6 +384,10 @@ class Job(Noun):
             *(frozenset(self.tolerations), frozenset(self.affinity), frozenset(self.regions)),
         )
 
+    def waited(self, now: datetime) -> int:
+        """Whole seconds since it was submitted; 0 if that is still to come."""
+        return max(0, int((now - self.submitted_at).total_seconds()))
+
     def tolerates(self, taint: Taint) -> bool:
         """True if the taint does not keep the job away."""
         return taint.effect is TaintEffect.PREFER_NO_SCHEDULE or any(

@@ -334,7 +334,7 @@ def job_points(policy: Policy, job: Job, now: datetime) -> int:
     if job.weight_milli == 0:
         return 0
     weights = policy.weights
-    waited = max(0, int((now - job.submitted_at).total_seconds()))
+    waited = job.waited(now)
     boost = min(weights.ageing.cap, weights.ageing.gain * (waited // weights.ageing.step))
     gpus_milli = max(weights.smallest_size_milli, job.request.total_gpu_milli * job.gang.maximum)
     seconds = job.expected_duration if job.expected_duration is not None else weights.default_duration

@@ -83,11 +83,11 @@ class Facts:
         return {}
 
     def earnings(self, policy: Policy) -> Earnings:
-        """What starts bring under a policy, which is not copied: the same object is asked for again."""
-        found = self._earnings.get(id(policy))
-        if found is None or found.policy is not policy:
-            found = self._earnings[id(policy)] = Earnings(self.snapshot, policy)
-        return found
+        """What starts bring under a policy."""
+        # A policy cannot be hashed. As long as its earnings are here they hold it, and no other has its id.
+        if id(policy) not in self._earnings:
+            self._earnings[id(policy)] = Earnings(self.snapshot, policy)
+        return self._earnings[id(policy)]
 
     @cached_property
     def some_avoid_others(self) -> bool:

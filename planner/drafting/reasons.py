@@ -70,7 +70,7 @@ class Reasons:
         """What the reviewer cannot see from size, nodes and queue."""
         change, job = step.change, step.change.job
         nodes = [self.changes.nodes[name] for name in change.nodes_taken]
-        waited = max(0, int((self.changes.snapshot.taken_at - job.submitted_at).total_seconds()))
+        waited = job.waited(self.changes.snapshot.taken_at)
         parts = []
         if len(change.arriving) < job.gang.maximum:
             parts.append(f"{len(change.arriving):,} of at most {job.gang.maximum:,} replicas")

@@ -24,6 +24,7 @@ from planner.waiting.matching import Matcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from planner.explaining.ground import Ground
     from planner.explaining.question import Question
@@ -54,7 +55,7 @@ def standing(question: Question, ground: Ground) -> Standing:
     holders = list(_holders(question, set(matching), short, ground)) if lacking else []
     return Standing(
         points=earnings.full_points(job),
-        urgency=Urgency(**_urgency(job, earnings)),
+        urgency=Urgency(**_urgency(job, earnings, ground.plan.snapshot.taken_at)),
         replicas_fitting=min(job.gang.minimum, sum(ground.counting.counts(question).values())),
         replicas_needed=job.gang.minimum,
         matching_nodes=len(matching),
@@ -114,7 +115,7 @@ def _largest_free(matching: list[str], question: Question, ground: Ground) -> Fr
     )
 
 
-def _urgency(job: Job, earnings: Earnings) -> dict[str, Any]:
+def _urgency(job: Job, earnings: Earnings, now: datetime) -> dict[str, Any]:
     return {
         "priority": job.priority,
         "points": earnings.full_points(job),
@@ -122,7 +123,7 @@ def _urgency(job: Job, earnings: Earnings) -> dict[str, Any]:
         "weight_milli": print_milli(job.weight_milli),
         "left_seconds": earnings.seconds_left(job),
         "declared": job.expected_duration is not None,
-        "waited_seconds": earnings.waited(job),
+        "waited_seconds": job.waited(now),
     }
 
 
@@ -154,7 +155,7 @@ def _ahead(job: Job, short: QuotaShortage | None, ground: Ground, earnings: Earn
         if same:
             found.append(other)
     for other in sorted(found, key=lambda each: (before(each, plan, earnings), each.submitted_at, each.name)):
-        yield Rival(job=other.name, queue=other.queue, **_urgency(other, earnings))
+        yield Rival(job=other.name, queue=other.queue, **_urgency(other, earnings, plan.snapshot.taken_at))
 
 
 def _holders(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from planner.lost_work import lost_gpu_hours
 from planner.models.near_miss import listed
 from planner.models.objective import Goal, Objective
-from planner.models.policy import BudgetMode, Policy, Weights
+from planner.models.policy import BudgetMode, Policy
 from planner.models.solution import Ended
 from planner.models.units import MILLI, print_timestamp
 from planner.rendering.style import Tone
@@ -247,12 +247,11 @@ def cares(plan: Plan) -> list[str]:
 
 def _without_effect(plan: Plan) -> Iterator[str]:
     """What the policy sets that counts for no job of the plan."""
-    objective, chosen, usual = plan.policy.objective, plan.policy.weights, Weights()
+    objective, chosen = plan.policy.objective, plan.policy.weights
     known = {queue.name for queue in plan.snapshot.queues}
     if missing := sorted(objective.queues.keys() - known):
         yield f"objective.queues names {named(missing)}, no queue of the snapshot; known: {listed(known)}"
-    differs = (chosen.basis, chosen.ageing) != (usual.basis, usual.ageing)
-    if Goal.VALUE not in objective.goals and (differs or {"basis", "ageing"} & chosen.model_fields_set):
+    if Goal.VALUE not in objective.goals and {"basis", "ageing"} & chosen.model_fields_set:
         yield (
             "weights.basis and weights.ageing have no effect: they count with the goal value, and this one "
             f"is {objective.goal}"

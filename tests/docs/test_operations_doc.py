@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 from commands import run_command
+from fences import fenced
 
 from planner.models.horizon import HorizonPolicy
 from planner.models.plan import ReasonCode
@@ -16,12 +17,8 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
-def blocks(kind):
-    return re.findall(rf"^```{kind}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-
-
 def test_policies_shown_are_policies_that_look_ahead():
-    shown = blocks("yaml")
+    shown = fenced(TEXT, "yaml")
 
     assert shown
     assert all(Policy.model_validate(yaml.safe_load(text)).horizon.slots > 1 for text in shown)
@@ -47,7 +44,7 @@ def test_every_reason_to_wait_is_said_to_pass_or_to_stay():
 
 
 def test_commands_print_what_is_shown():
-    shown = blocks("console")
+    shown = fenced(TEXT, "console")
 
     assert shown
     for text in shown:

@@ -10,17 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 from commands import run_command
+from fences import fenced
 
 from planner.cli import cli
 from planner.models.snapshot import Snapshot
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def block(kind):
-    """Contents of the first fenced block of a kind."""
-    return re.search(rf"^```{kind}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)[1]
 
 
 def run(command, folder):
@@ -35,13 +31,13 @@ def without_times(text):
 
 
 def test_quickstart_prints_what_the_readme_shows(tmp_path):
-    prompt, expected = block("console").split("\n", 1)
+    prompt, expected = fenced(README, "console")[0].split("\n", 1)
 
     assert without_times(run(prompt.removeprefix("$ "), tmp_path)) == without_times(expected)
 
 
 def test_commands_after_the_quickstart_work_in_that_order(tmp_path):
-    run(block("console").split("\n", 1)[0].removeprefix("$ "), tmp_path)
+    run(fenced(README, "console")[0].split("\n", 1)[0].removeprefix("$ "), tmp_path)
     commands = re.search(r"look at what was done:\n\n```\n(.*?)```", README, re.DOTALL)[1].splitlines()
 
     assert len(commands) == 5
@@ -55,7 +51,7 @@ def test_commands_after_the_quickstart_work_in_that_order(tmp_path):
 
 
 def test_example_snapshot_is_valid():
-    snapshot = Snapshot.model_validate(yaml.safe_load(block("yaml")))
+    snapshot = Snapshot.model_validate(yaml.safe_load(fenced(README, "yaml")[0]))
 
     assert [job.name for job in snapshot.jobs] == ["train"]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from commands import run_command
+from fences import fenced
 from metric_names import full_exposition
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -19,10 +20,6 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
 
 
-def blocks(kind):
-    return re.findall(rf"^```{kind}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-
-
 def timeless(text):
     """Without times of day, and what a slow machine adds."""
     shown = re.sub(r"\s+\d+ ticks? skipped$", "", text, flags=re.MULTILINE)
@@ -31,7 +28,7 @@ def timeless(text):
 
 def test_commands_print_what_is_shown(tmp_path):
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
-    (shown,) = blocks("console")
+    (shown,) = fenced(TEXT, "console")
 
     for step in shown.split("$ gpuplan ")[1:]:
         words, expected = step.split("\n", 1)
@@ -42,7 +39,7 @@ def test_commands_print_what_is_shown(tmp_path):
 
 
 def test_policies_shown_are_policies_and_every_knob_of_approval_is_shown():
-    (shown,) = blocks("yaml")
+    (shown,) = fenced(TEXT, "yaml")
     policy = Policy.model_validate(yaml.safe_load(shown))
 
     assert policy.approval.model_fields_set == set(Approval.model_fields)

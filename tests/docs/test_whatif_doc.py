@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 from commands import run_command
+from fences import fenced
 
 from planner.models.scenario import Scenario
 from planner.models.scenario_changes import Change
@@ -19,16 +20,12 @@ TEXT = (ROOT / "docs" / "whatif.md").read_text(encoding="utf-8")
 QUICKSTART = str(ROOT / "scenarios" / "quickstart")
 
 
-def blocks(kind):
-    return re.findall(rf"^```{kind}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-
-
 def without_times(text):
     return re.sub(r" *\d+\.\d s", " # s", text)
 
 
 def test_commands_print_what_is_shown():
-    shown = blocks("console")
+    shown = fenced(TEXT, "console")
 
     assert len(shown) == 5
     for text in shown:
@@ -39,7 +36,7 @@ def test_commands_print_what_is_shown():
 
 
 def test_the_scenario_shown_fits_the_quickstart():
-    [text] = blocks("yaml")
+    [text] = fenced(TEXT, "yaml")
     policy = load_policy(default_policy_path(QUICKSTART))
 
     scenario = Scenario.model_validate(yaml.safe_load(text))
