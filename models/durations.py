@@ -151,7 +151,7 @@ class Durations:
 
     def _index(self, kin: _Kin | None, attained: int) -> int | None:
         """`mean_left` or `seconds_per_completion` of a kin, or any, kept by what was had to two digits."""
-        turns = self._policy.disruption.preempt and self._policy.disruption.priority_gap == 0
+        turns = self._policy.disruption.takes_turns
         if kin is None:
             return seconds_of_any(attained) if turns else mean_left_of_any(attained)
         rounded = int(float(f"{attained:.1e}"))

@@ -53,7 +53,7 @@ class Objective(QueueObjective):
     """Other goals for the jobs of these queues and of all below them; the nearest queue counts."""
     doubling: PositiveSeconds = 12 * _SECONDS_PER_HOUR
     """
-    Waiting time that counts as much as half of the work, with the goals `completion`,
+    Waiting time that counts as much as half of the time left, with the goals `completion`,
     `least-attained-service` and `makespan`; up to 13 times as long counts.
     """
     shortest: PositiveSeconds = 60

@@ -114,6 +114,11 @@ class Disruption(Noun):
     resize_dwell: Seconds = _SECONDS_PER_HOUR
     """Time after a resize in which a job is not resized again, stopped or moved; 0 is no dwell."""
 
+    @property
+    def takes_turns(self) -> bool:
+        """True if jobs of equal priority may be stopped for each other."""
+        return self.preempt and self.priority_gap == 0
+
     def may_disturb(self, job: Job, now: datetime) -> bool:
         """True if a job runs and may be stopped, shrunk or moved, where each of these is allowed at all."""
         if job.running is None or not job.preemptible or self.dwells(job, now):

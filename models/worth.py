@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _SECONDS_PER_HOUR: Final = 3600
 
 _USUAL_SECONDS: Final = 24 * _SECONDS_PER_HOUR
-"""A job with a day before it is worth as much by `makespan` as by `value`."""
+"""A job with a day before it is worth as much by `completion` and `makespan` as by `value`."""
 
 _USUAL_SERVICE: Final = 8 * _USUAL_SECONDS
-"""The same of eight GPU-days by `completion` and `least-attained-service`: a node of eight GPUs for a day."""
+"""The same where service counts and not time: a node of eight GPUs for a day."""
 
 _ROOT: Final = 4
 """Points are the fourth root of what decides on the order, so that prices keep their meaning for all jobs."""
@@ -106,13 +106,16 @@ class Worth:
         """
         How much more a job counts for a goal than with `value`.
 
-            completion              ⁴√( weight · 8 GPU-days / service left · 2^age )
+            completion              ⁴√( weight · day / time left · 2^age )
+               where equals take turns  ⁴√( weight · 8 GPU-days / service left · 2^age )
             least-attained-service  ⁴√( weight · 8 GPU-days / (GPU-hour + service attained) · 2^age )
             makespan                ⁴√( weight · time left / day · 2^age )
             fairness                weight · ρ
 
         with ρ = (time since submission + time left) / (whole time · contention), at most 64. Service is time
-        times GPUs. Age is the time that the job waited until it started, or until now, over
+        times GPUs: it decides where large jobs may be stopped for small ones. Where every job runs
+        to its end, an order by service left would keep large jobs for the last, when little is left to fill
+        the GPUs beside them. Age is the time that the job waited until it started, or until now, over
         `objective.doubling`, at most 13. Contention is the GPUs that jobs ask for over those there are, at
         least 1. The root changes no order among jobs. Sources: Smith, Naval Research Logistics Quarterly 3,
         1956; Gu et al., Tiresias, NSDI 2019; Graham, SIAM Journal on Applied Mathematics 17, 1969; Mahajan et
@@ -127,8 +130,9 @@ class Worth:
         shortest = self._policy.objective.shortest
         match goal:
             case Goal.COMPLETION:
-                service = max(shortest, self._durations.until_completion(job)) * self._gpus(job)
-                urgency = _USUAL_SERVICE / service
+                seconds = max(shortest, self._durations.until_completion(job))
+                turns = self._policy.disruption.takes_turns
+                urgency = _USUAL_SERVICE / (seconds * self._gpus(job)) if turns else _USUAL_SECONDS / seconds
             case Goal.LEAST_ATTAINED_SERVICE:
                 urgency = _USUAL_SERVICE / (
                     _SECONDS_PER_HOUR + self._durations.attained(job) * self._gpus(job)
