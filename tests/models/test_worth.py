@@ -12,19 +12,22 @@ from planner.models.earnings import Earnings
 from planner.models.horizon import HorizonPolicy
 from planner.models.job import Running
 from planner.models.objective import Goal, Objective
-from planner.models.policy import Policy, job_points
+from planner.models.policy import Disruption, Policy, job_points
 from planner.models.progress import Progress
 
 HOUR = 3600
 
 
-def worth(*jobs, nodes=None, finished=(), horizon=None, **objective):
+def worth(*jobs, nodes=None, finished=(), horizon=None, disruption=None, **objective):
     """Points by job."""
     snapshot = build.snapshot(nodes=nodes or build.cluster(1), jobs=jobs)
     snapshot = snapshot.model_copy(update={"finished": tuple(finished)})
-    earnings = Earnings(
-        snapshot, Policy(objective=Objective(**objective), horizon=horizon or HorizonPolicy())
+    policy = Policy(
+        objective=Objective(**objective),
+        horizon=horizon or HorizonPolicy(),
+        disruption=Disruption(**disruption or {}),
     )
+    earnings = Earnings(snapshot, policy)
     return {job.name: earnings.full_points(job) for job in jobs}
 
 
@@ -47,13 +50,25 @@ def test_by_value_jobs_are_worth_what_weights_say():
     assert found == {each.name: job_points(Policy(), each, build.NOW) for each in jobs}
 
 
-def test_by_completion_half_of_the_service_left_counts_twice_as_much_under_the_root():
-    found = worth(job("a", 1), job("b", 2), job("c", 16), job("days", 8 * 24), goal="completion")
+def test_by_completion_half_of_the_time_left_counts_twice_as_much_under_the_root():
+    jobs = [job("a", 1), job("b", 2, gpus=4), job("c", 16), job("day", 24)]
+
+    found = worth(*jobs, goal="completion")
+
+    assert found["day"] == 100
+    assert found["a"] == pytest.approx(100 * 24**0.25, rel=0.025)
+    assert found["b"] == pytest.approx(400 * 12**0.25, rel=0.025)
+    assert found["c"] == pytest.approx(100 * 1.5**0.25, rel=0.025)
+
+
+def test_by_completion_it_is_service_left_where_equals_take_turns():
+    jobs = [job("a", 1), job("b", 1, gpus=8), job("days", 8 * 24)]
+
+    found = worth(*jobs, goal="completion", disruption={"priority_gap": 0})
 
     assert found["days"] == 100
     assert found["a"] == pytest.approx(100 * 192**0.25, rel=0.025)
-    assert found["b"] == pytest.approx(100 * 96**0.25, rel=0.025)
-    assert found["c"] == pytest.approx(100 * 12**0.25, rel=0.025)
+    assert found["b"] == pytest.approx(800 * 24**0.25, rel=0.025)
 
 
 def test_what_a_job_is_worth_depends_on_no_other_job():
@@ -62,7 +77,7 @@ def test_what_a_job_is_worth_depends_on_no_other_job():
     assert worth(job("a", 4), job("b", 700, gpus=128), goal="completion")["a"] == alone
 
 
-def test_by_completion_the_order_is_that_of_weight_over_service_whatever_the_spread():
+def test_by_completion_the_order_is_that_of_weight_over_time_whatever_the_spread():
     jobs = [
         job("a", 8),
         job("b", 4),
