@@ -14,7 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from planner.models.cluster import Cluster, Level, Node, NodeGpus
-from planner.models.job import Gang, Job, LocalityPreference, ResourceRequest, Running
+from planner.models.gang import Gang
+from planner.models.job import Job, LocalityPreference, ResourceRequest, Running
 from planner.models.placement import GpuShare, Replica
 from planner.models.policy import Policy
 from planner.models.queue import Queue, Quota

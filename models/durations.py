@@ -19,7 +19,7 @@ from planner.models.gittins import (
     spread,
 )
 from planner.models.pricing import recovery_seconds
-from planner.models.progress import recovering_seconds, stopped, unsaved_seconds, works_since
+from planner.models.progress import pace, recovering_seconds, stopped, unsaved_seconds, works_since
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Durations:
     def left(self, job: Job) -> int:
         """Seconds of service on its fastest GPU model that a job is expected to need to its end."""
         if job.running is not None:
-            return max(1, self.remaining(job) * job.speed_milli(self.gpu_model(job)) // MILLI)
+            return max(1, self.remaining(job) * self.pace(job) // MILLI)
         recovery, work = self.work(job)
         return max(1, recovery + -(-work // MILLI))
 
@@ -147,7 +147,7 @@ class Durations:
         if job.running is None:
             return before
         worked = max(0, int((self._now - works_since(job.running)).total_seconds()))
-        return before + worked * job.speed_milli(self.gpu_model(job)) // MILLI
+        return before + worked * self.pace(job) // MILLI
 
     def _index(self, kin: _Kin | None, attained: int) -> int | None:
         """`mean_left` or `seconds_per_completion` of a kin, or any, kept by what was had to two digits."""
@@ -190,7 +190,7 @@ class Durations:
             return 0
         worked = max(0, int((self._now - works_since(job.running)).total_seconds()))
         _, work = self.work(job)
-        left = -(-work // max(1, job.speed_milli(self.gpu_model(job)))) - worked
+        left = -(-work // self.pace(job)) - worked
         if left <= 0:
             before = job.progress.completed_milli // MILLI if job.progress else 0
             left = self._overrun(before + worked)
@@ -200,10 +200,18 @@ class Durations:
         return max(1, left)
 
     def resumed(self, job: Job, gpu_model: str | None) -> int:
-        """Seconds a running job takes to its end that is stopped now and starts again on a GPU model."""
+        """
+        Seconds a running job takes to its end that is stopped now and goes on, on a GPU model.
+
+        As fast as with the replicas it has, also where it goes on with more or fewer: what those earn is
+        counted by the replica.
+        """
+        if job.running is None:
+            return 0
         going_on = self.remaining(job) - recovering_seconds(job, self._now)
-        work = (going_on + unsaved_seconds(job, self._now)) * job.speed_milli(self.gpu_model(job))
-        return recovery_seconds(self._policy, job) + -(-work // max(1, job.speed_milli(gpu_model)))
+        work = (going_on + unsaved_seconds(job, self._now)) * self.pace(job)
+        rate = max(1, job.rate_milli(gpu_model, len(job.running.replicas)))
+        return recovery_seconds(self._policy, job) + -(-work // rate)
 
     def resumes_at(self, job: Job) -> datetime | None:
         """When a waiting job works that starts now; None if it has nothing to come back from."""
@@ -212,7 +220,11 @@ class Durations:
 
     def stopped(self, job: Job) -> Job:
         """A job as it waits once it is stopped now, with what it has saved."""
-        return stopped(job, job.speed_milli(self.gpu_model(job)))
+        return stopped(job, self.pace(job))
+
+    def pace(self, job: Job) -> int:
+        """Speed of a running job where it is (`progress.pace`)."""
+        return pace(job, self._nodes)
 
     def gpu_model(self, job: Job) -> str | None:
         """The slowest GPU model a job runs on; None for one that waits or uses no GPUs."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import floor
 from typing import TYPE_CHECKING, Final
 
 from planner.models.durations import Durations
-from planner.models.policy import completion_points
+from planner.models.policy import completion_points, sized_points
 from planner.models.slots import Slots
 from planner.models.units import MILLI
 from planner.models.worth import Worth
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from planner.models.job import Job
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
@@ -49,22 +52,26 @@ class Earnings:
 
         with H the end of the horizon: the share of its work done by then, and a little less for every second
         that it completes later, so that of jobs that all complete the sum of weighted completion times is
-        least (Smith, 1956). Rounded down, at least 1. An elastic job earns the same divided by its maximum
-        for each replica. `seconds` is the duration of the whole job unless told otherwise.
+        least (Smith, 1956). Rounded down, at least 1. An elastic job earns what its replicas are worth of it
+        (`policy.sized_points`). `seconds` is the duration of the whole job unless told otherwise.
         """
-        full = self.full_points(job)
+        full, usual = self.full_points(job), self._worth.usual_size(job, gpu_model)
         if not self._ahead:
-            return completion_points(full, job, gpu_model, replicas)
+            return completion_points(full, job, gpu_model, replicas, usual)
         if full == 0:
             return 0
         seconds = self.durations.seconds(job, gpu_model) if seconds is None else max(1, seconds)
         end = self.slots.end
         done = min(seconds, max(0, end - start))
         early = MILLI * end - self._policy.horizon.earliness_milli * min(start + seconds, end)
-        points = full * done * early // (seconds * MILLI * end)
-        if not job.gang.elastic:
-            return max(1, points)
-        return replicas * max(1, points // job.gang.maximum)
+        return sized_points(full * done * early // (seconds * MILLI * end), job, gpu_model, replicas, usual)
+
+    def further(
+        self, job: Job, gpu_model: str | None, sizes: Iterable[int], *, seconds: int | None = None
+    ) -> tuple[int, ...]:
+        """By how much each size earns more than the one before, of a job that starts now."""
+        points = [self.completion(job, gpu_model, size, seconds=seconds) for size in sizes]
+        return tuple(larger - smaller for smaller, larger in pairwise(points))
 
     def full_points(self, job: Job) -> int:
         """`Worth.points` of a job of the snapshot, kept by name as it is asked for often."""

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from planner.models.base import Noun
 from planner.models.cluster import Level, QosClass, Taint, TaintEffect
 from planner.models.dependency import Dependency
+from planner.models.gang import Gang
 from planner.models.mig import profile_milli
 from planner.models.placement import Placement, Replica
 from planner.models.progress import Progress
@@ -22,31 +23,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _AtLeastOne = Annotated[int, Field(strict=True, ge=1, le=100_000)]
-
-
-class Gang(Noun):
-    """How many replicas start together or not at all."""
-
-    minimum: _AtLeastOne = Field(default=1, alias="min")
-    """Replicas that start together or not at all."""
-    maximum: _AtLeastOne = Field(default=1, alias="max")
-    """Replicas that the job can use; more than `min` makes it elastic."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _a_number_is_both(cls, data: Any) -> Any:
-        return {"min": data, "max": data} if isinstance(data, int) and not isinstance(data, bool) else data
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Gang:
-        if self.minimum > self.maximum:
-            raise ValueError(f"expected min <= max, found min {self.minimum} and max {self.maximum}")
-        return self
-
-    @property
-    def elastic(self) -> bool:
-        """True if the number of replicas is the planner's choice."""
-        return self.minimum < self.maximum
 
 
 class ResourceRequest(Noun):
@@ -395,11 +371,25 @@ class Job(Noun):
         )
 
     def speed_milli(self, gpu_model: str | None) -> int:
-        """Speed on a GPU model relative to the fastest one allowed, in thousandths (1000 = the fastest)."""
-        if gpu_model is None or not self.gpu_models:
-            return MILLI
-        speeds = self.gpu_models.values()
-        speed = self.gpu_models.get(gpu_model)
+        """Speed at full size on a GPU model, in thousandths of that on the fastest one allowed."""
+        return self.rate_milli(gpu_model, self.gang.maximum)
+
+    def rate_milli(self, gpu_model: str | None, replicas: int) -> int:
+        """
+        Speed of so many replicas on a GPU model, in thousandths of that at full size on the fastest allowed.
+
+        That of the model (`gpu_models`) times that of the number of replicas (`Gang.scaling`).
+        """
+        gang, speeds = self.gang, self.gpu_models
+        if gpu_model is None or not speeds:
+            return gang.speed_milli(replicas, gpu_model) * MILLI // gang.speed_milli(gang.maximum, gpu_model)
+        speed = speeds.get(gpu_model)
         if speed is None:  # it runs where it may not start today
-            speed = min(speeds)
-        return speed * MILLI // max(speeds)
+            speed = min(speeds.values())
+        return speed * gang.speed_milli(replicas, gpu_model) * MILLI // self._full_speed
+
+    @cached_property
+    def _full_speed(self) -> int:
+        """Of all replicas on the fastest GPU model."""
+        most = self.gang.maximum
+        return max(speed * self.gang.speed_milli(most, model) for model, speed in self.gpu_models.items())

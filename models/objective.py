@@ -26,6 +26,8 @@ class Goal(StrEnum):
     """Those that are late compared with an equal share of the cluster."""
     MAKESPAN = "makespan"
     """Those with much left to do: all jobs together end soon."""
+    GOODPUT = "goodput"
+    """As `completion`, but a job counts for the GPUs of its smallest size, larger ones as they are faster."""
 
 
 class Blend(Noun):
@@ -53,8 +55,8 @@ class Objective(QueueObjective):
     """Other goals for the jobs of these queues and of all below them; the nearest queue counts."""
     doubling: PositiveSeconds = 12 * _SECONDS_PER_HOUR
     """
-    Waiting time that counts as much as half of the time left, with the goals `completion`,
-    `least-attained-service` and `makespan`; up to 13 times as long counts.
+    Waiting time that counts as much as half of the time left, with all goals but `value` and
+    `fairness`; up to 13 times as long counts.
     """
     shortest: PositiveSeconds = 60
     """Jobs with less left to do than this are worth no more."""

@@ -354,16 +354,38 @@ def job_points(policy: Policy, job: Job, now: datetime) -> int:
     return min(LARGEST_POINTS, max(1, points))
 
 
-def completion_points(full_points: int, job: Job, gpu_model: str | None, replicas: int) -> int:
+def completion_points(
+    full_points: int, job: Job, gpu_model: str | None, replicas: int, usual: int = 0
+) -> int:
     """
     Points of a job placed with so many replicas on one GPU model: `w_j · completed_j`.
 
-    A rigid gang earns its points times its relative speed, at least 1. An elastic one earns the same divided
-    by its maximum for each replica, rounded down, at least 1 a replica.
+    Its points times its relative speed at full size, as far as these replicas earn it (`sized_points`).
     """
     if full_points == 0:
         return 0
-    at_speed = full_points * job.speed_milli(gpu_model) // MILLI
+    return sized_points(full_points * job.speed_milli(gpu_model) // MILLI, job, gpu_model, replicas, usual)
+
+
+def sized_points(at_full_size: int, job: Job, gpu_model: str | None, replicas: int, usual: int = 0) -> int:
+    """
+    Points with so many replicas, of a job that earns so many at full size on a GPU model; at least 1.
+
+    A rigid gang earns them all. Each replica of an elastic one earns its part of the speed (`Gang.steps`),
+    rounded down: an equal one, at least 1, where no scaling is given.
+    """
     if not job.gang.elastic:
-        return max(1, at_speed)
-    return replicas * max(1, at_speed // job.gang.maximum)
+        return max(1, at_full_size)
+    if not job.gang.scaled:
+        return replicas * max(1, at_full_size // job.gang.maximum)
+    return max(1, sum(replica_points(at_full_size, job, gpu_model, usual)[:replicas]))
+
+
+def replica_points(at_full_size: int, job: Job, gpu_model: str | None, usual: int = 0) -> tuple[int, ...]:
+    """Points that each replica of a scaled job adds, in order: none adds more than one before it."""
+    most = job.gang.speed_milli(job.gang.maximum, gpu_model)
+    points: list[int] = []
+    for speed, replicas in job.gang.steps(gpu_model, usual=usual):
+        each = at_full_size * speed // (replicas * most)
+        points += [min(points[-1], each) if points else max(1, each)] * replicas
+    return tuple(points)

@@ -48,7 +48,12 @@ class Option:
     groups: tuple[int, ...]
     """Indices into `Problem.groups`."""
     points: int
-    """Objective points of a placed job; of each placed replica if the class is elastic."""
+    """
+    Objective points of a placed job, with its fewest replicas if `further` is given; of each placed replica
+    if the class is elastic and it is not.
+    """
+    further: tuple[int, ...] = ()
+    """Points of each replica beyond the fewest, where they differ: none brings more than one before."""
     once: int = 0
     """Points of each placed job beside that, whatever the number of its replicas: lateness saved."""
     ends: tuple[int, ...] = (1,)
@@ -201,25 +206,45 @@ class JobClass:
         """True if its one job holds a promise, or is to be given one before anybody else."""
         return self.promise is not None or self.starving is not None
 
+    @property
+    def scaled(self) -> bool:
+        """True if its further replicas may bring unequal points."""
+        return any(option.further for option in self.options)
+
     def most(self, option: Option) -> int:
-        """Replicas that a job does best with: the most, unless each of them costs more than it brings."""
+        """Replicas that a job does best with: the most of which each brings as much as it costs."""
+        if option.further:
+            return self.minimum + sum(points > 0 for points in option.further)
         return self.minimum if self.elastic and option.points < 0 else self.maximum
 
     @property
     def per_replica(self) -> bool:
-        """True if the points of an option are those of one replica."""
-        return self.elastic or self.role is Role.GROW
+        """True if the points of an option are those of one replica, each of which brings the same."""
+        return (self.elastic or self.role is Role.GROW) and not self.scaled
 
     def points(self, option: Option, replicas: int) -> int:
         """Objective points of one job placed with so many replicas, what its nodes cost left out."""
         placed = option.points * replicas if self.per_replica else option.points
-        return self.fixed_points + option.once + placed
+        more = sum(option.further[: max(0, replicas - self.minimum)])
+        return self.fixed_points + option.once + placed + more
+
+    def typical(self, option: Option) -> int:
+        """Replicas that it starts with if there is room: those of which each brings as much as the first."""
+        if not option.further:
+            return self.most(option)
+        return self.minimum + sum(points * self.minimum >= option.points for points in option.further)
+
+    @property
+    def usual(self) -> int:
+        """Replicas by which its place in the order is found: the fewest where further ones may bring less."""
+        return self.minimum if self.scaled else self.maximum
 
     @property
     def most_points(self) -> int:
         """Points of one job at its best, started in slot 0."""
         sizes = (self.minimum, self.maximum)
-        return max((self.points(option, size) for option in self.options for size in sizes), default=0)
+        found = (self.points(option, size) for option in self.options for size in (*sizes, self.most(option)))
+        return max(found, default=0)
 
     @property
     def best_points(self) -> int:
@@ -257,8 +282,8 @@ class Incumbent(NamedTuple):
     """Of stopping it, negative; None if it may not be stopped."""
     leave_points: int
     """Of leaving its old places to be moved, beside the points of the class MOVE; not positive."""
-    shrink_points: int
-    """Of each replica given up, negative."""
+    shrink_points: tuple[int, ...]
+    """Of each replica given up, in order: negative, none loses less than one before it."""
     resize_points: int
     """Of shrinking at all, not positive."""
     fewest: int
@@ -283,3 +308,8 @@ class Incumbent(NamedTuple):
     def shrinkable(self) -> bool:
         """True if it may run with fewer replicas."""
         return self.fewest < len(self.holds)
+
+    @property
+    def scaled(self) -> bool:
+        """True if the replicas that it may give up bring unequal points."""
+        return len(set(self.shrink_points)) > 1

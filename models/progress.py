@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from planner.models.base import Noun
-from planner.models.units import MILLI, Timestamp, WorkTime
+from planner.models.units import Timestamp, WorkTime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,11 +51,15 @@ def unsaved_seconds(job: Job, now: datetime) -> int:
 
 
 def pace(job: Job, nodes: Mapping[str, Node]) -> int:
-    """How fast a running job works where it is, in thousandths of its fastest GPU model; nodes by name."""
+    """
+    Speed of a running job where it is, in thousandths of that at full size on its fastest GPU model.
+
+    At least 1; the slowest GPU model that it runs on counts (`Job.rate_milli`). Nodes by name.
+    """
     replicas = job.running.replicas if job.running else ()
     found = (nodes.get(replica.node) for replica in replicas if replica.gpus)
-    models = [model for node in found if node and (model := node.gpu_model)]
-    return max(1, min(map(job.speed_milli, models), default=MILLI))
+    models = {node.gpu_model for node in found if node and node.gpu_model}
+    return max(1, min(job.rate_milli(model, len(replicas)) for model in models or (None,)))
 
 
 def stopped(job: Job, speed_milli: int) -> Job:

@@ -11,7 +11,10 @@ from planner.models.policy import LARGEST_POINTS, POINTS_PER_WEIGHT, job_points
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from planner.models.durations import Durations
+    from planner.models.gang import Gang
     from planner.models.job import Job
     from planner.models.objective import QueueObjective
     from planner.models.policy import Policy
@@ -33,6 +36,9 @@ _STEPS: Final = 8
 
 _MOST_DOUBLINGS: Final = 13
 """By age."""
+
+_SOON: Final = frozenset({Goal.COMPLETION, Goal.GOODPUT})
+"""Goals that are served best if jobs are finished one after the other."""
 
 _LATEST: Final = 64
 """Times an equal share: a job that is later counts no more."""
@@ -56,6 +62,7 @@ class Worth:
         self._snapshot, self._policy, self._durations = snapshot, policy, durations
         self._now = snapshot.taken_at
         self._by_queue = policy.objective.queues
+        self._usual: dict[tuple[Gang, str | None], int] = {}
 
     def points(self, job: Job) -> int:
         """Points of a job."""
@@ -88,6 +95,21 @@ class Worth:
         hours = 1 if self._objective(job.queue).goal is Goal.VALUE else self._hours(job)
         return self.points(job) / (self._gpus(job) * hours)
 
+    def usual_size(self, job: Job, gpu_model: str | None) -> int:
+        """
+        Replicas of a scaled job up to which each counts as much as the others.
+
+        By `completion` and `goodput` the best size for the jobs there are (`Gang.usual_size`): shared among
+        more jobs than that, GPUs would serve each of them later. With other goals none, 0.
+        """
+        gang = job.gang
+        if not gang.scaled or self._objective(job.queue).goal not in _SOON:
+            return 0
+        key = gang, gpu_model
+        if key not in self._usual:
+            self._usual[key] = gang.usual_size(self._crowd / 2, gpu_model)
+        return self._usual[key]
+
     def _of(self, job: Job, goal: Goal) -> int:
         if goal is Goal.VALUE:
             return job_points(self._policy, job, self._now)
@@ -110,6 +132,7 @@ class Worth:
                where equals take turns  ⁴√( weight · 8 GPU-days / service left · 2^age )
             least-attained-service  ⁴√( weight · 8 GPU-days / (GPU-hour + service attained) · 2^age )
             makespan                ⁴√( weight · time left / day · 2^age )
+            goodput                 ⁴√( weight · day / (time left · gain) · 2^age ) · gain · fewest / most
             fairness                weight · ρ
 
         with ρ = (time since submission + time left) / (whole time · contention), at most 64. Service is time
@@ -117,9 +140,11 @@ class Worth:
         to its end, an order by service left would keep large jobs for the last, when little is left to fill
         the GPUs beside them. Age is the time that the job waited until it started, or until now, over
         `objective.doubling`, at most 13. Contention is the GPUs that jobs ask for over those there are, at
-        least 1. The root changes no order among jobs. Sources: Smith, Naval Research Logistics Quarterly 3,
-        1956; Gu et al., Tiresias, NSDI 2019; Graham, SIAM Journal on Applied Mathematics 17, 1969; Mahajan et
-        al., Themis, NSDI 2020.
+        least 1. Gain is the speed at full size over that with the fewest replicas, on the fastest GPU
+        model: `goodput` is `completion` counted in the pace of the smallest size. The root changes no order
+        among jobs. Sources: Smith, Naval Research Logistics Quarterly 3, 1956; Gu et al., Tiresias, NSDI
+        2019; Graham, SIAM Journal on Applied Mathematics 17, 1969; Mahajan et al., Themis, NSDI 2020;
+        Jayaram Subramanya et al., Sia, SOSP 2023.
         """
         weight = job.weight_milli / MILLI
         if goal is Goal.FAIRNESS:
@@ -127,7 +152,7 @@ class Worth:
             since = (self._now - job.submitted_at).total_seconds()
             rho = (max(0.0, since) + left) / ((left + self._durations.attained(job)) * self._contention)
             return weight * min(_LATEST, rho)
-        shortest = self._policy.objective.shortest
+        shortest, scale = self._policy.objective.shortest, 1.0
         match goal:
             case Goal.COMPLETION:
                 seconds = max(shortest, self._durations.until_completion(job))
@@ -137,11 +162,15 @@ class Worth:
                 urgency = _USUAL_SERVICE / (
                     _SECONDS_PER_HOUR + self._durations.attained(job) * self._gpus(job)
                 )
+            case Goal.GOODPUT:
+                gain = _gain(job)
+                scale = gain * job.gang.minimum / job.gang.maximum
+                urgency = _USUAL_SECONDS / (max(shortest, self._durations.until_completion(job)) * gain)
             case _:
                 urgency = self._left(job) / _USUAL_SECONDS
         doublings = log2(weight * urgency) + min(_MOST_DOUBLINGS, self._age(job))
         steps = int(_STEPS * doublings // 1)
-        return float(2 ** (steps / (_STEPS * _ROOT)))
+        return scale * float(2 ** (steps / (_STEPS * _ROOT)))
 
     def _age(self, job: Job) -> float:
         """Doublings; those of a running job are those of its start: no job becomes untouchable by running."""
@@ -157,11 +186,25 @@ class Worth:
 
     @cached_property
     def _contention(self) -> float:
+        return max(1.0, self._asked(lambda gang: gang.maximum))
+
+    @cached_property
+    def _crowd(self) -> float:
+        return self._asked(lambda gang: gang.minimum)
+
+    def _asked(self, size: Callable[[Gang], int]) -> float:
+        """GPUs that jobs of such sizes ask for over those there are."""
         nodes = self._snapshot.cluster.nodes
         gpus = sum(node.gpus.count for node in nodes if node.gpus and node.schedulable)
         asked = sum(
-            job.request.total_gpu_milli * job.gang.maximum
+            job.request.total_gpu_milli * size(job.gang)
             for job in self._snapshot.jobs
             if job.weight_milli and not job.held
         )
-        return max(1.0, asked / MILLI / max(1, gpus))
+        return asked / MILLI / max(1, gpus)
+
+
+def _gain(job: Job) -> float:
+    """Speed at full size over that with the fewest replicas, on the fastest GPU model."""
+    models: Iterable[str | None] = job.gpu_models or (None,)
+    return MILLI / max(1, *(job.rate_milli(model, job.gang.minimum) for model in models))

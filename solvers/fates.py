@@ -132,6 +132,6 @@ class Fates:
             case Leave.MOVE:
                 return incumbent.leave_points + incumbent.on_leaving
             case Leave.SHRINK if fate is not None:
-                return incumbent.resize_points + incumbent.shrink_points * len(fate.given_up)
+                return incumbent.resize_points + sum(incumbent.shrink_points[: len(fate.given_up)])
             case _:
                 return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from planner.models.problem import Problem
-    from planner.models.problem_jobs import Option
+    from planner.models.problem_jobs import JobClass, Option
     from planner.solvers.ledger import Ledger
 
 _SEVERAL: Final = 2 * MILLI
@@ -36,8 +37,10 @@ def fill(ledger: Ledger) -> None:
     party_of = parties.party_of(ledger.problem)
     for _, equals in groupby(_ranked(ledger), key=lambda entry: entry[0][:3]):
         singles: list[tuple[int, int]] = []
-        for _, index, most in equals:
-            if classes[index].role is Role.GROW:
+        for _, index, most, size in equals:
+            if size:
+                _grow_to(ledger, index, size)
+            elif classes[index].role is Role.GROW:
                 growing.append(index)
             elif index in party_of:
                 if all(ledger.jobs_left(each) for each in party_of[index]):
@@ -47,8 +50,13 @@ def fill(ledger: Ledger) -> None:
             else:
                 jobs = min(most, ledger.jobs_left(index))
                 for option in classes[index].options:
-                    if jobs > 0 and _pays(ledger, index, option):
-                        jobs -= ledger.place(index, option, jobs=jobs)
+                    # Of scaled jobs one has its size before the next one starts.
+                    at_once = 1 if classes[index].scaled else jobs
+                    while jobs > 0 and _pays(ledger, index, option):
+                        placed = ledger.place(index, option, jobs=at_once)
+                        jobs -= placed
+                        if placed < at_once or not classes[index].scaled:
+                            break
         _take_turns(ledger, singles)
     grow(ledger)
     grow_running(ledger, growing)
@@ -79,10 +87,29 @@ def grow_running(ledger: Ledger, growing: Iterable[int]) -> None:
 
 
 def grow(ledger: Ledger) -> None:
-    """Let elastic jobs that are placed have more replicas, as far as these fit."""
+    """Let elastic jobs that are placed have more replicas, as far as these fit, the best paid first."""
+    classes = ledger.problem.classes
     for number, placed in sorted(ledger.placed.items()):
-        if ledger.problem.classes[placed.job_class].elastic:
+        if classes[placed.job_class].elastic and not classes[placed.job_class].scaled:
             ledger.grow(number)
+    heap = [
+        (-worth, number) for number in sorted(ledger.placed) if (worth := _next_replica(ledger, number)) > 0
+    ]
+    heapify(heap)
+    while heap:
+        _, number = heappop(heap)
+        before = len(ledger.placed[number].sites)
+        ledger.grow(number, most=before + 1)
+        if len(ledger.placed[number].sites) > before and (worth := _next_replica(ledger, number)) > 0:
+            heappush(heap, (-worth, number))
+
+
+def _next_replica(ledger: Ledger, number: int) -> float:
+    """Points per thousandth of a GPU of one more replica of a scaled job; 0 if it can have none."""
+    placed = ledger.placed[number]
+    job_class, more = ledger.problem.classes[placed.job_class], placed.option.further
+    position = len(placed.sites) - job_class.minimum
+    return more[position] / max(1, job_class.shape.quota_milli) if position < len(more) else 0.0
 
 
 def ranking(problem: Problem) -> list[int]:
@@ -108,7 +135,7 @@ def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank
     """What classes are sorted by, with a bonus in points for each of its jobs."""
     job_class = problem.classes[index]
     ahead = problem.slots > 1
-    points = job_class.best_points if ahead else job_class.most_points
+    points = _points(job_class, ahead=ahead)
     seconds = max(1, min(job_class.seconds, problem.edges[-1])) if ahead else 1
     density = (points + bonus) / max(1e-9, sizes[index] * seconds)
     return (
@@ -123,6 +150,15 @@ def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank
     )
 
 
+def _points(job_class: JobClass, *, ahead: bool) -> int:
+    """Of a job at its best, but with its fewest replicas where further ones bring less."""
+    if not job_class.scaled:
+        return job_class.best_points if ahead else job_class.most_points
+    now = [job_class.points(option, job_class.minimum) for option in job_class.options]
+    later = [points or 0 for option in job_class.options for points in option.later[1:]]
+    return max((*now, *(later if ahead else ())), default=0)
+
+
 def _sizes(problem: Problem) -> list[float]:
     """Thousandths of GPUs that a job of each class stands for."""
     totals = np.array([node.amounts for node in problem.nodes], dtype=np.int64).sum(axis=0).tolist()
@@ -134,7 +170,7 @@ def _sizes(problem: Problem) -> list[float]:
         if not size:
             shares = (amount / total for amount, total in zip(shape.amounts, totals, strict=True) if total)
             size = gpus * max(shares, default=0)
-        sizes.append(job_class.maximum * size)
+        sizes.append(job_class.usual * size)
     return sizes
 
 
@@ -146,14 +182,18 @@ def _pays(ledger: Ledger, index: int, option: Option) -> bool:
 
 def queue_of(ledger: Ledger) -> Iterator[tuple[int, int]]:
     """(class with jobs left, jobs at most), best first; as many as a guarantee still needs rank higher."""
-    return ((index, most) for _, index, most in _ranked(ledger))
+    return ((index, most) for _, index, most, size in _ranked(ledger) if not size)
 
 
-def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int]]:
-    """As `queue_of`, with what the order goes by."""
+def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
+    """
+    As `queue_of`, with what the order goes by, and a size.
+
+    That is 0 for those that start; otherwise it is to what size jobs of a class that are placed grow.
+    """
     problem = ledger.problem
     sizes = _sizes(problem)
-    entries: list[tuple[_Rank, int, int]] = []
+    entries: list[tuple[_Rank, int, int, int]] = []
     for index, job_class in enumerate(problem.classes):
         if not ledger.jobs_left(index, now=False):
             continue
@@ -162,6 +202,25 @@ def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int]]:
         owed = ledger.quota.owed(job_class.queue, model) if milli and problem.guarantees else []
         for most, _ in owed:
             bonus = sum(price * min(milli, missing) for missing, price in owed if missing >= most) // MILLI
-            entries.append((_rank(problem, sizes, index, bonus), index, -(-most // milli)))
-        entries.append((_rank(problem, sizes, index, 0), index, len(job_class.jobs)))
+            entries.append((_rank(problem, sizes, index, bonus), index, -(-most // milli), 0))
+        rank = _rank(problem, sizes, index, 0)
+        entries.append((rank, index, len(job_class.jobs), 0))
+        if job_class.role is Role.START and job_class.scaled and problem.slots == 1:
+            entries += _growing(job_class, rank, index)
     return sorted(entries)
+
+
+def _growing(job_class: JobClass, rank: _Rank, index: int) -> Iterator[tuple[_Rank, int, int, int]]:
+    """When jobs that start now grow: each further replica by what it adds for its GPUs."""
+    size, each = job_class.minimum, max(1, job_class.shape.quota_milli)
+    for points, run in groupby(job_class.options[0].further):
+        size += sum(1 for _ in run)
+        if points > 0:
+            density = -float(f"{points / each:.1e}")
+            yield (*rank[:2], max(rank[2], density), *rank[3:]), index, len(job_class.jobs), size
+
+
+def _grow_to(ledger: Ledger, index: int, size: int) -> None:
+    """Let placed jobs of a class have so many replicas, as far as these fit."""
+    for number in [number for number, placed in ledger.placed.items() if placed.job_class == index]:
+        ledger.grow(number, most=size)

@@ -37,7 +37,8 @@ def place_job(ledger: Ledger, index: int, option: Option, nodes: Ints | None = N
             made = ledger.settle(index, option, sites, jobs=1)
             if made and job_class.elastic:
                 # What is paid once, as for a resize, may pay only with all replicas that find room.
-                ledger.grow(made[0], nodes)
+                all_pay = job_class.role is Role.GROW or not job_class.scaled
+                ledger.grow(made[0], nodes, most=None if all_pay else job_class.typical(option))
             if made and ledger.objective >= before:
                 return True
         ledger.rollback(mark)

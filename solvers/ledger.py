@@ -120,7 +120,8 @@ class Ledger(Pooled):
         if not sites:
             return 0
         gangs = len(sites) // job_class.minimum
-        more = gangs * (job_class.most(option) - job_class.minimum)
+        # Where further replicas bring less, other jobs may come before them.
+        more = gangs * (job_class.typical(option) - job_class.minimum)
         sites += self.take(index, board, more)
         return len(self.settle(index, option, sites, jobs=gangs))
 
@@ -191,12 +192,13 @@ class Ledger(Pooled):
         self.put(number, Placed(index, option, sites))
         return number
 
-    def grow(self, number: int, nodes: Ints | None = None) -> None:
-        """Add replicas to an elastic job already placed while places and quota last."""
+    def grow(self, number: int, nodes: Ints | None = None, *, most: int | None = None) -> None:
+        """Add replicas to an elastic job already placed, up to so many, while places and quota last."""
         placed = self.placed[number]
         job_class = self.problem.classes[placed.job_class]
+        best = job_class.most(placed.option)
         wanted = min(
-            job_class.most(placed.option) - len(placed.sites),
+            (best if most is None else min(most, best)) - len(placed.sites),
             self.headroom(job_class, placed.option, replicas=1),
         )
         if wanted <= 0:

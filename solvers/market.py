@@ -60,7 +60,7 @@ class Market:
     def net(self, index: int, option: Option, times: float = 1.0) -> float:
         """What a job of a class brings on an option beyond so many times what its GPUs would fetch."""
         job_class = self._classes[index]
-        replicas = job_class.most(option)
+        replicas = job_class.typical(option)
         fetched = self._prices.get(option.gpu_model, 0.0) * job_class.shape.quota_milli * replicas
         return job_class.points(option, replicas) - times * fetched
 
@@ -80,10 +80,10 @@ class Market:
         for row, (job_class, _) in enumerate(bidders):
             for option in job_class.options:
                 if option.gpu_model in columns:
-                    replicas = job_class.most(option)
+                    replicas = job_class.typical(option)
                     density = job_class.points(option, replicas) / (job_class.shape.quota_milli * replicas)
                     bids[row, columns[option.gpu_model]] = density
-        asked = [each.shape.quota_milli * each.maximum * jobs for each, jobs in bidders]
+        asked = [each.shape.quota_milli * each.usual * jobs for each, jobs in bidders]
         return bids, np.array(asked, dtype=np.float64)
 
     @cached_property

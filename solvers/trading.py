@@ -120,7 +120,7 @@ def _spare(ledger: Ledger, market: Market) -> list[float]:
     for index, job_class in enumerate(ledger.problem.classes):
         if job_class.role is Role.START and job_class.options:
             option = max(job_class.options, key=lambda option: market.net(index, option))
-            milli = job_class.shape.quota_milli * job_class.most(option) * ledger.jobs_left(index)
+            milli = job_class.shape.quota_milli * job_class.typical(option) * ledger.jobs_left(index)
             if milli and market.net(index, option) > 0:
                 for each in ledger.quota.guarantees_of(job_class.queue, option.gpu_model):
                     spare[each] += _EXPECTED * milli

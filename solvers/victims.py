@@ -191,6 +191,6 @@ def _of_incumbent(index: int, incumbent: Incumbent) -> Iterator[tuple[int, Victi
             loss, freed = -incumbent.stop_points, milli * len(positions)
             yield node, Victim(index, tuple(positions), loss, max(1, freed), shrinks=False, order=order)
         if incumbent.shrinkable:
-            loss = -incumbent.shrink_points - incumbent.resize_points
+            loss = -incumbent.shrink_points[0] - incumbent.resize_points
             for position in positions:
                 yield node, Victim(index, (position,), loss, max(1, milli), shrinks=True, order=order)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from planner.models.cluster import Cluster, Gpu, MigInstance, Node, NodeGpus, NodePool
-from planner.models.job import Gang, Job, ResourceRequest, Running
+from planner.models.gang import Gang
+from planner.models.job import Job, ResourceRequest, Running
 from planner.models.objective import Goal, Objective
 from planner.models.placement import GpuShare, MigSlice, Placement, Replica
 from planner.models.policy import Policy, PriorityOrder, PriorityPolicy

@@ -19,7 +19,8 @@ from planner.future import Future
 from planner.models.cluster import Level
 from planner.models.dependency import FinishedJob
 from planner.models.explanation_remedies import RemedyKind
-from planner.models.job import Gang, Running, Toleration
+from planner.models.gang import Gang
+from planner.models.job import Running, Toleration
 from planner.models.placement import Placement
 from planner.models.selection import condition
 from planner.models.target import Target

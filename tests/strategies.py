@@ -14,9 +14,9 @@ from placing import placements_of
 
 from planner.models.cluster import Cluster, Gpu, Level, MigInstance, Node, NodeGpus, NodePool, Taint
 from planner.models.damage import survey
+from planner.models.gang import Gang
 from planner.models.job import (
     AntiAffinity,
-    Gang,
     Job,
     LocalityPreference,
     ResourceRequest,
@@ -95,6 +95,7 @@ OTHER_REQUESTS = st.sampled_from(
     )
 )
 GANGS = st.sampled_from(((1, 1), (1, 1), (2, 2), (1, 1), (3, 3), (1, 3), (2, 3)))
+SCALINGS = st.sampled_from(({}, {}, {1: 1, 2: 1.6, 3: 2}, {2: 1, 3: 1.1}))
 VALUES = st.sampled_from(
     ({}, {"priority": 3}, {"weight": 2.5}, {}, {"expected_duration": 7200}, {"weight": 0})
 )
@@ -209,7 +210,7 @@ def _kind(draw, models, queues, mig, locality):
         name="kind",
         queue=draw(queues),
         request=ResourceRequest(**gpus, **draw(OTHER_REQUESTS)),
-        gang=Gang(min=least, max=most),
+        gang=Gang(min=least, max=most, scaling=draw(SCALINGS)),
         gpu_models=dict(zip(models, draw(SPEEDS), strict=False)),
         locality=LocalityPreference(required=draw(LOCALITIES) if locality else None),
         spread=draw(SPREADS) if locality else None,

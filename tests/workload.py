@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from zlib import crc32
 
 import build
 from kit import APPS, CLASSES, CORES_PER_GPU, HCA, TAINT
@@ -11,9 +12,9 @@ from planner.models.cluster import (
     Level,
     QosClass,
 )
+from planner.models.gang import Gang
 from planner.models.job import (
     AntiAffinity,
-    Gang,
     Job,
     LocalityPreference,
     MatchOperator,
@@ -48,11 +49,18 @@ def job(draw, name, features, kit):
         priority=draw.choice((0, 1, 3, 6)),
         weight=draw.choice((1, 1, 1, 1, 2.5, 0)),
         request=request,
-        gang=Gang(min=minimum, max=maximum),
+        gang=Gang(min=minimum, max=maximum, **_scaling(name, elastic=minimum < maximum)),
         submitted_at=build.NOW - timedelta(hours=draw.choice((2, 2, 9))),
         preemptible=draw.random() < 0.85,
         **more,
     )
+
+
+def _scaling(name, *, elastic):
+    """Of every second elastic job further replicas bring less; no draw, so that worlds stay what they are."""
+    if not elastic or crc32(name.encode()) % 2:
+        return {}
+    return {"scaling": {1: 1, 2: 1.7, 4: 2.5}, "scaling_by_model": {build.MODEL: {1: 1, 2: 1.4, 3: 1.5}}}
 
 
 def _request(draw, features, kit):

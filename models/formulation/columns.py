@@ -4,6 +4,7 @@ Columns of the block model: its decision variables, by name.
     jobs[j,k]        jobs of class j on tier k, a GPU model or several that pay alike
     replicas[i,t]    replicas of kind i on the nodes of group t
     located[i,c]     the same by cell, for kinds to which domains matter
+    further[j,k,p]   replicas beyond the fewest, of those that bring as much as part p says
     blocks[c,s]      replicas of s GPUs, of the other kinds, on cell c
     opened[c]        wholly free GPUs of cell c that are cut into shares
     out[o]           departure o takes place
@@ -45,6 +46,7 @@ from planner.models.formulation.fates import Fates
 from planner.models.formulation.kinds import kinds_of
 from planner.models.formulation.later import Later
 from planner.models.formulation.mig_states import mig_states
+from planner.models.formulation.parts import parts
 from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from planner.models.cluster import Level
     from planner.models.formulation.aggregate import Aggregate
     from planner.models.formulation.kinds import Kind
+    from planner.models.formulation.parts import Part
     from planner.models.formulation.rows import Ints, Term
     from planner.models.outranking import View
     from planner.models.problem import Problem
@@ -114,6 +117,8 @@ class Columns:
         """By (kind, position of the tier, domain of the required level)."""
         self.touched: dict[tuple[int, int], int] = {}
         """By (kind, domain of the preferred level)."""
+        self.further: dict[tuple[int, int], tuple[Part, ...]] = {}
+        """By (class, position of the tier), where further replicas bring unequal points."""
         self.fates = Fates(problem, self.departures, self._new)
         self.out, self.stop, self.move = self.fates.out, self.fates.stop, self.fates.move
         self.shrink, self.resized = self.fates.shrink, self.fates.resized
@@ -184,6 +189,9 @@ class Columns:
                         self._located[cell].append((kind.shape, column))
             for member in kind.classes:
                 self.jobs[member, tier] = self._new(min(fit, len(self.problem.classes[member].jobs)))
+                further = self.problem.classes[member].options[kind.tiers[tier][0]].further
+                if further:
+                    self.further[member, tier] = parts(further, self.upper[-1], self._new)
             for domain, most in gangs.items():
                 self.whole[index, tier, domain] = self._new(min(jobs, most))
             self._add_touched(index, kind, tier, jobs)

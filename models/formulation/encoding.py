@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.models.formulation.departures import Departure
+from planner.models.formulation.parts import fill
 from planner.models.placement import GpuShare
 from planner.models.problem_jobs import Role
 from planner.models.replica_changes import changed
@@ -104,6 +105,7 @@ class _Encoder:
                 self._give_up(incumbent, gone)
                 given_up[v] = Counter(hold.node for hold in gone if hold.node is not None)
                 self.value[x.shrink[v]], self.value[x.resized[v]] = len(gone), 1
+                self._count(fill(x.fates.fewer.get(v, ()), len(gone)))
             elif come:
                 fate[v] = "grow"
         stands_for = {v: x.departures.canonical(v, fate) for v in fate}
@@ -155,6 +157,7 @@ class _Encoder:
         nodes = [self.node_of[replica.node] for replica in replicas]
         tier = self.tier_of[kind, self.group_of[nodes[0]]]
         self.value[x.jobs[member, tier]] += 1
+        self._count(fill(x.further.get((member, tier), ()), len(nodes) - x.kinds[kind].minimum))
         for node in nodes:
             cell = x.cells.of[node]
             if x.kinds[kind].scattered:
@@ -171,6 +174,10 @@ class _Encoder:
             domains = self.problem.domain_of(together.preferred)
             for domain in {domains[node] for node in nodes}:
                 self.value[x.touched[kind, domain]] += 1
+
+    def _count(self, values: dict[int, int]) -> None:
+        for column, value in values.items():
+            self.value[column] += value
 
     def _cut_gpus(self) -> None:
         """GPUs, wholly free once those who leave have left, of which a share is newly held."""

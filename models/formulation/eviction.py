@@ -27,6 +27,7 @@ def eviction(problem: Problem, x: Columns) -> Iterator[Row]:
         freed[n,g]  ≤  stop[v] + move[v] + given[v,n]    ∀ crowded n, GPUs g shared there, v on g
         emptied[n]  ≤  move[v]    ∀ crowded n, v on n
         resized[v]  ≤  shrink[v]  ≤  spare_v · resized[v]    ∀ elastic v
+        Σ_p fewer[v,p]  =  shrink[v]    ∀ v whose replicas bring unequal points
         stop[v] + move[v] + resized[v] + Σ_k grown[v,k]  ≤  1    ∀ v
 
     The second is for nodes that are not crowded; on the others stop[v] and move[v] bring what v holds there
@@ -82,6 +83,9 @@ def _shrinking(x: Columns, v: int, incumbent: Incumbent, given: list[Term]) -> I
     yield row("eviction", ("shrink", v), [(shrink, 1), *minus], lower=0, upper=elsewhere)
     yield row("eviction", ("resized", v, "max"), [(shrink, 1), (resized, -spare)], upper=0)
     yield row("eviction", ("resized", v, "min"), [(shrink, 1), (resized, -1)], lower=0)
+    if v in x.fates.fewer:
+        terms = [(shrink, 1), *((part.column, -1) for part in x.fates.fewer[v])]
+        yield row("eviction", ("fewer", v), terms, lower=0, upper=0)
 
 
 def _crowded(x: Columns) -> Iterator[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from planner.models.formulation.parts import parts
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Fates:
         shrinkable = {v: each for v, each in enumerate(incumbents) if each.shrinkable}
         self.shrink = {v: new(len(each.holds) - each.fewest) for v, each in shrinkable.items()}
         """Replicas given up."""
+        self.fewer = {v: parts(each.shrink_points, 1, new) for v, each in shrinkable.items() if each.scaled}
+        """The same by what they cost, where they cost unequally."""
         self.resized = {v: new(1) for v in shrinkable}
         self.given = {
             (v, node): new(len(positions))

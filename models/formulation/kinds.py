@@ -26,7 +26,7 @@ class Kind:
     """Classes that differ only in points and queue."""
 
     classes: tuple[int, ...]
-    """Indices into `Problem.classes`; exactly one if points are paid by the replica."""
+    """Indices into `Problem.classes`; exactly one if points depend on the number of replicas."""
     shape: Shape
     minimum: int
     maximum: int
@@ -37,7 +37,7 @@ class Kind:
     groups: tuple[tuple[int, ...], ...]
     """Node groups of each tier."""
     per_replica: bool
-    """True if points are paid by the replica, whose number is a choice."""
+    """True if points are paid by the replica, whose number is a choice, and each brings the same."""
 
     @property
     def rigid(self) -> bool:
@@ -59,7 +59,7 @@ def kinds_of(problem: Problem) -> tuple[Kind, ...]:
         if not job_class.startable:
             continue
         split = _tiers(problem, job_class)
-        key = (*_packing(job_class), split, index if job_class.per_replica else None)
+        key = (*_packing(job_class), split, index if job_class.per_replica or job_class.scaled else None)
         members[key].append(index)
         tiers[key] = split
     return tuple(

@@ -19,10 +19,11 @@ def completion(problem: Problem, x: Columns, points: Ints) -> None:
     Weighted completion of what is placed, and what its nodes cost it.
 
         Σ_{j, k} (v_jk + fixed_j + once_jk) · jobs[j,k]  +  Σ_{i, t} charge_it · replicas[i,t]
+          +  Σ_{j, k, p} v_jkp · further[j,k,p]
 
     v_jk is w_j · completed_jk on the GPU models of tier k less its tariffs (`models.earnings`), paid by the
-    replica where their number is a choice; once_jk is the lateness that it saves, charge_it
-    is the price of data and unmet preferences on the nodes of group t.
+    replica where their number is a choice, or by part where they bring unequal points. once_jk is the
+    lateness that it saves, charge_it the price of data and unmet preferences on the nodes of group t.
     """
     for index, kind, tier in x.tiers():
         node_points = dict(problem.classes[kind.classes[0]].node_points)
@@ -31,6 +32,8 @@ def completion(problem: Problem, x: Columns, points: Ints) -> None:
             option = job_class.options[kind.tiers[tier][0]]
             once = job_class.fixed_points + option.once
             points[x.jobs[member, tier]] = once + (0 if kind.per_replica else option.points)
+            for part in x.further.get((member, tier), ()):
+                points[part.column] = part.points
         per_replica = problem.classes[kind.classes[0]].options[kind.tiers[tier][0]].points
         for group, column in x.replicas_of(index, tier):
             points[column] = node_points.get(group, 0) + (per_replica if kind.per_replica else 0)
@@ -51,6 +54,7 @@ def disruption(problem: Problem, x: Columns, points: Ints) -> None:
     What is lost with those who run: their value, and the price of their checkpoint, restart and lost work.
 
         − Σ_v ( stopped_v · stop[v] + left_v · move[v] + replica_v · shrink[v] + resized_v · resized[v] )
+        − Σ_{v, p} replica_vp · fewer[v,p]        in place of shrink[v], where replicas bring unequal points
 
     A moved incumbent regains its value as a job of the class that places it anew. Leaving a node that is to
     be drained brings points.
@@ -64,7 +68,10 @@ def disruption(problem: Problem, x: Columns, points: Ints) -> None:
         if v in x.move:
             points[x.move[v]] = incumbent.leave_points + incumbent.on_leaving
         if v in x.shrink:
-            points[x.shrink[v]] = incumbent.shrink_points
+            if not incumbent.scaled:
+                points[x.shrink[v]] = incumbent.shrink_points[0]
+            for part in x.fates.fewer.get(v, ()):
+                points[part.column] = part.points
             points[x.resized[v]] = incumbent.resize_points + incumbent.on_leaving
 
 

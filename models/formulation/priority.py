@@ -22,7 +22,8 @@ def priority(problem: Problem, x: Columns) -> Iterator[Row]:
         Σ_{j ∈ u, k} (v_jk + fixed_j + once_jk) · jobs[j,k] + Σ_{j ∈ u, k, τ} v_jkτ · later[j,k,τ] ≥ floor_u
 
     For all priorities u but the lowest; floor_u is what the classes of u earn where those of lower priorities
-    do not exist. v_jk is paid by the replica where their number is a choice.
+    do not exist. v_jk is paid by the replica where their number is a choice,
+    or by part (`further`).
     """
     for level, floor in problem.floors:
         terms = [*_now(problem, x, level), *_later(problem, x, level)]
@@ -40,6 +41,7 @@ def _now(problem: Problem, x: Columns, level: int) -> Iterator[Term]:
             yield x.jobs[member, tier], once + (0 if kind.per_replica else option.points)
             if kind.per_replica:
                 yield from ((column, option.points) for _, column in x.replicas_of(index, tier))
+            yield from ((part.column, part.points) for part in x.further.get((member, tier), ()))
 
 
 def _later(problem: Problem, x: Columns, level: int) -> Iterator[Term]:

@@ -54,6 +54,7 @@ MEANINGS: Final[tuple[Callable[[Problem, ReferenceColumns], Iterator[Row]], ...]
     terms.guarantee,
     terms.interference,
     terms.fragmentation,
+    terms.scaling,
 )
 """What columns of the objective count; no legal target breaks them."""
 

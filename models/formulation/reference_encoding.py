@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from planner.models.formulation.parts import fill
 from planner.models.placement import GpuShare
 from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from planner.models.cluster import Level
+    from planner.models.formulation.parts import Part
     from planner.models.formulation.reference_columns import ReferenceColumns
     from planner.models.formulation.reference_index import Candidate
     from planner.models.formulation.rows import Ints
@@ -78,6 +80,8 @@ class _Encoding:
                 lost[place] -= 1
                 self.values[self.x["gives", index, position]] = 1
                 self.values[self.x["shrink", index]] = 1
+        given_up = sum(self.values[self.x["gives", index, position]] for position in range(len(holds)))
+        self._count(self.x.fewer.get(index, ()), int(given_up))
         self.values[self.x["off", index]] = self._is_off(index)
         more = []
         for replica in placement.replicas:
@@ -119,10 +123,12 @@ class _Encoding:
     def _place(self, candidate: Candidate, replicas: Iterable[Replica]) -> None:
         x, values = self.x, self.values
         values[x["placed", *candidate.key]] += 1
+        on: Counter[str | None] = Counter()
         for replica in replicas:
             node = self.node_of[replica.node]
             model = x.model_of[node] if candidate.job_class.shape.quota_milli else None
             values[x["on", *candidate.key, model]] = 1
+            on[model] += 1
             values[x["replicas", *candidate.key, node]] += 1
             for held in replica.gpus:
                 key: tuple[object, ...] = ("slice", *candidate.key, node, held.index)
@@ -132,6 +138,12 @@ class _Encoding:
                 else:
                     key = (*key, held.profile, held.start)
                 values[x[key]] += 1
+        for model, count in on.items():
+            self._count(x.further.get((*candidate.key, model), ()), count - candidate.job_class.minimum)
+
+    def _count(self, found: Iterable[Part], replicas: int) -> None:
+        for column, value in fill(found, replicas).items():
+            self.values[column] += value
 
     # --- what follows from the decisions -------------------------------------------------------------------
 

@@ -3,11 +3,13 @@ Columns of the plain (job, node, GPU, MIG placement) model: every decision spell
 
     placed[c,j]          job j is placed as class c says: started, moved or grown
     on[c,j,m]            its new replicas are on GPU model m
+    further[c,j,m,p]     those beyond the fewest, of which each brings as much as part p says
     replicas[c,j,n]      new replicas on node n
     whole[c,j,n,g]       those that hold GPU g wholly;   share[c,j,n,g]  those that hold a share of it
     slice[c,j,n,g,π,a]   those that hold a MIG instance of profile π at memory slice a
     stop[v], shrink[v]   incumbent v waits again, or runs on with fewer replicas
     gives[v,k]           it gives up its replica k while it runs on
+    fewer[v,p]           those it gives up, of which each costs as much as part p says
     off[v]               those it gives up are all that it had on nodes that take nothing new
     present[e,l,d]       job e has a replica in domain d of level l, where that matters
     held[n,g]            somebody holds the GPU as a GPU;  cut[n,g]  it is shared
@@ -29,12 +31,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from planner.models.cluster import Level
+from planner.models.formulation.parts import parts
 from planner.models.outranking import views
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
+    from planner.models.formulation.parts import Part
     from planner.models.outranking import View
     from planner.models.problem import Problem
     from planner.models.problem_jobs import Incumbent, JobClass, Option
@@ -71,6 +75,10 @@ class ReferenceIndex:
         self.problem = problem
         self.upper: list[int] = []
         self.index: dict[Hashable, int] = {}
+        self.further: dict[Hashable, tuple[Part, ...]] = {}
+        """By class, job and GPU model, where further replicas bring unequal points."""
+        self.fewer: dict[int, tuple[Part, ...]] = {}
+        """By incumbent, where the replicas that it may give up cost unequal points."""
         self.candidates = tuple(
             Candidate(index, name, job_class)
             for index, job_class in enumerate(problem.classes)
@@ -95,8 +103,11 @@ class ReferenceIndex:
 
     def _add(self, key: Hashable, upper: int) -> None:
         if key not in self.index:
-            self.index[key] = len(self.upper)
-            self.upper.append(upper)
+            self.index[key] = self._new(upper)
+
+    def _new(self, upper: int) -> int:
+        self.upper.append(upper)
+        return len(self.upper) - 1
 
     def _add_nodes(self) -> None:
         for node, gpu in self.gpus():
@@ -114,6 +125,8 @@ class ReferenceIndex:
         self._add(("placed", *candidate.key), 2)
         for option in candidate.job_class.options:
             self._add(("on", *candidate.key, option.gpu_model), 1)
+            if option.further:
+                self.further[*candidate.key, option.gpu_model] = parts(option.further, 1, self._new)
             for node in self.nodes(option):
                 self._add(("replicas", *candidate.key, node), candidate.most)
                 for gpu in range(len(self.problem.nodes[node].gpus)):
@@ -131,6 +144,8 @@ class ReferenceIndex:
         self._add(("off", index), 1)
         for position in range(len(incumbent.holds)):
             self._add(("gives", index, position), 1)
+        if incumbent.scaled:
+            self.fewer[index] = parts(incumbent.shrink_points, 1, self._new)
 
     def _add_presence(self) -> None:
         """Where a required, preferred or forbidden domain, or interference, asks who is where."""

@@ -50,6 +50,7 @@ def _of_candidate(problem: Problem, x: ReferenceColumns, candidate: Candidate) -
     for option in job_class.options:
         if not job_class.per_replica:
             yield x["on", *key, option.gpu_model], option.points
+        yield from ((part.column, part.points) for part in x.further.get((*key, option.gpu_model), ()))
         for node in x.nodes(option):
             each = option.points if job_class.per_replica else 0
             yield x["replicas", *key, node], each + node_points.get(x.group_of[node], 0)
@@ -69,7 +70,9 @@ def _of_incumbents(problem: Problem, x: ReferenceColumns) -> Iterator[Term]:
         yield x["shrink", index], incumbent.resize_points
         yield x["off", index], incumbent.on_leaving
         for position in range(len(incumbent.holds)):
-            yield x["gives", index, position], incumbent.shrink_points
+            if not incumbent.scaled:
+                yield x["gives", index, position], sum(incumbent.shrink_points[:1])
+        yield from ((part.column, part.points) for part in x.fewer.get(index, ()))
 
 
 def _of_nodes(problem: Problem, x: ReferenceColumns) -> Iterator[Term]:
@@ -118,6 +121,26 @@ def interference(_problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
         for number, (one, other) in enumerate(pairs):
             terms = [(one, 1), (other, 1), (x["meet", node, position], -1)]
             yield row("interference", (node, position, number), terms, upper=1)
+
+
+def scaling(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
+    """
+    Replicas beyond the fewest, and those given up, are counted by what they bring.
+
+        Σ_p further[c,j,m,p]  =  Σ_n on m replicas[c,j,n]  −  min · on[c,j,m],   further[…,p]  ≤  width_p
+        Σ_p fewer[v,p]  =  Σ_k gives[v,k]
+    """
+    for candidate in x.candidates:
+        for option in candidate.job_class.options:
+            where = (*candidate.key, option.gpu_model)
+            if where in x.further:
+                terms = [(x["replicas", *candidate.key, node], 1) for node in x.nodes(option)]
+                terms += [(part.column, -1) for part in x.further[where]]
+                terms.append((x["on", *where], -candidate.job_class.minimum))
+                yield row("scaling", (*candidate.key, option.gpu_model or ""), terms, lower=0, upper=0)
+    for index, found in x.fewer.items():
+        terms = [(x["gives", index, at], 1) for at in range(len(problem.incumbents[index].holds))]
+        yield row("scaling", (index,), [*terms, *((part.column, -1) for part in found)], lower=0, upper=0)
 
 
 def fragmentation(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:

@@ -18,7 +18,7 @@ from planner.explaining.counting import Counting
 from planner.explaining.power import within_racks
 from planner.explaining.question import Question
 from planner.explaining.quotas import Quotas
-from planner.models.job import Gang
+from planner.models.gang import Gang
 from planner.models.selection import filters
 from planner.waiting.barriers import Barriers
 from planner.waiting.outlook import Outlook

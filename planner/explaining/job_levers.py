@@ -9,7 +9,8 @@ from planner.clock import clock
 from planner.explaining.lever import Lever, always, for_member
 from planner.models.cluster import Level
 from planner.models.explanation_remedies import RemedyKind, RemedyPart
-from planner.models.job import Gang, Toleration
+from planner.models.gang import Gang
+from planner.models.job import Toleration
 from planner.models.selection import condition
 from planner.models.units import MILLI, print_milli, print_timestamp
 from planner.wording import gang_size, in_cpus, in_gib

@@ -187,7 +187,7 @@ class Classifier:
         return (
             (job.queue, self._timing.earnings.full_points(job), self._rank(job), self._priority(job)),
             self._claims.of(candidate),
-            (job.gang.minimum, job.gang.maximum, self._together(candidate)),
+            (job.gang, self._together(candidate)),
             tuple(sorted(job.gpu_models.items())),
             candidate.filters,
             (self._shapes.asked(job), self._shapes.in_full(job)),

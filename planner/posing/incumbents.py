@@ -180,9 +180,11 @@ class Incumbents:
             rank=order[0],
             stop_points=stopping if outlook.stop else None,
             leave_points=leaving - policy.prices.migration,
-            shrink_points=-earnings.completion(job, runner.gpu_model, 1, seconds=left)
+            shrink_points=earnings.further(
+                job, runner.gpu_model, range(count, job.gang.minimum - 1, -1), seconds=left
+            )
             if outlook.shrink
-            else 0,
+            else (),
             resize_points=-resize_points(policy, job, now),
             fewest=job.gang.minimum if outlook.shrink else count,
             move=move,

@@ -118,9 +118,11 @@ class Timing:
         job, allowed = candidate.job, sites.allowed(candidate)
         models = sorted(allowed, key=lambda model: (-job.speed_milli(model), model or ""))
         if self.timeless and not job.hard_deadline:
-            count = candidate.maximum if candidate.role is Role.MOVE else 1
-            completion = self.earnings.completion
-            return tuple(Option(model, allowed[model], completion(job, model, count)) for model in models)
+            return tuple(
+                Option(model, allowed[model], points, further)
+                for model in models
+                for points, further in [self._placed(candidate, model)]
+            )
         options = [self._option(candidate, model, allowed[model], sites, bound) for model in models]
         # Fast is not always best: tariffs are by GPU model.
         best = sorted(options, key=lambda option: -(option.points + option.once))
@@ -131,13 +133,13 @@ class Timing:
     ) -> Option:
         job, starts = candidate.job, candidate.role is Role.START
         seconds = self.seconds(candidate, model)
-        # With elastic jobs points are those of one replica.
-        replicas = candidate.maximum if candidate.role is Role.MOVE else 1
-        points = self.earnings.completion(job, model, replicas, seconds=seconds)
+        points, further = self._placed(candidate, model, seconds)
         barred = bound > 0
         if starts:
-            charged = 1 if job.gang.elastic else job.gang.minimum
-            points -= self.earnings.tariff(job, model, charged, start=0, seconds=seconds)
+            charged = 1 if job.gang.elastic and not job.gang.scaled else job.gang.minimum
+            each = self.earnings.tariff(job, model, 1, start=0, seconds=seconds)
+            points -= charged * each
+            further = tuple(more - each for more in further)
             barred = barred or self.earnings.is_too_late(job, start=0, seconds=seconds)
         later, later_groups = self._never
         if self.ahead and starts:
@@ -146,12 +148,31 @@ class Timing:
             gpu_model=model,
             groups=() if barred else self._unbarred(job, sites.open_in(groups, 0), sites, 0, seconds),
             points=points,
+            further=further,
             once=self.earnings.saved_lateness(job, start=0, seconds=seconds) if starts else 0,
             ends=self._ends_of(seconds),
             later=later,
             later_groups=later_groups,
         )
         return from_slot(option, bound)
+
+    def _placed(
+        self, candidate: Candidate, model: str | None, seconds: int | None = None
+    ) -> tuple[int, tuple[int, ...]]:
+        """`Option.points` and `further` of completion alone."""
+        job, completion = candidate.job, self.earnings.completion
+        if not job.gang.scaled or candidate.role is Role.MOVE:
+            replicas = candidate.maximum if candidate.role is Role.MOVE else 1
+            return completion(job, model, replicas, seconds=seconds), ()
+        if candidate.role is Role.START:
+            fewest, before = candidate.minimum, 0
+        else:
+            held = job.running.replicas if job.running else ()
+            fewest = len(held) + candidate.minimum
+            before = completion(job, model, len(held), seconds=seconds)
+        sizes = range(fewest, fewest + candidate.maximum - candidate.minimum + 1)
+        further = self.earnings.further(job, model, sizes, seconds=seconds)
+        return completion(job, model, fewest, seconds=seconds) - before, further
 
     def _later(
         self, job: Job, model: str | None, groups: tuple[int, ...], sites: Sites, seconds: int
@@ -181,7 +202,7 @@ class Timing:
 
     def _points(self, job: Job, model: str | None, seconds: int) -> tuple[int | None, ...]:
         """Of a start in each later slot; None where the job would be too late to be of use."""
-        key = job.name, seconds, model if self._by_model else None
+        key = job.name, seconds, model if self._by_model or job.gang.scaled else None
         points = self._worth.get(key)
         if points is None:
             earnings, fewest = self.earnings, job.gang.minimum

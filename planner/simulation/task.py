@@ -2,8 +2,8 @@
 Task: a job as the world knows it, with the work it truly has to do and how far it has come.
 
 Work is counted in whole numbers, so that nothing is lost or won by rounding: one unit is a thousandth of what
-one replica does in a second on the fastest GPU model the job may use. Elastic jobs work in proportion to
-their replicas.
+the job does in a second at full size on the fastest GPU model it may use. Elastic jobs work as fast as their
+scaling says, or in proportion to their replicas.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Task:
     @staticmethod
     def of(job: Job, duration: int) -> Task:
         """A waiting job that takes so many seconds at full size on its fastest GPU model."""
-        return Task(job, need=duration * full_rate(job))
+        return Task(job, need=duration * MILLI)
 
     @property
     def begun(self) -> Stretch:
@@ -134,7 +134,7 @@ class Task:
         kept = self.saved(at, every)
         saved_at = self.checkpointed_at(at, every) or self.job.last_checkpoint_at
         update = {
-            "completed_milli": kept * MILLI // full_rate(self.job),
+            "completed_milli": kept,
             "last_checkpoint_at": saved_at if kept else None,
         }
         progress = Progress().model_copy(update=update)
@@ -146,11 +146,6 @@ class Task:
         return max(0, _seconds(at, self.begun.works))
 
 
-def full_rate(job: Job) -> int:
-    """Units a second of a job at full size on its fastest GPU model."""
-    return MILLI * job.gang.maximum
-
-
 def stretch_of(
     job: Job, replicas: tuple[Replica, ...], nodes: dict[str, Node], *, begins: datetime, delay: int
 ) -> Stretch:
@@ -160,7 +155,7 @@ def stretch_of(
     return Stretch(
         begins=begins,
         works=begins + timedelta(seconds=delay),
-        rate=max(1, job.speed_milli(slowest)) * len(replicas),
+        rate=max(1, job.rate_milli(slowest, len(replicas))),
         gpu_milli=sum(each.quota_milli for each in replicas),
         gpu_model=slowest,
     )

@@ -13,8 +13,7 @@ from planner.models.durations import Durations
 from planner.models.policy import Policy
 from planner.models.progress import recovering_seconds, unsaved_seconds, works_since
 from planner.models.snapshot import Snapshot
-from planner.models.units import MILLI
-from planner.simulation.task import Task, full_rate, stretch_of
+from planner.simulation.task import Task, stretch_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -90,9 +89,9 @@ def opening(trace: Trace) -> World:
 
 
 def _task(job: Job, trace: Trace, durations: Durations) -> Task:
-    kept = job.progress.completed_milli * full_rate(job) // MILLI if job.progress else 0
+    kept = job.progress.completed_milli if job.progress else 0
     _, work = durations.work(job)
-    task = Task(job, need=kept + work * full_rate(job) // MILLI, kept=kept, ran=job.has_run)
+    task = Task(job, need=kept + work, kept=kept, ran=job.has_run)
     running = job.running
     if running is None:
         return task

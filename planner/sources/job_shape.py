@@ -8,9 +8,9 @@ from pydantic import BeforeValidator, Field
 
 from planner.models.base import Noun
 from planner.models.cluster import QosClass
+from planner.models.gang import Gang
 from planner.models.job import (
     AntiAffinity,
-    Gang,
     LocalityPreference,
     NodeMatch,
     PreferredNodes,

@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from planner.models.errors import BadInputError
-from planner.models.job import Gang, Job, ResourceRequest
+from planner.models.gang import Gang
+from planner.models.job import Job, ResourceRequest
 from planner.sources.csv_rows import CsvFile
 
 if TYPE_CHECKING:

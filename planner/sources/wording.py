@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from planner.models.job import Gang
+from planner.models.gang import Gang
 from planner.sources.fields import field_names, in_document_units, meant_field, noun_at
 
 if TYPE_CHECKING:

@@ -46,7 +46,14 @@ def test_every_limit_up_to_the_root_and_the_one_that_binds():
 
 def test_jobs_that_wait_for_the_same_go_before_by_priority_and_then_by_what_they_have_left():
     """Not by points: larger jobs have more of them."""
-    of = {"a": (1, 8, 9), "b": (1, 8, 1), "c": (3, 8, 80), "d": (1, 4, 0.5), "e": (1, 16, 10), "f": (0, 8, 0.1)}
+    of = {
+        "a": (1, 8, 9),
+        "b": (1, 8, 1),
+        "c": (3, 8, 80),
+        "d": (1, 4, 0.5),
+        "e": (1, 16, 10),
+        "f": (0, 8, 0.1),
+    }
     waiting = [
         job(name, gpus=gpus, priority=priority, expected_duration=round(hours * 3600))
         for name, (priority, gpus, hours) in of.items()

@@ -128,7 +128,9 @@ def test_stopping_and_shrinking_are_legal_and_worth_what_the_question_says(make,
 
             assert not broken(found)
             drained = found.terms.get("drain", 0)
-            assert points(found) - drained == incumbent.resize_points + given_up * incumbent.shrink_points
+            assert points(found) - drained == incumbent.resize_points + sum(
+                incumbent.shrink_points[:given_up]
+            )
 
 
 @pytest.mark.parametrize("make", WITH_TIME)

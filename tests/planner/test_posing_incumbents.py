@@ -163,7 +163,7 @@ def test_an_elastic_job_may_shrink_to_its_minimum_and_grow_to_its_maximum():
 
     # 60 s + 300 s + 1 h of 4 GPUs at 100 a GPU-hour, and 7.
     (found,) = problem.incumbents
-    assert (found.fewest, found.shrink_points, found.resize_points) == (2, -100, -447)
+    assert (found.fewest, found.shrink_points, found.resize_points) == (2, (-100, -100), -447)
     grow = problem.classes[found.grow]
     assert (grow.role, grow.jobs, grow.incumbent) == (Role.GROW, ("r",), 0)
     assert (grow.minimum, grow.maximum, grow.fixed_points) == (1, 2, -447)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from itertools import pairwise
 
 import build
 import instances
@@ -96,10 +97,17 @@ def test_starts_are_offered_where_and_when_they_may_be_and_for_what_they_are_wor
                 saved = told.earnings.saved_lateness(job, **time)
                 if slot == 0:
                     assert names(problem, option.groups) - optional == places
-                    each = 1 if job.gang.elastic else job.gang.minimum
+                    each = 1 if job.gang.elastic and not job.gang.scaled else job.gang.minimum
                     worth = told.earnings.completion(*common, each, **time)
                     assert option.points == worth - told.earnings.tariff(*common, each, **time)
                     assert option.once == saved
+                    sizes = range(job.gang.minimum, job.gang.maximum + 1) if job.gang.scaled else ()
+                    net = [
+                        told.earnings.completion(*common, size, **time)
+                        - told.earnings.tariff(*common, size, **time)
+                        for size in sizes
+                    ]
+                    assert option.further == tuple(more - less for less, more in pairwise(net))
                 else:
                     assert names(problem, option.later_groups[slot]) == places
                     least = job.gang.minimum
@@ -147,11 +155,12 @@ def test_what_runs_is_worth_what_is_left_of_it(seed):
         if one.stop_points is not None:
             assert one.stop_points == leaving - earnings.saved_lateness(job, start=0, seconds=left)
         if one.shrinkable:
-            fewer = earnings.completion(job, one.gpu_model, count - 1, start=0, seconds=left)
-            assert one.shrink_points == fewer - worth
+            sizes = range(count, job.gang.minimum - 1, -1)
+            worths = [earnings.completion(job, one.gpu_model, size, start=0, seconds=left) for size in sizes]
+            assert one.shrink_points == tuple(fewer - more for more, fewer in pairwise(worths))
         if one.move is not None:
             for option in moves[one.job].options:
-                speeds = job.speed_milli(one.gpu_model), job.speed_milli(option.gpu_model)
+                speeds = [job.rate_milli(model, count) for model in (one.gpu_model, option.gpu_model)]
                 then = -(-left * speeds[0] // speeds[1]) + lost_seconds(told.policy, job, now)
                 assert option.points == earnings.completion(
                     job, option.gpu_model, count, start=0, seconds=then
