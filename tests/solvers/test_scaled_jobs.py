@@ -52,7 +52,7 @@ def test_a_third_replica_comes_after_the_first_of_a_job_that_is_worth_less(solve
     jobs = [
         scaled("a", 1, 4, weight=4),
         scaled("b", 1, 4),
-        build.job("c", gpus=1, weight=4, expected_duration=4 * 3600),
+        build.job("c", gpus=1, weight=2),
     ]
 
     assert sizes(jobs, solvers=solvers) == {"a": 2, "b": 1, "c": 1}
