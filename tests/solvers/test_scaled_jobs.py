@@ -50,7 +50,7 @@ def test_to_be_done_soon_equal_jobs_go_one_after_the_other_while_that_costs_litt
 @pytest.mark.parametrize("solvers", SOLVERS)
 def test_a_third_replica_comes_after_the_first_of_a_job_that_is_worth_less(solvers):
     jobs = [
-        scaled("a", 1, 4, weight=4),
+        scaled("a", 1, 4, weight=2),
         scaled("b", 1, 4),
         build.job("c", gpus=1, weight=2),
     ]
