@@ -6,12 +6,12 @@ from functools import cached_property
 from math import log2
 from typing import TYPE_CHECKING, Final
 
+from planner.models.durations import Durations
 from planner.models.objective import Goal
 from planner.models.policy import LARGEST_POINTS, POINTS_PER_WEIGHT, job_points
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
-    from planner.models.durations import Durations
     from planner.models.job import Job
     from planner.models.objective import QueueObjective
     from planner.models.policy import Policy
@@ -36,6 +36,14 @@ _MOST_DOUBLINGS: Final = 13
 
 _LATEST: Final = 64
 """Times an equal share: a job that is later counts no more."""
+
+
+def same_points(snapshot: Snapshot, policy: Policy, other: Policy) -> bool:
+    """True if each job of a snapshot is worth the same by both policies."""
+    if policy == other:
+        return True
+    one, two = (Worth(snapshot, each, Durations(snapshot, each)) for each in (policy, other))
+    return all(one.points(job) == two.points(job) for job in snapshot.jobs)
 
 
 class Worth:
