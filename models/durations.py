@@ -19,7 +19,7 @@ from planner.models.gittins import (
     spread,
 )
 from planner.models.pricing import recovery_seconds
-from planner.models.progress import recovering_seconds, stopped, unsaved_seconds, works_since
+from planner.models.progress import recovering_seconds, served_milli, stopped, unsaved_seconds, works_since
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -149,6 +149,10 @@ class Durations:
         worked = max(0, int((self._now - works_since(job.running)).total_seconds()))
         return before + worked * job.speed_milli(self.gpu_model(job)) // MILLI
 
+    def served(self, job: Job) -> float:
+        """GPU-seconds that a job has held, whatever became of its work."""
+        return served_milli(job, self._now) / MILLI
+
     def _index(self, kin: _Kin | None, attained: int) -> int | None:
         """`mean_left` or `seconds_per_completion` of a kin, or any, kept by what was had to two digits."""
         turns = self._policy.disruption.takes_turns
@@ -212,7 +216,7 @@ class Durations:
 
     def stopped(self, job: Job) -> Job:
         """A job as it waits once it is stopped now, with what it has saved."""
-        return stopped(job, job.speed_milli(self.gpu_model(job)))
+        return stopped(job, job.speed_milli(self.gpu_model(job)), self._now)
 
     def gpu_model(self, job: Job) -> str | None:
         """The slowest GPU model a job runs on; None for one that waits or uses no GPUs."""

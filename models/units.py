@@ -220,6 +220,15 @@ WorkTime: TypeAlias = Annotated[
 ]
 """An amount of work in milliseconds of some pace, so that none is lost by rounding."""
 
+GpuTime: TypeAlias = Annotated[
+    int,
+    BeforeValidator(parse_milliseconds),
+    Field(ge=0, le=LARGEST_COUNT * 366 * 24 * 3600 * MILLI),
+    PlainSerializer(print_milliseconds, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["9h30m"]}]}),
+]
+"""Time times GPUs, as a time of one GPU: two GPUs for three hours are `6h`."""
+
 Timestamp: TypeAlias = Annotated[
     AwareDatetime,
     BeforeValidator(_timestamp_text),

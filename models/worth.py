@@ -142,14 +142,22 @@ class Worth:
                 turns = self._policy.disruption.takes_turns
                 urgency = _USUAL_SERVICE / (seconds * self._gpus(job)) if turns else _USUAL_SECONDS / seconds
             case Goal.LEAST_ATTAINED_SERVICE:
-                urgency = _USUAL_SERVICE / (
-                    _SECONDS_PER_HOUR + self._durations.attained(job) * self._gpus(job)
-                )
+                urgency = _USUAL_SERVICE / (_SECONDS_PER_HOUR + self.service(job))
             case _:
                 urgency = self._left(job) / _USUAL_SECONDS
         doublings = log2(weight * urgency) + min(_MOST_DOUBLINGS, self._age(job))
         steps = int(_STEPS * doublings // 1)
         return float(2 ** (steps / (_STEPS * _ROOT)))
+
+    def service(self, job: Job) -> float:
+        """
+        GPU-seconds that a job has had, lost work included, with the replicas that it held.
+
+        One without GPUs counts by its time, at the least size.
+        """
+        if job.request.needs_gpu:
+            return self._durations.served(job)
+        return self._durations.attained(job) * self._gpus(job)
 
     def _age(self, job: Job) -> float:
         """Doublings; those of a running job are those of its start: no job becomes untouchable by running."""

@@ -149,6 +149,27 @@ def test_by_least_attained_service_what_a_job_has_had_counts():
     assert found["a"] == pytest.approx(2 * found["b"], rel=0.03)
 
 
+def test_by_least_attained_service_lost_work_counts_and_elastic_jobs_by_the_replicas_they_held():
+    lost = Progress(completed=0, served=15 * HOUR)
+    grown = running("c", 60, ran=15, gpu=0, replicas=(1, 4))
+    jobs = [job("a", 60, progress=lost), job("b", 60, replicas=(1, 4)), grown]
+
+    found = worth(*jobs, goal="least-attained-service")
+
+    assert found["b"] == pytest.approx(4 * 2 * found["a"], rel=0.03)
+    assert found["c"] == pytest.approx(4 * found["a"], rel=0.03)
+    assert worth(jobs[0], goal="completion") == worth(job("a", 60, progress=Progress()), goal="completion")
+
+
+def test_service_that_nobody_has_counted_is_what_was_completed_at_full_size():
+    progress = Progress(completed=3 * HOUR)
+    jobs = [job("a", 60, gpus=2, progress=progress), job("b", 60, gpus=2, progress=Progress(served="6h"))]
+
+    found = worth(*jobs, goal="least-attained-service")
+
+    assert found["a"] == found["b"]
+
+
 def test_by_makespan_more_left_is_worth_more():
     found = worth(job("a", 24), job("b", 24 * 16), goal="makespan")
 
