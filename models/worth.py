@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.models.durations import Durations
 from planner.models.objective import Goal
-from planner.models.policy import LARGEST_POINTS, POINTS_PER_WEIGHT, job_points
+from planner.models.policy import LARGEST_POINTS, POINTS_PER_WEIGHT, SizeBasis, job_points
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ class Worth:
     """
     What jobs are worth at full size and speed.
 
-    With the goal `value` as `policy.job_points`; with the others
+    With the goal `value` as `policy.job_points`, and over a horizon times hours_j where other goals are used
+    beside it (unless its basis has hours already); with the others
 
         w_j = (1 + priority) · GPUs · factor_j · hours_j
 
@@ -93,20 +94,22 @@ class Worth:
 
     def per_gpu(self, job: Job) -> float:
         """Points for each GPU, and over a horizon for each hour of service."""
-        hours = 1 if self._objective(job.queue).goal is Goal.VALUE else self._hours(job)
-        return self.points(job) / (self._gpus(job) * hours)
+        return self.points(job) / (self._gpus(job) * self._hours(job))
 
     def _of(self, job: Job, goal: Goal) -> int:
         if goal is Goal.VALUE:
-            return job_points(self._policy, job, self._now)
+            points = job_points(self._policy, job, self._now)
+            by_hours = self._policy.weights.basis is SizeBasis.GPU_HOUR
+            return points if by_hours else min(LARGEST_POINTS, round(points * self._hours(job)))
         if job.weight_milli == 0:
             return 0
         full = POINTS_PER_WEIGHT * (1 + job.priority) * self._gpus(job) * self._hours(job)
         return min(LARGEST_POINTS, max(1, round(full * self._factor(job, goal))))
 
     def _hours(self, job: Job) -> float:
+        """Of service that its points are for, if they are by the hour."""
         horizon = self._policy.horizon
-        if horizon.slots == 1:
+        if horizon.slots == 1 or self._policy.objective.goals == {Goal.VALUE}:
             return 1
         return max(horizon.length, self._durations.left(job)) / _SECONDS_PER_HOUR
 

@@ -226,6 +226,33 @@ def test_over_a_horizon_points_are_those_of_all_hours_of_service():
     assert worth(*jobs, horizon=horizon, goal="value") == worth(*jobs, goal="value")
 
 
+def test_over_a_horizon_value_beside_other_goals_is_by_the_hour_as_they_are():
+    """A day's job is worth 100 by both goals, and each hour of it the same, in a blend and by queue."""
+    jobs = [job("a", 24), job("b", 24, queue="batch")]
+    ahead = HorizonPolicy(slots=16, length="1h")
+    for mixed in (
+        {"goal": "completion", "blend": {"goal": "value", "part": 0.5}},
+        {"goal": "value", "blend": {"goal": "makespan", "part": 0.5}},
+        {"goal": "completion", "queues": {"batch": {"goal": "value"}}},
+    ):
+        assert worth(*jobs, **mixed) == {"a": 100, "b": 100}
+        assert worth(*jobs, horizon=ahead, **mixed) == {"a": 2400, "b": 2400}
+
+
+def test_value_by_gpu_hours_has_its_hours_already():
+    weights = {"basis": "gpu_hour"}
+    objective = Objective(queues={"q": {"goal": "value"}})
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=[job("a", 24)])
+
+    def points(**horizon):
+        policy = Policy(objective=objective, weights=weights, horizon=HorizonPolicy(**horizon))
+        earnings = Earnings(snapshot, policy)
+        return earnings.full_points(snapshot.jobs[0]), earnings.points_per_gpu(snapshot.jobs[0])
+
+    assert points() == (2400, 2400)
+    assert points(slots=16) == (2400, 100)
+
+
 def test_by_attained_service_a_job_that_had_eight_gpu_days_counts_as_by_value():
     had = Progress(completed=191 * HOUR)
 
