@@ -49,6 +49,18 @@ class DurationSource(StrEnum):
     """The policy's `weights.default_duration`."""
 
 
+class LeftBasis(StrEnum):
+    """What the time left of a job rests on where it decides which of several goes first."""
+
+    DECLARED = "declared"
+    EXPECTED = "expected"
+    """A percentile of what its like took, or the policy's default."""
+    MEAN = "mean"
+    """The mean of what its like have left, or jobs of any duration."""
+    GITTINS_INDEX = "gittins index"
+    """The service that one completion takes at best of its like, or of jobs of any duration."""
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """An expected duration on a job's fastest GPU model, and what it rests on."""

@@ -32,7 +32,7 @@ class Earnings:
         self.durations = durations or Durations(snapshot, policy)
         self.slots = Slots.of(policy.horizon, snapshot.taken_at)
         self._ahead = self.slots.count > 1
-        self._worth = Worth(snapshot, policy, self.durations)
+        self.worth = Worth(snapshot, policy, self.durations)
         self._full: dict[str, int] = {}
         self._tariffs = [
             (tariff, tuple(tariff.spans(snapshot.taken_at, self.slots.end)))
@@ -70,16 +70,12 @@ class Earnings:
         """`Worth.points` of a job of the snapshot, kept by name as it is asked for often."""
         full = self._full.get(job.name)
         if full is None:
-            full = self._full[job.name] = self._worth.points(job)
+            full = self._full[job.name] = self.worth.points(job)
         return full
 
     def points_per_gpu(self, job: Job) -> float:
         """`full_points` by GPUs, over a horizon by hours of service too: the order of equal priorities."""
-        return self._worth.per_gpu(job)
-
-    def seconds_left(self, job: Job) -> int:
-        """What the goal takes a job to need to its end, on its fastest GPU model."""
-        return self._worth.seconds_left(job)
+        return self.worth.per_gpu(job)
 
     def saved_lateness(self, job: Job, *, start: int, seconds: int) -> int:
         """

@@ -6,7 +6,7 @@ from functools import cached_property
 from math import log2
 from typing import TYPE_CHECKING, Final
 
-from planner.models.durations import Durations
+from planner.models.durations import Durations, LeftBasis
 from planner.models.objective import Goal
 from planner.models.policy import LARGEST_POINTS, POINTS_PER_WEIGHT, SizeBasis, job_points
 from planner.models.units import MILLI
@@ -87,10 +87,22 @@ class Worth:
     def _parents(self) -> dict[str, str | None]:
         return {queue.name: queue.parent for queue in self._snapshot.queues}
 
+    def goal(self, job: Job) -> Goal:
+        """The first goal by which it is worth something."""
+        return self._objective(job.queue).goal
+
     def seconds_left(self, job: Job) -> int:
-        """That decide on what it is worth."""
-        by_completion = self._objective(job.queue).goal is Goal.COMPLETION
+        """That its goal takes it to need to its end, on its fastest GPU model."""
+        by_completion = self.goal(job) is Goal.COMPLETION
         return self._durations.until_completion(job) if by_completion else self._durations.left(job)
+
+    def left_basis(self, job: Job) -> LeftBasis:
+        """What `seconds_left` rests on."""
+        if job.expected_duration is not None:
+            return LeftBasis.DECLARED
+        if self.goal(job) is not Goal.COMPLETION:
+            return LeftBasis.EXPECTED
+        return LeftBasis.GITTINS_INDEX if self._policy.disruption.takes_turns else LeftBasis.MEAN
 
     def per_gpu(self, job: Job) -> float:
         """Points for each GPU, and over a horizon for each hour of service."""
@@ -134,10 +146,7 @@ class Worth:
         """
         weight = job.weight_milli / MILLI
         if goal is Goal.FAIRNESS:
-            left = self._left(job)
-            since = (self._now - job.submitted_at).total_seconds()
-            rho = (max(0.0, since) + left) / ((left + self._durations.attained(job)) * self._contention)
-            return weight * min(_LATEST, rho)
+            return weight * min(_LATEST, self.rho(job))
         shortest = self._policy.objective.shortest
         match goal:
             case Goal.COMPLETION:
@@ -151,6 +160,12 @@ class Worth:
         doublings = log2(weight * urgency) + min(_MOST_DOUBLINGS, self._age(job))
         steps = int(_STEPS * doublings // 1)
         return float(2 ** (steps / (_STEPS * _ROOT)))
+
+    def rho(self, job: Job) -> float:
+        """Its time here and to its end, over that with an equal share of the cluster."""
+        left = self._left(job)
+        since = (self._now - job.submitted_at).total_seconds()
+        return (max(0.0, since) + left) / ((left + self._durations.attained(job)) * self._contention)
 
     def service(self, job: Job) -> float:
         """
