@@ -151,6 +151,28 @@ def test_who_is_ahead_is_told_with_what_the_goal_goes_by(goal, said):
     assert lines(plan, name)["ahead"].endswith(said)
 
 
+def test_of_an_unknown_duration_it_says_what_counts_for_the_end_and_what_for_the_order():
+    assert lines(crowd(), "waits")["takes"].startswith(
+        "not known: its end is reckoned with 1h (the policy's default), its place in the order "
+        "with 2d19h left (the mean of jobs of unknown duration)"
+    )
+    assert lines(crowd(goal="makespan"), "waits")["takes"].startswith("1h, the policy's default")
+    assert lines(crowd(), "rival")["takes"] == "6h, as declared"
+
+
+def test_of_a_learnt_duration_it_says_that_the_order_goes_by_the_mean():
+    waits = job("r-9", gpus=8, queue="research", user="ann", held=True)
+    world = snapshot(jobs=[waits], queues=[queue("research")])
+    past = tuple(finished(f"r-{hours}", hours) for hours in (1, 2, 6))
+    world = world.model_copy(update={"finished": past})
+
+    takes = lines(greedy_plan(world, Policy(solvers=())), "r-9")["takes"]
+
+    assert takes.startswith("6h, 90th percentile of 3 finished jobs of ann in research with such a name; ")
+    assert "; its place in the order is reckoned with " in takes
+    assert takes.endswith("left (their mean)")
+
+
 def test_a_job_that_moves_says_from_where():
     old = job("old", gpus=8, at=[replica("n0", gpus=range(8))])
 
