@@ -1,17 +1,19 @@
 """
-Does greedy beat optimization? The same jobs over the same hours, planned by greedy and by the exact solvers.
+Does greedy beat optimization? The same jobs over the same hours, planned by greedy, by the exact solvers, and
+by rules of the literature.
 
 Three traces: openb on every 60th of its nodes, Philly on nodes of eight GPUs, and the shipped day with gangs,
 MIG, shares and quotas. The seed says in which part of a trace the jobs begin to come, or draws them. Solvers
-stop by work done, not by the clock, so that a busy machine changes nothing but the seconds.
+stop by work done, not by the clock, so that a busy machine changes nothing but the seconds. Which policy, or
+which rule, is chosen by the mean completion on one half of the seeds and judged on the other, both ways.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp, fsum, log
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from benchmarks.markdown import percent, table
 from benchmarks.records import append
@@ -19,31 +21,48 @@ from planner.models.cluster import Cluster, Node, NodeGpus
 from planner.models.policy import Policy
 from planner.models.snapshot import Snapshot
 from planner.models.units import MILLI
+from planner.simulation.baselines import BASELINES
 from planner.simulation.clock import Clock
 from planner.simulation.contest import Case, hold
-from planner.simulation.trace import Physics, Window, make_trace
+from planner.simulation.trace import Window, make_trace
 from planner.sources.arrivals import read_arrivals
 from planner.sources.files import load_snapshot
 from planner.sources.openb import TRACE_START, read_openb
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from benchmarks.records import Record
     from planner.simulation.trace import Trace
 
 NAME: Final = "greedy claim"
 SCENARIO: Final = Path(__file__).parents[1] / "scenarios" / "arrivals"
-SOLVERS: Final = ("greedy", "auto")
 POLICIES: Final[dict[str, dict[str, Any]]] = {
-    "by GPUs": {"objective": {"goal": "value"}},
-    "jobs alike": {"objective": {"goal": "value"}, "weights": {"basis": "job"}},
+    "default": {},
+    "with turns": {"disruption": {"priority_gap": 0, "minimum_runtime": "30m"}},
 }
-"""By GPUs a job is worth these; alike, each is worth the same whatever it asks for."""
+"""Jobs of equal priority run to their end in the first, and may be stopped for each other in the second."""
 
 _DAY: Final = 24 * 3600
 _HOUR: Final = 3600
 _TICKS: Final = 2
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Entrants of which one is chosen."""
+
+    name: str
+    entrants: tuple[str, ...]
+
+
+KINDS: Final = (
+    Kind("greedy", tuple(f"greedy, {policy}" for policy in POLICIES)),
+    Kind("exact solvers", tuple(f"auto, {policy}" for policy in POLICIES)),
+    Kind("rules that stop nothing", ("fifo-skip", "easy", "sjf")),
+    Kind("rules that stop jobs", ("srsf", "las", "least-slack")),
+)
+ENTRANTS: Final = tuple(entrant for kind in KINDS for entrant in kind.entrants)
 
 
 @dataclass(frozen=True)
@@ -92,23 +111,16 @@ def _philly(path: Path, seed: int) -> Contest:
     return Contest("Philly", seed, make_trace(empty, arrivals, window=window), Clock(900, 12 * _HOUR))
 
 
-def measure(contest: Contest, policy_name: str, *, log_file: Path | None, at_a_time: int) -> list[Record]:
-    """Each solver on one trace under one policy, appended to the log."""
-    budget = {"mode": "deterministic", "ticks": _TICKS}
-    policy = Policy.model_validate({**POLICIES[policy_name], "budget": budget})
-    cases = [
-        Case(solver, policy_name, solver, policy if solver == "auto" else _greedy(policy))
-        for solver in SOLVERS
-    ]
-    trace = replace(contest.trace, physics=Physics.of(policy, contest.trace.physics.checkpoint_every))
-    found = hold(trace, cases, contest.clock, seed=contest.seed, at_a_time=at_a_time)
+def measure(contest: Contest, *, log_file: Path | None, at_a_time: int) -> list[Record]:
+    """All entrants on one trace, appended to the log."""
+    cases = [_case(entrant) for entrant in ENTRANTS]
+    found = hold(contest.trace, cases, contest.clock, seed=contest.seed, at_a_time=at_a_time)
     records = [
         {
             "case": contest.name,
             "seed": contest.seed,
-            "policy": policy_name,
-            "solver": case.solver,
-            "gpus": sum(node.gpu_count for node in trace.start.cluster.nodes),
+            "entrant": case.name,
+            "gpus": sum(node.gpu_count for node in contest.trace.start.cluster.nodes),
             "epochs": len(each.epochs),
             "scores": each.scores.model_dump(mode="json"),
         }
@@ -119,68 +131,108 @@ def measure(contest: Contest, policy_name: str, *, log_file: Path | None, at_a_t
     return records
 
 
-def _greedy(policy: Policy) -> Policy:
-    return policy.model_copy(update={"solvers": ()})
+def _case(entrant: str) -> Case:
+    if entrant in BASELINES:
+        return Case(entrant, "default", entrant, Policy(), baseline=entrant)
+    solver, policy_name = entrant.split(", ")
+    exact = {} if solver == "auto" else {"solvers": ()}
+    budget = {"mode": "deterministic", "ticks": _TICKS}
+    policy = Policy.model_validate({**POLICIES[policy_name], "budget": budget, **exact})
+    return Case(entrant, policy_name, solver, policy)
 
 
 # --- the tables ---------------------------------------------------------------------------------------------
 
 _SHOWN: Final = (
+    ("completion, mean", ("completion", "mean", "value")),
     ("wait, mean", ("wait", "mean", "value")),
     ("wait by worth", ("worth_wait", "value")),
     ("wait, p99", ("wait", "p99", "value")),
-    ("completion, mean", ("completion", "mean", "value")),
     ("slowdown, mean", ("slowdown", "mean", "value")),
 )
+_CHOSEN_BY: Final = _SHOWN[0][1]
+_REFERENCE: Final = "exact solvers"
+
+_Last: TypeAlias = "dict[tuple[str, int, str], Record]"
 
 
 def claim_tables(records: Iterable[Record]) -> str:
-    """How greedy compares with the exact solvers, by trace and policy; the last run of each counts."""
-    last = {(each["policy"], each["case"], each["seed"], each["solver"]): each for each in records}
-    pairs = sorted({key[:3] for key in last if all((*key[:3], solver) in last for solver in SOLVERS)})
-    return _ratios(last, pairs) + "\n" + _each(last, pairs)
+    """How the kinds compare, by trace; the last run of each entrant counts, and whole contests alone."""
+    last: _Last = {(each["case"], each["seed"], each["entrant"]): each for each in records}
+    seeds: dict[str, list[int]] = {}
+    for case, seed in sorted({key[:2] for key in last}):
+        if all((case, seed, entrant) in last for entrant in ENTRANTS):
+            seeds.setdefault(case, []).append(seed)
+    return _judged(last, seeds) + "\n" + _each(last, seeds)
 
 
-def _ratios(last: dict[tuple[Any, ...], Record], pairs: list[tuple[Any, ...]]) -> str:
-    """Geometric means over the seeds of greedy by the exact solvers: below 1 greedy is better."""
+def _judged(last: _Last, seeds: dict[str, list[int]]) -> str:
+    """Figures by those of the exact solvers, below 1 is better; each half as chosen on the other."""
     rows = []
-    for policy, case in sorted({pair[:2] for pair in pairs}):
-        seeds = [pair for pair in pairs if pair[:2] == (policy, case)]
-        cells = []
-        for _, path in _SHOWN:
-            ratios = [
-                max(1.0, _at(last[*pair, "greedy"], path)) / max(1.0, _at(last[*pair, "auto"], path))
-                for pair in seeds
-            ]
-            better = sum(ratio < 1 for ratio in ratios)
-            mean = exp(fsum(map(log, ratios)) / len(ratios))
-            cells.append(f"{mean:.2f} ({better} of {len(ratios)})")
-        rows.append([policy, case, *cells])
-    return table(["policy", "trace", *(label for label, _ in _SHOWN)], rows)
+    for case, known in seeds.items():
+        halves = known[: len(known) // 2], known[len(known) // 2 :]
+        chosen = {
+            (kind.name, seed): min(kind.entrants, key=_badness(last, case, tuned))
+            for tuned, judged in (halves, halves[::-1])
+            for seed in judged
+            for kind in KINDS
+        }
+        for kind in KINDS:
+            cells = []
+            for _, path in _SHOWN:
+                ratios = [
+                    max(1.0, _at(last[case, seed, chosen[kind.name, seed]], path))
+                    / max(1.0, _at(last[case, seed, chosen[_REFERENCE, seed]], path))
+                    for seed in known
+                ]
+                better = sum(ratio < 1 for ratio in ratios)
+                told = "" if kind.name == _REFERENCE else f" ({better} of {len(ratios)})"
+                cells.append(f"{_mean(ratios):.2f}{told}")
+            names = dict.fromkeys(chosen[kind.name, seed] for seed in known)
+            rows.append([case, kind.name, "; ".join(names), *cells])
+    return table(["trace", "kind", "chosen", *(label for label, _ in _SHOWN)], rows)
 
 
-def _each(last: dict[tuple[Any, ...], Record], pairs: list[tuple[Any, ...]]) -> str:
-    head = ["policy", "trace", "seed", "solver", "finished", "wait", "by worth", "p99", "completion"]
+def _badness(last: _Last, case: str, seeds: list[int]) -> Callable[[str], float]:
+    """What an entrant is chosen by: the geometric mean over these seeds."""
+    return lambda entrant: _mean([_at(last[case, seed, entrant], _CHOSEN_BY) for seed in seeds])
+
+
+def _mean(values: list[float]) -> float:
+    return exp(fsum(log(max(1e-9, value)) for value in values) / len(values)) if values else 1.0
+
+
+def _each(last: _Last, seeds: dict[str, list[int]]) -> str:
+    """A row for each entrant on each trace: figures by seed, and of all seeds what stopping jobs cost."""
     rows = []
-    for pair in pairs:
-        for solver in SOLVERS:
-            record = last[*pair, solver]
-            scores = record["scores"]
-            figures = (scores["wait"]["mean"], scores["worth_wait"], scores["wait"]["p99"])
+    for case, known in seeds.items():
+        for entrant in ENTRANTS:
+            records = [last[case, seed, entrant] for seed in known]
+            scores = [record["scores"] for record in records]
             rows.append(
                 [
-                    *map(str, pair),
-                    solver,
-                    f"{scores['finished']:,} of {scores['jobs']:,}",
-                    *(_minutes(figure) for figure in (*figures, scores["completion"]["mean"])),
-                    percent(scores["gpu_utilization"], 1),
-                    f"{scores['preemptions']:,}",
-                    f"{scores['lost_gpu_hours']:,.1f}",
-                    f"{scores['jain_mean']:.3f}",
-                    f"{scores['planning_seconds'] / record['epochs']:.2f} s",
+                    case,
+                    entrant,
+                    *(
+                        ", ".join(_minutes(figure) for figure in figures)
+                        for figures in (
+                            [each["completion"]["mean"] for each in scores],
+                            [each["wait"]["mean"] for each in scores],
+                            [each["worth_wait"] for each in scores],
+                        )
+                    ),
+                    ", ".join(percent(each["gpu_utilization"], 0) for each in scores),
+                    f"{sum(each['preemptions'] for each in scores):,}",
+                    f"{sum(each['lost_gpu_hours'] for each in scores):,.0f}",
+                    f"{sum(_planning(record) for record in records) / len(records):.2f} s",
                 ]
             )
-    return table([*head, "GPUs in use", "preempted", "GPU-hours lost", "Jain", "an epoch"], rows)
+    head = ["trace", "entrant", "completion", "wait", "by worth", "GPUs in use"]
+    return table([*head, "preempted", "GPU-hours lost", "an epoch"], rows)
+
+
+def _planning(record: Record) -> float:
+    return float(record["scores"]["planning_seconds"]) / int(record["epochs"])
 
 
 def _minutes(figure: dict[str, Any]) -> str:

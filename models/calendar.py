@@ -15,7 +15,7 @@ from croniter import CroniterBadDateError, croniter
 from pydantic import AfterValidator, Field, model_validator
 
 from planner.models.base import Noun
-from planner.models.units import Count, Label, Name, Seconds, Timestamp
+from planner.models.units import Count, Label, Name, PositiveSeconds, Timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ class Recurring(Noun):
     """Beginning of a span that happens once."""
     cron: Cron | None = None
     """Beginnings of a span that recurs, as a cron expression of five fields in UTC."""
-    duration: Annotated[Seconds, Field(ge=1)]
+    duration: PositiveSeconds
     """Length of the span."""
 
     @model_validator(mode="after")

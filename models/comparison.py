@@ -9,7 +9,7 @@ from pydantic import Field
 
 from planner.models.base import Noun
 from planner.models.reason import ReasonCode
-from planner.models.units import MILLI, Count, Milli, Name, Timestamp
+from planner.models.units import MILLI, Count, CountedSeconds, Milli, Name, Timestamp
 
 
 class ModelUse(Noun):
@@ -33,6 +33,12 @@ class Figures(Noun):
     jobs_started: Count
     jobs_waiting: Count
     jobs_preempted: Count
+    started_waited_seconds: CountedSeconds | None = None
+    """How long the jobs that the plan starts have waited, on average; null if it starts none."""
+    started_left_seconds: CountedSeconds | None = None
+    """How long they are expected to take on their fastest GPU model, on average."""
+    waiting_waited_seconds: CountedSeconds | None = None
+    """How long the jobs that go on waiting have waited, on average, without held ones; null if none does."""
     gpus_total: Milli
     """Usable: healthy, on ready nodes."""
     gpus_held: Milli
@@ -75,6 +81,9 @@ BETTER_IF_MORE: Final = {
     **dict.fromkeys(("lost_gpu_hours", "lost_by_changes_gpu_hours", "lost_by_changes_points"), False),
 }
 """Figures of which more is better, or worse; of the others neither."""
+
+IN_POINTS: Final = frozenset({"objective", "bound"})
+"""Figures that are sums of what jobs are worth: not comparable where jobs are worth something else."""
 
 RATIOS: Final = frozenset({"gpu_allocation_ratio", "fragmentation_ratio", "gap"})
 """Figures that are parts of a whole."""
@@ -133,6 +142,12 @@ class Trial(Noun):
     """Statements that its scenario makes about its plan: figures, and jobs that run or wait."""
     unmet: tuple[str, ...] = ()
     """Those of them that do not hold, with what was found."""
+    goal: str = ""
+    """What its plan is to be good at by its policy, in words."""
+    same_points: bool = True
+    """Its jobs are worth the same by its policy as by the base's. If not, objectives are not compared."""
+    warnings: tuple[str, ...] = ()
+    """What its policy sets that counts for no job; of a scenario without what is told of the base."""
     differences: dict[str, float] = Field(default_factory=dict)
     """Of figures from the base's, those that are not 0."""
     jobs: tuple[JobFate, ...] = ()

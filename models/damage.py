@@ -22,7 +22,6 @@ from planner.models.progress import pace, stopped
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from planner.models.cluster import Node
     from planner.models.inconsistency import Damage, Location
     from planner.models.job import Job
     from planner.models.snapshot import Snapshot
@@ -110,19 +109,18 @@ def _without(snapshot: Snapshot, losses: Mapping[str, Loss]) -> Snapshot:
     """The snapshot as it is once these lost places are given up."""
     if not any(loss.released for loss in losses.values()):
         return snapshot
-    nodes = snapshot.cluster.node_by_name
     jobs = tuple(
-        [_given_up(losses[job.name], job, nodes) if job.name in losses else job for job in snapshot.jobs]
+        [_given_up(losses[job.name], job, snapshot) if job.name in losses else job for job in snapshot.jobs]
     )
     return snapshot.model_copy(update={"jobs": jobs})
 
 
-def _given_up(loss: Loss, job: Job, nodes: Mapping[str, Node]) -> Job:
-    """The job as it is once its lost places are given up; a failure is no preemption. Nodes by name."""
+def _given_up(loss: Loss, job: Job, snapshot: Snapshot) -> Job:
+    """The job as it is once its lost places are given up; a failure is no preemption."""
     if not loss.released or job.running is None:
         return job
     if loss.after is None:
-        return stopped(job, pace(job, nodes))
+        return stopped(job, pace(job, snapshot.cluster.node_by_name), snapshot.taken_at)
     running = job.running.model_copy(update={"replicas": loss.after.replicas})
     return job.model_copy(update={"running": running})
 

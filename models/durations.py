@@ -19,7 +19,14 @@ from planner.models.gittins import (
     spread,
 )
 from planner.models.pricing import recovery_seconds
-from planner.models.progress import pace, recovering_seconds, stopped, unsaved_seconds, works_since
+from planner.models.progress import (
+    pace,
+    recovering_seconds,
+    served_milli,
+    stopped,
+    unsaved_seconds,
+    works_since,
+)
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -47,6 +54,18 @@ class DurationSource(StrEnum):
     """Finished jobs of the same queue."""
     DEFAULT = "default"
     """The policy's `weights.default_duration`."""
+
+
+class LeftBasis(StrEnum):
+    """What the time left of a job rests on where it decides which of several goes first."""
+
+    DECLARED = "declared"
+    EXPECTED = "expected"
+    """A percentile of what its like took, or the policy's default."""
+    MEAN = "mean"
+    """The mean of what its like have left, or jobs of any duration."""
+    GITTINS_INDEX = "gittins index"
+    """The service that one completion takes at best of its like, or of jobs of any duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +168,10 @@ class Durations:
         worked = max(0, int((self._now - works_since(job.running)).total_seconds()))
         return before + worked * self.pace(job) // MILLI
 
+    def served(self, job: Job) -> float:
+        """GPU-seconds that a job has held, whatever became of its work."""
+        return served_milli(job, self._now) / MILLI
+
     def _index(self, kin: _Kin | None, attained: int) -> int | None:
         """`mean_left` or `seconds_per_completion` of a kin, or any, kept by what was had to two digits."""
         turns = self._policy.disruption.takes_turns
@@ -220,7 +243,7 @@ class Durations:
 
     def stopped(self, job: Job) -> Job:
         """A job as it waits once it is stopped now, with what it has saved."""
-        return stopped(job, self.pace(job))
+        return stopped(job, self.pace(job), self._now)
 
     def pace(self, job: Job) -> int:
         """Speed of a running job where it is (`progress.pace`)."""

@@ -35,7 +35,7 @@ class Earnings:
         self.durations = durations or Durations(snapshot, policy)
         self.slots = Slots.of(policy.horizon, snapshot.taken_at)
         self._ahead = self.slots.count > 1
-        self._worth = Worth(snapshot, policy, self.durations)
+        self.worth = Worth(snapshot, policy, self.durations)
         self._full: dict[str, int] = {}
         self._tariffs = [
             (tariff, tuple(tariff.spans(snapshot.taken_at, self.slots.end)))
@@ -55,7 +55,7 @@ class Earnings:
         least (Smith, 1956). Rounded down, at least 1. An elastic job earns what its replicas are worth of it
         (`policy.sized_points`). `seconds` is the duration of the whole job unless told otherwise.
         """
-        full, usual = self.full_points(job), self._worth.usual_size(job, gpu_model)
+        full, usual = self.full_points(job), self.worth.usual_size(job, gpu_model)
         if not self._ahead:
             return completion_points(full, job, gpu_model, replicas, usual)
         if full == 0:
@@ -77,16 +77,12 @@ class Earnings:
         """`Worth.points` of a job of the snapshot, kept by name as it is asked for often."""
         full = self._full.get(job.name)
         if full is None:
-            full = self._full[job.name] = self._worth.points(job)
+            full = self._full[job.name] = self.worth.points(job)
         return full
 
     def points_per_gpu(self, job: Job) -> float:
         """`full_points` by GPUs, over a horizon by hours of service too: the order of equal priorities."""
-        return self._worth.per_gpu(job)
-
-    def seconds_left(self, job: Job) -> int:
-        """What the goal takes a job to need to its end, on its fastest GPU model."""
-        return self._worth.seconds_left(job)
+        return self.worth.per_gpu(job)
 
     def saved_lateness(self, job: Job, *, start: int, seconds: int) -> int:
         """

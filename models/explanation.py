@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.models.base import Noun
 from planner.models.dependency import DependencyKind
-from planner.models.durations import DurationSource
+from planner.models.durations import DurationSource, LeftBasis
 from planner.models.explanation_remedies import Remedies
 from planner.models.explanation_standing import Standing
 from planner.models.finding import Finding
@@ -22,6 +22,10 @@ class Duration(Noun):
     """Finished jobs it was learnt from."""
     percentile: Count | None = None
     """Of what they took; None if it was not learnt."""
+    seconds_in_order: CountedSeconds | None = None
+    """For its place in the order of waiting jobs, where its goal takes not what is left of `seconds`."""
+    basis_in_order: LeftBasis | None = None
+    """What that rests on."""
     gpu_model: Name | None = None
     """Where the plan has the job run, or planned; None without GPUs and without places."""
     seconds_there: CountedSeconds | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from planner.models.base import Noun
+from planner.models.durations import LeftBasis
+from planner.models.objective import Goal
 from planner.models.units import Count, CountedSeconds, Mib, Milli, Name, Timestamp
 
 
@@ -44,10 +46,16 @@ class Urgency(Noun):
     gpu_milli: Milli = Field(alias="gpus")
     """That it asks for at most."""
     weight_milli: Milli = Field(alias="weight")
+    goal: Goal
+    """By which it is worth something; what it goes by is one of the figures below."""
     left_seconds: CountedSeconds
-    """That the goal takes it to need to its end: as declared, or as its like do."""
-    declared: bool
-    """The job says itself how long it takes."""
+    """That the goal takes it to need to its end."""
+    left_basis: LeftBasis
+    """What that rests on."""
+    served_gpu_seconds: NonNegativeInt
+    """How long it has held GPUs so far, times GPUs."""
+    rho: NonNegativeFloat
+    """Its time here and to its end, over that with an equal share of the cluster."""
     waited_seconds: CountedSeconds
 
 

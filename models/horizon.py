@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from planner.models.base import Noun
-from planner.models.units import MILLI, Milli, Seconds
+from planner.models.units import MILLI, Milli, MinuteOrLonger, PositiveSeconds, Seconds
 
 
 class BackfillMode(StrEnum):
@@ -33,7 +33,7 @@ class Backfill(Noun):
     """
     kill: bool = False
     """True: a job that started in front of a promise is killed when its expected time is over."""
-    starving: Annotated[Seconds, Field(ge=1)] | None = None
+    starving: PositiveSeconds | None = None
     """Waiting time after which a job is promised the first start that there is, before any other job."""
 
     @model_validator(mode="after")
@@ -50,7 +50,7 @@ class HorizonPolicy(Noun):
 
     slots: Annotated[int, Field(strict=True, ge=1, le=96)] = 1
     """Time slots that a plan looks ahead; 1 is a plan of this instant alone."""
-    length: Annotated[Seconds, Field(ge=60)] = 3600
+    length: MinuteOrLonger = 3600
     """
     Length of a slot. Slots begin at multiples of it since 1970-01-01T00:00Z; the first is the rest of
     one.

@@ -47,6 +47,11 @@ class QueueObjective(Noun):
     blend: Blend | None = None
     """A second goal beside it; none if absent."""
 
+    @property
+    def words(self) -> str:
+        """`completion`, `fairness and 25.0 % makespan`."""
+        return f"{self.goal} and {100 * self.blend.part:.1f} % {self.blend.goal}" if self.blend else self.goal
+
 
 class Objective(QueueObjective):
     """What a plan is to be good at."""
@@ -60,6 +65,11 @@ class Objective(QueueObjective):
     """
     shortest: PositiveSeconds = 60
     """Jobs with less left to do than this are worth no more."""
+
+    @property
+    def words_of_queues(self) -> str:
+        """`batch: makespan, research: fairness`; empty where no queue has a goal of its own."""
+        return ", ".join(f"{queue}: {each.words}" for queue, each in sorted(self.queues.items()))
 
     @property
     def goals(self) -> frozenset[Goal]:

@@ -155,7 +155,7 @@ class PoolPolicy(Noun):
     """True: nodes may be added to pools."""
     scale_down: bool = True
     """True: idle nodes of pools may be removed."""
-    horizon: Annotated[Seconds, Field(ge=1)] = _SECONDS_PER_HOUR
+    horizon: PositiveSeconds = _SECONDS_PER_HOUR
     """Time over which the price of a node is weighed against the jobs that it serves."""
     scale_down_delay_after_add: Seconds = _SECONDS_PER_HOUR
     """Time after a pool was given a node in which none of its nodes is removed; 0 is no delay."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from operator import not_
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from planner.models.base import Noun
-from planner.models.units import Timestamp, WorkTime
+from planner.models.units import MILLI, GpuTime, Timestamp, WorkTime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,11 @@ class Progress(Noun):
     """
     last_checkpoint_at: Timestamp | None = None
     """When that was saved; absent means that nothing was."""
+    served_milli: GpuTime | None = Field(default=None, alias="served", exclude_if=not_)
+    """
+    How long it has held GPUs, as a time of one GPU: two GPUs for three hours are `6h`. Work that was lost
+    counts, and of an elastic job the replicas that it had. Absent is `completed`, at full size.
+    """
 
 
 def works_since(running: Running) -> datetime:
@@ -62,7 +68,26 @@ def pace(job: Job, nodes: Mapping[str, Node]) -> int:
     return max(1, min(job.rate_milli(model, len(replicas)) for model in models or (None,)))
 
 
-def stopped(job: Job, speed_milli: int) -> Job:
+def served_milli(job: Job, now: datetime) -> int:
+    """
+    Thousandths of GPUs times seconds that a job has held, whatever became of its work.
+
+    Of a running job that was resized, `served` has all up to then.
+    """
+    progress, running = job.progress, job.running
+    before = 0
+    if progress is not None:
+        full = job.request.total_gpu_milli * job.gang.maximum
+        by_work = progress.completed_milli * full // MILLI
+        before = by_work if progress.served_milli is None else progress.served_milli
+    if running is None:
+        return before
+    resized_at = running.resized_at if progress is not None else None
+    since = max(running.started_at, resized_at or running.started_at)
+    return before + sum(replica.quota_milli for replica in running.replicas) * _seconds(now, since)
+
+
+def stopped(job: Job, speed_milli: int, now: datetime) -> Job:
     """
     The job as it waits again, stopped where it ran at a speed: with what it saved, and not promised anything.
 
@@ -76,6 +101,7 @@ def stopped(job: Job, speed_milli: int) -> Job:
     if saved_at is not None and (saved := _seconds(saved_at, works_since(running))):
         completed = progress.completed_milli + speed_milli * saved
         progress = progress.model_copy(update={"completed_milli": completed, "last_checkpoint_at": saved_at})
+    progress = progress.model_copy(update={"served_milli": served_milli(job, now)})
     return job.model_copy(update={"running": None, "promise": None, "progress": progress})
 
 

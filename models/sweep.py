@@ -40,6 +40,8 @@ class Sweep(Noun):
     knobs: tuple[Knob, ...]
     weighed: tuple[str, str]
     """The two figures of the Pareto front."""
+    same_points: bool = True
+    """Jobs are worth the same in all lines. If not, objectives are not compared and on no front."""
     points: tuple[SweepPoint, ...]
 
     @property

@@ -174,29 +174,30 @@ Mib: TypeAlias = Annotated[
 ]
 """Memory or disk in MiB."""
 
-Seconds: TypeAlias = Annotated[
+
+def _seconds_schema(least: int) -> WithJsonSchema:
+    text: dict[str, Any] = {"type": "string", "examples": ["1h30m"]}
+    if least:
+        text["pattern"] = "[1-9]"  # a duration above 0 has a digit other than 0
+    return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": least}, text]})
+
+
+# Each of these has one lower bound, its own: of two, a value below both is told the looser.
+_AnySeconds: TypeAlias = Annotated[
     int,
     BeforeValidator(parse_seconds),
-    Field(ge=0, le=100 * 366 * 24 * 3600),
+    Field(le=100 * 366 * 24 * 3600),
     PlainSerializer(print_seconds, when_used="json"),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["1h30m"]}]}),
 ]
+
+Seconds: TypeAlias = Annotated[_AnySeconds, Field(ge=0), _seconds_schema(0)]
 """A duration in whole seconds."""
 
-PositiveSeconds: TypeAlias = Annotated[
-    Seconds,
-    Field(ge=1),
-    # A duration of at least a second has a digit other than 0.
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1},
-                {"type": "string", "pattern": "[1-9]", "examples": ["1h30m"]},
-            ]
-        }
-    ),
-]
+PositiveSeconds: TypeAlias = Annotated[_AnySeconds, Field(ge=1), _seconds_schema(1)]
 """A duration of a second at least."""
+
+MinuteOrLonger: TypeAlias = Annotated[_AnySeconds, Field(ge=60), _seconds_schema(60)]
+"""A duration of a minute at least, in whole seconds."""
 
 CountedSeconds: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=100 * 366 * 24 * 3600)]
 """A duration in whole seconds in a result, where it is written as a number."""
@@ -218,6 +219,15 @@ WorkTime: TypeAlias = Annotated[
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["9h30m"]}]}),
 ]
 """An amount of work in milliseconds of some pace, so that none is lost by rounding."""
+
+GpuTime: TypeAlias = Annotated[
+    int,
+    BeforeValidator(parse_milliseconds),
+    Field(ge=0, le=LARGEST_COUNT * 366 * 24 * 3600 * MILLI),
+    PlainSerializer(print_milliseconds, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["9h30m"]}]}),
+]
+"""Time times GPUs, as a time of one GPU: two GPUs for three hours are `6h`."""
 
 Timestamp: TypeAlias = Annotated[
     AwareDatetime,

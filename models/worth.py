@@ -6,14 +6,14 @@ from functools import cached_property
 from math import log2
 from typing import TYPE_CHECKING, Final
 
+from planner.models.durations import Durations, LeftBasis
 from planner.models.objective import Goal
-from planner.models.policy import LARGEST_POINTS, POINTS_PER_WEIGHT, job_points
+from planner.models.policy import LARGEST_POINTS, POINTS_PER_WEIGHT, SizeBasis, job_points
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from planner.models.durations import Durations
     from planner.models.gang import Gang
     from planner.models.job import Job
     from planner.models.objective import QueueObjective
@@ -44,11 +44,20 @@ _LATEST: Final = 64
 """Times an equal share: a job that is later counts no more."""
 
 
+def same_points(snapshot: Snapshot, policy: Policy, other: Policy) -> bool:
+    """True if each job of a snapshot is worth the same by both policies."""
+    if policy == other:
+        return True
+    one, two = (Worth(snapshot, each, Durations(snapshot, each)) for each in (policy, other))
+    return all(one.points(job) == two.points(job) for job in snapshot.jobs)
+
+
 class Worth:
     """
     What jobs are worth at full size and speed.
 
-    With the goal `value` as `policy.job_points`; with the others
+    With the goal `value` as `policy.job_points`, and over a horizon times hours_j where other goals are used
+    beside it (unless its basis has hours already); with the others
 
         w_j = (1 + priority) · GPUs · factor_j · hours_j
 
@@ -85,15 +94,26 @@ class Worth:
     def _parents(self) -> dict[str, str | None]:
         return {queue.name: queue.parent for queue in self._snapshot.queues}
 
+    def goal(self, job: Job) -> Goal:
+        """The first goal by which it is worth something."""
+        return self._objective(job.queue).goal
+
     def seconds_left(self, job: Job) -> int:
-        """That decide on what it is worth."""
-        by_completion = self._objective(job.queue).goal is Goal.COMPLETION
+        """That its goal takes it to need to its end, on its fastest GPU model."""
+        by_completion = self.goal(job) in _SOON
         return self._durations.until_completion(job) if by_completion else self._durations.left(job)
+
+    def left_basis(self, job: Job) -> LeftBasis:
+        """What `seconds_left` rests on."""
+        if job.expected_duration is not None:
+            return LeftBasis.DECLARED
+        if self.goal(job) not in _SOON:
+            return LeftBasis.EXPECTED
+        return LeftBasis.GITTINS_INDEX if self._policy.disruption.takes_turns else LeftBasis.MEAN
 
     def per_gpu(self, job: Job) -> float:
         """Points for each GPU, and over a horizon for each hour of service."""
-        hours = 1 if self._objective(job.queue).goal is Goal.VALUE else self._hours(job)
-        return self.points(job) / (self._gpus(job) * hours)
+        return self.points(job) / (self._gpus(job) * self._hours(job))
 
     def usual_size(self, job: Job, gpu_model: str | None) -> int:
         """
@@ -103,7 +123,7 @@ class Worth:
         more jobs than that, GPUs would serve each of them later. With other goals none, 0.
         """
         gang = job.gang
-        if not gang.scaled or self._objective(job.queue).goal not in _SOON:
+        if not gang.scaled or self.goal(job) not in _SOON:
             return 0
         key = gang, gpu_model
         if key not in self._usual:
@@ -112,15 +132,18 @@ class Worth:
 
     def _of(self, job: Job, goal: Goal) -> int:
         if goal is Goal.VALUE:
-            return job_points(self._policy, job, self._now)
+            points = job_points(self._policy, job, self._now)
+            by_hours = self._policy.weights.basis is SizeBasis.GPU_HOUR
+            return points if by_hours else min(LARGEST_POINTS, round(points * self._hours(job)))
         if job.weight_milli == 0:
             return 0
         full = POINTS_PER_WEIGHT * (1 + job.priority) * self._gpus(job) * self._hours(job)
         return min(LARGEST_POINTS, max(1, round(full * self._factor(job, goal))))
 
     def _hours(self, job: Job) -> float:
+        """Of service that its points are for, if they are by the hour."""
         horizon = self._policy.horizon
-        if horizon.slots == 1:
+        if horizon.slots == 1 or self._policy.objective.goals == {Goal.VALUE}:
             return 1
         return max(horizon.length, self._durations.left(job)) / _SECONDS_PER_HOUR
 
@@ -148,10 +171,7 @@ class Worth:
         """
         weight = job.weight_milli / MILLI
         if goal is Goal.FAIRNESS:
-            left = self._left(job)
-            since = (self._now - job.submitted_at).total_seconds()
-            rho = (max(0.0, since) + left) / ((left + self._durations.attained(job)) * self._contention)
-            return weight * min(_LATEST, rho)
+            return weight * min(_LATEST, self.rho(job))
         shortest, scale = self._policy.objective.shortest, 1.0
         match goal:
             case Goal.COMPLETION:
@@ -159,9 +179,7 @@ class Worth:
                 turns = self._policy.disruption.takes_turns
                 urgency = _USUAL_SERVICE / (seconds * self._gpus(job)) if turns else _USUAL_SECONDS / seconds
             case Goal.LEAST_ATTAINED_SERVICE:
-                urgency = _USUAL_SERVICE / (
-                    _SECONDS_PER_HOUR + self._durations.attained(job) * self._gpus(job)
-                )
+                urgency = _USUAL_SERVICE / (_SECONDS_PER_HOUR + self.service(job))
             case Goal.GOODPUT:
                 gain = _gain(job)
                 scale = gain * job.gang.minimum / job.gang.maximum
@@ -171,6 +189,22 @@ class Worth:
         doublings = log2(weight * urgency) + min(_MOST_DOUBLINGS, self._age(job))
         steps = int(_STEPS * doublings // 1)
         return scale * float(2 ** (steps / (_STEPS * _ROOT)))
+
+    def rho(self, job: Job) -> float:
+        """Its time here and to its end, over that with an equal share of the cluster."""
+        left = self._left(job)
+        since = (self._now - job.submitted_at).total_seconds()
+        return (max(0.0, since) + left) / ((left + self._durations.attained(job)) * self._contention)
+
+    def service(self, job: Job) -> float:
+        """
+        GPU-seconds that a job has had, lost work included, with the replicas that it held.
+
+        One without GPUs counts by its time, at the least size.
+        """
+        if job.request.needs_gpu:
+            return self._durations.served(job)
+        return self._durations.attained(job) * self._gpus(job)
 
     def _age(self, job: Job) -> float:
         """Doublings; those of a running job are those of its start: no job becomes untouchable by running."""

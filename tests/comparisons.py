@@ -45,9 +45,20 @@ def figures(**more):
 BASE = figures()
 
 
-def trial(name, *, description="", expected=0, unmet=(), failure="", **more):
+def trial(
+    name,
+    *,
+    description="",
+    expected=0,
+    unmet=(),
+    failure="",
+    goal="completion",
+    same_points=True,
+    warnings=(),
+    **more,
+):
     found = None if failure else figures(**more)
-    changed = {} if found is None else differences(found, BASE)
+    changed = {} if found is None else differences(found, BASE, comparable=same_points)
     return Trial(
         name=name,
         description=description,
@@ -55,6 +66,9 @@ def trial(name, *, description="", expected=0, unmet=(), failure="", **more):
         failure=failure,
         expected=max(expected, len(unmet)),
         unmet=unmet,
+        goal=goal,
+        same_points=same_points,
+        warnings=warnings,
         differences=changed,
     )
 
@@ -74,13 +88,19 @@ TRIALS = (
 )
 
 
-def comparison(*trials, base=BASE, **more):
+def comparison(*trials, base=BASE, warnings=(), **more):
     return Comparison(
         snapshot="9f3a" * 16,
         policy="1d20" * 16,
         epoch=NOW,
         seed=0,
-        base=Trial(name="base", figures=base, failure="" if base else "it crashed"),
+        base=Trial(
+            name="base",
+            figures=base,
+            failure="" if base else "it crashed",
+            goal="completion",
+            warnings=warnings,
+        ),
         scenarios=trials or TRIALS,
         **more,
     )

@@ -147,7 +147,7 @@ def _stopped(tables: Tables, job: Job) -> Job:
     """A running job as it waits once it is stopped."""
     replicas = job.running.replicas if job.running else ()
     nodes = tables.nodes({replica.node for replica in replicas})
-    return stopped(job, pace(job, nodes))
+    return stopped(job, pace(job, nodes), tables.clock())
 
 
 def _resumes(begins: datetime, action: Start | Migrate) -> datetime | None:

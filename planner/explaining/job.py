@@ -11,13 +11,14 @@ from planner.explaining.question import Question
 from planner.explaining.smallest import remedies
 from planner.explaining.standing import standing
 from planner.future import Future
-from planner.models.durations import DurationSource
+from planner.models.durations import DurationSource, LeftBasis
 from planner.models.errors import BadInputError, InputProblem
 from planner.models.explanation import AwaitedJob, Duration, Exchange, Explanation, Neighbour
 from planner.models.near_miss import NearMisses
 from planner.models.plan import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
 from planner.models.pricing import recovery_seconds
 from planner.models.units import MILLI
+from planner.models.worth import Worth
 from planner.waiting.prerequisites import Prerequisites
 from planner.wording import gang_size
 
@@ -59,7 +60,7 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         action=action.type,
         finding=next((each for each in plan.findings if each.job == name), None),
         reason=waiting.reason if waiting and isinstance(action, Wait) else action.reason,
-        duration=_duration(job, stay, future),
+        duration=_duration(job, stay, future, Worth(plan.snapshot, plan.policy, future.durations)),
         depends_on=tuple(_awaited(job, future)),
         depends_on_at_least=job.depends_on_at_least,
         nodes=tuple(sorted({replica.node for replica in stay.replicas})) if stay else (),
@@ -102,18 +103,22 @@ def _exchange(action: JobAction, plan: Plan) -> Iterator[Exchange]:
             )
 
 
-def _duration(job: Job, stay: Stay | None, future: Future) -> Duration:
+def _duration(job: Job, stay: Stay | None, future: Future, worth: Worth) -> Duration:
     estimate = future.durations.expected(job)
     learnt = estimate.source not in (DurationSource.DECLARED, DurationSource.DEFAULT)
     model = future.gpu_model(job, stay.replicas) if stay else None
     # As it waits, or did before it came to its places; one that stays where it is has not been stopped.
     waits = job if job.running is None else future.durations.stopped(job) if stay is None else None
     progress = waits.progress if waits else job.progress
+    basis = worth.left_basis(job)
+    ordered = job.running is None and basis in (LeftBasis.MEAN, LeftBasis.GITTINS_INDEX)
     return Duration(
         seconds=estimate.seconds,
         source=estimate.source,
         samples=estimate.samples,
         percentile=future.policy.durations.percentile if learnt else None,
+        seconds_in_order=worth.seconds_left(job) if ordered else None,
+        basis_in_order=basis if ordered else None,
         gpu_model=model,
         seconds_there=-(-estimate.seconds * MILLI // job.speed_milli(model)) if stay else None,
         seconds_left=_left(job, stay, future),

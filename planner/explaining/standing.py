@@ -121,8 +121,11 @@ def _urgency(job: Job, earnings: Earnings, now: datetime) -> dict[str, Any]:
         "points": earnings.full_points(job),
         "gpu_milli": print_milli(job.request.total_gpu_milli * job.gang.maximum),
         "weight_milli": print_milli(job.weight_milli),
-        "left_seconds": earnings.seconds_left(job),
-        "declared": job.expected_duration is not None,
+        "goal": earnings.worth.goal(job),
+        "left_seconds": earnings.worth.seconds_left(job),
+        "left_basis": earnings.worth.left_basis(job),
+        "served_gpu_seconds": round(earnings.worth.service(job)),
+        "rho": round(earnings.worth.rho(job), 4),
         "waited_seconds": job.waited(now),
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from planner.clock import clock
-from planner.models.durations import DurationSource
+from planner.models.durations import DurationSource, LeftBasis
 from planner.models.plan import DeadlineState
 from planner.models.units import MILLI
 from planner.rendering.explanation_entries import explained
@@ -20,7 +20,7 @@ from planner.wording import counted, duration, in_gpu_hours
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.explanation import AwaitedJob, Exchange, Explanation, Neighbour
+    from planner.models.explanation import AwaitedJob, Duration, Exchange, Explanation, Neighbour
 
 _LABEL: Final = 12
 _MOST_NEIGHBOURS: Final = 20
@@ -116,6 +116,8 @@ def duration_text(found: Explanation) -> str:
         DurationSource.DEFAULT: "the policy's default",
     }[expected.source]
     parts = [f"{duration(expected.seconds)}, {source}"]
+    if expected.seconds_in_order is not None:
+        parts = [_in_order(expected, parts[0], source)]
     if expected.seconds_there not in (None, expected.seconds):
         parts.append(f"{duration(expected.seconds_there or 0)} on {expected.gpu_model}")
     if expected.seconds_saved is not None:
@@ -125,6 +127,18 @@ def duration_text(found: Explanation) -> str:
         back_text = f", {duration(back)} of it to come back" if back else ""
         parts.append(f"{duration(expected.seconds_left)} left{back_text}")
     return "; ".join(parts)
+
+
+def _in_order(expected: Duration, told: str, source: str) -> str:
+    """Which duration counts for the end of a job that declares none, and which for its place in the order."""
+    what = "mean" if expected.basis_in_order is LeftBasis.MEAN else "Gittins index"
+    left = f"{duration(expected.seconds_in_order or 0)} left"
+    if expected.samples:
+        return f"{told}; its place in the order is reckoned with {left} (their {what})"
+    return (
+        f"not known: its end is reckoned with {duration(expected.seconds)} ({source}), "
+        f"its place in the order with {left} (the {what} of jobs of unknown duration)"
+    )
 
 
 def _awaited(awaited: AwaitedJob, found: Explanation) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from planner.clock import clock
+from planner.models.durations import LeftBasis
 from planner.models.explanation_remedies import RemedyKind
+from planner.models.objective import Goal
 from planner.models.units import MILLI
 from planner.rendering.header import signed
 from planner.rendering.hostlist import hostlist
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
     from planner.rendering.style import Style
 
 _SECONDS_PER_HOUR: Final = 3600
+_LEFT: Final = {
+    LeftBasis.DECLARED: "{}",
+    LeftBasis.EXPECTED: "about {}",
+    LeftBasis.MEAN: "{} on average",
+    LeftBasis.GITTINS_INDEX: "{} by its Gittins index",
+}
+"""How long a job has left, by what that rests on."""
 _COST: Final = 17
 """Columns of what a remedy costs."""
 
@@ -68,18 +77,31 @@ def _ahead(stands: Standing) -> str:
     told = ", ".join(f"{each.job} ({_urgency(each, own)})" for each in stands.ahead)
     more = f" and {rest:,} more" if (rest := stands.ahead_in_all - len(stands.ahead)) else ""
     go = "goes" if stands.ahead_in_all == 1 else "go"
-    return f"{counted(stands.ahead_in_all, 'job')} {go} before it ({_urgency(own)}): {told}{more}"
+    by_rho = any(each.goal is Goal.FAIRNESS for each in (own, *stands.ahead))
+    rho = "; rho is the time here over that with an equal share of the cluster" if by_rho else ""
+    return f"{counted(stands.ahead_in_all, 'job')} {go} before it ({_urgency(own)}): {told}{more}{rho}"
 
 
 def _urgency(found: Urgency, than: Urgency | None = None) -> str:
-    """`priority 4, 2 GPUs for 6h, waited 20m`; priority and weight are left out where both are equal."""
+    """
+    `priority 4, 2 GPUs for 6h, waited 20m`; priority and weight are left out where both are equal.
+
+    In place of the time left what the goal goes by: `2 GPUs, had 3 GPU-hours` or `2 GPUs, rho 1.52`.
+    """
     priority = "" if than and found.priority == than.priority else f"priority {found.priority:,}, "
     usual = than.weight_milli if than else MILLI
     weight = "" if found.weight_milli == usual else f"weight {decimal(found.weight_milli)}, "
-    gpus = f"{in_gpus(found.gpu_milli)} for " if found.gpu_milli else ""
-    about = "" if found.declared else "about "
-    left = f"{gpus}{about}{duration(found.left_seconds)}"
-    return f"{priority}{weight}{left}, waited {duration(found.waited_seconds)}"
+    gpus = in_gpus(found.gpu_milli) if found.gpu_milli else ""
+    match found.goal:
+        case Goal.LEAST_ATTAINED_SERVICE:
+            decides = f"{gpus and f'{gpus}, '}had {in_gpu_hours(found.served_gpu_seconds * MILLI)}"
+        case Goal.FAIRNESS:
+            decides = f"{gpus and f'{gpus}, '}rho {found.rho:.2f}"
+        case _:
+            decides = (
+                f"{gpus and f'{gpus} for '}{_LEFT[found.left_basis].format(duration(found.left_seconds))}"
+            )
+    return f"{priority}{weight}{decides}, waited {duration(found.waited_seconds)}"
 
 
 def _holder(holder: Holder, now: datetime) -> str:

@@ -6,20 +6,19 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from planner.lost_work import lost_gpu_hours
-from planner.models.near_miss import listed
-from planner.models.objective import Goal, Objective
+from planner.models.objective import Objective
 from planner.models.policy import BudgetMode, Policy
 from planner.models.solution import Ended
 from planner.models.units import MILLI, print_timestamp
+from planner.policy_effect import without_effect
 from planner.rendering.style import Tone
 from planner.rendering.timing import horizon_parts
-from planner.wording import counted, in_gpu_hours, money, named
+from planner.wording import counted, in_gpu_hours, money
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from planner.models.comparison import Comparison
-    from planner.models.objective import QueueObjective
     from planner.models.plan import Metrics, Plan, SolutionSummary
     from planner.models.sensitivity import Sensitivity
     from planner.models.sweep import Sweep
@@ -96,13 +95,8 @@ def _goal(plan: Plan) -> list[str]:
     objective = plan.policy.objective
     if objective == Objective():
         return []
-    others = [f"{queue}: {_in_words(each)}" for queue, each in sorted(objective.queues.items())]
-    return [f"goal {_in_words(objective)}", *([f"({', '.join(others)})"] if others else [])]
-
-
-def _in_words(objective: QueueObjective) -> str:
-    blend = f" and {percent(objective.blend.part)} {objective.blend.goal}" if objective.blend else ""
-    return f"{objective.goal}{blend}"
+    others = objective.words_of_queues
+    return [f"goal {objective.words}", *([f"({others})"] if others else [])]
 
 
 def _policy_origin(plan: Plan) -> str:
@@ -242,17 +236,4 @@ def cares(plan: Plan) -> list[str]:
     if solution.not_disaggregated:
         jobs = counted(solution.not_disaggregated, "job")
         found.append(f"{jobs} of the solver's answer found no concrete place and wait")
-    return [*found, *_without_effect(plan)]
-
-
-def _without_effect(plan: Plan) -> Iterator[str]:
-    """What the policy sets that counts for no job of the plan."""
-    objective, chosen = plan.policy.objective, plan.policy.weights
-    known = {queue.name for queue in plan.snapshot.queues}
-    if missing := sorted(objective.queues.keys() - known):
-        yield f"objective.queues names {named(missing)}, no queue of the snapshot; known: {listed(known)}"
-    if Goal.VALUE not in objective.goals and {"basis", "ageing"} & chosen.model_fields_set:
-        yield (
-            "weights.basis and weights.ageing have no effect: they count with the goal value, and this one "
-            f"is {objective.goal}"
-        )
+    return [*found, *without_effect(plan.policy, plan.snapshot)]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.comparison import RATIOS
+from planner.models.comparison import IN_POINTS, RATIOS
 from planner.rendering.header import asked_lines, gap_words, percent
 from planner.rendering.style import Style, Tone
 from planner.rendering.table import Row, table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from planner.models.comparison import Figures
     from planner.models.sweep import Sweep
 
@@ -55,9 +57,21 @@ def sweep_text(sweep: Sweep, *, width: int, colour: bool, ascii_only: bool) -> s
         if point.failure:
             failed = f"{', '.join(point.values)}: failed: {point.failure}"
             lines += [style.paint(line, Tone.STOP) for line in style.wrap(failed, 0, hanging=2)]
+    return "\n".join([*lines, *(line for note in _notes(sweep) for line in style.wrap(note, 0))]) + "\n"
+
+
+def _notes(sweep: Sweep) -> Iterator[str]:
+    """What the mark says, and what may not be compared."""
     one, other = sweep.weighed
-    note = f"{FRONT_MARK} on the Pareto front of {one} and {other}: no other line is better in one of them "
-    return "\n".join([*lines, *style.wrap(f"{note}and as good in the other.", 0)]) + "\n"
+    if not sweep.same_points:
+        yield "Objectives are not compared: jobs are worth something else from line to line."
+        if not IN_POINTS.isdisjoint(sweep.weighed):
+            yield "So there is no Pareto front of them; --pareto names other figures."
+            return
+    yield (
+        f"{FRONT_MARK} on the Pareto front of {one} and {other}: no other line is better in one of them "
+        "and as good in the other."
+    )
 
 
 def _names(sweep: Sweep) -> list[str]:

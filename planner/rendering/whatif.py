@@ -9,12 +9,12 @@ from planner.rendering.fates import fate_lines
 from planner.rendering.header import asked_lines, gap_words, percent
 from planner.rendering.style import Style, Tone
 from planner.rendering.table import Row, table
-from planner.wording import counted
+from planner.wording import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from planner.models.comparison import Comparison, Figures
+    from planner.models.comparison import Comparison, Figures, Trial
     from planner.models.reason import ReasonCode
 
 _LONGEST_NAME: Final = 14
@@ -45,7 +45,12 @@ def comparison_text(comparison: Comparison, *, width: int, colour: bool, ascii_o
     for trial in comparison.scenarios:
         if told := fate_lines(trial, style):
             lines += ["", *told]
-    lines += ["", *_faults(comparison, style), *style.wrap(_summary(comparison), 0)]
+    lines += [
+        "",
+        *_cares(comparison, style),
+        *_faults(comparison, style),
+        *style.wrap(_summary(comparison), 0),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -55,8 +60,7 @@ def _blocks(comparison: Comparison, style: Style) -> Iterator[list[str]]:
     planned = [trial for trial in comparison.scenarios if trial.figures is not None]
     if base is None:
         return
-    columns = [trial.figures for trial in planned if trial.figures is not None]
-    lines = list(comparison_lines(base, columns))
+    lines = list(comparison_lines(base, planned))
     names = [style.cut(trial.name, _LONGEST_NAME) for trial in planned]
     widths = [
         max(len(name), *(len(line.others[index]) for line in lines)) for index, name in enumerate(names)
@@ -79,15 +83,27 @@ def _parts(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
     yield first, len(widths)
 
 
-def comparison_lines(base: Figures, columns: Sequence[Figures]) -> Iterator[ComparisonLine]:
-    """Every row that tells something: of what is nowhere and changes nowhere there is none."""
+def comparison_lines(base: Figures, trials: Sequence[Trial]) -> Iterator[ComparisonLine]:
+    """
+    Every row that tells something: of what is nowhere and changes nowhere there is none.
+
+    Points are compared only where jobs are worth the same. Where they are not, rows on waits and durations
+    tell what the goal has done.
+    """
+    columns = [trial.figures for trial in trials if trial.figures is not None]
+    comparable = [trial.same_points for trial in trials if trial.figures is not None]
     reasons = sorted({code for each in (base, *columns) for code in each.waiting})
     models = sorted({use.gpu_model for each in (base, *columns) for use in each.gpu_models})
     terms = sorted({name for each in (base, *columns) for name in each.terms})
     whole = _Differing(base, columns)
     yield from whole.rows("jobs running", lambda each: each.jobs_running, always=True)
     yield from whole.rows("  started", lambda each: each.jobs_started, always=True)
+    if not all(comparable):
+        yield whole.times("    waited, mean", lambda each: each.started_waited_seconds)
+        yield whole.times("    take, mean", lambda each: each.started_left_seconds)
     yield from whole.rows("jobs waiting", lambda each: each.jobs_waiting, always=True)
+    if not all(comparable):
+        yield whole.times("  waited, mean", lambda each: each.waiting_waited_seconds)
     yield from whole.rows("  preempted", lambda each: each.jobs_preempted)
     for code in reasons:
         yield from whole.rows(f"  {code}", _waiting(code))
@@ -104,9 +120,12 @@ def comparison_lines(base: Figures, columns: Sequence[Figures]) -> Iterator[Comp
     yield from whole.rows("nodes added", lambda each: each.nodes_added)
     yield from whole.rows("nodes removed", lambda each: each.nodes_removed)
     yield from whole.rows("cost an hour", lambda each: round(each.hourly_cost, 2))
-    yield from whole.rows("objective", lambda each: each.objective, always=True)
+    points = [*whole.rows("objective", lambda each: each.objective, always=True)]
     for name in terms if len(terms) > 1 else ():
-        yield from whole.rows(f"  {name}", _term(name))
+        points += whole.rows(f"  {name}", _term(name))
+    for line in points:
+        cells = (cell if same else _NONE for cell, same in zip(line.others, comparable, strict=True))
+        yield ComparisonLine(line.label, line.base, tuple(cells))
     yield from whole.rows("lost by changes", lambda each: -each.lost_by_changes_points)
     gaps = tuple(_gap(each) for each in (base, *columns))
     yield ComparisonLine("gap", gaps[0], gaps[1:])
@@ -129,6 +148,12 @@ class _Differing:
         others = [value(each) for each in self.columns]
         if always or base or any(others):
             yield ComparisonLine(label, _number(base), tuple(_difference(each, base) for each in others))
+
+    def times(self, label: str, value: Callable[[Figures], int | None]) -> ComparisonLine:
+        """A row of durations."""
+        base = value(self.base)
+        others = (_time_difference(value(each), base) for each in self.columns)
+        return ComparisonLine(label, _NONE if base is None else duration(base), tuple(others))
 
     def ratios(self, label: str, value: Callable[[Figures], float | None]) -> Iterator[ComparisonLine]:
         """A row of percentages, their differences in percentage points."""
@@ -167,6 +192,15 @@ def _difference(value: float | None, base: float | None) -> str:
     return f"{change:+,.12g}" if change else _SAME
 
 
+def _time_difference(value: int | None, base: int | None) -> str:
+    if value is None:
+        return _NONE
+    if base is None:
+        return duration(value)
+    change = value - base
+    return f"{'+' if change > 0 else '-'}{duration(abs(change))}" if change else _SAME
+
+
 def _points(value: float | None, base: float | None) -> str:
     if value is None:
         return _NONE
@@ -178,6 +212,28 @@ def _points(value: float | None, base: float | None) -> str:
 
 def _gap(figures: Figures) -> str:
     return _UNKNOWN if figures.gap is None else gap_words(figures.objective, figures.gap)
+
+
+def _cares(comparison: Comparison, style: Style) -> list[str]:
+    """Policies that make points another way, and what of them has no effect."""
+    told = [
+        f"{trial.name}: {care}"
+        for trial in (comparison.base, *comparison.scenarios)
+        for care in cares(trial, comparison.base)
+    ]
+    lines = [style.paint(line, Tone.CARE) for text in told for line in style.wrap(text, 0, hanging=2)]
+    return [*lines, ""] if lines else []
+
+
+def cares(trial: Trial, base: Trial) -> list[str]:
+    """That its objective is not compared, and why; what its policy sets without effect."""
+    if trial.same_points:
+        return list(trial.warnings)
+    if trial.goal == base.goal:
+        why = f"by its policy, though the goal is {base.goal} in both"
+    else:
+        why = f"with the goal {trial.goal} than with that of the base, {base.goal}"
+    return [f"its objective is not compared: jobs are worth something else {why}", *trial.warnings]
 
 
 def _faults(comparison: Comparison, style: Style) -> list[str]:

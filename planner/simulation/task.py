@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from planner.models.progress import Progress
+from planner.models.progress import Progress, served_milli
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -136,6 +136,7 @@ class Task:
         update = {
             "completed_milli": kept,
             "last_checkpoint_at": saved_at if kept else None,
+            "served_milli": served_milli(self.job, at),
         }
         progress = Progress().model_copy(update=update)
         job = self.job.model_copy(update={"running": None, "progress": progress})

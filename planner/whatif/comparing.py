@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.comparison import Comparison, Figures, Trial
+from planner.models.comparison import IN_POINTS, Comparison, Figures, Trial
 from planner.models.scenario_expectations import holds
+from planner.models.worth import same_points
+from planner.policy_effect import without_effect
 from planner.whatif.engines import all_of
 from planner.whatif.fates import fates, lost_by_changes
+from planner.whatif.patching import Patched
 from planner.whatif.trials import Case, task_of, tried
 
 if TYPE_CHECKING:
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
     from planner.models.snapshot import Snapshot
     from planner.whatif.engines import Engine
     from planner.whatif.fates import LostByChanges
-    from planner.whatif.patching import Patched
     from planner.whatif.trials import Tried
 
 BASE: Final = "base"
@@ -52,30 +54,45 @@ def compare(
         policy=policy.fingerprint(),
         epoch=snapshot.taken_at,
         seed=seed,
-        base=Trial(name=BASE, figures=base.figures, failure=base.failure),
+        base=Trial(
+            name=BASE,
+            figures=base.figures,
+            failure=base.failure,
+            goal=_goal(policy),
+            warnings=tuple(without_effect(policy, snapshot)),
+        ),
         scenarios=tuple(
-            _trial(scenario, found, base, snapshot, patched)
+            _trial(scenario, found, base, Patched(snapshot, policy), patched)
             for (scenario, patched), found in zip(scenarios, results[1:], strict=True)
         ),
     )
 
 
-def _trial(scenario: Scenario, found: Tried, base: Tried, snapshot: Snapshot, patched: Patched) -> Trial:
+def _trial(scenario: Scenario, found: Tried, base: Tried, before: Patched, patched: Patched) -> Trial:
+    known = set(without_effect(before.policy, before.snapshot))
+    comparable = same_points(patched.snapshot, before.policy, patched.policy)
     trial = Trial(
         name=scenario.name,
         description=scenario.description,
         failure=found.failure,
         expected=sum(expectation.statements for expectation in scenario.expectations),
+        goal=_goal(patched.policy),
+        same_points=comparable,
+        warnings=tuple(
+            each for each in without_effect(patched.policy, patched.snapshot) if each not in known
+        ),
     )
     if found.figures is None:
         return trial
-    lost = lost_by_changes(snapshot, patched.snapshot, patched.policy)
+    lost = lost_by_changes(before.snapshot, patched.snapshot, patched.policy)
     figures = _with_losses(found.figures, lost)
     update = {
         "figures": figures,
-        "unmet": tuple(_unmet(scenario, found, figures, base.figures)),
-        "differences": {} if base.figures is None else differences(figures, base.figures),
-        "jobs": fates(snapshot, base.outlooks, found.outlooks, lost),
+        "unmet": tuple(_unmet(scenario, found, figures, base.figures, comparable=comparable)),
+        "differences": {}
+        if base.figures is None
+        else differences(figures, base.figures, comparable=comparable),
+        "jobs": fates(before.snapshot, base.outlooks, found.outlooks, lost),
     }
     return trial.model_copy(update=update)
 
@@ -91,17 +108,26 @@ def _with_losses(figures: Figures, lost: LostByChanges) -> Figures:
     return figures.model_copy(update=update)
 
 
-def differences(figures: Figures, base: Figures) -> dict[str, float]:
-    """Figures that are not those of the base, less these."""
+def _goal(policy: Policy) -> str:
+    of_queues = policy.objective.words_of_queues
+    return f"{policy.objective.words} ({of_queues})" if of_queues else policy.objective.words
+
+
+def differences(figures: Figures, base: Figures, *, comparable: bool = True) -> dict[str, float]:
+    """Figures that are not those of the base, less these; those in points if they are comparable."""
     found = {}
     for name in COMPARED:
+        if name in IN_POINTS and not comparable:
+            continue
         here, there = figures.figure(name), base.figure(name)
         if here is not None and there is not None and here != there:
             found[name] = round(here - there, 6)
     return found
 
 
-def _unmet(scenario: Scenario, found: Tried, figures: Figures, base: Figures | None) -> Iterator[str]:
+def _unmet(
+    scenario: Scenario, found: Tried, figures: Figures, base: Figures | None, *, comparable: bool
+) -> Iterator[str]:
     for expectation in scenario.expectations:
         if expectation.job is not None and (expectation.job in found.runs) != expectation.runs:
             expected, is_so = ("to run", "waits") if expectation.runs else ("to wait", "runs")
@@ -111,6 +137,8 @@ def _unmet(scenario: Scenario, found: Tried, figures: Figures, base: Figures | N
             there = None if base is None else base.figure(name)
             if value is None:
                 yield f"expected {name} {check}; it is not known"
+            elif name in IN_POINTS and "base" in check and not comparable:
+                yield f"expected {name} {check}; points of the base's policy are others and not comparable"
             elif there is None and "base" in check:
                 yield f"expected {name} {check}; that of the base is not known"
             elif not holds(check, value, there or 0.0):

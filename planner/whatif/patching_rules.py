@@ -86,7 +86,8 @@ def _quota(before: Quota | None, change: SetQuota) -> Quota:
 
 def set_policy(world: World, change: SetPolicy) -> Faults:
     """Some knobs are set; what a mapping does not name stays."""
-    document = merged(world.policy.model_dump(mode="json"), change.stated())
+    # What is not set stays so: it is told of what was set and has no effect.
+    document = merged(world.policy.model_dump(mode="json", exclude_unset=True), change.stated())
     policy, problems = judge_noun(document, Policy, lambda _: None, subject="the policy", near=NearMisses())
     yield from (problem.message for problem in problems)
     if policy is not None:

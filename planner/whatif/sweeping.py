@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from planner.models.comparison import IN_POINTS
 from planner.models.sweep import Knob, Sweep, SweepPoint
+from planner.models.worth import same_points
 from planner.whatif.engines import all_of
 from planner.whatif.trials import Case, task_of, tried
 
@@ -50,7 +52,9 @@ def sweep(
         for values, _ in worlds
     ]
     results = [tried(outcome) for outcome in all_of(engine, tasks, names, ended)]
-    front = pareto_front([found.figures for found in results], weighed)
+    comparable = all(same_points(patched.snapshot, policy, patched.policy) for _, patched in worlds)
+    compared = comparable or IN_POINTS.isdisjoint(weighed)
+    front = pareto_front([found.figures for found in results], weighed) if compared else set()
     return Sweep(
         snapshot=snapshot.fingerprint(),
         policy=policy.fingerprint(),
@@ -58,6 +62,7 @@ def sweep(
         seed=seed,
         knobs=tuple(knobs),
         weighed=weighed,
+        same_points=comparable,
         points=tuple(
             SweepPoint(values=values, figures=found.figures, failure=found.failure, on_front=index in front)
             for index, ((values, _), found) in enumerate(zip(worlds, results, strict=True))

@@ -11,13 +11,15 @@ from planner.epoch import limits_of, plan_epoch
 from planner.lost_work import lost_gpu_hours
 from planner.metrics import gpus_in_use
 from planner.models.comparison import Figures, ModelUse
+from planner.models.durations import Durations
 from planner.models.errors import PlannerError
+from planner.models.plan import Start
 from planner.models.units import print_milli
 from planner.whatif.engines import Task
 from planner.whatif.fates import Outlook, outlooks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from planner.models.plan import Plan
     from planner.models.policy import Policy
@@ -106,12 +108,19 @@ def figures_of(plan: Plan) -> Figures:
     target, solution, metrics = plan.target, plan.solution, plan.metrics
     used, usable = gpus_in_use(cluster_after(plan.snapshot, target), plan.placements)
     reasons = Counter(waiting.reason.code for waiting in plan.waiting)
+    jobs, now = plan.snapshot.job_by_name, plan.snapshot.taken_at
+    started = [jobs[action.job] for action in plan.actions if isinstance(action, Start)]
+    waiting = [jobs[each.job] for each in plan.waiting if not jobs[each.job].held]
+    durations = Durations(plan.snapshot, plan.policy)
     return Figures(
         plan_id=plan.plan_id,
         jobs_running=metrics.jobs.running,
         jobs_started=metrics.jobs.started,
         jobs_waiting=metrics.jobs.waiting,
         jobs_preempted=metrics.jobs.preempted,
+        started_waited_seconds=_mean([job.waited(now) for job in started]),
+        started_left_seconds=_mean([durations.left(job) for job in started]),
+        waiting_waited_seconds=_mean([job.waited(now) for job in waiting]),
         gpus_total=print_milli(usable.total()),
         gpus_held=print_milli(used.total()),
         gpus_free=print_milli(usable.total() - used.total()),
@@ -135,3 +144,7 @@ def figures_of(plan: Plan) -> Figures:
             for model in sorted(usable)
         ),
     )
+
+
+def _mean(seconds: Sequence[int]) -> int | None:
+    return round(sum(seconds) / len(seconds)) if seconds else None

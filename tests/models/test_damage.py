@@ -35,7 +35,7 @@ def test_a_job_gives_up_a_place_that_no_longer_holds(on, held, kind, cause):
     assert list(found.losses) == ["a"]
     assert named(found.losses["a"]) == [(DamageKind(kind), cause)]
     assert found.losses["a"].after is None
-    waits = {"running": None, "progress": Progress()}
+    waits = {"running": None, "progress": Progress(served="1h")}
     assert found.sound.job_by_name["a"] == world.job_by_name["a"].model_copy(update=waits)
     assert found.sound.job_by_name["b"] is world.job_by_name["b"]
     assert survey(found.sound).losses == {}

@@ -164,6 +164,27 @@ def test_by_least_attained_service_what_a_job_has_had_counts():
     assert found["a"] == pytest.approx(2 * found["b"], rel=0.03)
 
 
+def test_by_least_attained_service_lost_work_counts_and_elastic_jobs_by_the_replicas_they_held():
+    lost = Progress(completed=0, served=15 * HOUR)
+    grown = running("c", 60, ran=15, gpu=0, replicas=(1, 4))
+    jobs = [job("a", 60, progress=lost), job("b", 60, replicas=(1, 4)), grown]
+
+    found = worth(*jobs, goal="least-attained-service")
+
+    assert found["b"] == pytest.approx(4 * 2 * found["a"], rel=0.03)
+    assert found["c"] == pytest.approx(4 * found["a"], rel=0.03)
+    assert worth(jobs[0], goal="completion") == worth(job("a", 60, progress=Progress()), goal="completion")
+
+
+def test_service_that_nobody_has_counted_is_what_was_completed_at_full_size():
+    progress = Progress(completed=3 * HOUR)
+    jobs = [job("a", 60, gpus=2, progress=progress), job("b", 60, gpus=2, progress=Progress(served="6h"))]
+
+    found = worth(*jobs, goal="least-attained-service")
+
+    assert found["a"] == found["b"]
+
+
 def test_by_makespan_more_left_is_worth_more():
     found = worth(job("a", 24), job("b", 24 * 16), goal="makespan")
 
@@ -218,6 +239,33 @@ def test_over_a_horizon_points_are_those_of_all_hours_of_service():
             assert ahead[name] == pytest.approx(hours * now[name], rel=0.01), (goal, name)
 
     assert worth(*jobs, horizon=horizon, goal="value") == worth(*jobs, goal="value")
+
+
+def test_over_a_horizon_value_beside_other_goals_is_by_the_hour_as_they_are():
+    """A day's job is worth 100 by both goals, and each hour of it the same, in a blend and by queue."""
+    jobs = [job("a", 24), job("b", 24, queue="batch")]
+    ahead = HorizonPolicy(slots=16, length="1h")
+    for mixed in (
+        {"goal": "completion", "blend": {"goal": "value", "part": 0.5}},
+        {"goal": "value", "blend": {"goal": "makespan", "part": 0.5}},
+        {"goal": "completion", "queues": {"batch": {"goal": "value"}}},
+    ):
+        assert worth(*jobs, **mixed) == {"a": 100, "b": 100}
+        assert worth(*jobs, horizon=ahead, **mixed) == {"a": 2400, "b": 2400}
+
+
+def test_value_by_gpu_hours_has_its_hours_already():
+    weights = {"basis": "gpu_hour"}
+    objective = Objective(queues={"q": {"goal": "value"}})
+    snapshot = build.snapshot(nodes=build.cluster(1), jobs=[job("a", 24)])
+
+    def points(**horizon):
+        policy = Policy(objective=objective, weights=weights, horizon=HorizonPolicy(**horizon))
+        earnings = Earnings(snapshot, policy)
+        return earnings.full_points(snapshot.jobs[0]), earnings.points_per_gpu(snapshot.jobs[0])
+
+    assert points() == (2400, 2400)
+    assert points(slots=16) == (2400, 100)
 
 
 def test_by_attained_service_a_job_that_had_eight_gpu_days_counts_as_by_value():

@@ -80,6 +80,25 @@ def test_a_wrong_policy_is_told(put, text, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "least"),
+    [
+        ("objective: {doubling: -1}", "1s"),
+        ("objective: {shortest: -1}", "1s"),
+        ("weights: {ageing: {step: -1}}", "1s"),
+        ("pools: {horizon: -1}", "1s"),
+        ("horizon: {backfill: {starving: -1}}", "1s"),
+        ("horizon: {length: -1}", "1m"),
+        ("disruption: {minimum_runtime: -1}", "0s"),
+    ],
+)
+def test_a_negative_duration_is_told_the_least_one_that_is_allowed(put, text, least):
+    put(policy__yaml=text)
+
+    with pytest.raises(BadInputError, match=f"= -1; expected at least {least}"):
+        load_policy("policy.yaml")
+
+
 def test_any_noun_is_read_and_told_by_its_own_name(put):
     put(quota__yaml="nominal: x", request__yaml="gpus: x")
 

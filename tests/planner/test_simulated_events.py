@@ -78,7 +78,9 @@ def test_jobs_on_a_node_that_fails_wait_again_and_leave_their_other_places(live)
     assert live.fail("n0") == ("gang",)
 
     there = live.snapshot()
-    assert there.job_by_name["gang"] == GANG.model_copy(update={"running": None, "progress": Progress()})
+    assert there.job_by_name["gang"] == GANG.model_copy(
+        update={"running": None, "progress": Progress(served=16 * 3601)}
+    )
     assert there.job_by_name["here"] == HERE
     assert not there.cluster.node_by_name["n0"].ready
 

@@ -55,7 +55,7 @@ def found(live, name):
 def test_a_preempted_job_waits_again_as_it_was_submitted_and_was_preempted_once_more(live):
     perform(live, preempt(WORLD, "steady"))
 
-    waits = {"running": None, "preemptions": 1, "progress": Progress()}
+    waits = {"running": None, "preemptions": 1, "progress": Progress(served="2h")}
     assert found(live, "steady") == WORLD.job_by_name["steady"].model_copy(update=waits)
     assert found(live, "steady").submitted_at == NOW - SUBMITTED
 
@@ -134,6 +134,20 @@ def test_a_resized_job_ends_later_by_the_interruption_and_by_the_work_that_it_ha
         assert live.finished() == (("e", NOW + timedelta(minutes=101)),)
 
 
+def test_a_resized_job_has_been_served_by_the_replicas_that_it_had(tmp_path):
+    elastic = job("e", gpus=1, replicas=(1, 3), at=[replica(gpus=[0])], expected_duration="90h")
+    with SimulatedCluster.create(tmp_path / "e.db", snapshot(jobs=[elastic])) as live:
+        # It ran for an hour alone, runs for two hours with two replicas, and then for half an hour alone.
+        perform(live, grow(live.snapshot(), "e", replica(gpus=[5]), interruption=360))
+        live.advance(7200)
+        perform(live, shrink(live.snapshot(), "e", replica(gpus=[0]), interruption=60))
+        live.advance(1800)
+        seen = live.snapshot()
+        waits = Durations(seen, Policy()).stopped(seen.job_by_name["e"])
+
+    assert waits.progress.document()["served"] == "5h30m"
+
+
 def left_of(live, name):
     """Seconds that a plan of now expects a job to go on."""
     seen = live.snapshot()
@@ -181,7 +195,8 @@ def test_a_preempted_job_keeps_what_its_last_checkpoint_saved(saved):
     perform(saved, preempt(WORLD, "steady"))
 
     waits = found(saved, "steady")
-    assert waits.progress.document() == {"completed": "30m", "last_checkpoint_at": "2026-11-20T11:30:00Z"}
+    saved_at = "2026-11-20T11:30:00Z"
+    assert waits.progress.document() == {"completed": "30m", "last_checkpoint_at": saved_at, "served": "2h"}
     saved.advance(600)
     perform(saved, begin(WORLD, "steady", replica("n1", gpus=[2, 3]), recovery=300))
     saved.advance(3 * 3600)
@@ -197,7 +212,10 @@ def test_stopped_before_it_is_back_from_its_checkpoint_a_job_has_what_it_had(sav
     live_again = saved.snapshot()
     saved.perform(preempt(live_again, "steady"), "q:1")
 
-    assert found(saved, "steady").progress == before
+    held = 2 * 299 * 1000
+    assert found(saved, "steady").progress == before.model_copy(
+        update={"served_milli": before.served_milli + held}
+    )
 
 
 def test_a_job_may_move_onto_places_of_its_own(live):

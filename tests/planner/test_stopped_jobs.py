@@ -21,6 +21,7 @@ from planner.models.pricing import lost_seconds, recovery_seconds
 from planner.promises import carry_over, reminded_of
 
 HOUR = 3600
+SAVED = {"completed": "9h25m", "last_checkpoint_at": "2026-11-20T11:55:00Z", "served": "76h"}
 SEEDS = 1000 if os.environ.get("GPUPLAN_EVERY_SEED") else 8
 
 
@@ -60,7 +61,7 @@ def test_a_job_that_loses_its_place_comes_back_with_what_is_left(rules, tmp_path
         cluster.advance(2 * HOUR)
         ended = dict(cluster.finished())["long"]
 
-    assert waits.progress.document() == {"completed": "9h25m", "last_checkpoint_at": "2026-11-20T11:55:00Z"}
+    assert waits.progress.document() == SAVED
     left = 35 * 60 + recovery_seconds(policy, waits)
     assert stop.reason.numbers["remaining_seconds"] == start.reason.numbers["remaining_seconds"] == left
     assert next(each.remaining for each in plan.waiting if each.job == "long") == left
@@ -110,7 +111,7 @@ def test_a_job_that_lost_its_place_keeps_what_its_last_checkpoint_saved(tmp_path
         cluster.advance(HOUR)
         ended = dict(cluster.finished())["long"]
 
-    assert goes_on.progress.document() == {"completed": "9h25m", "last_checkpoint_at": "2026-11-20T11:55:00Z"}
+    assert goes_on.progress.document() == SAVED
     assert ended == NOW + timedelta(seconds=35 * 60 + recovery_seconds(Policy(), goes_on))
 
 

@@ -6,8 +6,9 @@ from datetime import timedelta
 from textwrap import dedent
 
 import pytest
-from build import NOW, job, node, placement, replica, snapshot
+from build import NOW, job, node, placement, queue, replica, snapshot
 from drafts import drafted
+from explained import greedy_plan
 from timely import HOUR, at, looking_ahead, running, timely_plan, waiting, whole
 
 from planner.explaining import explain
@@ -15,6 +16,9 @@ from planner.models.dependency import Dependency, FinishedJob, Outcome
 from planner.models.errors import BadInputError
 from planner.models.explanation import Explanation
 from planner.models.explanation_remedies import Remedies
+from planner.models.objective import Objective
+from planner.models.policy import Policy
+from planner.models.progress import Progress
 from planner.models.target import Planned
 from planner.rendering.explanation import explanation_text
 
@@ -112,6 +116,61 @@ def test_whose_place_it_takes_and_who_takes_its_place():
     assert victim["in exchange"] == "new starts now: +8,000 points"
     assert victim["why"].startswith("MakesRoom: makes room for new; ran 1h, loses 8 GPU-hours")
     assert victim["places"] == "leaves n0"
+
+
+def crowd(**objective):
+    """Full for a day; of who waits one is of unknown duration and has had much, one declares its 6 hours."""
+    full = job("full", gpus=8, at=[replica("n0", gpus=range(8))], expected_duration="1d", preemptible=False)
+    waits = job("waits", gpus=2, waited=timedelta(hours=1), progress=Progress(completed=0, served="90h"))
+    rival = job("rival", gpus=2, waited=timedelta(hours=2), expected_duration="6h")
+    policy = Policy(objective=Objective(**objective), solvers=())
+    return greedy_plan(snapshot(nodes=[node("n0")], jobs=[full, waits, rival]), policy)
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [
+        ("completion", "2 GPUs for 2d19h on average, waited 1h): rival (2 GPUs for 6h, waited 2h)"),
+        (
+            "least-attained-service",
+            "2 GPUs, had 90 GPU-hours, waited 1h): rival (2 GPUs, had 0 GPU-hours, waited 2h)",
+        ),
+        (
+            "fairness",
+            (
+                "2 GPUs, rho 0.89, waited 2h): waits (2 GPUs, rho 1.27, waited 1h); "
+                "rho is the time here over that with an equal share of the cluster"
+            ),
+        ),
+    ],
+)
+def test_who_is_ahead_is_told_with_what_the_goal_goes_by(goal, said):
+    plan = crowd(goal=goal)
+    name = "rival" if goal == "fairness" else "waits"
+
+    assert lines(plan, name)["ahead"].endswith(said)
+
+
+def test_of_an_unknown_duration_it_says_what_counts_for_the_end_and_what_for_the_order():
+    assert lines(crowd(), "waits")["takes"].startswith(
+        "not known: its end is reckoned with 1h (the policy's default), its place in the order "
+        "with 2d19h left (the mean of jobs of unknown duration)"
+    )
+    assert lines(crowd(goal="makespan"), "waits")["takes"].startswith("1h, the policy's default")
+    assert lines(crowd(), "rival")["takes"] == "6h, as declared"
+
+
+def test_of_a_learnt_duration_it_says_that_the_order_goes_by_the_mean():
+    waits = job("r-9", gpus=8, queue="research", user="ann", held=True)
+    world = snapshot(jobs=[waits], queues=[queue("research")])
+    past = tuple(finished(f"r-{hours}", hours) for hours in (1, 2, 6))
+    world = world.model_copy(update={"finished": past})
+
+    takes = lines(greedy_plan(world, Policy(solvers=())), "r-9")["takes"]
+
+    assert takes.startswith("6h, 90th percentile of 3 finished jobs of ann in research with such a name; ")
+    assert "; its place in the order is reckoned with " in takes
+    assert takes.endswith("left (their mean)")
 
 
 def test_a_job_that_moves_says_from_where():

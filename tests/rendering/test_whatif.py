@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from comparisons import comparison, trial
+from comparisons import comparison, figures, trial
 
 from planner.models.comparison import ModelUse
 from planner.models.plan import ReasonCode
@@ -62,6 +62,33 @@ def test_a_scenario_stands_beside_the_base_as_differences():
         "1 scenario, 2 expectations met. Figures of scenarios are differences from the\n"
         "base, shares in points.\n"
     )
+
+
+def test_where_jobs_are_worth_something_else_waits_are_compared_and_points_are_not():
+    seconds = {"started_left_seconds": 9000, "waiting_waited_seconds": 600}
+    base = figures(terms={"completion": 9_950, "pools": -50}, started_left_seconds=7200)
+
+    shown = text(
+        trial("long", goal="makespan", same_points=False, objective=20_000, **seconds),
+        trial("ahead", same_points=False),
+        trial("more", jobs_running=8, objective=10_000),
+        base=base,
+        warnings=("weights.basis has no effect",),
+    )
+
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert "objective 9,900 - - +100" in lines
+    assert "pools -50 - - +50" in lines
+    assert "take, mean 2h +30m - -" in lines
+    assert "waited, mean - 10m - -" in lines
+    assert (
+        "long: its objective is not compared: jobs are worth something else with the goal\n"
+        "  makespan than with that of the base, completion\n"
+        "ahead: its objective is not compared: jobs are worth something else by its\n"
+        "  policy, though the goal is completion in both\n"
+    ) in shown
+    assert "base: weights.basis has no effect\n" in shown
+    assert "more:" not in shown
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 30])

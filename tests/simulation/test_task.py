@@ -97,7 +97,7 @@ def test_stopped_it_tells_what_it_has_saved_and_is_expected_to_take_what_it_was(
 def test_stopped_before_its_first_checkpoint_it_has_run_and_saved_nothing():
     stopped, _ = running(waiting(), replica("n0", gpus=(0,))).stopped(at(500), PHYSICS)
 
-    assert stopped.job.progress == Progress()
+    assert stopped.job.progress == Progress(served="500s")
 
 
 def test_its_last_checkpoint_is_the_last_whole_interval_of_work():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 
 import instances
 import pytest
@@ -10,7 +11,7 @@ from build import job, node, replica, snapshot
 from engine_doubles import Failing, Here
 
 from planner.epoch import plan_epoch
-from planner.models.policy import BudgetMode, BudgetPolicy, Policy
+from planner.models.policy import BudgetMode, BudgetPolicy, Policy, Weights
 from planner.models.scenario import Scenario
 from planner.solvers.worker import Outcome
 from planner.whatif.comparing import COMPARED, compare
@@ -20,6 +21,7 @@ from planner.whatif.trials import figures_of
 
 STEADY = BudgetPolicy(mode=BudgetMode.DETERMINISTIC)
 POLICY = Policy(budget=STEADY)
+HOUR = timedelta(hours=1)
 
 
 def scenario(name="s", *changes, **about):
@@ -52,7 +54,11 @@ def test_differences_and_the_base_give_the_scenario():
     assert more.differences["jobs_running"] == 2
     assert more.differences["gpus_total"] == 4
     for name in COMPARED:
-        assert more.figures.figure(name) == pytest.approx(base.figure(name) + more.differences.get(name, 0))
+        here, there = more.figures.figure(name), base.figure(name)
+        if here is None or there is None:  # such as how long those have waited that go on waiting: none does
+            assert name not in more.differences
+        else:
+            assert here == pytest.approx(there + more.differences.get(name, 0))
 
 
 def test_figures_are_those_of_the_plan():
@@ -100,6 +106,87 @@ def test_unmet_expectations_say_what_was_found():
     )
     assert found.expected == 6
     assert not found.sound
+
+
+def set_policy(**policy):
+    return {"change": "set_policy", "policy": policy}
+
+
+def test_points_of_another_goal_are_not_compared_and_all_else_is():
+    jobs = [job("short", gpus=2, expected_duration="1h"), job("long", gpus=2, expected_duration="20h")]
+    world = snapshot(nodes=[node("n0", gpus=2)], jobs=jobs)
+
+    other = scenario("other", set_policy(objective={"goal": "makespan"}))
+    found = compared(world, other, scenario("same", set_policy(drift="preconditions")))
+
+    (makespan, same), base = found.scenarios, found.base
+    assert (base.goal, makespan.goal, same.goal) == ("completion", "makespan", "completion")
+    assert (makespan.same_points, same.same_points) == (False, True)
+    assert makespan.figures.objective != base.figures.objective
+    assert makespan.differences == {"started_left_seconds": 19 * 3600}
+    assert base.figures.started_left_seconds == 3600
+
+
+@pytest.mark.parametrize(
+    ("policy", "alike"),
+    [
+        ({"objective": {"queues": {"q": {"goal": "value"}}}}, False),
+        ({"objective": {"doubling": "1h"}}, False),
+        ({"horizon": {"slots": 2}}, False),
+        ({"disruption": {"priority_gap": 0}}, False),
+        ({"prices": {"drain": 5}}, True),
+        ({"weights": {"basis": "job"}}, True),
+    ],
+)
+def test_points_are_alike_where_each_job_is_worth_the_same(policy, alike):
+    waited = job("a", gpus=2, expected_duration="10h", queue="q", waited=3 * HOUR)
+    world = snapshot(nodes=[node("n0", gpus=2)], jobs=[waited])
+
+    found = compared(world, scenario("s", set_policy(**policy)))
+
+    assert found.scenarios[0].same_points is alike
+
+
+def test_an_objective_is_not_held_against_that_of_another_goal():
+    world = snapshot(jobs=[job("a", gpus=1)])
+    makespan = set_policy(objective={"goal": "makespan"})
+    expectations = [{"objective": ">= base"}, {"objective": "> 0", "jobs_running": ">= base"}]
+
+    found = compared(world, scenario("s", makespan, expectations=expectations))
+
+    assert found.scenarios[0].unmet == (
+        "expected objective >= base; points of the base's policy are others and not comparable",
+    )
+
+
+def test_how_long_jobs_have_waited_is_told_of_those_that_start_and_those_that_go_on_waiting():
+    jobs = [
+        job("starts", gpus=2, priority=1, expected_duration="3h", waited=HOUR),
+        job("waits", gpus=2, waited=2 * HOUR),
+        job("held", gpus=2, held=True, waited=9 * HOUR),
+    ]
+    world = snapshot(nodes=[node("n0", gpus=2)], jobs=jobs)
+
+    figures = compared(world).base.figures
+
+    assert figures.started_waited_seconds == 3600
+    assert figures.started_left_seconds == 3 * 3600
+    assert figures.waiting_waited_seconds == 2 * 3600
+
+
+def test_what_a_policy_sets_without_effect_is_told_once():
+    world = snapshot(jobs=[job("a", gpus=1)])
+    typo = set_policy(objective={"queues": {"typo": {"goal": "makespan"}}})
+    basis = set_policy(weights={"basis": "job"})
+    policy = POLICY.model_copy(update={"weights": Weights(ageing={"cap": 3})})
+
+    plain = compared(world, scenario("typo", typo), scenario("basis", basis), scenario("same", set_policy()))
+    warned = compared(world, scenario("same", set_policy()), policy=policy)
+
+    assert [len(each.warnings) for each in (plain.base, *plain.scenarios)] == [0, 1, 1, 0]
+    assert "objective.queues names typo" in plain.scenarios[0].warnings[0]
+    assert "have no effect" in plain.scenarios[1].warnings[0]
+    assert [len(each.warnings) for each in (warned.base, *warned.scenarios)] == [1, 0]
 
 
 def test_a_scenario_that_fails_does_not_lose_the_others():

@@ -105,4 +105,4 @@ def test_the_command_line_plans_on_the_cluster(cluster, monkeypatch, capsys, tmp
         main()
 
     assert ended.value.code == 0
-    assert "objective            9,207" in capsys.readouterr().out
+    assert "objective           10,482" in capsys.readouterr().out

@@ -170,6 +170,22 @@ def test_whether_more_is_better_is_known_of_every_figure():
     assert set(WEIGHABLE) <= set(Figures.model_fields)
 
 
+def test_points_of_different_goals_are_on_no_front():
+    def told(found):
+        return sweep_text(found, width=200, colour=False, ascii_only=True)
+
+    goals = "objective.goal=completion,makespan"
+    of_points, of_others = (
+        swept(goals, weighed=(name, "gpus_held")) for name in ("objective", "jobs_running")
+    )
+
+    assert not any(point.on_front for point in of_points.points)
+    assert "So there is no Pareto front of them" in told(of_points)
+    assert all(point.on_front for point in of_others.points)
+    assert "Objectives are not compared" in told(of_others)
+    assert "Objectives are not compared" not in told(swept("prices.drain=5,7"))
+
+
 def test_a_point_that_fails_does_not_lose_the_others():
     found = swept("demand=1,2", engine=Failing(0))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.models.comparison import BETTER_IF_MORE
+from planner.models.comparison import BETTER_IF_MORE, IN_POINTS
 from planner.rendering.charts.changed_bars import ChangedBar, changed_bars_svg
 from planner.rendering.fates import fate_cells, fate_counts
 from planner.rendering.header import percent
 from planner.rendering.reports.page import Head, Picture, Table, indented, render
-from planner.rendering.whatif import comparison_lines, verdicts
+from planner.rendering.whatif import cares, comparison_lines, verdicts
 from planner.wording import counted
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class _Card:
     faults: tuple[str, ...]
     differences: tuple[tuple[str, str, str], ...]
     """Name, words and class of each figure that is not the base's."""
+    cares: tuple[str, ...]
+    """What of its policy deserves care."""
     fates: str
     """How many jobs fare otherwise, in words; empty if none does."""
 
@@ -87,23 +89,30 @@ def whatif_report(comparison: Comparison) -> str:
         verdicts=verdicts(comparison),
         sections=[("scenarios", "Scenarios"), ("jobs", "Jobs"), ("charts", "Charts"), ("figures", "Figures")],
         fates=[_fates(trial) for trial in trials if trial.jobs],
-        cards=[_card(trial, base) for trial in comparison.scenarios],
+        cards=[_card(trial, comparison.base) for trial in comparison.scenarios],
         charts=[picture for picture in pictures if picture.svg],
         table=None if base is None else _table(base, trials),
     )
 
 
-def _card(trial: Trial, base: Figures | None) -> _Card:
+def _card(trial: Trial, base_trial: Trial) -> _Card:
+    base = base_trial.figures
     faults = ((f"failed: {trial.failure}",) if trial.failure else ()) + trial.unmet
     differences = []
     if trial.figures is not None and base is not None:
-        for each in _DRAWN:
+        for each in _drawn(trial):
             here, there = trial.figures.figure(each.field), base.figure(each.field)
             if here is not None and there is not None and here != there:
                 words = f"{each.words(there)} → {_with_difference(each, there, here)}"
                 differences.append((each.title, words, _VERDICTS[_better(each.field, base, trial.figures)]))
     told = fate_counts(trial.jobs) if trial.jobs else ""
-    return _Card(trial.name, trial.description, faults, tuple(differences), told)
+    told_cares = tuple(cares(trial, base_trial))
+    return _Card(trial.name, trial.description, faults, tuple(differences), told_cares, told)
+
+
+def _drawn(trial: Trial) -> tuple[_Compared, ...]:
+    """What of a scenario may be compared with the base."""
+    return tuple(each for each in _DRAWN if trial.same_points or each.field not in IN_POINTS)
 
 
 def _better(field: str, base: Figures, figures: Figures | None) -> bool | None:
@@ -131,7 +140,11 @@ def _fates(trial: Trial) -> Table:
 def _picture(compared: _Compared, base: Figures, trials: Sequence[Trial]) -> Picture:
     """A bar for each scenario against the base's; none where all are alike, or one is below 0."""
     there = base.figure(compared.field)
-    found = [(trial, trial.figures.figure(compared.field)) for trial in trials if trial.figures]
+    found = [
+        (trial, trial.figures.figure(compared.field))
+        for trial in trials
+        if trial.figures and compared in _drawn(trial)
+    ]
     known = [(trial, value) for trial, value in found if value is not None]
     differing = there is not None and any(value != there for _, value in known)
     if there is None or not differing or min(there, *(value for _, value in known)) < 0:
@@ -156,8 +169,7 @@ def _with_difference(compared: _Compared, base: float, value: float) -> str:
 
 def _table(base: Figures, trials: Sequence[Trial]) -> Table:
     """All figures, those of the scenarios as differences."""
-    figures = [trial.figures for trial in trials if trial.figures is not None]
-    rows = tuple((indented(line.label), line.base, *line.others) for line in comparison_lines(base, figures))
+    rows = tuple((indented(line.label), line.base, *line.others) for line in comparison_lines(base, trials))
     heads = (Head("Figure", number=False), Head("base"), *(Head(trial.name) for trial in trials))
     caption = "Scenarios are told as differences from the base, shares in percentage points; = is the same"
     return Table(caption, heads, rows)

@@ -58,6 +58,22 @@ def test_only_what_differs_is_drawn():
     assert 'aria-label="Fairness' not in html
 
 
+def test_points_of_another_goal_are_neither_drawn_nor_judged():
+    other = trial(
+        "other", goal="makespan", same_points=False, warnings=("it says so",), objective=99, jobs_running=7
+    )
+    html = whatif_report(comparison(other, warnings=("the base too",)))
+
+    assert 'aria-label="Objective' not in html
+    assert 'aria-label="Jobs running: base 6; other 7 (+1)"' in html
+    text = Page(html).text
+    assert "its objective is not compared: jobs are worth something else with the goal makespan" in text
+    assert "it says so" in text
+    assert "the base too" in text
+    assert "objective 9,900 -" in text
+    assert "9,900 → 99" not in text
+
+
 def test_nothing_is_drawn_below_zero():
     html = whatif_report(comparison(trial("worse", objective=-5)))
 

@@ -1,0 +1,28 @@
+"""What a policy sets that counts for no job: nobody is refused for it, but whoever set it should know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from planner.models.near_miss import listed
+from planner.models.objective import Goal
+from planner.wording import named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from planner.models.policy import Policy
+    from planner.models.snapshot import Snapshot
+
+
+def without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
+    """All of it in plans of this snapshot, a sentence each."""
+    objective, chosen = policy.objective, policy.weights
+    known = {queue.name for queue in snapshot.queues}
+    if missing := sorted(objective.queues.keys() - known):
+        yield f"objective.queues names {named(missing)}, no queue of the snapshot; known: {listed(known)}"
+    if Goal.VALUE not in objective.goals and {"basis", "ageing"} & chosen.model_fields_set:
+        yield (
+            "weights.basis and weights.ageing have no effect: they count with the goal value, and this one "
+            f"is {objective.goal}"
+        )
