@@ -205,6 +205,14 @@ class Durations:
         work = (going_on + unsaved_seconds(job, self._now)) * job.speed_milli(self.gpu_model(job))
         return recovery_seconds(self._policy, job) + -(-work // max(1, job.speed_milli(gpu_model)))
 
+    def again(self, job: Job, gpu_model: str | None) -> int:
+        """
+        Seconds from its start to its end of a running job that is stopped now and starts later on a GPU model.
+
+        No fewer than once it waits: who waits is not killed.
+        """
+        return max(self.resumed(job, gpu_model), self.seconds(self.stopped(job), gpu_model))
+
     def resumes_at(self, job: Job) -> datetime | None:
         """When a waiting job works that starts now; None if it has nothing to come back from."""
         recovery, _ = self.work(job)

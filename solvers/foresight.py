@@ -52,6 +52,18 @@ def schedule(ledger: Ledger, *, deadline: float | None = None) -> None:
     grow_running(ledger, [index for index, role in roles if role is Role.GROW])
 
 
+def resume(ledger: Ledger, *, deadline: float | None = None) -> None:
+    """Book every running job that was stopped at its best start, those it brings most in front."""
+    classes, listing = ledger.problem.classes, Listing(ledger, now=False, most=None, deadline=deadline)
+    stopped = [
+        index
+        for index, one in enumerate(classes)
+        if one.role is Role.RESUME and ledger.jobs_left(index, now=False)
+    ]
+    for index in sorted(stopped, key=lambda index: -classes[index].best_later_points):
+        listing.plan_one(index)
+
+
 def mend(ledger: Ledger) -> None:
     """
     Give up starts that others have made impossible.
@@ -112,7 +124,8 @@ class Listing:
         followers: dict[int, list[int]] = {}
         for place, (index, most) in enumerate(queue_of(ledger)):
             job_class = problem.classes[index]
-            if job_class.role is not Role.START or not ledger.jobs_left(index, now=False):
+            starts = job_class.role in (Role.START, Role.RESUME)
+            if not starts or not ledger.jobs_left(index, now=False):
                 continue
             entry = place, index, most
             if ledger.ready(index) is None:

@@ -95,6 +95,12 @@ class Readiness:
         """The first slot in which a waiting job may start, as far as is known; H if in none."""
         return self._earliest.get(job, 0)
 
+    def again(self, job: Job) -> int:
+        """The first slot in which a running job may start again that is stopped now; H if in none."""
+        unmet = sum(not is_met(each, self._snapshot, self._finished) for each in job.depends_on)
+        # Whether what has not come yet will come by then is not asked.
+        return self._slots.count if _needed(job, unmet) > 0 else max(1, self._timed(job))
+
     def wait(self, job: str) -> Wait:
         """What a waiting job waits for."""
         return self._waits.get(job, _NOTHING)
@@ -145,10 +151,7 @@ class Readiness:
         return self._slots.until(start, seconds)
 
     def _wait(self, job: Job, company: tuple[str, ...]) -> Wait:
-        count = self._slots.count
-        bound = max((self._data.get(name, 0) for name in job.datasets), default=0)
-        if job.not_before is not None:
-            bound = max(bound, self._slots.after(self._timing.second(job.not_before)))
+        count, bound = self._slots.count, self._timed(job)
         unmet = [each for each in job.depends_on if not is_met(each, self._snapshot, self._finished)]
         needed = _needed(job, len(unmet))
         if needed <= 0:
@@ -160,6 +163,13 @@ class Readiness:
             arrivals = sorted(each.slot for each in awaited if each.slot is not None)
             return Wait(max(bound, arrivals[needed - 1]), company=company)
         return Wait(bound, tuple(awaited), needed, company)
+
+    def _timed(self, job: Job) -> int:
+        """The first slot in which a job's data is there and it may start."""
+        bound = max((self._data.get(name, 0) for name in job.datasets), default=0)
+        if job.not_before is not None:
+            bound = max(bound, self._slots.after(self._timing.second(job.not_before)))
+        return bound
 
     def _awaited(self, dependency: Dependency) -> Awaited | None:
         """What is to come; None if it never does, or not before the horizon ends."""
