@@ -179,3 +179,5 @@ def _serve(ledger: Ledger, way: Way, deadline: float | None) -> None:
     if not way.pools_first and not is_late(deadline):
         open_pools(ledger)
         take_back(ledger)
+    if way.resuming:
+        schedule(ledger, deadline=deadline)
