@@ -207,7 +207,7 @@ class Durations:
 
     def again(self, job: Job, gpu_model: str | None) -> int:
         """
-        Seconds from its start to its end of a running job that is stopped now and starts later on a GPU model.
+        Seconds from start to end of a running job that is stopped now and starts again later on a GPU model.
 
         No fewer than once it waits: who waits is not killed.
         """

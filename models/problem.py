@@ -162,9 +162,7 @@ class Problem:
     @property
     def priorities(self) -> tuple[int, ...]:
         """The priorities of classes that start or grow, the highest first."""
-        return tuple(
-            sorted({one.priority for one in self.classes if not one.role.makes_good}, reverse=True)
-        )
+        return tuple(sorted({one.priority for one in self.classes if not one.role.makes_good}, reverse=True))
 
     def precedence(self, index: int) -> tuple[int, int]:
         """What jobs that take the same are ordered by: the priority of their class, then its points."""

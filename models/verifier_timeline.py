@@ -110,7 +110,7 @@ class Timeline:
         return Stay(job, placement, 0, 0, seconds, self.slots.until(0, seconds))
 
     def beginning(self, job: Job, slot: int, replicas: tuple[Replica, ...]) -> Stay:
-        """How long a job lasts that starts on some places with a slot; one that runs is stopped until then."""
+        """How long a job lasts that starts on some places with a slot, or that runs and resumes there."""
         return self._beginning(job, slot, Placement.model_construct(job=job.name, slot=0, replicas=replicas))
 
     def _beginning(self, job: Job, slot: int, placement: Placement) -> Stay:
@@ -156,7 +156,7 @@ class Timeline:
 
     @cached_property
     def later(self) -> tuple[Stay, ...]:
-        """The later starts that may be: of jobs not placed now, once, in slots that there are; by slot and job."""
+        """The later starts that may be: of jobs not placed now, once, in slots there are; by slot and job."""
         times = Counter(each.job for each in self._case.planned)
         placed = {placement.job for placement in self._case.placements}
         found = [

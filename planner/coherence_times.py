@@ -25,7 +25,7 @@ def times(plan: Plan) -> Iterator[str]:
 
 
 def _planned(plan: Plan) -> Iterator[str]:
-    """Whether each later start is of a job that is not placed, in a slot that there is, at the time of that."""
+    """Whether each later start is of a job that is not placed, in a slot that exists, at its time."""
     slots = Slots.of(plan.policy.horizon, plan.epoch)
     placed = {placement.job for placement in plan.placements}
     for job, count in sorted(Counter(each.job for each in plan.planned).items()):

@@ -69,7 +69,7 @@ def candidates(waiting: Iterable[Job], runners: Iterable[Runner]) -> list[Candid
 def resumers(
     policy: Policy, runners: Iterable[Runner], rivals: list[Candidate], claims: Claims
 ) -> list[Candidate]:
-    """Running jobs that it may pay to stop now and to start again in a later slot, with the fewest replicas."""
+    """Running jobs that it may pay to stop and to start again in a later slot, with the fewest replicas."""
     highest = max((one.job.priority for one in rivals), default=-1)
     return [
         Candidate(job, Role.RESUME, job.gang.minimum, job.gang.minimum, None, filters(job))

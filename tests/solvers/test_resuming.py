@@ -188,7 +188,9 @@ def test_whoever_resumes_breaks_no_rule():
                 done["returned"] += leaving.restore(ledger, index)
         target = ledger.target(instance.snapshot.running_placements)
         found = verify_target(instance.snapshot, policy, target)
-        idle = verify_target(instance.snapshot, policy, Ledger(problem).target(instance.snapshot.running_placements))
+        idle = verify_target(
+            instance.snapshot, policy, Ledger(problem).target(instance.snapshot.running_placements)
+        )
         # To do nothing breaks promises at most.
         assert {each.rule for each in found.violations} <= {"promises"}, (seed, found.violations)
         assert found.objective - idle.objective == ledger.objective, seed
@@ -206,9 +208,7 @@ def contested():
     for seed in SEEDS:
         given = timely(seed, features=FEW, share=0.6, jobs=2)
         offered = {
-            each.job
-            for each in pose(given.snapshot, given.policy).incumbents
-            if each.stop_points is not None
+            each.job for each in pose(given.snapshot, given.policy).incumbents if each.stop_points is not None
         }
         if not offered:
             continue
