@@ -100,9 +100,10 @@ class Preemption:
         for option in job_class.options:
             for offers in self._scopes(index, option, nodes):
                 mark, before = ledger.mark(), ledger.objective
+                gone = set(ledger.fates.having(Leave.STOP)) if self._hopes else set()
                 if self._place(index, option, offers, worth):
                     if self._hopes:
-                        resume(ledger)
+                        resume(ledger, set(ledger.fates.having(Leave.STOP)) - gone)
                         self._in_sight = self._sees_all()
                     if ledger.objective > before:
                         return True

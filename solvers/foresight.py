@@ -18,6 +18,8 @@ from planner.solvers.deadline import is_late
 from planner.solvers.filling import grow, grow_running, queue_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from planner.models.problem_jobs import JobClass, Option
     from planner.solvers.ledger import Ledger
     from planner.solvers.parties import Party
@@ -52,15 +54,11 @@ def schedule(ledger: Ledger, *, deadline: float | None = None) -> None:
     grow_running(ledger, [index for index, role in roles if role is Role.GROW])
 
 
-def resume(ledger: Ledger, *, deadline: float | None = None) -> None:
-    """Book every running job that was stopped at its best start, those it brings most in front."""
-    classes, listing = ledger.problem.classes, Listing(ledger, now=False, most=None, deadline=deadline)
-    stopped = [
-        index
-        for index, one in enumerate(classes)
-        if one.role is Role.RESUME and ledger.jobs_left(index, now=False)
-    ]
-    for index in sorted(stopped, key=lambda index: -classes[index].best_later_points):
+def resume(ledger: Ledger, stopped: Iterable[int]) -> None:
+    """Book incumbents that were stopped, each at its best start, those in front to whom it brings most."""
+    problem, listing = ledger.problem, Listing(ledger, now=False, most=None)
+    found = [index for each in stopped if (index := problem.incumbents[each].resume) is not None]
+    for index in sorted(found, key=lambda index: (-problem.classes[index].best_later_points, index)):
         listing.plan_one(index)
 
 

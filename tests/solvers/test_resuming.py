@@ -19,6 +19,7 @@ from planner.models.problem_jobs import Role
 from planner.models.verifier import verify_target
 from planner.posing import pose
 from planner.solvers import leaving
+from planner.solvers.fates import Leave
 from planner.solvers.foresight import resume
 from planner.solvers.greedy import greedy, ways
 from planner.solvers.ledger import Ledger
@@ -155,7 +156,7 @@ def test_only_the_way_that_hopes_for_resumption_is_added_and_only_where_somebody
 def test_who_returns_to_its_places_gives_up_its_later_start():
     ledger = Ledger(pose(world(runs("r", ONE, hours=4), urgent()), looking()))
     assert leaving.stop(ledger, 0)
-    resume(ledger)
+    resume(ledger, [0])
     stopped = ledger.objective
     assert len(ledger.booked) == 1
 
@@ -168,7 +169,7 @@ def test_who_returns_to_its_places_gives_up_its_later_start():
 def test_nobody_is_booked_who_is_not_stopped():
     ledger = Ledger(pose(world(runs("r", ONE, hours=4), urgent()), looking()))
 
-    resume(ledger)
+    resume(ledger, [0])
 
     assert ledger.booked == {}
 
@@ -182,7 +183,7 @@ def test_whoever_resumes_breaks_no_rule():
         ledger = Ledger(problem)
         for index in draw.sample(range(len(problem.incumbents)), len(problem.incumbents)):
             leaving.stop(ledger, index)
-        resume(ledger)
+        resume(ledger, ledger.fates.having(Leave.STOP))
         for index in range(len(problem.incumbents)):
             if draw.random() < 0.3:
                 done["returned"] += leaving.restore(ledger, index)
