@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,21 @@ def needed_running(snapshot: Snapshot, *, ahead: bool) -> frozenset[str]:
     return frozenset(found)
 
 
+def bound_to_others(snapshot: Snapshot) -> frozenset[str]:
+    """Running jobs that, once stopped, would wait for others that have not come yet, or start with them."""
+    finished = finished_by_name(snapshot)
+    members = Counter(job.co_start for job in snapshot.jobs if job.co_start and not job.held)
+    return frozenset(
+        job.name
+        for job in snapshot.jobs
+        if job.running
+        and (
+            (job.co_start and members[job.co_start] > 1)
+            or _needed(job, sum(not is_met(each, snapshot, finished) for each in job.depends_on)) > 0
+        )
+    )
+
+
 class Readiness:
     """
     What the waiting jobs of one question wait for.
@@ -82,6 +97,7 @@ class Readiness:
             if dataset.available_at is not None
         }
         companies = _companies(snapshot)
+        self._bound_to_others = bound_to_others(snapshot)
         self._waits: dict[str, Wait] = {}
         for job in snapshot.waiting:
             timed = job.not_before or job.depends_on or job.co_start or (self._data and job.datasets)
@@ -97,9 +113,7 @@ class Readiness:
 
     def again(self, job: Job) -> int:
         """The first slot in which a running job may start again that is stopped now; H if in none."""
-        unmet = sum(not is_met(each, self._snapshot, self._finished) for each in job.depends_on)
-        # Whether what has not come yet will come by then is not asked.
-        return self._slots.count if _needed(job, unmet) > 0 else max(1, self._timed(job))
+        return self._slots.count if job.name in self._bound_to_others else max(1, self._timed(job))
 
     def wait(self, job: str) -> Wait:
         """What a waiting job waits for."""

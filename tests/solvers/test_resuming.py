@@ -14,6 +14,7 @@ from build import BY_WEIGHT, node, replica, snapshot
 from time_instances import FEATURES, timely
 
 from planner.epoch import plan_epoch
+from planner.models.dependency import Dependency
 from planner.models.policy import BudgetPolicy, SolverName
 from planner.models.problem_jobs import Role
 from planner.models.verifier import verify_target
@@ -26,6 +27,7 @@ from planner.solvers.ledger import Ledger
 
 SEEDS = range(120)
 FEW = tuple(feature for feature in FEATURES if feature not in ("co_start", "dependencies", "maintenance"))
+AFTER_U = (Dependency(job="urgent"),)
 ONE, TWO = replica("n0", gpus=(0,)), replica("n0", gpus=(1,))
 
 
@@ -83,6 +85,20 @@ def test_who_is_held_or_outranks_everybody_does_not_resume():
 
     assert classes(pose(world(held, urgent()), looking())) == {}
     assert classes(pose(world(above, urgent()), looking())) == {}
+
+
+def test_who_is_tied_to_others_does_not_resume():
+    r = runs("r", ONE, hours=2, co_start="g")
+
+    assert classes(pose(world(r, urgent()), looking()))
+    assert classes(pose(world(r, urgent(), waits("w", co_start="g")), looking())) == {}
+    assert classes(pose(world(r.model_copy(update={"depends_on": AFTER_U}), urgent()), looking())) == {}
+
+
+def test_who_lacks_its_data_or_is_too_early_resumes_when_it_may():
+    r = runs("r", ONE, hours=2, not_before=at(3))
+
+    assert classes(pose(world(r, urgent()), looking()))["r"].earliest == 3
 
 
 def test_what_resuming_brings_is_no_part_of_what_a_priority_is_served():
