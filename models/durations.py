@@ -236,6 +236,14 @@ class Durations:
         rate = max(1, job.rate_milli(gpu_model, len(job.running.replicas)))
         return recovery_seconds(self._policy, job) + -(-work // rate)
 
+    def again(self, job: Job, gpu_model: str | None) -> int:
+        """
+        Seconds from start to end of a running job that is stopped now and starts again later on a GPU model.
+
+        No fewer than once it waits: who waits is not killed.
+        """
+        return max(self.resumed(job, gpu_model), self.seconds(self.stopped(job), gpu_model))
+
     def resumes_at(self, job: Job) -> datetime | None:
         """When a waiting job works that starts now; None if it has nothing to come back from."""
         recovery, _ = self.work(job)

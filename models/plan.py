@@ -144,6 +144,8 @@ class Preempt(_Action):
     """Where it runs."""
     after: None = None
     """Always null: the job will hold nothing."""
+    resumes_at: Timestamp | None = Field(default=None, exclude_if=not_)
+    """When it is planned to start again, as `planned` says too."""
 
 
 class Shrink(_Action):

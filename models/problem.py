@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.models.problem_jobs import Role
 from planner.models.queue import ALL_MODELS
 from planner.models.units import MILLI
 
@@ -163,9 +162,7 @@ class Problem:
     @property
     def priorities(self) -> tuple[int, ...]:
         """The priorities of classes that start or grow, the highest first."""
-        return tuple(
-            sorted({one.priority for one in self.classes if one.role is not Role.MOVE}, reverse=True)
-        )
+        return tuple(sorted({one.priority for one in self.classes if not one.role.makes_good}, reverse=True))
 
     def precedence(self, index: int) -> tuple[int, int]:
         """What jobs that take the same are ordered by: the priority of their class, then its points."""
@@ -190,7 +187,7 @@ class Problem:
         starts = sum(
             len(job_class.jobs) * max(0, job_class.best_points)
             for job_class in self.classes
-            if job_class.role is not Role.MOVE
+            if not job_class.role.makes_good
         )
         leaves = sum(self._best_leave(incumbent) for incumbent in self.incumbents)
         closed = sum(max(0, node.closing_points or 0) for node in self.nodes)
@@ -215,7 +212,8 @@ class Problem:
     def _best_leave(self, incumbent: Incumbent) -> int:
         gains = [0]
         if incumbent.stop_points is not None:
-            gains.append(incumbent.stop_points)
+            again = 0 if incumbent.resume is None else self.classes[incumbent.resume].best_later_points
+            gains.append(incumbent.stop_points + again)
         if incumbent.move is not None:
             gains.append(incumbent.leave_points + self.classes[incumbent.move].most_points)
         return max(gains) + incumbent.on_leaving

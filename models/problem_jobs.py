@@ -11,6 +11,8 @@ from planner.models.policy import Profile
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from planner.models.cluster import Level, MigInstance
 
 
@@ -76,6 +78,13 @@ class Role(StrEnum):
     """A running job, gone from its old places, runs at new ones."""
     GROW = "grow"
     """A running elastic job has these replicas beside those it runs with."""
+    RESUME = "resume"
+    """A running job, stopped now, starts again in a later slot."""
+
+    @property
+    def makes_good(self) -> bool:
+        """True if it makes good what an incumbent loses by leaving, and so is part of what that costs."""
+        return self in (Role.MOVE, Role.RESUME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +153,7 @@ class JobClass:
     """Best paid first."""
     role: Role = Role.START
     incumbent: int | None = None
-    """Index into `Problem.incumbents` of the one job, with MOVE and GROW."""
+    """Index into `Problem.incumbents` of the one job, with MOVE, GROW and RESUME."""
     priority: int = 0
     """Classes of higher priority are served first; that of all is 0 where priority only weighs."""
     fixed_points: int = 0
@@ -249,8 +258,16 @@ class JobClass:
     @property
     def best_points(self) -> int:
         """Points of one job at its best, started in any slot."""
-        later = (points for option in self.options for points in option.later[1:] if points is not None)
-        return max((self.most_points, *later))
+        return max((self.most_points, *self._later_points))
+
+    @property
+    def best_later_points(self) -> int:
+        """Points of one job at its best, started in a later slot; 0 if it had better not start then."""
+        return max((0, *self._later_points))
+
+    @property
+    def _later_points(self) -> Iterator[int]:
+        return (points for option in self.options for points in option.later[1:] if points is not None)
 
 
 class Hold(NamedTuple):
@@ -292,6 +309,8 @@ class Incumbent(NamedTuple):
     """Its class with role MOVE; None if it may not be moved."""
     grow: int | None = None
     """Its class with role GROW."""
+    resume: int | None = None
+    """Its class with role RESUME; None if it cannot start again within the horizon once it is stopped."""
     on_leaving: int = 0
     """Points gained if it leaves every node that is to be drained (by stopping or moving)."""
     until: int = 1

@@ -34,4 +34,4 @@ class Target:
     removed: tuple[str, ...] = ()
     """Names of nodes to be removed, sorted."""
     planned: tuple[Planned, ...] = ()
-    """Later starts of jobs that wait now, sorted by job."""
+    """Later starts of jobs that wait, or are stopped, now; sorted by job."""

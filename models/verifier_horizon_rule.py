@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def horizon(case: Case) -> Iterator[Violation]:
     """
-    A later start is of a job that waits and is not placed now, once, in a later slot of the horizon.
+    A later start is of a job that waits or is stopped now, once, in a later slot of the horizon.
 
     With the fewest replicas that its gang may have, on no node to be removed. That all it needs is free then
     is judged by the rules about those things.
@@ -46,8 +46,6 @@ def _faults(case: Case, planned: Planned) -> Iterator[tuple[str, str]]:
     if job is None:
         yield "no such job in the snapshot", "a job of the snapshot"
         return
-    if job.running:
-        yield "a job that runs", "a job that waits"
     if job.held:
         yield "a held job", "a held job waits"
     if (count := len(planned.replicas)) != job.gang.minimum:

@@ -25,7 +25,7 @@ def queues(case: Case) -> Iterator[Violation]:
     No queue, nor any above it, uses more than its limit, of all GPUs together and of each model with quotas.
 
     A queue that running jobs alone take beyond its limit may stay there; nothing is added, nor put in the
-    place of what leaves. A moved job stays as far as quotas are concerned.
+    place of what leaves. A moved job stays as far as quotas are concerned, one that resumes later does not.
     """
     tree = children_first(case.snapshot.queues)
     models = sorted({model for queue in tree for model in queue.gpu_models})
@@ -51,7 +51,7 @@ def held_all_along(case: Case, resource: str) -> dict[str, int]:
             continue
         if each.change is Change.KEPT:
             held[each.job.queue] += of_replicas(case, each.placement.replicas, resource)
-        elif each.job.running:
+        elif each.job.running and each.change is not Change.STARTED:
             before = of_replicas(case, each.job.running.replicas, resource)
             after = of_replicas(case, each.placement.replicas, resource)
             held[each.job.queue] += min(before, after)

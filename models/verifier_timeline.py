@@ -110,11 +110,12 @@ class Timeline:
         return Stay(job, placement, 0, 0, seconds, self.slots.until(0, seconds))
 
     def beginning(self, job: Job, slot: int, replicas: tuple[Replica, ...]) -> Stay:
-        """How long a job lasts that starts on some places with a slot."""
+        """How long a job lasts that starts on some places with a slot, or that runs and resumes there."""
         return self._beginning(job, slot, Placement.model_construct(job=job.name, slot=0, replicas=replicas))
 
     def _beginning(self, job: Job, slot: int, placement: Placement) -> Stay:
-        seconds = self.durations.seconds(job, self.gpu_model(job, placement.replicas))
+        takes = self.durations.seconds if job.running is None else self.durations.again
+        seconds = takes(job, self.gpu_model(job, placement.replicas))
         until = self.slots.until(slot, seconds)
         return Stay(job, placement, slot, self.slots.edges[slot], seconds, until)
 
@@ -155,14 +156,13 @@ class Timeline:
 
     @cached_property
     def later(self) -> tuple[Stay, ...]:
-        """The later starts that may be: of waiting jobs, once, in slots that there are; by slot and job."""
+        """The later starts that may be: of jobs not placed now, once, in slots there are; by slot and job."""
         times = Counter(each.job for each in self._case.planned)
         placed = {placement.job for placement in self._case.placements}
         found = [
             self.beginning(job, each.slot, each.replicas)
             for each in self._case.planned
             if (job := self._case.jobs.get(each.job))
-            and job.running is None
             and not job.held
             and job.name not in placed
             and times[job.name] == 1

@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from planner.models.plan import DeadlineState, Start
+from planner.models.plan import DeadlineState, Preempt, Start
 from planner.models.slots import Slots
 from planner.models.units import print_timestamp
 
@@ -25,7 +25,7 @@ def times(plan: Plan) -> Iterator[str]:
 
 
 def _planned(plan: Plan) -> Iterator[str]:
-    """Whether each later start is of a job that waits, in a slot that there is, at the time of that slot."""
+    """Whether each later start is of a job that is not placed, in a slot that exists, at its time."""
     slots = Slots.of(plan.policy.horizon, plan.epoch)
     placed = {placement.job for placement in plan.placements}
     for job, count in sorted(Counter(each.job for each in plan.planned).items()):
@@ -36,8 +36,8 @@ def _planned(plan: Plan) -> Iterator[str]:
             yield f"job {job} is placed now and planned for later"
         if known is None:
             yield f"job {job} is planned and is not in the snapshot"
-        elif known.running is not None or known.held:
-            yield f"job {job} is planned to start, though it {'is held' if known.held else 'runs'}"
+        elif known.held:
+            yield f"job {job} is planned to start, though it is held"
     for each in plan.planned:
         if each.slot >= slots.count:
             yield f"job {each.job} is planned in slot {each.slot}, the horizon has {slots.count}"
@@ -49,8 +49,12 @@ def _planned(plan: Plan) -> Iterator[str]:
 
 
 def _projected(plan: Plan) -> Iterator[str]:
-    """Whether the list of waiting jobs tells of the planned starts, and of the snapshot's promises."""
+    """Whether jobs that wait, and actions that stop some, tell of the planned starts, and of promises."""
     planned = {each.job: each for each in plan.planned}
+    for action in plan.actions:
+        start = planned.get(action.job) if isinstance(action, Preempt) else None
+        if isinstance(action, Preempt) and action.resumes_at != (start.start if start else None):
+            yield f"action {action.id} says another time at which job {action.job} resumes than it is planned"
     waiting = {waiting.job: waiting for waiting in plan.waiting}
     for job in sorted(planned.keys() - waiting.keys()):
         yield f"job {job} is planned for later and is not among the jobs that wait"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 from planner.drift_words import field_changes, holder_changes, holders, node_changes, promise_changes
 from planner.effects import change_jobs, change_nodes, changes_of, nodes_touched
 from planner.models.damage import without_losses
-from planner.models.plan import NodeAction, Release, ScaleDown, ScaleUp
+from planner.models.plan import NodeAction, Preempt, Release, ScaleDown, ScaleUp
 from planner.models.policy import Drift
 from planner.preconditions import LiveView
 from planner.promises import promise_step
@@ -66,8 +66,10 @@ def _strict(
         change_jobs(running, change)
         change_nodes(nodes, change)
     changing = {change.job for change in left if not isinstance(change, NodeAction)}
+    stopped = {change.job for change in applied if isinstance(change, Preempt)}
     for name in sorted(changing.union(promised)):
-        yield from _job_changes(name, base.job_by_name.get(name), live.job_by_name.get(name))
+        before, now = base.job_by_name.get(name), live.job_by_name.get(name)
+        yield from _job_changes(name, before, now, stopped=name in stopped)
     touched = {name for change in left for name in nodes_touched(change)}
     ordered = {change.node for change in applied if isinstance(change, ScaleUp)}
     for name in sorted(touched):
@@ -82,8 +84,10 @@ def _strict(
         yield from _pool_changes(pool, base.cluster, live.cluster)
 
 
-def _job_changes(name: str, expected: Job | None, found: Job | None) -> Iterator[DriftItem]:
-    if expected is not None and expected.running is not None:
+def _job_changes(name: str, expected: Job | None, found: Job | None, *, stopped: bool) -> Iterator[DriftItem]:
+    """How a job differs; of one that the plan has stopped the cluster says what that left of it."""
+    told = ("promise", "running", "progress", "preemptions") if stopped else ("promise",)
+    if expected is not None and expected.running is not None and not stopped:
         item = running_drift(name, found, found.placement if found else None, expected.placement)
     else:
         item = waiting_drift(name, found)
@@ -93,7 +97,7 @@ def _job_changes(name: str, expected: Job | None, found: Job | None) -> Iterator
         yield DriftItem(f"job {name}", "is new", "no such job when the plan was made", "a waiting job")
     elif expected != found:
         yield from promise_changes(name, expected.promise, found.promise)
-        yield from field_changes(f"job {name}", expected.document(), found.document(), told=("promise",))
+        yield from field_changes(f"job {name}", expected.document(), found.document(), told=told)
 
 
 def _as_time_passed(

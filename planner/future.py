@@ -125,7 +125,7 @@ class Future:
 
         For one that runs, that is a start after it is stopped now.
         """
-        seconds = self.durations.resumed if job.running else self.durations.seconds
+        seconds = self.durations.again if job.running else self.durations.seconds
         models = sorted({model for node in self.nodes.values() if (model := node.gpu_model)})
         usable = [model for model in models if not job.gpu_models or model in job.gpu_models]
         if not job.request.needs_gpu or not usable:
@@ -134,15 +134,17 @@ class Future:
 
     def _stay(self, job: Job, replicas: tuple[Replica, ...], slot: int) -> Stay:
         start = self.slots.edges[min(slot, self.slots.count)]
-        seconds = self._seconds(job, replicas)
+        seconds = self._seconds(job, replicas, later=slot > 0)
         until = self.slots.until(slot, seconds) if slot < self.slots.count else self.slots.count
         return Stay(job, replicas, start, seconds, slot, until)
 
-    def _seconds(self, job: Job, replicas: tuple[Replica, ...]) -> int:
+    def _seconds(self, job: Job, replicas: tuple[Replica, ...], *, later: bool) -> int:
         """How long it goes on: what is left of a job that starts, or of one that runs."""
         model = self.gpu_model(job, replicas)
         if job.running is None:
             return self.durations.seconds(job, model)
+        if later:
+            return self.durations.again(job, model)
         before, after = job.running.replicas, replicas
         if not unmatched(before, after) or not unmatched(after, before):
             return self.durations.remaining(job)

@@ -195,12 +195,12 @@ def _before_scaling(plan: Plan, live: Snapshot, done: Collection[str]) -> Snapsh
 
 
 def _still_planned(plan: Plan, live: Snapshot) -> tuple[Planned, ...]:
-    """The plan's later starts of jobs that still wait, in the slots that begin then as seen from now."""
+    """The plan's later starts of jobs that are there still, in the slots that begin then as seen from now."""
     edges = Slots.of(plan.policy.horizon, live.taken_at).edges[:-1]
     slot_at = {live.taken_at + timedelta(seconds=edge): slot for slot, edge in enumerate(edges) if slot}
-    waiting = {job.name for job in live.jobs if job.running is None and not job.held}
+    free = {job.name for job in live.jobs if not job.held}
     return tuple(
         Planned(each.job, slot_at[each.start], each.replicas, promised=each.promised)
         for each in plan.planned
-        if each.start in slot_at and each.job in waiting
+        if each.start in slot_at and each.job in free
     )

@@ -162,7 +162,7 @@ class _Asking:
             hold._replace(node=None if hold.node is None else self.position[hold.node])
             for hold in incumbent.holds
         )
-        return incumbent._replace(holds=holds, move=None, grow=None)
+        return incumbent._replace(holds=holds, move=None, grow=None, resume=None)
 
     def _classes(self) -> list[tuple[int, JobClass]]:
         """

@@ -86,7 +86,8 @@ def unbook(ledger: Ledger, number: int) -> None:
 def may_start(ledger: Ledger, index: int, position: int, slot: int) -> bool:
     """True if nothing but room and company could be against a booking."""
     job_class = ledger.problem.classes[index]
-    if ledger.lookouts is None or not 0 < slot < ledger.problem.slots or job_class.role is not Role.START:
+    starts_later = job_class.role in (Role.START, Role.RESUME)
+    if ledger.lookouts is None or not 0 < slot < ledger.problem.slots or not starts_later:
         return False
     option = job_class.options[position]
     if slot < job_class.earliest or option.later[slot] is None or not ledger.jobs_left(index, now=False):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.problem_jobs import Togetherness
+from planner.models.problem_jobs import Role, Togetherness
 from planner.solvers import leaving
 from planner.solvers.advancing import advance
 from planner.solvers.bestfit import Board
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from planner.models.formulation.aggregate import Aggregate, Batch
     from planner.models.problem import Problem
     from planner.models.problem_jobs import Option
+    from planner.solvers.rebooking import Later
     from planner.solvers.tenant import Tenant
 
     Ints: TypeAlias = NDArray[np.int64]
@@ -115,7 +116,8 @@ class _Realization:
         shut_unused(ledger)
         # Promised replicas come before those who may return to their places.
         grow(ledger)
-        # Nobody is stopped now for a start that comes later.
+        # Nobody is stopped now for a start that comes later, but to start again himself.
+        book_later(ledger, self._resumptions(), deadline=self._deadline)
         take_back(ledger)
         self._book()
         fill(ledger)
@@ -133,6 +135,11 @@ class _Realization:
             advance(ledger, deadline=self._deadline)
             foresee(ledger, deadline=self._deadline)
         return True
+
+    def _resumptions(self) -> list[Later]:
+        """Later starts of those who are stopped."""
+        classes = self._problem.classes
+        return [each for each in self._aggregate.later if classes[each[0]].role is Role.RESUME]
 
     def _book(self) -> None:
         """Starts in later slots: in the slot that the answer says, or in the first one after it with room."""

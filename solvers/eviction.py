@@ -20,9 +20,10 @@ from planner.solvers import leaving
 from planner.solvers.company import NOBODY_MINDS
 from planner.solvers.deadline import is_late
 from planner.solvers.fates import Leave
+from planner.solvers.foresight import resume
 from planner.solvers.offers import Offers
 from planner.solvers.on_paper import OnPaper
-from planner.solvers.victims import Victim, Victims
+from planner.solvers.victims import Victim, Victims, hopes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,15 +73,19 @@ def preempt(
 class Preemption:
     """Trades of running jobs for waiting ones, and jobs for which there is none."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, hopeful: bool = False) -> None:
+        """If hopeful, whoever is stopped counts as resumed at its best until that proves to be impossible."""
         self.ledger = ledger
-        self.victims = Victims(ledger)
+        self._hopes = hopes_of(ledger.problem) if hopeful else {}
+        self.victims = Victims(ledger, self._hopes)
         self._hopeless: dict[tuple[object, ...], int] = {}
         self._offers: dict[tuple[Tenant, tuple[int, ...]], Offers] = {}
-        problem = ledger.problem
-        booked = ledger.timetable is not None and bool(ledger.timetable.bookings)
-        self._in_sight = not problem.power_caps and not booked
+        self._in_sight = self._sees_all()
         """True if what a node has free is all that decides who fits there, company and MIG layouts apart."""
+
+    def _sees_all(self) -> bool:
+        booked = self.ledger.timetable is not None and bool(self.ledger.timetable.bookings)
+        return not self.ledger.problem.power_caps and not booked
 
     def make_room(self, index: int, nodes: Ints | None = None) -> bool:
         """Place one more job of a class, on some nodes if given, by preempting others, if that pays."""
@@ -95,12 +100,27 @@ class Preemption:
         for option in job_class.options:
             for offers in self._scopes(index, option, nodes):
                 mark, before = ledger.mark(), ledger.objective
-                if self._place(index, option, offers, worth) and ledger.objective > before:
-                    return True
+                gone = set(ledger.fates.having(Leave.STOP)) if self._hopes else set()
+                if self._place(index, option, offers, worth):
+                    if self._hopes:
+                        resume(ledger, set(ledger.fates.having(Leave.STOP)) - gone)
+                        self._in_sight = self._sees_all()
+                    if ledger.objective > before:
+                        return True
                 ledger.rollback(mark)
         if nodes is None:
             self._hopeless[alike] = worth
         return False
+
+    @property
+    def _hoped(self) -> int:
+        """The objective, with what is hoped for of those who are stopped and not booked again."""
+        ledger, found = self.ledger, self.ledger.objective
+        for index in ledger.fates.having(Leave.STOP) if self._hopes else ():
+            again = ledger.problem.incumbents[index].resume
+            if again is not None and not ledger.is_placed(again):
+                found += self._hopes.get(index, 0)
+        return found
 
     def _worth(self, index: int) -> int:
         """Points that a job of a class brings at most."""
@@ -147,7 +167,7 @@ class Preemption:
     def _place(self, index: int, option: Option, offers: Offers, worth: int) -> bool:
         """Preempt node by node until a job of a class can be placed; False if that costs too much."""
         ledger, minimum = self.ledger, self.ledger.problem.classes[index].minimum
-        before = ledger.objective
+        before = self._hoped
         if not self._free_quota(index, option, worth):
             return False
         everywhere = len(offers.nodes) == len(ledger.nodes_of(option))
@@ -158,7 +178,7 @@ class Preemption:
                 index, option, jobs=1, nodes=None if everywhere else offers.nodes
             ):
                 return True
-            gone = self._free_a_node(index, offers, worth - (before - ledger.objective))
+            gone = self._free_a_node(index, offers, worth - (before - self._hoped))
             if not gone:
                 return False
             missing -= 1
@@ -175,11 +195,11 @@ class Preemption:
         ledger, job_class = self.ledger, self.ledger.problem.classes[index]
         asked = job_class, option, job_class.minimum
         gone: list[Victim] = []
-        before = ledger.objective
+        before = self._hoped
         while (obstacle := ledger.obstacle(*asked)) is not None:
             victims = self.victims.below(*obstacle, ledger.tenants[index])
             evicted = next((victim for victim in victims if self._evict(victim)), None)
-            if evicted is None or before - ledger.objective >= worth:
+            if evicted is None or before - self._hoped >= worth:
                 return False
             gone.append(evicted)
         for victim in sorted(gone, key=lambda victim: -victim.loss):
@@ -200,12 +220,12 @@ class Preemption:
             offers.learn(node, loss)
             if loss < best[0]:
                 best = loss, node, gone
-        mark, before = ledger.mark(), ledger.objective
+        mark, before = ledger.mark(), self._hoped
         for victim in best[2]:
             if not self._evict(victim):
                 break
         else:
-            if before - ledger.objective < worth:
+            if before - self._hoped < worth:
                 return best[2]
         ledger.rollback(mark)
         return []
@@ -264,7 +284,7 @@ class Preemption:
     def price_by_trial(self, index: int, node: int, there: list[Victim]) -> tuple[float, list[Victim]]:
         """The same, tried out on the ledger, where more than free GPUs and amounts decide."""
         ledger = self.ledger
-        start, before = ledger.mark(), ledger.objective
+        start, before = ledger.mark(), self._hoped
         nodes = np.array([node], dtype=np.int64)
 
         def room() -> int:
@@ -284,7 +304,7 @@ class Preemption:
                     ledger.rollback(mark)
                 elif back:
                     gone.remove(victim)
-            loss = before - ledger.objective
+            loss = before - self._hoped
         ledger.rollback(start)
         return loss, gone if loss < np.inf else []
 
@@ -309,7 +329,10 @@ def take_back(ledger: Ledger) -> None:
             continue
         ledger.rollback(mark)
         if problem.incumbents[index].shrinkable:
+            leaving.unbook_resumption(ledger, index)
             _take_back_some(ledger, index)
+            if ledger.objective < before:
+                ledger.rollback(mark)
     least = _least_worths(ledger)
     for index in ledger.fates.having(Leave.STOP, Leave.SHRINK):
         nodes = {hold.node for hold in problem.incumbents[index].holds}

@@ -18,6 +18,8 @@ from planner.solvers.deadline import is_late
 from planner.solvers.filling import grow, grow_running, queue_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from planner.models.problem_jobs import JobClass, Option
     from planner.solvers.ledger import Ledger
     from planner.solvers.parties import Party
@@ -50,6 +52,14 @@ def schedule(ledger: Ledger, *, deadline: float | None = None) -> None:
     grow(ledger)
     roles = ((index, ledger.problem.classes[index].role) for index, _ in queue_of(ledger))
     grow_running(ledger, [index for index, role in roles if role is Role.GROW])
+
+
+def resume(ledger: Ledger, stopped: Iterable[int]) -> None:
+    """Book incumbents that were stopped, each at its best start, those in front to whom it brings most."""
+    problem, listing = ledger.problem, Listing(ledger, now=False, most=None)
+    found = [index for each in stopped if (index := problem.incumbents[each].resume) is not None]
+    for index in sorted(found, key=lambda index: (-problem.classes[index].best_later_points, index)):
+        listing.plan_one(index)
 
 
 def mend(ledger: Ledger) -> None:
@@ -112,7 +122,8 @@ class Listing:
         followers: dict[int, list[int]] = {}
         for place, (index, most) in enumerate(queue_of(ledger)):
             job_class = problem.classes[index]
-            if job_class.role is not Role.START or not ledger.jobs_left(index, now=False):
+            starts = job_class.role in (Role.START, Role.RESUME)
+            if not starts or not ledger.jobs_left(index, now=False):
                 continue
             entry = place, index, most
             if ledger.ready(index) is None:

@@ -10,7 +10,7 @@ from planner.solvers.advancing import advance
 from planner.solvers.carrying_out import undo_circles
 from planner.solvers.deadline import is_late
 from planner.solvers.draining import drain
-from planner.solvers.eviction import preempt, take_back
+from planner.solvers.eviction import Preemption, preempt, take_back
 from planner.solvers.filling import fill, ranking
 from planner.solvers.foresight import foresee, mend, schedule
 from planner.solvers.gangs_ahead import gangs_of, plan_gangs
@@ -40,7 +40,7 @@ def greedy(problem: Problem, *, deadline: float | None = None, thorough: bool = 
     get its place either way, new nodes or preempted jobs may be the cheaper ones: both orders are tried.
     Nobody is moved but from nodes that ought to be drained. With more than one slot, who starts now and who
     later is decided in one pass; once more with gangs that need one domain ahead of all others, where one may
-    preempt; and with who starts now ahead.
+    preempt; with who starts now ahead; and so again, given that who is stopped for them is resumed later.
 
     After the first no order is begun that would not be done by the deadline (an instant of `time.monotonic`).
     Once it has passed nobody is preempted, no node opened and no later start planned any more; the first
@@ -89,11 +89,13 @@ def ways(problem: Problem, *, thorough: bool = False) -> list[Way]:
     if problem.slots > 1:
         ahead = may_preempt and bool(gangs_of(problem))
         listings = [(True, False), *([(True, True)] if ahead else []), (False, False)]
-        return [
+        found = [
             Way(pools_first=pools_first, listed=listed, gangs_first=gangs_first)
             for listed, gangs_first in listings
             for pools_first in orders
         ]
+        may_resume = any(each.resume is not None for each in problem.incumbents)
+        return [*found, *([Way(pools_first=True, resuming=True)] if may_resume else [])]
     if not may_preempt:
         return [Way(pools_first=True)]
     alone = orders if thorough or len(problem.incumbents) <= _FEW else orders[:-1]
@@ -112,6 +114,8 @@ class Way:
     """Before that, gangs that need one domain."""
     trading: bool = False
     """Running jobs give way in bulk before anybody starts."""
+    resuming: bool = False
+    """Who may be preempted is decided by what is lost if it starts again at its best."""
     moving: bool = True
 
 
@@ -167,10 +171,13 @@ def _serve(ledger: Ledger, way: Way, deadline: float | None) -> None:
     if way.pools_first and not is_late(deadline):
         open_pools(ledger)
     if problem.incumbents and not way.trading and not is_late(deadline):
-        preempted = preempt(ledger, ranking(problem), deadline=deadline)
+        preemption = Preemption(ledger, hopeful=way.resuming)
+        preempted = preempt(ledger, ranking(problem), preemption, deadline=deadline)
         if preempted or way.gangs_first:
             take_back(ledger)
             fill(ledger)
     if not way.pools_first and not is_late(deadline):
         open_pools(ledger)
         take_back(ledger)
+    if way.resuming:
+        schedule(ledger, deadline=deadline)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.models.problem_jobs import Role
 from planner.solvers.fates import Fate, Leave
+from planner.solvers.foresight import drop
 from planner.solvers.site import Site
 
 if TYPE_CHECKING:
@@ -89,6 +90,22 @@ def restore(ledger: Ledger, index: int, positions: Iterable[int] | None = None) 
 
     A stopped job that gets back at least the fewest replicas it may run with is a shrunk one.
     """
+    mark = ledger.mark()
+    unbook_resumption(ledger, index)
+    if _restore(ledger, index, positions):
+        return True
+    ledger.rollback(mark)
+    return False
+
+
+def unbook_resumption(ledger: Ledger, index: int) -> None:
+    """Give up the later start of a stopped incumbent, if it has one."""
+    resume = ledger.problem.incumbents[index].resume
+    if resume is not None and ledger.is_placed(resume):
+        drop(ledger, resume)
+
+
+def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> bool:
     incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
     if fate is None or (fate.leave is Leave.MOVE and _is_placed(ledger, incumbent.move)):
         return False
@@ -101,20 +118,17 @@ def restore(ledger: Ledger, index: int, positions: Iterable[int] | None = None) 
     # Each for itself, which is most of the answer and costs least to find.
     if not all(_is_free(ledger, index, position) for position in back):
         return False
-    mark = ledger.mark()
     if fate.leave is Leave.MOVE:
         _count_move(ledger, index, -1)
     else:
         _preempt(ledger, index, back, -1)
     _set(ledger, index, Fate(Leave.SHRINK, still) if still else None)
     if not ledger.company.may_return(ledger.fates.standing(index)):
-        ledger.rollback(mark)
         return False
     for position in sorted(back):
         site = Site.of(incumbent.holds[position])
         if site is not None:
             if not ledger.fits_back(index, site):
-                ledger.rollback(mark)
                 return False
             ledger.vacate(index, site, -1)
     ledger.count_incumbent(index, len(back))

@@ -85,12 +85,13 @@ class Ledger(Pooled):
         fate = self.fates[job_class.incumbent]
         if job_class.role is Role.GROW:
             return int(fate is None)
-        return int(fate is not None and fate.leave is Leave.MOVE)
+        leave = Leave.MOVE if job_class.role is Role.MOVE else Leave.STOP
+        return int(fate is not None and fate.leave is leave)
 
     def _may_come(self, index: int) -> bool:
-        """True if a class may come before its turn: it runs and moves, or a guarantee lacks it."""
+        """True if a class may come before its turn: its job has left its places, or a guarantee lacks it."""
         job_class = self.problem.classes[index]
-        if job_class.role is Role.MOVE:
+        if job_class.role.makes_good:
             return True
         model = job_class.options[0].gpu_model if job_class.options else None
         milli = job_class.shape.quota_milli
@@ -336,7 +337,7 @@ class Ledger(Pooled):
 
     def _serve(self, index: int, points: int) -> None:
         job_class = self.problem.classes[index]
-        if job_class.role is not Role.MOVE:
+        if not job_class.role.makes_good:
             self.served[job_class.priority] += points
 
     @property

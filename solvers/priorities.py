@@ -41,7 +41,7 @@ def stage(problem: Problem, priority: int) -> Problem:
     }
     kept: dict[int, JobClass] = {}
     for index, job_class in enumerate(problem.classes):
-        if job_class.role is Role.MOVE or job_class.priority >= priority or index in booked:
+        if job_class.role.makes_good or job_class.priority >= priority or index in booked:
             kept[index] = job_class
         elif job_class.role is Role.START and job_class.queue in owed and job_class.shape.quota_milli:
             kept[index] = _worthless(job_class)
@@ -50,7 +50,11 @@ def stage(problem: Problem, priority: int) -> Problem:
         problem,
         classes=tuple(_with_known(job_class, place) for job_class in kept.values()),
         incumbents=tuple(
-            one._replace(grow=None if one.grow is None else place.get(one.grow), move=_at(one.move, place))
+            one._replace(
+                grow=None if one.grow is None else place.get(one.grow),
+                move=_at(one.move, place),
+                resume=_at(one.resume, place),
+            )
             for one in problem.incumbents
         ),
         bookings=tuple(replace(each, job_class=place[each.job_class]) for each in problem.bookings),
@@ -89,7 +93,7 @@ class Served:
         self._classes = {
             name: job_class
             for job_class in problem.classes
-            if job_class.role is not Role.MOVE
+            if not job_class.role.makes_good
             for name in job_class.jobs
         }
         self._models = {
@@ -113,7 +117,7 @@ class Served:
         asked = {
             name
             for one in problem.classes
-            if one.role is not Role.MOVE and one.most_points
+            if not one.role.makes_good and one.most_points
             for name in one.jobs
         }
         return sum(points for _, job, points in self._earned(target) if job not in asked)

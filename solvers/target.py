@@ -81,6 +81,8 @@ def _promised(ledger: Ledger) -> set[int]:
     """
     Numbers of the bookings that are promises, no more than the depth allows beside those already made.
 
+    Who is stopped to resume later is promised that before others.
+
     Who starts together is promised that together or not at all, and nobody is promised to start after
     somebody who is not: else it could not be kept.
     """
@@ -98,8 +100,12 @@ def _promised(ledger: Ledger) -> set[int]:
         | {number}
         for number, booked in ledger.booked.items()
     }
-    firm = {number for number, booked in ledger.booked.items() if problem.classes[booked.job_class].firm}
-    promised = set[int]().union(*(company[number] for number in firm))
+    first = {
+        number
+        for number, booked in ledger.booked.items()
+        if (job_class := problem.classes[booked.job_class]).firm or job_class.role is Role.RESUME
+    }
+    promised = set[int]().union(*(company[number] for number in first))
     room = problem.depth - len(promised)
     for number in sorted(ledger.booked):
         if number in promised or len(company[number]) > room:

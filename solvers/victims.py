@@ -11,12 +11,12 @@ from planner.models.outranking import may_follow
 from planner.solvers.fates import Leave
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from planner.models.outranking import Order
-    from planner.models.problem import QueueBudget
+    from planner.models.problem import Problem, QueueBudget
     from planner.models.problem_jobs import Incumbent, Shape
     from planner.solvers.ledger import Ledger
     from planner.solvers.tenant import Tenant
@@ -52,12 +52,13 @@ class Victim(NamedTuple):
 class Victims:
     """The victims of every node, who lose least per GPU first, kept up to date with a ledger."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, hopes: Mapping[int, int]) -> None:
+        """`hopes` are points that incumbents may regain, once stopped, by resuming."""
         self._ledger = ledger
         self._on_node: dict[int, list[Victim]] = defaultdict(list)
         self._below: dict[tuple[str, int], list[Victim]] = {}
         for index, incumbent in enumerate(ledger.problem.incumbents):
-            for node, victim in _of_incumbent(index, incumbent):
+            for node, victim in _of_incumbent(index, incumbent, hopes.get(index, 0)):
                 self._on_node[node].append(victim)
         for victims in self._on_node.values():
             if len(victims) > 1:
@@ -179,7 +180,16 @@ class Victims:
         return fate.leave is Leave.SHRINK and fate.given_up.isdisjoint(victim.positions)
 
 
-def _of_incumbent(index: int, incumbent: Incumbent) -> Iterator[tuple[int, Victim]]:
+def hopes_of(problem: Problem) -> dict[int, int]:
+    """Points that stopped incumbents regain at their best, if they resume in a later slot."""
+    return {
+        index: problem.classes[incumbent.resume].best_later_points
+        for index, incumbent in enumerate(problem.incumbents)
+        if incumbent.resume is not None
+    }
+
+
+def _of_incumbent(index: int, incumbent: Incumbent, hope: int) -> Iterator[tuple[int, Victim]]:
     """An incumbent as a victim on each of its nodes, whole and replica by replica."""
     on_node: dict[int, list[int]] = {}
     for position, hold in enumerate(incumbent.holds):
@@ -188,7 +198,7 @@ def _of_incumbent(index: int, incumbent: Incumbent) -> Iterator[tuple[int, Victi
     milli, order = incumbent.shape.quota_milli, (incumbent.rank, frozenset(incumbent.claims))
     for node, positions in on_node.items():
         if incumbent.stop_points is not None:
-            loss, freed = -incumbent.stop_points, milli * len(positions)
+            loss, freed = max(0, -incumbent.stop_points - hope), milli * len(positions)
             yield node, Victim(index, tuple(positions), loss, max(1, freed), shrinks=False, order=order)
         if incumbent.shrinkable:
             loss = -incumbent.shrink_points[0] - incumbent.resize_points

@@ -34,7 +34,7 @@ def best_schedule(snapshot, policy, *, stopping=()):
 
 
 def every_schedule(snapshot, policy, *, stopping):
-    """Targets, legal or not, that start some of those who wait where there are GPUs for all."""
+    """Targets, legal or not, that start some who wait, or resume who stops, where there are GPUs for all."""
     slots, durations = Slots.of(policy.horizon, snapshot.taken_at), Durations(snapshot, policy)
     running = [job for job in snapshot.jobs if job.running]
     waiting = [job for job in snapshot.jobs if not job.running and not job.held]
@@ -42,8 +42,9 @@ def every_schedule(snapshot, policy, *, stopping):
     count = 0
     for stays in fates:
         kept = [job for job, stay in zip(running, stays, strict=True) if stay]
+        stopped = [job for job, stay in zip(running, stays, strict=True) if not stay and not job.held]
         held = [(job.running.replicas, 0, slots.until(0, durations.remaining(job))) for job in kept]
-        for chosen in _choices(snapshot, slots, durations, waiting, held):
+        for chosen in _choices(snapshot, slots, durations, [*waiting, *stopped], held):
             count += 1
             if count > MOST_JUDGED:
                 raise TooLargeError
@@ -51,7 +52,7 @@ def every_schedule(snapshot, policy, *, stopping):
 
 
 def _choices(snapshot, slots, durations, waiting, held):
-    """Every way to start some of those who wait with GPUs for all: (job, slot, end, nodes)."""
+    """Every way to start some with GPUs for all, who runs now in later slots: (job, slot, end, nodes)."""
     free = {}
     for node in snapshot.cluster.nodes:
         for slot in range(slots.count):
@@ -68,11 +69,10 @@ def _choices(snapshot, slots, durations, waiting, held):
         yield from extend(position + 1, chosen)
         job = waiting[position]
         names = [node.name for node in snapshot.cluster.nodes if node.gpus]
-        for slot in range(slots.count):
+        takes = durations.again if job.running else durations.seconds
+        for slot in range(1 if job.running else 0, slots.count):
             for nodes in itertools.combinations_with_replacement(names, job.gang.minimum):
-                end = slots.until(
-                    slot, durations.seconds(job, snapshot.cluster.node_by_name[nodes[0]].gpu_model)
-                )
+                end = slots.until(slot, takes(job, snapshot.cluster.node_by_name[nodes[0]].gpu_model))
                 taken = {
                     (name, when): count * job.request.gpus
                     for name, count in Counter(nodes).items()

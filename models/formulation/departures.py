@@ -135,6 +135,7 @@ class Departures:
         if alone or incumbent.shrinkable or incumbent.grow is not None:
             return (index,)
         move = None if incumbent.move is None else problem.classes[incumbent.move]
+        resume = None if incumbent.resume is None else problem.classes[incumbent.resume]
         both = move is not None and incumbent.stop_points is not None
         return (
             None,
@@ -150,6 +151,7 @@ class Departures:
             incumbent.on_leaving,
             incumbent.stop_points is None,
             move and (move.shape, move.options, move.rank, move.together, move.node_points),
+            resume and (resume.shape, resume.options, resume.together),
             incumbent.stop_points - incumbent.leave_points
             if both and incumbent.stop_points is not None
             else None,

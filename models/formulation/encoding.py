@@ -109,6 +109,11 @@ class _Encoder:
             elif come:
                 fate[v] = "grow"
         stands_for = {v: x.departures.canonical(v, fate) for v in fate}
+        self.class_of |= {
+            self.problem.incumbents[v].job: resume
+            for v, what in fate.items()
+            if what == "stop" and (resume := self.problem.incumbents[stands_for[v]].resume) is not None
+        }
         known = {stands_for[v]: what for v, what in fate.items()}
         for v, what in known.items():
             if what in ("stop", "move") and v not in x.fates.stopped_with:

@@ -117,8 +117,11 @@ class Fates:
         moves = [self.move[v]] if v in self.move else []
         if below is not None and below.keeps(self._problem.incumbents[v]):
             return moves
-        stops = [self.stop[v]] if v in self.stop else self.stopped_with.get(v, [])
-        return [*stops, *moves]
+        return [*self.stops(v), *moves]
+
+    def stops(self, v: int) -> Sequence[int]:
+        """Columns, of which at most one is 1, that each say that an incumbent is stopped."""
+        return [self.stop[v]] if v in self.stop else self.stopped_with.get(v, [])
 
 
 def _stands_alone(incumbent: Incumbent) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from planner.models.formulation.prospects import FIRST_RESOURCE, SHARED, SLICES, WHOLE
 from planner.models.formulation.rows import Row, dense, row
 from planner.models.mig import mig_geometry
+from planner.models.problem_jobs import Role
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
     Each job starts in one slot, and in every later slot there is room for all who are there then.
 
         Σ_k jobs[j,k] + Σ_{k, τ} later[j,k,τ]  ≤  n_j    ∀ classes j  (= 1, τ ≤ b, if booked in slot b)
+        Σ_{k, τ} later[j,k,τ]  ≤  stop[v]    ∀ classes j that are incumbent v, to be resumed
         there[p,τ] = there[p,τ−1] + Σ_{starts of p that come at τ} later[j,k,σ] − Σ_{that are gone by τ}
         gain[m,τ] = gain[m,τ−1] + Σ_{columns that begin to bring m at τ} column − Σ_{that cease to}
         Σ_{p ⊆ A} ⌊g_p/s⌋ · R_p · there[p,τ]  ≤  Σ_{n ∈ A} ⌊f_nτ/s⌋ + Σ_m s_m · gain[m,τ]    ∀ areas A, τ, s
@@ -70,6 +72,10 @@ def _once(problem: Problem, x: Columns) -> Iterator[Row]:
         if index in booked:
             terms = [(column, 1) for column, slot, _ in starts if slot <= booked[index]]
             yield row("horizon", ("booked", index), terms, lower=1, upper=1)
+        elif job_class.role is Role.RESUME and job_class.incumbent is not None:
+            stops = x.fates.stops(job_class.incumbent)
+            terms = [*((column, 1) for column, _, _ in starts), *((column, -1) for column in stops)]
+            yield row("horizon", ("resumed", index), terms, upper=0)
         elif any(slot for _, slot, _ in starts):
             terms = [(column, 1) for column, _, _ in starts]
             yield row("horizon", ("once", index), terms, upper=len(job_class.jobs))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from planner.models.formulation.rows import row
-from planner.models.problem_jobs import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +33,7 @@ def _now(problem: Problem, x: Columns, level: int) -> Iterator[Term]:
     for index, kind, tier in x.tiers():
         for member in kind.classes:
             job_class = problem.classes[member]
-            if job_class.priority != level or job_class.role is Role.MOVE:
+            if job_class.priority != level or job_class.role.makes_good:
                 continue
             option = job_class.options[kind.tiers[tier][0]]
             once = job_class.fixed_points + option.once
@@ -46,5 +45,6 @@ def _now(problem: Problem, x: Columns, level: int) -> Iterator[Term]:
 
 def _later(problem: Problem, x: Columns, level: int) -> Iterator[Term]:
     for (index, position, slot), column in x.later.starts.items():
-        if problem.classes[index].priority == level:
-            yield column, problem.classes[index].options[position].later[slot] or 0
+        job_class = problem.classes[index]
+        if job_class.priority == level and not job_class.role.makes_good:
+            yield column, job_class.options[position].later[slot] or 0

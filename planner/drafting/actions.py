@@ -22,10 +22,10 @@ from planner.models.plan import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
     from planner.changes import Changes, JobChange
     from planner.drafting.ordering import Step
+    from planner.drafting.promises import Promises
     from planner.models.job import Job
     from planner.models.plan import Change, Reason
 
@@ -36,14 +36,14 @@ def action(
     changes: Changes,
     fingerprint: Callable[[str], str],
     *,
-    kill_at: Callable[[str], datetime | None],
+    promises: Promises,
     recovery: Callable[[Job], int],
 ) -> Change:
     """
     The action of a step.
 
-    `fingerprint` is that of a job's document in the snapshot, `kill_at` when a job that starts is killed,
-    `recovery` the seconds before a job that was stopped works again.
+    `fingerprint` is that of a job's document in the snapshot, `promises` say when a job that starts is killed
+    and one that is stopped resumes, `recovery` the seconds before a job that was stopped works again.
     """
     common = {
         "id": step.id,
@@ -53,7 +53,7 @@ def action(
     }
     match step:
         case JobStep(change=change):
-            return _of_job(change, common, kill_at, recovery)
+            return _of_job(change, common, promises, recovery)
         case LayoutStep(change=layout):
             return Repartition(
                 node=layout.node, gpu=layout.gpu, before=layout.before, after=layout.after, **common
@@ -79,16 +79,16 @@ def action(
 def _of_job(
     change: JobChange,
     common: dict[str, Any],
-    kill_at: Callable[[str], datetime | None],
+    promises: Promises,
     recovery: Callable[[Job], int],
 ) -> Change:
     job = {"job": change.job.name, **common}
     match change.deed:
         case Deed.START:
             again = recovery(change.job) if change.job.progress else 0
-            return Start(after=change.after, kill_at=kill_at(change.job.name), recovery=again, **job)
+            return Start(after=change.after, kill_at=promises.kill_at(change.job.name), recovery=again, **job)
         case Deed.PREEMPT:
-            return Preempt(before=change.before, **job)
+            return Preempt(before=change.before, resumes_at=promises.resumes_at(change.job.name), **job)
         case Deed.SHRINK:
             return Shrink(before=change.before, after=change.after, interruption=recovery(change.job), **job)
         case Deed.GROW:

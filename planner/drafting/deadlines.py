@@ -44,7 +44,7 @@ def deadline_outlook(job: Job, future: Future) -> DeadlineOutlook:
 def _state(job: Job, finish: int | None, left: int, future: Future) -> DeadlineState:
     seconds = future.fastest(job)
     stay = future.stays.get(job.name)
-    started = job.running is not None or (stay is not None and stay.slot == 0)
+    started = stay is not None and stay.slot == 0
     if finish is not None and finish <= left:
         slack = left - (seconds if stay is None else stay.seconds)
         critical = not started and 2 * slack < (seconds if stay is None else stay.seconds)

@@ -101,7 +101,7 @@ def draft(
             changes,
             # The text of each job is known already: the snapshot's fingerprint is one of these texts.
             lambda name: hash_of((snapshot.job_by_name[name].canonical_text,)),
-            kill_at=promises.kill_at,
+            promises=promises,
             recovery=partial(recovery_seconds, policy),
         )
         for step in steps

@@ -80,6 +80,11 @@ class Promises:
             return None
         return self.future.moment(self.future.stays[name].seconds)
 
+    def resumes_at(self, name: str) -> datetime | None:
+        """When a job that is stopped starts again; None if the plan does not say."""
+        planned = self.future.planned.get(name)
+        return None if planned is None else self.future.begin(planned.slot)
+
     def remarks(self, name: str, numbers: dict[str, int | float | str]) -> list[str]:
         """What a start has to do with promises, in words: its own, and those of who comes after it."""
         found = []

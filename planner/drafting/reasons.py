@@ -119,6 +119,8 @@ class Reasons:
         parts = [why]
         if change.deed is Deed.SHRINK:
             parts.insert(0, self._resized(change, numbers))
+        if (resumes := self.promises.resumes_at(change.job.name)) is not None:
+            parts.append(f"resumes {clock(resumes, self.changes.snapshot.taken_at)}")
         parts += self._lost(change, numbers)
         parts.append(self._gain(change, numbers))
         return Reason(code=code, text="; ".join(parts), numbers=numbers)

@@ -115,7 +115,9 @@ class Slips:
         future, now = self._future, self._future.snapshot.taken_at
         promised = max(0, future.second(promise.start))
         staying = [
-            stay for _, stay in sorted(future.stays.items()) if stay.job.running and stay.end > promised
+            stay
+            for _, stay in sorted(future.stays.items())
+            if stay.job.running and not stay.slot and stay.end > promised
         ]
         if colliding := self._colliding(job, promise, staying):
             last, where = min(colliding, key=lambda each: (-each[0].end, each[0].job.name))

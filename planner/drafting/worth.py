@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from planner.changes import Changes, JobChange
     from planner.models.job import Job
     from planner.models.policy import Policy
+    from planner.models.target import Planned
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Worth:
                 return gained + self._once(change, seconds=self._seconds(change, change.after))
             case Deed.PREEMPT:
                 lost = self._earnings.saved_lateness(job, start=0, seconds=self._remaining(job))
-                return gained - lost + self.disruption(change)
+                return gained - lost + self._again(job) + self.disruption(change)
             case _:
                 return gained + self.disruption(change)
 
@@ -94,6 +95,20 @@ class Worth:
         )
         return self._earnings.saved_lateness(job, start=0, seconds=seconds) - tariff
 
+    def _again(self, job: Job) -> int:
+        """What a job that is stopped brings by resuming later; 0 if the plan does not say when."""
+        planned = next((each for each in self.changes.target.planned if each.job == job.name), None)
+        if planned is None:
+            return 0
+        model, count = self.gpu_model(job, planned), len(planned.replicas)
+        start = self._earnings.slots.edges[planned.slot]
+        seconds = self._earnings.durations.again(job, model)
+        return (
+            self._earnings.completion(job, model, count, start=start, seconds=seconds)
+            + self._earnings.saved_lateness(job, start=start, seconds=seconds)
+            - self._earnings.tariff(job, model, count, start=start, seconds=seconds)
+        )
+
     def _seconds(self, change: JobChange, placement: Placement | None) -> int:
         """How long the job goes on there: all of one that starts, what is left of one that runs."""
         job = change.job
@@ -111,7 +126,7 @@ class Worth:
     def _earnings(self) -> Earnings:
         return Earnings(self.changes.snapshot, self.policy)
 
-    def gpu_model(self, job: Job, placement: Placement) -> str | None:
+    def gpu_model(self, job: Job, placement: Placement | Planned) -> str | None:
         """The GPU model a job runs on; None without GPUs."""
         node = self.changes.nodes[placement.replicas[0].node]
         return node.gpu_model if job.request.needs_gpu else None

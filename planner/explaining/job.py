@@ -108,7 +108,8 @@ def _duration(job: Job, stay: Stay | None, future: Future, worth: Worth) -> Dura
     learnt = estimate.source not in (DurationSource.DECLARED, DurationSource.DEFAULT)
     model = future.gpu_model(job, stay.replicas) if stay else None
     # As it waits, or did before it came to its places; one that stays where it is has not been stopped.
-    waits = job if job.running is None else future.durations.stopped(job) if stay is None else None
+    goes_on = stay is not None and stay.slot == 0
+    waits = job if job.running is None else None if goes_on else future.durations.stopped(job)
     progress = waits.progress if waits else job.progress
     basis = worth.left_basis(job)
     ordered = job.running is None and basis in (LeftBasis.MEAN, LeftBasis.GITTINS_INDEX)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from planner.holdings import holdings_of
 from planner.models.problem import Charges, Problem
 from planner.models.problem_jobs import Role
-from planner.posing.candidates import candidates, runners
+from planner.posing.candidates import candidates, resumers, runners
 from planner.posing.classes import Classifier
 from planner.posing.free_nodes import free_nodes, held_milli
 from planner.posing.incumbents import Incumbents, Lone, outlooks
@@ -49,13 +49,14 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
     in_time = [job for job in waiting if readiness.earliest(job.name) < timing.slots.count]
     wanting = candidates(in_time, running)
     now = [one for one in wanting if readiness.earliest(one.job.name) == 0]
+    claims = Claims(Reclaiming(snapshot, policy), now, running)
+    wanting += resumers(policy, running, now, claims) if timing.ahead else []
     # 2. The nodes that may take something, those that pools may still open last.
     scaled = scalings(snapshot, policy, now)
     sites = Sites(snapshot.cluster, policy, [scaling.opened for scaling in scaled], wanting, timing)
     shapes = Shapes(snapshot.cluster, sites.nodes, [candidate.job for candidate in wanting])
     meetings = Meetings(policy, [*waiting, *(job for job in snapshot.jobs if job.running)])
     # 3. What it could pay to disturb; this ranks everything else.
-    claims = Claims(Reclaiming(snapshot, policy), now, running)
     spare = frozenset(name for scaling in scaled for name in scaling.spare)
     disturbed = outlooks(
         policy,

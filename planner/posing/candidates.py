@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
     from planner.models.windows import Windows
+    from planner.posing.reclaiming import Claims
     from planner.posing.tenures import Tenure
 
 Filters: TypeAlias = "tuple[Hashable, ...]"
@@ -63,6 +64,19 @@ def candidates(waiting: Iterable[Job], runners: Iterable[Runner]) -> list[Candid
             most = job.gang.maximum - count
             found.append(Candidate(job, Role.GROW, 1, most, runner.gpu_model, filters(job)))
     return found
+
+
+def resumers(
+    policy: Policy, runners: Iterable[Runner], rivals: list[Candidate], claims: Claims
+) -> list[Candidate]:
+    """Running jobs that it may pay to stop and to start again in a later slot, with the fewest replicas."""
+    highest = max((one.job.priority for one in rivals), default=-1)
+    return [
+        Candidate(job, Role.RESUME, job.gang.minimum, job.gang.minimum, None, filters(job))
+        for runner in runners
+        if runner.stop and not (job := runner.job).held
+        if runner.drains or claims.on(runner) or highest >= job.priority + policy.disruption.priority_gap
+    ]
 
 
 def runners(snapshot: Snapshot, policy: Policy, windows: Windows, needed: frozenset[str]) -> list[Runner]:

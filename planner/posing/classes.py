@@ -88,11 +88,14 @@ class Classifier:
         return [self._start(draft, index, companies, order) for draft in drafts]
 
     def only(self, candidate: Candidate, incumbent: int) -> JobClass | None:
-        """The class of one running job that moves or grows; None if there is no node for it."""
-        options = self._timing.options(candidate, self._sites)
+        """The class of one running job that moves, grows or resumes; None if there is no node for it."""
+        job, resumes = candidate.job, candidate.role is Role.RESUME
+        earliest = self._readiness.again(job) if resumes else 0
+        options = self._timing.options(candidate, self._sites, earliest)
+        if resumes:
+            options = self._within_quota(candidate, options)
         if not options:
             return None
-        job = candidate.job
         return self._class(
             candidate,
             options,
@@ -101,6 +104,7 @@ class Classifier:
             fixed_points=-resize_points(self._policy, job, self._now) if candidate.role is Role.GROW else 0,
             priority=self._priority(job),
             seconds=self._seconds([candidate], options),
+            earliest=earliest,
         )
 
     def _drafts(self, waiting: Iterable[Candidate]) -> list[_Draft]:
@@ -121,7 +125,11 @@ class Classifier:
     def _options(self, candidate: Candidate) -> tuple[Option, ...]:
         job = candidate.job
         options = self._timing.options(candidate, self._sites, self._readiness.earliest(job.name))
-        # Who breaks a limit by itself never starts there, but a part of it would in a linear relaxation.
+        return self._within_quota(candidate, options)
+
+    def _within_quota(self, candidate: Candidate, options: tuple[Option, ...]) -> tuple[Option, ...]:
+        """Who breaks a limit by itself never starts there, but a part of it would in a linear relaxation."""
+        job = candidate.job
         needed = job.request.total_gpu_milli * candidate.minimum
         models = {option.gpu_model for option in options if option.gpu_model is not None}
         allowed = {None, *self._room.alone(job.queue, needed, models).gpu_models}

@@ -110,17 +110,19 @@ def _pressure(sites: Sites, wanting: Iterable[Candidate]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Lone:
-    """Running jobs that may move, and those that may grow, by name: each is a class of its own."""
+    """Running jobs that may move, grow or resume, by name: each is a class of its own."""
 
     movers: Mapping[str, Candidate]
     growers: Mapping[str, Candidate]
+    resumers: Mapping[str, Candidate]
 
     @classmethod
     def of(cls, candidates: Iterable[Candidate]) -> Lone:
         """Those of all candidates."""
-        candidates = list(candidates)
-        movers = {one.job.name: one for one in candidates if one.role is Role.MOVE}
-        return cls(movers, {one.job.name: one for one in candidates if one.role is Role.GROW})
+        by_role: dict[Role, dict[str, Candidate]] = {role: {} for role in Role}
+        for one in candidates:
+            by_role[one.role][one.job.name] = one
+        return cls(by_role[Role.MOVE], by_role[Role.GROW], by_role[Role.RESUME])
 
 
 class Incumbents:
@@ -150,10 +152,13 @@ class Incumbents:
         runner, number = outlook.runner, len(self.found)
         mover = lone.movers.get(runner.job.name) if outlook.move else None
         grower = lone.growers.get(runner.job.name)
+        resumer = lone.resumers.get(runner.job.name) if outlook.stop else None
         move = self._append(classifier.only(mover, number)) if mover else None
         grow = self._append(classifier.only(grower, number)) if grower else None
+        resume = self._append(classifier.only(resumer, number)) if resumer else None
         if outlook.stop or outlook.shrink or move is not None or grow is not None:
-            self.found.append(self._incumbent(outlook, order, move=move, grow=grow))
+            found = self._incumbent(outlook, order)
+            self.found.append(found._replace(move=move, grow=grow, resume=resume))
 
     def _append(self, job_class: JobClass | None) -> int | None:
         if job_class is None:
@@ -161,7 +166,7 @@ class Incumbents:
         self.classes.append(job_class)
         return len(self.classes) - 1
 
-    def _incumbent(self, outlook: Outlook, order: Order, *, move: int | None, grow: int | None) -> Incumbent:
+    def _incumbent(self, outlook: Outlook, order: Order) -> Incumbent:
         runner, policy, now = outlook.runner, self._policy, self._snapshot.taken_at
         job, count = runner.job, len(runner.running.replicas)
         earnings, ahead = self._timing.earnings, self._timing.ahead
@@ -187,8 +192,6 @@ class Incumbents:
             else (),
             resize_points=-resize_points(policy, job, now),
             fewest=job.gang.minimum if outlook.shrink else count,
-            move=move,
-            grow=grow,
             on_leaving=policy.owed(policy.prices.drain) if runner.drains else 0,
             until=self._timing.until(job) if ahead else 1,
             claims=order[1],

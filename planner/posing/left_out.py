@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.models.plan import LeftOut
 from planner.posing.candidates import is_in_order
-from planner.posing.readiness import needed_running
+from planner.posing.readiness import bound_to_others, needed_running
 from planner.posing.tenures import tenures
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ def _jobs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int]]:
             len(disturbable) - len(known),
         )
         yield "disturbing jobs that waiting ones wait for", sum(job.name in needed for job, _ in known)
+        if rules.preempt and policy.horizon.slots > 1:
+            bound = bound_to_others(snapshot)
+            what = "resuming jobs that would wait for others, or start with them"
+            yield what, sum(job.name in bound for job, _ in known)
     if waits and rules.resize:
         yield (
             "shrinking jobs whose replicas may not be placed so today",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,21 @@ def needed_running(snapshot: Snapshot, *, ahead: bool) -> frozenset[str]:
     return frozenset(found)
 
 
+def bound_to_others(snapshot: Snapshot) -> frozenset[str]:
+    """Running jobs that, once stopped, would wait for others that have not come yet, or start with them."""
+    finished = finished_by_name(snapshot)
+    members = Counter(job.co_start for job in snapshot.jobs if job.co_start and not job.held)
+    return frozenset(
+        job.name
+        for job in snapshot.jobs
+        if job.running
+        and (
+            (job.co_start and members[job.co_start] > 1)
+            or _needed(job, sum(not is_met(each, snapshot, finished) for each in job.depends_on)) > 0
+        )
+    )
+
+
 class Readiness:
     """
     What the waiting jobs of one question wait for.
@@ -82,6 +97,7 @@ class Readiness:
             if dataset.available_at is not None
         }
         companies = _companies(snapshot)
+        self._bound_to_others = bound_to_others(snapshot)
         self._waits: dict[str, Wait] = {}
         for job in snapshot.waiting:
             timed = job.not_before or job.depends_on or job.co_start or (self._data and job.datasets)
@@ -94,6 +110,10 @@ class Readiness:
     def earliest(self, job: str) -> int:
         """The first slot in which a waiting job may start, as far as is known; H if in none."""
         return self._earliest.get(job, 0)
+
+    def again(self, job: Job) -> int:
+        """The first slot in which a running job may start again that is stopped now; H if in none."""
+        return self._slots.count if job.name in self._bound_to_others else max(1, self._timed(job))
 
     def wait(self, job: str) -> Wait:
         """What a waiting job waits for."""
@@ -145,10 +165,7 @@ class Readiness:
         return self._slots.until(start, seconds)
 
     def _wait(self, job: Job, company: tuple[str, ...]) -> Wait:
-        count = self._slots.count
-        bound = max((self._data.get(name, 0) for name in job.datasets), default=0)
-        if job.not_before is not None:
-            bound = max(bound, self._slots.after(self._timing.second(job.not_before)))
+        count, bound = self._slots.count, self._timed(job)
         unmet = [each for each in job.depends_on if not is_met(each, self._snapshot, self._finished)]
         needed = _needed(job, len(unmet))
         if needed <= 0:
@@ -160,6 +177,13 @@ class Readiness:
             arrivals = sorted(each.slot for each in awaited if each.slot is not None)
             return Wait(max(bound, arrivals[needed - 1]), company=company)
         return Wait(bound, tuple(awaited), needed, company)
+
+    def _timed(self, job: Job) -> int:
+        """The first slot in which a job's data is there and it may start."""
+        bound = max((self._data.get(name, 0) for name in job.datasets), default=0)
+        if job.not_before is not None:
+            bound = max(bound, self._slots.after(self._timing.second(job.not_before)))
+        return bound
 
     def _awaited(self, dependency: Dependency) -> Awaited | None:
         """What is to come; None if it never does, or not before the horizon ends."""

@@ -81,6 +81,8 @@ class Timing:
                 return self.remaining(job)
             case Role.MOVE:
                 return self.durations.resumed(job, gpu_model)
+            case Role.RESUME:
+                return self.durations.again(job, gpu_model)
 
     def kind(self, job: Job, bound: int) -> Hashable:
         """Equal for waiting jobs, alike in all but time, whose options are sure to be equal."""
@@ -131,7 +133,7 @@ class Timing:
     def _option(
         self, candidate: Candidate, model: str | None, groups: tuple[int, ...], sites: Sites, bound: int
     ) -> Option:
-        job, starts = candidate.job, candidate.role is Role.START
+        job, starts = candidate.job, candidate.role in (Role.START, Role.RESUME)
         seconds = self.seconds(candidate, model)
         points, further = self._placed(candidate, model, seconds)
         barred = bound > 0
@@ -164,7 +166,7 @@ class Timing:
         if not job.gang.scaled or candidate.role is Role.MOVE:
             replicas = candidate.maximum if candidate.role is Role.MOVE else 1
             return completion(job, model, replicas, seconds=seconds), ()
-        if candidate.role is Role.START:
+        if candidate.role in (Role.START, Role.RESUME):
             fewest, before = candidate.minimum, 0
         else:
             held = job.running.replicas if job.running else ()

@@ -6,7 +6,9 @@ The schedules come from trying everything; the verifier says which are legal and
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import time
 from collections import Counter
 from functools import cache
@@ -41,19 +43,26 @@ def worlds():
 def legal():
     """(seed, formulation, values, the verifier's answer, target) of legal schedules of all instances."""
     found = []
-    for seed, world, _, x, formulation in worlds():
-        taken = 0
-        try:
-            for target in schedules.every_schedule(world.snapshot, world.policy, stopping=()):
-                verification = schedules.judged(world.snapshot, world.policy, target)
-                if not verification.violations:
-                    found.append((seed, formulation, x.encode(target), verification, target))
-                    taken += 1
-                    if taken == OF_EACH:
-                        break
-        except schedules.TooLargeError:
-            continue
+    for seed, world, problem, x, formulation in worlds():
+        offered = [each.job for each in problem.incumbents if each.stop_points is not None]
+        resuming = (each for each in _targets(world, offered) if _resumed(world, each))
+        for targets in (_targets(world, ()), resuming):
+            judged = ((target, schedules.judged(world.snapshot, world.policy, target)) for target in targets)
+            kept = (each for each in judged if not each[1].violations)
+            for target, verification in itertools.islice(kept, OF_EACH):
+                found.append((seed, formulation, x.encode(target), verification, target))
     return found
+
+
+def _targets(world, stopping):
+    """As many of all schedules as there may be."""
+    with contextlib.suppress(schedules.TooLargeError):
+        yield from schedules.every_schedule(world.snapshot, world.policy, stopping=stopping)
+
+
+def _resumed(world, target):
+    """How many jobs that run now start again later."""
+    return sum(world.snapshot.job_by_name[each.job].running is not None for each in target.planned)
 
 
 def optimum(formulation):
@@ -69,7 +78,8 @@ def test_every_legal_schedule_satisfies_the_rows_and_is_valued_as_the_verifier_d
         assert formulation.points(values) == verification.objective, (seed, target, verification.terms)
         seen.update(verification.terms.keys())
         seen["planned"] += len(target.planned)
-    assert min(seen[name] for name in ("completion", "deadlines", "tariffs", "planned")) > 20, seen
+        seen["resumed"] += sum(each.job.startswith("run-") for each in target.planned)
+    assert min(seen[name] for name in ("completion", "deadlines", "tariffs", "planned", "resumed")) > 20, seen
 
 
 def test_optimum_of_the_model_is_that_of_all_schedules_or_a_bound():
@@ -103,10 +113,10 @@ def test_row_of_the_horizon_that_is_too_tight_is_noticed():
         if row.family == "horizon" and not tighter(row).holds(values)
     }
 
-    assert {"once", "there", "after", "together", "quota", "blocks of 1"} <= noticed & names
+    assert {"once", "there", "after", "together", "quota", "resumed", "blocks of 1"} <= noticed & names
 
 
-@pytest.mark.parametrize("name", ["once", "blocks of", "after", "together", "quota"])
+@pytest.mark.parametrize("name", ["once", "blocks of", "after", "together", "quota", "resumed"])
 def test_rows_of_the_horizon_that_are_missing_are_noticed(name):
     def without(formulation):
         rows = tuple(row for row in formulation.rows if not str(row.key[0]).startswith(name))

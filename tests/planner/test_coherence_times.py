@@ -6,11 +6,12 @@ import json
 
 import pytest
 from drafts import drafted
-from timely import LATER, STARTS, WORLD, looking_ahead
+from timely import LATER, STARTS, WORLD, looking_ahead, whole
 
 from planner.coherence import contradictions
 from planner.models.base import fingerprint_of
 from planner.models.errors import TamperedError
+from planner.models.target import Planned
 from planner.planfile import load_plan, plan_document, plan_id_of
 
 PLAN = drafted(WORLD, *STARTS, policy=looking_ahead(kill=True), planned=LATER)
@@ -133,6 +134,21 @@ def test_no_word_about_later_can_be_changed_alone(tmp_path, forge):
 
     with pytest.raises(TamperedError, match="contradicts itself"):
         load_plan(written(tmp_path / "plan.json", document))
+
+
+def test_a_job_resumes_when_it_is_planned_to():
+    later = Planned("train-a", 3, whole("h100-1"))
+    plan = drafted(WORLD, policy=looking_ahead(), stopped=("train-a",), planned=(later,))
+    assert list(contradictions(plan)) == []
+
+    for time in (None, PLAN.epoch):
+        forged = tuple(
+            each.model_copy(update={"resumes_at": time}) if each.type == "preempt" else each
+            for each in plan.actions
+        )
+        assert list(contradictions(plan.model_copy(update={"actions": forged}))) == [
+            "action preempt/train-a says another time at which job train-a resumes than it is planned"
+        ]
 
 
 def test_nobody_is_killed_under_a_policy_that_kills_nobody():

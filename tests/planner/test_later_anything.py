@@ -94,18 +94,23 @@ def a_world(draw):
 def a_plan(draw):
     world = a_world(draw)
     policy = looking_ahead(draw.choice((1, 4, 12)), kill=draw.random() < 0.5, depth=draw.choice((None, 1)))
-    started, planned = [], []
+    started, planned, stopped = [], [], []
     for job in world.jobs:
         fate = draw.random()
-        if job.running or fate < 0.3:
+        if fate < (0.6 if job.running else 0.3):
             continue
+        if job.running:
+            stopped.append(job.name)
+            if fate < 0.7 or policy.horizon.slots == 1:
+                continue
+            fate = 1
         if fate < 0.5 or policy.horizon.slots == 1:
             started.append(placement(job.name, place(draw, job.request.gpus)))
         else:
             slot = draw.randrange(1, policy.horizon.slots)
             held = (place(draw, job.request.gpus),)
             planned.append(Planned(job.name, slot, held, promised=draw.random() < 0.7))
-    return drafted(world, *started, policy=policy, planned=planned)
+    return drafted(world, *started, policy=policy, planned=planned, stopped=stopped)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))

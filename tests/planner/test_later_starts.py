@@ -16,9 +16,11 @@ from planner.models.dependency import Dependency
 from planner.models.job import Running
 from planner.models.plan import DeadlineState, ReasonCode, Start
 from planner.models.policy import Policy
+from planner.models.promise import Promise
 from planner.models.target import Planned
 from planner.models.verifier import verify
 from planner.planfile import load_plan, save_plan
+from planner.promises import promises_of
 from planner.rendering.unmet import unmet
 
 RUNNING = (
@@ -67,6 +69,51 @@ def test_a_planned_start_begins_with_its_slot_and_is_told_among_the_waiting():
     (planned,) = plan.planned
     assert (planned.slot, planned.start, planned.promised) == (2, at(2), True)
     assert (told(plan, "a").projected_start, told(plan, "a").promised) == (at(2), True)
+
+
+def resumed(*, hours=2, **more):
+    """A plan that stops a job for another one and has it resume at three."""
+    jobs = running("train", *whole("n0"), hours=hours, **more), waiting("fix", gpus=8, priority=9)
+    world, policy = snapshot(nodes=cluster(1), jobs=jobs), looking_ahead()
+    target = (placement("fix", *whole("n0")),), (Planned("train", 3, whole("n0")),)
+    earned = verify(world, policy, target[0], planned=target[1])
+    plan = drafted(
+        world,
+        *target[0],
+        policy=policy,
+        stopped=("train",),
+        planned=target[1],
+        objective=earned.objective,
+        bound=earned.objective,
+        terms=earned.terms,
+    )
+    return plan, next(action for action in plan.actions if action.type == "preempt")
+
+
+def test_a_job_that_is_stopped_says_when_it_resumes_and_waits_with_that_start():
+    plan, stop = resumed()
+
+    assert stop.resumes_at == at(3)
+    assert "makes room for fix; resumes 15:00; ran 1h" in stop.reason.text
+    assert (told(plan, "train").projected_start, told(plan, "train").promised) == (at(3), True)
+    assert promises_of(plan) == {"train": Promise(start=at(3), replicas=whole("n0"))}
+    assert list(contradictions(plan)) == []
+
+
+def test_what_a_stop_costs_is_what_is_not_made_good_by_resuming():
+    plan, stop = resumed()
+
+    started = start_of(plan, "fix").reason.numbers["points"]
+
+    assert started + stop.reason.numbers["points"] == plan.solution.objective
+
+
+def test_the_deadline_of_a_job_that_resumes_is_that_of_its_end_then():
+    # Two hours are left, one is lost and some minutes are for coming back.
+    for due, state in ((7, DeadlineState.MET), (6, DeadlineState.LATE), (1, DeadlineState.IMPOSSIBLE)):
+        (outlook,) = resumed(deadline=at(due))[0].deadlines
+        assert outlook.state is state
+        assert at(6) < outlook.projected_finish < at(7)
 
 
 def test_a_start_that_is_only_foreseen_is_projected_and_not_promised():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from build import job, node, pool, replica, snapshot
 
 from planner.models.cluster import Cluster
+from planner.models.horizon import HorizonPolicy
 from planner.models.policy import Disruption, Policy, PoolPolicy, Prices
 from planner.posing.left_out import left_out
 
@@ -35,6 +36,14 @@ def test_what_may_not_be_disturbed_anyway_is_not_left_out():
 
     assert told(snapshot(jobs=[unlike(), job("w", gpus=8)]), disruption=rules) == {}
     assert told(snapshot(jobs=[unlike(preemptible=False), job("w", gpus=8)])) == {}
+
+
+def test_resuming_those_who_start_with_others_counts_where_there_is_a_later_slot():
+    bound = job("r", gpus=1, at=[replica(gpus=(0,))], co_start="g"), job("w", gpus=8, co_start="g")
+
+    assert told(snapshot(jobs=bound), horizon=HorizonPolicy(slots=2)) == {"resuming": 1}
+    assert told(snapshot(jobs=bound)) == {}
+    assert told(snapshot(jobs=bound[:1]), horizon=HorizonPolicy(slots=2)) == {}
 
 
 def test_stopping_for_fewer_fragments_counts_where_these_have_a_price():

@@ -91,3 +91,30 @@ def test_a_job_may_start_just_where_and_when_no_rule_of_time_keeps_it_away(make,
                         found.terms.get(term, 0) - idle.terms.get(term, 0) for term in EARNED
                     )
         assert offered(problem, classes.get(job.name)) == allowed, job.name
+
+
+@pytest.mark.parametrize("make", MADE)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_stopped_job_may_resume_just_where_and_when_no_rule_of_time_keeps_it_away(make, seed):
+    instance = timed.instance(seed, make=make, slots=4)
+    snapshot, policy = instance.snapshot, instance.policy
+    problem = pose(snapshot, policy)
+    for incumbent in problem.incumbents:
+        if incumbent.stop_points is None:
+            continue
+        job = snapshot.job_by_name[incumbent.job]
+        others = tuple(each for each in snapshot.running_placements if each.job != job.name)
+        stopped = verify(snapshot, policy, others)
+        allowed = {}
+        for node in snapshot.cluster.nodes:
+            if not suits(job, node) or not quotas_allow(snapshot, job, node.gpu_model):
+                continue
+            for slot in range(1, problem.slots):
+                places = (a_replica(job, node),) * job.gang.minimum
+                found = verify(snapshot, policy, others, planned=(Planned(job.name, slot, places),))
+                if not {each.rule for each in found.violations} & OF_TIME:
+                    allowed[slot, node.name] = sum(
+                        found.terms.get(term, 0) - stopped.terms.get(term, 0) for term in EARNED
+                    )
+        resumes = None if incumbent.resume is None else problem.classes[incumbent.resume]
+        assert offered(problem, resumes) == allowed, job.name

@@ -126,7 +126,8 @@ def test_whatever_a_ledger_does_is_legal():
         done += Counter(problem.classes[placed.job_class].role for placed in ledger.placed.values())
         done += Counter(fate.leave for fate in fates if fate)
         done += Counter(opened=len(ledger.opened), closed=len(ledger.closed))
-    assert min(done[what] for what in (*Role, "stop", "shrink", "move", "opened", "closed")) > 5
+    roles = set(Role) - {Role.RESUME}  # there is no later slot
+    assert min(done[what] for what in (*roles, "stop", "shrink", "move", "opened", "closed")) > 5
 
 
 @KINDS

@@ -43,23 +43,74 @@ def test_with_one_slot_nothing_starts_later():
     )
 
 
-def test_only_jobs_that_wait_start_later():
+def test_only_jobs_that_are_not_placed_start_later():
     r = runs("a", ONE)
 
     assert plan([], later("a", 1, ONE)) == wrong("no such job in the snapshot", "a job of the snapshot")
     assert plan([waits(held=True)], later("a", 1, ONE)) == wrong("a held job", "a held job waits")
-    assert plan([r], later("a", 3, ONE)) == (
-        *wrong("a job that is placed now too", "one start", "job a in slot 3"),
-        *wrong("a job that runs", "a job that waits", "job a in slot 3"),
+    assert plan([r], later("a", 3, ONE)) == wrong(
+        "a job that is placed now too", "one start", "job a in slot 3"
     )
 
 
-def test_a_preempted_job_is_not_planned():
-    world = snapshot(jobs=[runs("a", ONE)])
+def resuming(job, *planned, others=(), **rules):
+    """What is wrong if a running job is stopped and may start again later."""
+    policy = ahead(disruption={"checkpoint": 0, "restart": 0} | rules)
+    return judge(snapshot(nodes=[node()], jobs=[job, *others]), policy=policy, planned=planned)
 
-    assert judge(world, policy=ahead(), planned=(later("a", 3, ONE),)) == wrong(
-        "a job that runs", "a job that waits", "job a in slot 3"
+
+def test_a_stopped_job_may_start_again_in_any_later_slot():
+    for slot in (1, 3, 5):
+        assert resuming(runs("a", ONE), later("a", slot, replica(gpus=(4,)))) == ()
+    for slot in (0, 6):
+        found, allowed = f"slot {slot}", "slots 1 to 5"
+        assert resuming(runs("a", ONE), later("a", slot, ONE)) == wrong(
+            found, allowed, f"job a in slot {slot}"
+        )
+
+
+def test_who_may_not_be_stopped_does_not_start_again_either():
+    allowed = "runs on, since disruption.preempt is off"
+    assert resuming(runs("a", ONE), later("a", 1, ONE), preempt=False) == wrong(
+        "stopped", allowed, "job a", Rule.EVICTION
     )
+    allowed = "runs on, since it has run for 1h, less than 2h"
+    assert resuming(runs("a", ONE), later("a", 1, ONE), minimum_runtime="2h") == wrong(
+        "stopped", allowed, "job a", Rule.EVICTION
+    )
+    assert resuming(runs("a", ONE, held=True), later("a", 1, ONE)) == wrong("a held job", "a held job waits")
+
+
+def test_a_job_that_resumes_is_there_for_what_it_has_left_and_to_come_back():
+    r, w = runs("r", ONE, hours=1), waits()
+
+    # An hour is left, and one is lost.
+    assert resuming(r, later("r", 1, ONE), later("a", 3, ONE), others=[w]) == ()
+    assert resuming(r, later("r", 1, ONE), later("a", 2, ONE), others=[w]) == (twice(2, "a", "r"),)
+    assert resuming(r, later("r", 1, ONE), later("a", 4, ONE), others=[w], restart="1h") == ()
+    assert resuming(r, later("r", 1, ONE), later("a", 3, ONE), others=[w], restart="1h") == (
+        twice(3, "a", "r"),
+    )
+
+
+def test_a_job_that_resumes_has_the_fewest_replicas_it_may_have():
+    two = [replica(gpus=(index,)) for index in range(2)]
+    r = runs("a", *two, replicas=(1, 2))
+
+    assert resuming(r, later("a", 1, ONE)) == ()
+    assert resuming(r, later("a", 1, *two)) == wrong("2 replicas", "1 replica")
+
+
+def test_a_job_that_resumes_counts_as_new_where_its_queue_holds_too_much():
+    def planned(*starts, nominal):
+        policy = ahead(disruption={"checkpoint": 0, "restart": 0})
+        jobs = [runs("a", ONE, hours=5), runs("r", replica(gpus=(1,)), hours=5)]
+        world = snapshot(nodes=[node()], jobs=jobs, queues=[queue(nominal=nominal)])
+        held = placement("r", replica(gpus=(1,)))
+        return {each.rule for each in judge(world, held, policy=policy, planned=starts)}
+
+    assert planned(later("a", 1, ONE), nominal=2) == set()
+    assert planned(later("a", 1, ONE), nominal=1) == {Rule.QUEUES}
 
 
 def test_a_job_starts_once():

@@ -45,6 +45,19 @@ def test_a_start_earns_for_what_is_done_within_the_horizon():
     assert started(waits(hours=20), 0) == 40
 
 
+def test_a_job_that_resumes_loses_no_more_than_the_delay():
+    r = runs("r", ONE, hours=1, ran=1)
+
+    assert earned([r], placement("r", ONE))["completion"] == 0
+    assert earned([r])["completion"] == -98
+    # The hour that it ran is lost: it takes two.
+    assert [earned([r], planned=(later("r", slot, ONE),))["completion"] for slot in (1, 4, 9)] == [
+        94 - 98,
+        88 - 98,
+        40 - 98,
+    ]
+
+
 def test_a_slower_gpu_model_takes_longer_and_so_earns_less():
     job = waits(hours=4, gpu_models=SPEEDS)
 
