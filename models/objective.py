@@ -26,6 +26,11 @@ class Goal(StrEnum):
     """Those that are late compared with an equal share of the cluster."""
     MAKESPAN = "makespan"
     """Those with much left to do: all jobs together end soon."""
+    CRITICAL_PATH = "critical-path"
+    """
+    Those without which all jobs together would end later, then those with little time left: the mean
+    completion time is short, and so is the time until all is over.
+    """
 
 
 class Blend(Noun):
@@ -54,7 +59,7 @@ class Objective(QueueObjective):
     doubling: PositiveSeconds = 12 * _SECONDS_PER_HOUR
     """
     Waiting time that counts as much as half of the time left, with the goals `completion`,
-    `least-attained-service` and `makespan`; up to 13 times as long counts.
+    `least-attained-service`, `makespan` and `critical-path`; up to 13 times as long counts.
     """
     shortest: PositiveSeconds = 60
     """Jobs with less left to do than this are worth no more."""

@@ -34,6 +34,9 @@ _STEPS: Final = 8
 _MOST_DOUBLINGS: Final = 13
 """By age."""
 
+_CRITICAL: Final = 0.95
+"""Part of the time that all jobs together need at least; a job that needs as much may not wait."""
+
 _LATEST: Final = 64
 """Times an equal share: a job that is later counts no more."""
 
@@ -110,6 +113,8 @@ class Worth:
                where equals take turns  ⁴√( weight · 8 GPU-days / service left · 2^age )
             least-attained-service  ⁴√( weight · 8 GPU-days / (GPU-hour + service attained) · 2^age )
             makespan                ⁴√( weight · time left / day · 2^age )
+            critical-path           ⁴√( weight · day / time left · 2^age )
+               on the critical path    ⁴√( weight · day / `objective.shortest` · 2^age )
             fairness                weight · ρ
 
         with ρ = (time since submission + time left) / (whole time · contention), at most 64. Service is time
@@ -117,9 +122,11 @@ class Worth:
         to its end, an order by service left would keep large jobs for the last, when little is left to fill
         the GPUs beside them. Age is the time that the job waited until it started, or until now, over
         `objective.doubling`, at most 13. Contention is the GPUs that jobs ask for over those there are, at
-        least 1. The root changes no order among jobs. Sources: Smith, Naval Research Logistics Quarterly 3,
-        1956; Gu et al., Tiresias, NSDI 2019; Graham, SIAM Journal on Applied Mathematics 17, 1969; Mahajan et
-        al., Themis, NSDI 2020.
+        least 1. A job is on the critical path whose time left is 95 % of `_together` or more. The root
+        changes no order among jobs. Sources: Smith, Naval Research Logistics Quarterly 3, 1956; Gu et al.,
+        Tiresias, NSDI 2019; Graham, SIAM Journal on Applied Mathematics 17, 1969; McNaughton, Management
+        Science 6, 1959, and Cho et al., IEICE Transactions on Communications E85-B, 2002, for the critical
+        path; Mahajan et al., Themis, NSDI 2020.
         """
         weight = job.weight_milli / MILLI
         if goal is Goal.FAIRNESS:
@@ -137,6 +144,9 @@ class Worth:
                 urgency = _USUAL_SERVICE / (
                     _SECONDS_PER_HOUR + self._durations.attained(job) * self._gpus(job)
                 )
+            case Goal.CRITICAL_PATH:
+                left = self._left(job)
+                urgency = _USUAL_SECONDS / (shortest if left >= _CRITICAL * self._together else left)
             case _:
                 urgency = self._left(job) / _USUAL_SECONDS
         doublings = log2(weight * urgency) + min(_MOST_DOUBLINGS, self._age(job))
@@ -153,15 +163,36 @@ class Worth:
 
     def _gpus(self, job: Job) -> float:
         smallest = max(1, self._policy.weights.smallest_size_milli)
-        return max(smallest, job.request.total_gpu_milli * job.gang.maximum) / MILLI
+        return max(smallest, _milli(job)) / MILLI
 
     @cached_property
     def _contention(self) -> float:
-        nodes = self._snapshot.cluster.nodes
-        gpus = sum(node.gpus.count for node in nodes if node.gpus and node.schedulable)
-        asked = sum(
-            job.request.total_gpu_milli * job.gang.maximum
+        asked = sum(_milli(job) for job in self._snapshot.jobs if job.weight_milli and not job.held)
+        return max(1.0, asked / MILLI / self._usable)
+
+    @cached_property
+    def _together(self) -> float:
+        """
+        Seconds that all jobs with GPUs need at least: the longest of them, or all service by GPUs.
+
+        Nothing could end sooner if jobs shared GPUs at will (McNaughton 1959). Jobs that run and may not be
+        stopped, as services do, are no part of it.
+        """
+        left = [
+            (self._left(job), _milli(job) / MILLI)
             for job in self._snapshot.jobs
-            if job.weight_milli and not job.held
-        )
-        return max(1.0, asked / MILLI / max(1, gpus))
+            if job.weight_milli and _milli(job) and not job.held and (job.preemptible or job.running is None)
+        ]
+        service = sum(seconds * gpus for seconds, gpus in left)
+        return max(service / self._usable, max((seconds for seconds, _ in left), default=0))
+
+    @cached_property
+    def _usable(self) -> int:
+        """GPUs of nodes that take jobs, at least 1."""
+        nodes = self._snapshot.cluster.nodes
+        return max(1, sum(node.gpus.count for node in nodes if node.gpus and node.schedulable))
+
+
+def _milli(job: Job) -> int:
+    """Thousandths of GPUs at full size."""
+    return job.request.total_gpu_milli * job.gang.maximum
