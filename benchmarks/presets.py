@@ -268,6 +268,8 @@ def _table(kind: str, last: dict[tuple[str, int, str], Record], seeds: list[int]
     rows = []
     for who in (kind, *LOADS[kind].rules):
         found = [record for seed in seeds if (record := last.get((kind, seed, who)))]
+        if not found:
+            continue
 
         def shown(key: str, say: Callable[[float], str], found: list[Record] = found) -> str:
             values = [each[key] for each in found if each[key] is not None]

@@ -83,7 +83,7 @@ class Worth:
 
     def seconds_left(self, job: Job) -> int:
         """That decide on what it is worth."""
-        by_completion = self._objective(job.queue).goal is Goal.COMPLETION
+        by_completion = self._objective(job.queue).goal in (Goal.COMPLETION, Goal.CRITICAL_PATH)
         return self._durations.until_completion(job) if by_completion else self._durations.left(job)
 
     def per_gpu(self, job: Job) -> float:
@@ -145,8 +145,9 @@ class Worth:
                     _SECONDS_PER_HOUR + self._durations.attained(job) * self._gpus(job)
                 )
             case Goal.CRITICAL_PATH:
-                left = self._left(job)
-                urgency = _USUAL_SECONDS / (shortest if left >= _CRITICAL * self._together else left)
+                critical = self._left(job) >= _CRITICAL * self._together
+                seconds = shortest if critical else max(shortest, self._durations.until_completion(job))
+                urgency = _USUAL_SECONDS / seconds
             case _:
                 urgency = self._left(job) / _USUAL_SECONDS
         doublings = log2(weight * urgency) + min(_MOST_DOUBLINGS, self._age(job))

@@ -167,6 +167,13 @@ def test_by_critical_path_a_job_that_all_wait_for_goes_first_and_others_by_time_
     assert each_gpu["wide"] == pytest.approx(worth(job("a", 10), goal="completion")["a"], rel=0.01)
 
 
+def test_by_critical_path_who_declares_an_hour_goes_before_who_declares_nothing():
+    """Beside a job of 900 hours none of the two is on the critical path."""
+    found = worth(job("long", 900), job("declared", 1), job("unknown", None), goal="critical-path")
+
+    assert found["declared"] > found["unknown"]
+
+
 def test_by_critical_path_no_job_is_urgent_while_there_is_more_to_do_than_the_longest():
     others = [job(f"j{index}", 10) for index in range(32)]
 
