@@ -281,7 +281,7 @@ def _table(kind: str, last: dict[tuple[str, int, str], Record], seeds: list[int]
                 *(shown(key, _in_hours) for key in ("makespan", "completion", "p95")),
                 *(shown("worst", "{:.2f}".format), shown("unfair", _whole_percent)),
                 *(shown("worst_by_trace", "{:.2f}".format), shown("unfair_by_trace", _whole_percent)),
-                shown("services", lambda seconds: f"{seconds / _MINUTE:.0f} min"),
+                shown("services", "{:.0f} s".format),
                 *(shown("restarts", "{:.0f}".format), shown("lost", "{:.1f}".format)),
             ]
         )

@@ -1,8 +1,8 @@
 """
 Starvation: thirty days in which more work comes than the cluster can do, and how long jobs wait for a start.
 
-Asked are the two things that `completion` promises (docs/formulation.md, no starvation). Of two jobs of one
-GPU, the one that came later starts first only if it came less than
+Asked are the two things that `completion` promises (docs/formulation.md, no starvation). Of two jobs of as
+many GPUs, the one that came later starts first only if it came less than
 
     doubling · log2( time of the other / its own time )
 
@@ -156,16 +156,20 @@ def _band(wait: Wait) -> str:
 
 
 def overtaken(waits: Iterable[Wait], doubling: int) -> float:
-    """By how many doublings a job of one GPU was overtaken too late, at most, within 13 of its waiting."""
-    single = sorted((each for each in waits if each.gpus == 1), key=lambda each: each.came)
+    """By how many doublings a job was overtaken too late by one as large, at most, within 13 of its wait."""
+    alike: dict[int, list[Wait]] = defaultdict(list)
+    for each in sorted(waits, key=lambda each: each.came):
+        alike[each.gpus].append(each)
     worst = 0.0
-    for number, first in enumerate(single):
-        for later in single[number + 1 :]:
-            if later.came >= min(first.started, first.came + 13 * doubling):
-                break
-            if later.over and later.started < min(first.started, first.came + 13 * doubling):
-                allowed = math.log2(first.duration / later.duration)
-                worst = max(worst, (later.came - first.came) / doubling - allowed)
+    for jobs in alike.values():
+        for number, first in enumerate(jobs):
+            until = min(first.started, first.came + 13 * doubling)
+            for later in jobs[number + 1 :]:
+                if later.came >= until:
+                    break
+                if later.over and later.started < until:
+                    allowed = math.log2(first.duration / later.duration)
+                    worst = max(worst, (later.came - first.came) / doubling - allowed)
     return worst
 
 
