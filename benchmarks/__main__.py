@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from benchmarks import greedy_claim, one_more, plans, rebalancer, size_table, targets
+from benchmarks import (
+    greedy_claim,
+    one_more,
+    plans,
+    presets,
+    rebalancer,
+    size_table,
+    starvation,
+    targets,
+)
 from benchmarks.limits import exceeded, figures, load, made_of
 from benchmarks.plots import plot_gaps
 from benchmarks.records import facts_in_words, read
@@ -133,6 +142,31 @@ def greedy_claim_command(
         for record in greedy_claim.measure(contest, log_file=log, at_a_time=at_a_time)
     ]
     click.echo(greedy_claim.claim_tables(records), nl=False)
+
+
+@main.command("presets")
+@_log_option
+@click.option("--only", type=click.Choice(list(presets.LOADS)), multiple=True, help="This preset alone.")
+@click.option("--seeds", default="1,3,5,7,9,11,13,15,17", show_default=True, help="Of the jobs, by commas.")
+def presets_command(log: Path | None, only: tuple[str, ...], seeds: str) -> None:
+    """The starter policies on loads that they are for, beside rules of the literature."""
+    numbers = [int(seed) for seed in seeds.split(",")]
+    records = [
+        record for kind in only or presets.LOADS for record in presets.measure(kind, numbers, log_file=log)
+    ]
+    click.echo(presets.tables(records), nl=False)
+
+
+@main.command("starvation")
+@_log_option
+@click.option("--only", type=click.Choice(list(starvation.POLICIES)), multiple=True, help="This alone.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the jobs.")
+@click.option("--days", type=click.IntRange(1), default=starvation.DAYS, show_default=True)
+def starvation_command(log: Path | None, only: tuple[str, ...], seed: int, days: int) -> None:
+    """How long jobs wait at most in thirty days at a load of 1.2."""
+    click.echo(
+        starvation.tables(starvation.measure(only or starvation.POLICIES, seed, days=days, log_file=log))
+    )
 
 
 @main.command("saturation", context_settings=_AS_IT_IS)

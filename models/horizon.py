@@ -33,8 +33,11 @@ class Backfill(Noun):
     """
     kill: bool = False
     """True: a job that started in front of a promise is killed when its expected time is over."""
-    starving: PositiveSeconds | None = None
-    """Waiting time after which a job is promised the first start that there is, before any other job."""
+    starving: PositiveSeconds | None = 7 * 24 * 3600
+    """
+    Waiting time after which a job is promised the first start that there is, before any other job. With one
+    slot the nodes on which it has room first are held for it, one job at a time. `null` is never.
+    """
 
     @model_validator(mode="after")
     def _delay_where_allowed(self) -> Backfill:

@@ -28,6 +28,11 @@ class Goal(StrEnum):
     """Those with much left to do: all jobs together end soon."""
     GOODPUT = "goodput"
     """As `completion`, but a job counts for the GPUs of its smallest size, larger ones as they are faster."""
+    CRITICAL_PATH = "critical-path"
+    """
+    Those without which all jobs together would end later, then those with little time left: the mean
+    completion time is short, and so is the time until all is over.
+    """
 
 
 class Blend(Noun):

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 def windows(case: Case) -> Iterator[Violation]:
     """
-    No new replica is on a node while a reservation of others, or maintenance, closes it.
+    No new replica is on a node while a reservation of others, maintenance, or a job that starves closes it.
 
     From the start of the job, or from now where it moves or grows, to its expected end. Replicas that stay
     may be there still; `drain` is the term that asks them to leave.
     """
-    if not case.snapshot.cluster.reservations:
+    if not case.time.windows.all:
         return
     newcomers = [(case.time.stay(occupant, job), occupant.new_replicas) for job, occupant in case.arrivals]
     newcomers += [(stay, iter(stay.placement.replicas)) for stay in case.time.later]
@@ -44,6 +44,8 @@ def _instead(case: Case, window: Window) -> str:
     begins, ends = case.time.in_words(window.begins), case.time.in_words(window.ends)
     owners = [f"queue {name}" for name in window.reservation.queues]
     owners += [f"user {name}" for name in window.reservation.users]
+    if window.job is not None:
+        return f"only job {window.job}, which starves, from {begins} to {ends}"
     who = f"only {', '.join(sorted(owners))}" if owners else "nobody"
     return f"{who} from {begins} to {ends}: {window.reservation.kind} by {window.reservation.name}"
 

@@ -1,4 +1,4 @@
-"""Windows: when reserved nodes, or nodes in maintenance, are closed to jobs that do not own them."""
+"""Windows: when nodes are closed to jobs that do not own them: reserved, in maintenance, held for a job."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.models.calendar import ReservationKind
+from planner.models.calendar import Reservation, ReservationKind
 from planner.models.pricing import disruption_points, lost_seconds
 from planner.models.slots import Slots
+from planner.models.starvation import hold
 from planner.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.calendar import Reservation, Span
+    from planner.models.calendar import Span
     from planner.models.durations import Durations
     from planner.models.job import Job
     from planner.models.placement import Replica
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
+    from planner.models.starvation import Hold
 
 
 _NOT_TO_BE_MOVED: Final = 10**12
@@ -31,10 +33,13 @@ class Window:
     """One span of one reservation, with the nodes that it closes."""
 
     reservation: Reservation
+    """Where nodes are held for a job, one that is in no cluster."""
     begins: int
     """Seconds after the snapshot; negative if it is open."""
     ends: int
     nodes: frozenset[str]
+    job: str | None = None
+    """The job that starves for which the nodes are held; None of a reservation."""
 
     def meets(self, start: int, seconds: int) -> bool:
         """True if who starts then for so long is there within the window."""
@@ -52,16 +57,28 @@ class Windows:
         self.slots = Slots.of(policy.horizon, snapshot.taken_at)
         self._by_node: dict[str, list[Window]] = defaultdict(list)
         self.all: tuple[Window, ...] = ()
-        """By reservation and time, those of named nodes in front."""
+        """By reservation and time, those of named nodes in front, and last that of nodes held for a job."""
+        self._held: Reservation | None = None
+        self.hold: Hold | None = None
+        """Nodes held for a job that starves; those of reservations are left alone."""
         if snapshot.cluster.reservations:
             self.all = tuple(self._windows())
+        self.hold = hold(snapshot, policy, durations, self._by_node.keys())
+        if self.hold is not None:
+            self.all += (self._holding(self.hold),)
 
     def of(self, node: str) -> tuple[Window, ...]:
         """The windows of a node."""
         return tuple(self._by_node.get(node, ()))
 
     def owns(self, job: Job, reservation: Reservation) -> bool:
-        """True if a job may use the reserved nodes."""
+        """
+        True if a job may use the reserved nodes.
+
+        Those held for a job, jobs of higher priority may use as well.
+        """
+        if self.hold is not None and reservation is self._held:
+            return job.name == self.hold.job.name or job.priority > self.hold.job.priority
         if reservation.kind is ReservationKind.MAINTENANCE:
             return False
         if job.user in reservation.users:
@@ -75,10 +92,18 @@ class Windows:
 
     def bars(self, job: Job, node: str, start: int, seconds: int) -> Window | None:
         """The first window in the way of a job that starts on a node then, for so long."""
+        return self._in_the_way(job, node, start, seconds)
+
+    def _in_the_way(
+        self, job: Job, node: str, start: int, seconds: int, *, reserved: bool = False
+    ) -> Window | None:
+        """The same; with `reserved` of reservations alone, not of what is held for a job."""
         met = (
             window
             for window in self._by_node.get(node, ())
-            if window.meets(start, seconds) and not self.owns(job, window.reservation)
+            if window.meets(start, seconds)
+            and not self.owns(job, window.reservation)
+            and not (reserved and window.job is not None)
         )
         return min(met, key=lambda window: (window.begins, window.reservation.name), default=None)
 
@@ -86,7 +111,7 @@ class Windows:
         """
         The window for which a running job has to leave now: it opens before the next slot begins.
 
-        In later slots there will be time for that.
+        In later slots there will be time for that. Nobody leaves for a job that starves.
         """
         if job.running is None or not self.all:
             return None
@@ -94,7 +119,8 @@ class Windows:
         met = (
             window
             for name in sorted({replica.node for replica in job.running.replicas})
-            if (window := self.bars(job, name, 0, left)) and window.begins < self.slots.edges[1]
+            if (window := self._in_the_way(job, name, 0, left, reserved=True))
+            and window.begins < self.slots.edges[1]
         )
         return min(met, key=lambda window: (window.begins, window.reservation.name), default=None)
 
@@ -109,6 +135,14 @@ class Windows:
                 for name in sorted(window.nodes):
                     self._by_node[name].append(window)
                 yield window
+
+    def _holding(self, held: Hold) -> Window:
+        nodes = tuple(sorted(held.nodes))
+        self._held = Reservation.model_construct(name=held.job.name, nodes=nodes, duration=held.ends)
+        window = Window(self._held, held.begins, held.ends, held.nodes, held.job.name)
+        for name in sorted(held.nodes):
+            self._by_node[name].append(window)
+        return window
 
     def _longest(self, job: Job) -> int:
         """Seconds that a job can take at most, begun anew or moved, on the slowest of its GPU models."""

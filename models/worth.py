@@ -37,8 +37,11 @@ _STEPS: Final = 8
 _MOST_DOUBLINGS: Final = 13
 """By age."""
 
-_SOON: Final = frozenset({Goal.COMPLETION, Goal.GOODPUT})
+_SOON: Final = frozenset({Goal.COMPLETION, Goal.GOODPUT, Goal.CRITICAL_PATH})
 """Goals that are served best if jobs are finished one after the other."""
+
+_CRITICAL: Final = 0.95
+"""Part of the time that all jobs together need at least; a job that needs as much may not wait."""
 
 _LATEST: Final = 64
 """Times an equal share: a job that is later counts no more."""
@@ -119,7 +122,7 @@ class Worth:
         """
         Replicas of a scaled job up to which each counts as much as the others.
 
-        By `completion` and `goodput` the best size for the jobs there are (`Gang.usual_size`): shared among
+        By `completion` and the like the best size for the jobs there are (`Gang.usual_size`): shared among
         more jobs than that, GPUs would serve each of them later. With other goals none, 0.
         """
         gang = job.gang
@@ -156,6 +159,8 @@ class Worth:
             least-attained-service  ⁴√( weight · 8 GPU-days / (GPU-hour + service attained) · 2^age )
             makespan                ⁴√( weight · time left / day · 2^age )
             goodput                 ⁴√( weight · day / (time left · gain) · 2^age ) · gain · fewest / most
+            critical-path           ⁴√( weight · day / time left · 2^age )
+               on the critical path    ⁴√( weight · day / `objective.shortest` · 2^age )
             fairness                weight · ρ
 
         with ρ = (time since submission + time left) / (whole time · contention), at most 64. Service is time
@@ -164,10 +169,12 @@ class Worth:
         the GPUs beside them. Age is the time that the job waited until it started, or until now, over
         `objective.doubling`, at most 13. Contention is the GPUs that jobs ask for over those there are, at
         least 1. Gain is the speed at full size over that with the fewest replicas, on the fastest GPU
-        model: `goodput` is `completion` counted in the pace of the smallest size. The root changes no order
-        among jobs. Sources: Smith, Naval Research Logistics Quarterly 3, 1956; Gu et al., Tiresias, NSDI
-        2019; Graham, SIAM Journal on Applied Mathematics 17, 1969; Mahajan et al., Themis, NSDI 2020;
-        Jayaram Subramanya et al., Sia, SOSP 2023.
+        model: `goodput` is `completion` counted in the pace of the smallest size. A job is on the critical
+        path whose time left is 95 % of `_together` or more. The root changes no order among jobs. Sources:
+        Smith, Naval Research Logistics Quarterly 3, 1956; Gu et al., Tiresias, NSDI 2019; Graham, SIAM
+        Journal on Applied Mathematics 17, 1969; Mahajan et al., Themis, NSDI 2020; Jayaram Subramanya et al.,
+        Sia, SOSP 2023; McNaughton, Management Science 6, 1959, and Cho et al., IEICE Transactions on
+        Communications E85-B, 2002, for the critical path.
         """
         weight = job.weight_milli / MILLI
         if goal is Goal.FAIRNESS:
@@ -184,6 +191,10 @@ class Worth:
                 gain = _gain(job)
                 scale = gain * job.gang.minimum / job.gang.maximum
                 urgency = _USUAL_SECONDS / (max(shortest, self._durations.until_completion(job)) * gain)
+            case Goal.CRITICAL_PATH:
+                critical = self._left(job) >= _CRITICAL * self._together
+                seconds = shortest if critical else max(shortest, self._durations.until_completion(job))
+                urgency = _USUAL_SECONDS / seconds
             case _:
                 urgency = self._left(job) / _USUAL_SECONDS
         doublings = log2(weight * urgency) + min(_MOST_DOUBLINGS, self._age(job))
@@ -216,7 +227,7 @@ class Worth:
 
     def _gpus(self, job: Job) -> float:
         smallest = max(1, self._policy.weights.smallest_size_milli)
-        return max(smallest, job.request.total_gpu_milli * job.gang.maximum) / MILLI
+        return max(smallest, _milli(job)) / MILLI
 
     @cached_property
     def _contention(self) -> float:
@@ -228,17 +239,42 @@ class Worth:
 
     def _asked(self, size: Callable[[Gang], int]) -> float:
         """GPUs that jobs of such sizes ask for over those there are."""
-        nodes = self._snapshot.cluster.nodes
-        gpus = sum(node.gpus.count for node in nodes if node.gpus and node.schedulable)
         asked = sum(
             job.request.total_gpu_milli * size(job.gang)
             for job in self._snapshot.jobs
             if job.weight_milli and not job.held
         )
-        return asked / MILLI / max(1, gpus)
+        return asked / MILLI / self._usable
+
+    @cached_property
+    def _together(self) -> float:
+        """
+        Seconds that all jobs with GPUs need at least: the longest of them, or all service by GPUs.
+
+        Nothing could end sooner if jobs shared GPUs at will (McNaughton 1959). Jobs that run and may not be
+        stopped, as services do, are no part of it.
+        """
+        left = [
+            (self._left(job), _milli(job) / MILLI)
+            for job in self._snapshot.jobs
+            if job.weight_milli and _milli(job) and not job.held and (job.preemptible or job.running is None)
+        ]
+        service = sum(seconds * gpus for seconds, gpus in left)
+        return max(service / self._usable, max((seconds for seconds, _ in left), default=0))
+
+    @cached_property
+    def _usable(self) -> int:
+        """GPUs of nodes that take jobs, at least 1."""
+        nodes = self._snapshot.cluster.nodes
+        return max(1, sum(node.gpus.count for node in nodes if node.gpus and node.schedulable))
 
 
 def _gain(job: Job) -> float:
     """Speed at full size over that with the fewest replicas, on the fastest GPU model."""
     models: Iterable[str | None] = job.gpu_models or (None,)
     return MILLI / max(1, *(job.rate_milli(model, job.gang.minimum) for model in models))
+
+
+def _milli(job: Job) -> int:
+    """Thousandths of GPUs at full size."""
+    return job.request.total_gpu_milli * job.gang.maximum

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from planner.afterwards import cluster_after
 from planner.holdings import count_from
+from planner.models.objective import Goal
 from planner.models.plan import Preempt, Shrink
 from planner.models.target import Target
 from planner.models.verifier_occupant import same_holdings
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from planner.models.snapshot import Snapshot
 
 _Noun = TypeVar("_Noun", bound="Noun")
+
+_OVERTAKEN_BY_RUNNING: Final = frozenset(
+    (Goal.LEAST_ATTAINED_SERVICE, Goal.FAIRNESS, Goal.MAKESPAN, Goal.CRITICAL_PATH)
+)
+"""Goals by which a job that runs is worth less and less beside one that waits."""
 
 
 def recognized(live: Snapshot, last: Snapshot) -> Snapshot:
@@ -46,9 +52,12 @@ def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
 
     What a longer search could still gain is left until something changes, so that a cluster at rest stays at
     rest; and so is what the clock makes worth more or cost less, as ageing and checkpoints do. With more than
-    one slot, or with reservations, the clock alone may call for action, so that nothing is ever settled.
+    one slot, with reservations, or where equals take turns by what they have had so far, the clock alone may
+    call for action, so that nothing is ever settled.
     """
     if policy.horizon.slots > 1 or live.cluster.reservations or not same_rules(policy, last.policy):
+        return False
+    if policy.disruption.takes_turns and policy.objective.goals & _OVERTAKEN_BY_RUNNING:
         return False
     if live.job_by_name.keys() != last.snapshot.job_by_name.keys():
         return False

@@ -40,9 +40,9 @@ class Timing:
         self.timeless = not (self.ahead or self.windows.all)
         """True if, but for hard deadlines, it makes no difference how long jobs run."""
         self._reservations = list(
-            {each.reservation.name: each.reservation for each in self.windows.all}.values()
+            {(each.job, each.reservation.name): each.reservation for each in self.windows.all}.values()
         )
-        self._owned: dict[tuple[str, str], tuple[int, ...]] = {}
+        self._owned: dict[tuple[Hashable, ...], tuple[int, ...]] = {}
         self._remaining: dict[str, int] = {}
         self._after = range(1, self.slots.count)
         self._never: _Later = ((None,) * self.slots.count, ((),) * self.slots.count)
@@ -95,7 +95,8 @@ class Timing:
         """Numbers of the reservations that a job may use."""
         if not self._reservations:
             return ()
-        key = job.queue, job.user
+        hold = self.windows.hold
+        key = (job.queue, job.user, hold and (job.priority, job.name == hold.job.name))
         if key not in self._owned:
             self._owned[key] = tuple(
                 number for number, each in enumerate(self._reservations) if self.windows.owns(job, each)

@@ -12,6 +12,7 @@ BASELINE_NAMES: Final = (
     "sjf",
     "srpt",
     "srsf",
+    "lrpt",
     "las",
     "least-slack",
     "max-min",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from planner.simulation.deciding import Decided, Decider
     from planner.simulation.happening import Flow, Happening
     from planner.simulation.outcome import Scorecard
+    from planner.simulation.scoring import Life
     from planner.simulation.trace import Trace
     from planner.simulation.world import World
 
@@ -52,6 +53,8 @@ class Replayed:
     scores: Scorecard
     epochs: tuple[EpochFigures, ...]
     stopped: Stopped
+    lives: tuple[Life, ...]
+    """What became of each scored job, in the order they came."""
 
 
 def replay(
@@ -99,7 +102,7 @@ def replay(
     if stopped == "stuck":
         world, account.flow = busy.world, busy.flow
         del epochs[busy.epochs :]
-    return Replayed(account.scorecard(world, epochs), tuple(epochs), stopped)
+    return Replayed(account.scorecard(world, epochs), tuple(epochs), stopped, tuple(account.lives.values()))
 
 
 @dataclass(frozen=True, slots=True)

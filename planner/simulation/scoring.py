@@ -38,8 +38,8 @@ _GPU_HOUR: Final = MILLI * _SECONDS_PER_HOUR
 
 
 @dataclass(slots=True)
-class _Life:
-    """One scored job, from its submission on."""
+class Life:
+    """One scored job, from its submission on; `duration` is the true one."""
 
     job: Job
     duration: int
@@ -63,12 +63,12 @@ class Account:
     tariffs: float = 0.0
     ends: dict[str, datetime] = field(default_factory=dict)
     """When each job was gone, scored or not."""
-    lives: dict[str, _Life] = field(default_factory=dict)
+    lives: dict[str, Life] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, task in self.world.tasks.items():
             if task.job.running is None and not task.job.held:
-                self.lives[name] = _Life(task.job, task.need // (MILLI * task.job.gang.maximum))
+                self.lives[name] = Life(task.job, task.need // (MILLI * task.job.gang.maximum))
         self._coming = {each.job.name: each for each in self.trace.coming}
 
     def hear(self, elapsed: Elapsed) -> None:
@@ -78,7 +78,7 @@ class Account:
             self.counts[each.kind] += 1
             if each.kind is Kind.SUBMITTED:
                 coming = self._coming[each.job]
-                self.lives[each.job] = _Life(coming.job, coming.duration)
+                self.lives[each.job] = Life(coming.job, coming.duration)
             if each.held is not None:
                 self._charge(each.job, each.held, each.at)
             if each.kind in (Kind.FINISHED, Kind.KILLED):
@@ -137,7 +137,7 @@ class Account:
             planning_seconds_max=max(each.seconds for each in epochs),
         )
 
-    def _fairness(self, world: World, over: Sequence[_Life]) -> tuple[Figure | None, Figure | None]:
+    def _fairness(self, world: World, over: Sequence[Life]) -> tuple[Figure | None, Figure | None]:
         """(worst ρ, part of the jobs that are unfairly late); None where no job has GPUs, or none is over."""
         began = self.world.now
         lives = [life for life in over if demand_of(life.job)]
@@ -177,7 +177,7 @@ class Account:
                 self.tariffs += gpu_milli * under * tariff.price_per_gpu_hour / _GPU_HOUR
 
 
-def _makespan(lives: Iterable[_Life], world: World) -> Figure | None:
+def _makespan(lives: Iterable[Life], world: World) -> Figure | None:
     """From the start to the end of the last job, or until now if some are left."""
     ends = [life.ended_at for life in lives]
     if not ends:
@@ -193,13 +193,13 @@ def _under(tariff: Tariff, begins: datetime, seconds: int) -> int:
     return sum(max(0, min(end, seconds) - max(first, 0)) for first, end in spans)
 
 
-def _until(life: _Life, instant: datetime | None, now: datetime) -> Observed:
+def _until(life: Life, instant: datetime | None, now: datetime) -> Observed:
     """Seconds from the submission to an instant, or until now if it has not come."""
     reached = now if instant is None else instant
     return Observed(max(0.0, (reached - life.job.submitted_at).total_seconds()), instant is None)
 
 
-def _worth_wait(lives: Iterable[_Life], now: datetime) -> Figure | None:
+def _worth_wait(lives: Iterable[Life], now: datetime) -> Figure | None:
     waited = [(_worth(life.job), _until(life, life.started_at, now)) for life in lives]
     if not (whole := sum(worth for worth, _ in waited)):
         return None
@@ -213,12 +213,12 @@ def _worth(job: Job) -> int:
     return job.weight_milli * (1 + job.priority) * gpu_milli
 
 
-def _slowdown(life: _Life, now: datetime) -> Observed:
+def _slowdown(life: Life, now: datetime) -> Observed:
     completion = _until(life, life.ended_at, now)
     ratio = completion.value / max(SHORTEST, life.duration)
     return Observed(max(1.0, ratio), completion.censored)
 
 
-def _misses(life: _Life) -> bool:
+def _misses(life: Life) -> bool:
     deadline = life.job.deadline
     return deadline is not None and (life.killed or life.ended_at is None or life.ended_at > deadline)

@@ -30,7 +30,7 @@ class Outlook:
         self.future = Future(snapshot, policy, target)
         self._prerequisites = Prerequisites(self.future)
         self._held = HeldLater(self.future)
-        self._closing = bool(snapshot.cluster.reservations)
+        self._closing = bool(self.future.windows.all)
         self._groups: dict[str, list[str]] = defaultdict(list)
         self._runs_already: set[str] = set()
         for job in snapshot.jobs if "co_start" in snapshot.stated else ():
@@ -52,7 +52,9 @@ class Outlook:
         # How long it takes matters only before a window, and to who has no later start.
         timely = self._closing or planned is None
         work = self.future.durations.work(job) if timely else None
-        return promised, work, job.user if self._closing else None
+        hold = self.future.windows.hold
+        starves = hold and (job.priority, job.name == hold.job.name)
+        return promised, work, job.user if self._closing else None, starves
 
     def begins(self, job: Job) -> int:
         """The second before which the job may not start, by its begin time and its data; 0 is now."""

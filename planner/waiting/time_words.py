@@ -115,7 +115,9 @@ def deadline_impossible(*, begins: int, seconds: int, deadline: int, future: Fut
 
 
 def window_name(window: Window) -> str:
-    """`maintenance m1`, `reservation r1`."""
+    """`maintenance m1`, `reservation r1`, `hold for train`."""
+    if window.job is not None:
+        return f"hold for {window.job}"
     kind = "maintenance" if window.reservation.kind is ReservationKind.MAINTENANCE else "reservation"
     return f"{kind} {window.reservation.name}"
 

@@ -191,6 +191,42 @@ def test_by_makespan_more_left_is_worth_more():
     assert (found["a"], found["b"]) == (100, 200)
 
 
+def test_by_critical_path_a_job_that_all_wait_for_goes_first_and_others_by_time_left():
+    """On 8 GPUs the jobs need (20 + 8 · 10 + 2) / 8 = 13 hours at least, and 20 because of the longest."""
+    jobs = [job("long", 20), job("wide", 10, gpus=8), job("short", 2)]
+
+    found = worth(*jobs, goal="critical-path")
+
+    each_gpu = {one.name: found[one.name] / one.request.gpus for one in jobs}
+    assert each_gpu["long"] == worth(job("a", 1 / 60), goal="completion")["a"]
+    assert each_gpu["short"] == worth(job("a", 2), goal="completion")["a"]
+    assert each_gpu["wide"] == pytest.approx(worth(job("a", 10), goal="completion")["a"], rel=0.01)
+
+
+def test_by_critical_path_who_declares_an_hour_goes_before_who_declares_nothing():
+    """Beside a job of 900 hours none of the two is on the critical path."""
+    found = worth(job("long", 900), job("declared", 1), job("unknown", None), goal="critical-path")
+
+    assert found["declared"] > found["unknown"]
+
+
+def test_by_critical_path_no_job_is_urgent_while_there_is_more_to_do_than_the_longest():
+    others = [job(f"j{index}", 10) for index in range(32)]
+
+    found = worth(job("long", 20), *others, goal="critical-path")
+
+    assert found["long"] == worth(job("a", 20), goal="completion")["a"] < found["j0"]
+
+
+def test_by_critical_path_what_runs_and_may_not_be_stopped_holds_nobody_up():
+    """A service of 700 hours: the batch beside it ends when its own longest job does."""
+    service = running("service", 700, ran=1, preemptible=False)
+
+    found = worth(job("long", 20), job("short", 2), service, goal="critical-path")
+
+    assert found["long"] > found["short"]
+
+
 def test_by_fairness_the_later_job_is_worth_more():
     """Alone in the cluster its finish-time fairness is (1 h waited + 1 h left) / 1 h: two."""
     found = worth(job("a", 1, waited=1), job("b", 1), goal="fairness")

@@ -308,3 +308,14 @@ def test_a_better_plan_takes_the_place_of_the_last_one():
 
     assert [placement.job for placement in first.target.placements] == ["small"]
     assert [placement.job for placement in again.target.placements] == ["large"]
+
+
+def test_where_equals_take_turns_by_what_they_had_time_alone_calls_for_a_plan():
+    for goal, rests in (("completion", True), ("critical-path", False), ("fairness", False)):
+        policy = Policy(solvers=(), objective={"goal": goal}, disruption={"priority_gap": 0})
+        first = planned(contested(), policy)
+
+        assert is_settled(carried_out(first, later=HOUR), policy, first) == rests
+        alone = policy.model_copy(update={"disruption": Disruption()})
+        first = planned(contested(), alone)
+        assert is_settled(carried_out(first, later=HOUR), alone, first)

@@ -23,7 +23,7 @@ from planner.simulation.happening import Kind
 from planner.simulation.names import BASELINE_NAMES
 from planner.simulation.trace import Physics
 
-PREEMPTIVE = {"srpt", "srsf", "las", "least-slack", "max-min"}
+PREEMPTIVE = {"srpt", "srsf", "lrpt", "las", "least-slack", "max-min"}
 OF_PLANS = {Rule.EVICTION, Rule.PREEMPTION, Rule.PRIORITY, Rule.ORDER, Rule.PROMISES, Rule.DAMAGE}
 """Rules on what a plan may do to running and promised jobs, not on where jobs may be."""
 MANY_SEEDS = range(300 if os.environ.get("GPUPLAN_EVERY_SEED") else 6)
@@ -217,6 +217,14 @@ def test_srpt_stops_a_long_job_for_a_short_one_and_srsf_looks_at_gpus_too():
         "wide": [60],
     }
     assert starts("srsf", trace(comes("thin", 0, 60, gpus=4), wide, physics=FREE))["wide"] == [10]
+
+
+def test_lrpt_takes_the_longest_first_and_stops_a_shorter_one_that_has_saved_its_state():
+    jobs = comes("short", 0, 30), comes("long", 10, 60)
+    quick = Physics(checkpoint_every=MINUTE, checkpoint=0, restart=0)
+
+    assert starts("lrpt", trace(*jobs, physics=quick)) == {"short": [0, 70], "long": [10]}
+    assert starts("lrpt", trace(*jobs, physics=Physics(0, 0, 0)))["long"] == [30]
 
 
 def test_what_is_stopped_pays_for_it_as_under_a_plan():

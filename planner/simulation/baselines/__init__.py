@@ -104,6 +104,7 @@ BASELINES: Final[dict[str, Baseline]] = {
     "sjf": Baseline(_shortest_job),
     "srpt": Baseline(partial(_preempting, key=orders.shortest_remaining)),
     "srsf": Baseline(partial(_preempting, key=orders.smallest_remaining_service)),
+    "lrpt": Baseline(partial(_preempting, key=orders.longest_remaining, stops=turn_is_over)),
     "las": Baseline(partial(_preempting, key=orders.least_attained, stops=turn_is_over)),
     "least-slack": Baseline(partial(_preempting, key=orders.least_slack, stops=turn_is_over)),
     "max-min": Baseline(max_min),

@@ -39,6 +39,11 @@ def smallest_remaining_service(each: Contender) -> Key:
     return each.left * gpus_of(each), each.arrival
 
 
+def longest_remaining(each: Contender) -> Key:
+    """LRPT: the longest expected remaining time."""
+    return -each.left, each.arrival
+
+
 def least_attained(each: Contender) -> Key:
     """
     LAS: the least service attained, GPUs times time, in queues between which the bound doubles.
