@@ -20,7 +20,8 @@ import yaml
 from benchmarks.markdown import percent, table
 from benchmarks.records import append
 from planner.models.cluster import Cluster, Node, NodeGpus
-from planner.models.job import Gang, Job, ResourceRequest
+from planner.models.gang import Gang
+from planner.models.job import Job, ResourceRequest
 from planner.models.policy import Policy
 from planner.models.snapshot import Snapshot
 from planner.simulation.clock import Clock

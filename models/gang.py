@@ -93,10 +93,11 @@ class Gang(Noun):
 
             argmin_k ( 1 + contention · k / fewest ) / speed(k)
 
-        with contention the jobs for each place of the smallest size, halved: what a job needs by itself, and
-        what those before it in the queue take, which are served as many at a time as the size lets. The sizes
-        of the table are tried. Of jobs that share in other proportions the optimum is known where speed is a
-        power of the size (Berg, Vesilo and Harchol-Balter, heSRPT, Performance Evaluation 144, 2020).
+        with contention the jobs there are for each place of the smallest size: what a job needs by itself,
+        and what it keeps from others, which are served as many at a time as the size lets. (Half of them wait
+        for it, as many again are still to come.) The sizes of the table are tried. Where speed is a power of
+        the size the optimum is known, and does so too: the more jobs, the less for each but the shortest
+        (Berg, Vesilo and Harchol-Balter, heSRPT, Performance Evaluation 144, 2020).
         """
         table = self.scaling_by_model.get(gpu_model or "", self.scaling)
         sizes = {self.minimum, self.maximum, *(size for size in table if self.minimum < size < self.maximum)}

@@ -130,7 +130,7 @@ class Worth:
             return 0
         key = gang, gpu_model
         if key not in self._usual:
-            self._usual[key] = gang.usual_size(self._crowd / 2, gpu_model)
+            self._usual[key] = gang.usual_size(self._crowd, gpu_model)
         return self._usual[key]
 
     def _of(self, job: Job, goal: Goal) -> int:
