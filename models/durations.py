@@ -223,18 +223,10 @@ class Durations:
         return max(1, left)
 
     def resumed(self, job: Job, gpu_model: str | None) -> int:
-        """
-        Seconds a running job takes to its end that is stopped now and goes on, on a GPU model.
-
-        As fast as with the replicas it has, also where it goes on with more or fewer: what those earn is
-        counted by the replica.
-        """
-        if job.running is None:
-            return 0
+        """Seconds a running job takes to its end that is stopped now and starts again on a GPU model."""
         going_on = self.remaining(job) - recovering_seconds(job, self._now)
         work = (going_on + unsaved_seconds(job, self._now)) * self.pace(job)
-        rate = max(1, job.rate_milli(gpu_model, len(job.running.replicas)))
-        return recovery_seconds(self._policy, job) + -(-work // rate)
+        return recovery_seconds(self._policy, job) + -(-work // max(1, job.speed_milli(gpu_model)))
 
     def again(self, job: Job, gpu_model: str | None) -> int:
         """

@@ -58,14 +58,15 @@ def unsaved_seconds(job: Job, now: datetime) -> int:
 
 def pace(job: Job, nodes: Mapping[str, Node]) -> int:
     """
-    Speed of a running job where it is, in thousandths of that at full size on its fastest GPU model.
+    Speed of a running job where it is, in thousandths of that on its fastest GPU model, at least 1.
 
-    At least 1; the slowest GPU model that it runs on counts (`Job.rate_milli`). Nodes by name.
+    The slowest GPU model that it runs on counts, and no number of replicas: plans expect that a job takes as
+    long with few as with all of them. Nodes by name.
     """
     replicas = job.running.replicas if job.running else ()
     found = (nodes.get(replica.node) for replica in replicas if replica.gpus)
     models = {node.gpu_model for node in found if node and node.gpu_model}
-    return max(1, min(job.rate_milli(model, len(replicas)) for model in models or (None,)))
+    return max(1, min(map(job.speed_milli, models or (None,))))
 
 
 def served_milli(job: Job, now: datetime) -> int:

@@ -139,15 +139,13 @@ class Capacity:
         """Indices of the wholly free GPUs of a node."""
         return [gpu for gpu, milli in enumerate(self.gpu_free[node].tolist()) if milli == MILLI]
 
-    def fits(self, shape: Shape, site: Site, *, power: bool = True) -> bool:
-        """True if this very site is free, and with `power` no cap forbids it."""
+    def fits(self, shape: Shape, site: Site, *, power: bool = True, amounts: bool = True) -> bool:
+        """True if this very site is free, all of it with `amounts`, and with `power` no cap forbids it."""
         node, needed = site.node, shape.gpu_milli or MILLI
         return (
             bool(self.usable[node])
             and all(self.gpu_free[node, gpu] >= needed for gpu in site.gpus)
-            and all(
-                free >= amount for free, amount in zip(self.free[node].tolist(), shape.amounts, strict=True)
-            )
+            and not (amounts and (self.free[node] < shape.amounts).any())
             and (not site.slices or self.mig.fits(node, site.slices, self.whole_gpus(node)))
             and (not power or self.powers(shape.quota_milli, node))
         )

@@ -437,7 +437,9 @@ class Ledger(Pooled):
             if site.node in cap.nodes
             for node in cap.nodes
         )
-        if not self.capacity.fits(one.shape, site, power=not settled):
+        # The same of a node of which they ask for more than it has.
+        overdrawn = self.problem.nodes[site.node].overdrawn and not self.on_node[site.node]
+        if not self.capacity.fits(one.shape, site, power=not settled, amounts=not overdrawn):
             return False
         if not settled and not self.freed.powers(one.shape.quota_milli, site.node, one):
             return False

@@ -210,7 +210,6 @@ def _kind(draw, models, queues, mig, locality):
         name="kind",
         queue=draw(queues),
         request=ResourceRequest(**gpus, **draw(OTHER_REQUESTS)),
-        gang=Gang(min=least, max=most, scaling=draw(SCALINGS)),
         gpu_models=dict(zip(models, draw(SPEEDS), strict=False)),
         locality=LocalityPreference(required=draw(LOCALITIES) if locality else None),
         spread=draw(SPREADS) if locality else None,
@@ -218,6 +217,7 @@ def _kind(draw, models, queues, mig, locality):
         **(draw(COMPANY) if locality else {}),
         **draw(VALUES),
         **draw(FILTERS),
+        gang=Gang(min=least, max=most, scaling=draw(SCALINGS)),
     )
 
 

@@ -126,7 +126,7 @@ class ReferenceIndex:
         for option in candidate.job_class.options:
             self._add(("on", *candidate.key, option.gpu_model), 1)
             if option.further:
-                self.further[*candidate.key, option.gpu_model] = parts(option.further, 1, self._new)
+                self.further[*candidate.key, option.gpu_model] = parts(option.further, 2, self._new)
             for node in self.nodes(option):
                 self._add(("replicas", *candidate.key, node), candidate.most)
                 for gpu in range(len(self.problem.nodes[node].gpus)):

@@ -127,7 +127,8 @@ def scaling(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
     """
     Replicas beyond the fewest, and those given up, are counted by what they bring.
 
-        Σ_p further[c,j,m,p]  =  Σ_n on m replicas[c,j,n]  −  min · on[c,j,m],   further[…,p]  ≤  width_p
+        Σ_p further[c,j,m,p]  =  Σ_n on m replicas[c,j,n]  −  min · on[c,j,m]
+        further[c,j,m,p]  ≤  width_p · on[c,j,m]
         Σ_p fewer[v,p]  =  Σ_k gives[v,k]
     """
     for candidate in x.candidates:
@@ -138,6 +139,9 @@ def scaling(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
                 terms += [(part.column, -1) for part in x.further[where]]
                 terms.append((x["on", *where], -candidate.job_class.minimum))
                 yield row("scaling", (*candidate.key, option.gpu_model or ""), terms, lower=0, upper=0)
+                for number, part in enumerate(x.further[where]):
+                    most = [(part.column, 1), (x["on", *where], -part.width)]
+                    yield row("scaling", (*candidate.key, option.gpu_model or "", number), most, upper=0)
     for index, found in x.fewer.items():
         terms = [(x["gives", index, at], 1) for at in range(len(problem.incumbents[index].holds))]
         yield row("scaling", (index,), [*terms, *((part.column, -1) for part in found)], lower=0, upper=0)

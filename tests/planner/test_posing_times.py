@@ -160,7 +160,7 @@ def test_what_runs_is_worth_what_is_left_of_it(seed):
             assert one.shrink_points == tuple(fewer - more for more, fewer in pairwise(worths))
         if one.move is not None:
             for option in moves[one.job].options:
-                speeds = [job.rate_milli(model, count) for model in (one.gpu_model, option.gpu_model)]
+                speeds = job.speed_milli(one.gpu_model), job.speed_milli(option.gpu_model)
                 then = -(-left * speeds[0] // speeds[1]) + lost_seconds(told.policy, job, now)
                 assert option.points == earnings.completion(
                     job, option.gpu_model, count, start=0, seconds=then

@@ -72,7 +72,7 @@ def test_after_acting_the_world_breaks_no_rule_of_its_own(seed):
 def test_a_job_is_finished_once_all_its_work_is_done_and_what_was_lost_is_done_again(seed):
     trace, _, replay = replayed(seed)
     at_first = {job.name for job in trace.start.jobs}
-    need = {each.job.name: each.duration * MILLI * each.job.gang.maximum for each in trace.coming}
+    need = {each.job.name: each.duration * MILLI for each in trace.coming}
     worked, last_rate, stopped = defaultdict(int), {}, 0
 
     for step in replay:

@@ -91,7 +91,12 @@ def test_tariffs_cost_the_gpu_hours_under_them():
 def test_killed_jobs_are_counted_and_never_completed():
     backfilled = comes("short", 0, 5400, gpus=4, expected_duration=1800)
     runs = job("r", gpus=4, at=[replica("n0", gpus=(0, 1, 2, 3))], expected_duration=5400)
-    policy = Policy(solvers=(), horizon=HorizonPolicy(slots=6, length=1800, backfill=Backfill(kill=True)))
+    # Otherwise it would be stopped at last, to go on afterwards.
+    policy = Policy(
+        solvers=(),
+        disruption=Disruption(preempt=False),
+        horizon=HorizonPolicy(slots=6, length=1800, backfill=Backfill(kill=True)),
+    )
 
     found = run(trace(backfilled, comes("gang", 0, 600, priority=5), jobs=[runs]), policy, every=10 * MINUTE)
 

@@ -72,7 +72,7 @@ def test_those_who_would_pay_more_than_the_price_ask_for_no_more_than_there_is(s
         return
     prices = Market(Ledger(problem))
     asked = sum(
-        job_class.shape.quota_milli * job_class.maximum * len(job_class.jobs)
+        job_class.shape.quota_milli * job_class.usual * len(job_class.jobs)
         for index, job_class in enumerate(problem.classes)
         if job_class.role is Role.START and job_class.shape.quota_milli
         if any(prices.net(index, option) > 1e-6 and option.gpu_model for option in job_class.options)

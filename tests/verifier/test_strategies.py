@@ -10,7 +10,7 @@ from strategies import snapshots
 
 from planner.models.violation import Rule
 
-EXAMPLES, RUNS = 240, 8
+EXAMPLES, RUNS = 360, 12
 RULES = set(Rule) - {
     Rule.ANTI_AFFINITY,
     Rule.DAMAGE,

@@ -109,9 +109,8 @@ def test_a_moved_job_takes_longer_by_what_it_loses_and_by_its_new_speed():
 def test_a_job_that_shrinks_or_grows_has_other_replicas_for_what_remains():
     r = runs("r", ONE, TWO, hours=5, replicas=(1, 4))
 
-    # With two of four replicas six hours of work take twelve: ten of the eleven left are within the horizon.
-    assert earned([r], placement("r", ONE))["completion"] == -72
-    assert earned([r], placement("r", ONE, TWO, replica("n1", gpus=(0,))))["completion"] == 72
+    assert earned([r], placement("r", ONE))["completion"] == -90
+    assert earned([r], placement("r", ONE, TWO, replica("n1", gpus=(0,))))["completion"] == 90
 
 
 # --- deadlines ---------------------------------------------------------------------------------------------
