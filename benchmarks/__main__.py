@@ -16,6 +16,7 @@ from benchmarks import (
     plans,
     presets,
     rebalancer,
+    scaled_jobs,
     size_table,
     starvation,
     targets,
@@ -155,6 +156,15 @@ def presets_command(log: Path | None, only: tuple[str, ...], seeds: str) -> None
         record for kind in only or presets.LOADS for record in presets.measure(kind, numbers, log_file=log)
     ]
     click.echo(presets.tables(records), nl=False)
+
+
+@main.command("scaled-jobs")
+@_log_option
+@click.option("--seeds", default="1,3,5,7,9", show_default=True, help="Of the jobs, by commas.")
+def scaled_jobs_command(log: Path | None, seeds: str) -> None:
+    """Jobs that say how they scale, beside the same jobs at fixed sizes, on three GPU models."""
+    numbers = [int(seed) for seed in seeds.split(",")]
+    click.echo(scaled_jobs.tables(scaled_jobs.measure(numbers, log_file=log)), nl=False)
 
 
 @main.command("starvation")

@@ -1,161 +1,145 @@
 """
-Jobs that say how they scale, beside the same jobs at fixed sizes, on GPUs of three models.
+The clusters that the benchmarks plan for: S, M, L, L5 and XL, all made up, each from a seed.
 
-64 GPUs in the proportions on which Sia (Jayaram Subramanya et al., SOSP 2023) was tried: 24 slow ones, 24 in
-between and 16 fast ones. A job is one of three applications, which scale and gain by fast GPUs unlike each
-other; its user would ask for 1, 2, 4 or 8 replicas of one GPU. Even seeds were used to choose constants; odd
-ones are for judging.
+Nodes of eight GPUs of three models in racks of sixteen, jobs running on three of four GPUs, and a queue that
+asks for several times what is left: shares, MIG instances, single GPUs, gangs of up to 64 nodes of which
+every second one is bound to a rack, one job in ten heavy on CPU, and queues with quotas and guarantees.
 """
 
 from __future__ import annotations
 
-import math
-import random
-from datetime import UTC, datetime
-from itertools import product
-from statistics import median
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.markdown import table
-from benchmarks.records import append
-from planner.models.cluster import Cluster, Node, NodeGpus
-from planner.models.gang import Gang
-from planner.models.job import Job, ResourceRequest
-from planner.models.objective import Goal
-from planner.models.policy import Policy
-from planner.models.snapshot import Snapshot
-from planner.simulation.clock import Clock
-from planner.simulation.replay import replay
-from planner.simulation.trace import Physics, make_trace
-from planner.sources.arrivals import Arrival
+from planner.sources.synthetic import generate
+from planner.sources.workload_profile import WorkloadProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+    from collections.abc import Iterator
 
-    from benchmarks.records import Record
-    from planner.simulation.trace import Trace
+    from planner.models.snapshot import Snapshot
 
-NAME: Final = "sizes"
-
-_MINUTE: Final = 60
-_HOUR: Final = 3600
-_BEGIN: Final = datetime(2026, 11, 20, tzinfo=UTC)
-_NODES: Final = (("T4", 6, 4), ("RTX-6000", 3, 8), ("A100-80GB", 2, 8))
-"""GPU model, nodes, GPUs of each."""
-_CLOCK: Final = Clock(15 * _MINUTE, at_events=True, apart=_MINUTE)
+_H100, _A100, _L40S = "H100-80GB", "A100-80GB", "L40S-48GB"
 
 
-class App(NamedTuple):
-    """How jobs of one application run."""
+@dataclass(frozen=True)
+class Size:
+    """How large a cluster and its queue are."""
 
-    speeds: dict[str, float]
-    """Of one replica, by GPU model."""
-    scaling: dict[int, float]
-
-
-APPS: Final = (
-    App({"T4": 1, "RTX-6000": 2, "A100-80GB": 4}, {1: 1, 2: 1.9, 4: 3.4, 8: 6}),
-    App({"T4": 1, "RTX-6000": 2.5, "A100-80GB": 6}, {1: 1, 2: 1.8, 4: 3, 8: 4.6}),
-    App({"T4": 1, "RTX-6000": 1.5, "A100-80GB": 2}, {1: 1, 2: 1.7, 4: 2.5, 8: 3.2}),
-)
-_ASKED: Final = {1: 40, 2: 30, 4: 20, 8: 10}
-"""Replicas that users ask for, and how often in a hundred."""
-LOADS: Final = (0.7, 1.2)
-"""Of the GPUs, if jobs run at the sizes asked for."""
-SIZES: Final = ("chosen", "asked", "1", "2", "4")
-"""By the planner, or fixed."""
-_HOURS: Final = 8
-"""So long jobs come."""
+    nodes: int
+    jobs: int
+    """Of those that wait, nearly so many; those that run are drawn from the same shapes."""
+    largest: int
+    """Nodes of the largest gang."""
 
 
-def measure(seeds: Iterable[int], *, log_file: Path | None) -> list[Record]:
-    """Each way to decide on sizes over the same jobs, with greedy alone, appended to the log."""
-    records = []
-    for load, seed, size in product(LOADS, seeds, SIZES):
-        goals = (Goal.COMPLETION, Goal.GOODPUT, Goal.VALUE) if size == "chosen" else (Goal.COMPLETION,)
-        for goal in goals:
-            policy = Policy.model_validate({"objective": {"goal": goal}, "solvers": []})
-            trace = _trace(load, seed, size, policy)
-            scores = replay(trace, policy, _CLOCK, seed=seed).scores
-            record = {
-                "load": load,
-                "seed": seed,
-                "size": size,
-                "goal": goal.value,
-                "completion": scores.completion.mean.value,
-                "p95": scores.completion.p95.value,
-                "makespan": scores.makespan.value if scores.makespan else 0.0,
-                "restarts": scores.restarts,
-                "lost": scores.lost_gpu_hours + scores.idle_gpu_hours,
-            }
-            append(log_file, NAME, record)
-            records.append(record)
-    return records
+SIZES = {
+    "S": Size(32, 100, 2),
+    "M": Size(157, 500, 8),
+    "L": Size(1_250, 1_000, 64),
+    "L5": Size(1_250, 5_000, 16),
+    "XL": Size(12_500, 10_000, 64),
+}
+
+_QUEUES = (("foundation", 34), ("vision", 26), ("search", 22), ("sandbox", 18))
+"""Leaves with the part of the jobs that each submits, in percent."""
 
 
-def _trace(load: float, seed: int, size: str, policy: Policy) -> Trace:
-    """The jobs of a seed, at sizes that the planner chooses or at fixed ones."""
-    draw = random.Random(f"sizes {load} {seed}")
-    room = load * _HOURS * _HOUR * sum(nodes * gpus for _, nodes, gpus in _NODES)
-    arrivals: list[Arrival] = []
-    while room > 0:
-        app, asked = draw.choice(APPS), draw.choices(list(_ASKED), list(_ASKED.values()))[0]
-        after = draw.randrange(_HOURS * _HOUR)
-        work = math.exp(draw.uniform(math.log(10 * _MINUTE), math.log(20 * _HOUR)))
-        # At the mean speed of a GPU of this cluster.
-        mean = sum(app.speeds[model] * nodes * gpus for model, nodes, gpus in _NODES) / 64
-        room -= asked * work / app.scaling[asked] / mean
-        fixed = {"chosen": 0, "asked": asked}.get(size, 0) or (0 if size == "chosen" else int(size))
-        arrivals.append(Arrival(after, *_job(len(arrivals), app, work, fixed)))
-    cluster = Cluster(
-        nodes=tuple(
-            Node(name=f"{model.lower()}-{number}", gpus=NodeGpus(model=model, count=gpus))
-            for model, nodes, gpus in _NODES
-            for number in range(nodes)
-        )
+def made_up(size: Size, seed: int) -> Snapshot:
+    """The snapshot of a size."""
+    return generate(profile_of(size), seed=seed)
+
+
+def profile_of(size: Size) -> WorkloadProfile:
+    """What the generator is told of a size."""
+    gpus = 8 * size.nodes
+    return WorkloadProfile.model_validate(
+        {
+            "name": "made-up",
+            "taken_at": "2026-11-20T12:00:00Z",
+            "layout": {"nodes_per_rack": 16, "racks_per_zone": 32},
+            "nodes": list(_nodes(size.nodes)),
+            "queues": list(_queues(gpus)),
+            "jobs": list(_jobs(size)),
+            "model_choices": [
+                {"share": 50},
+                {"share": 30, "gpu_models": {_H100: 1, _A100: 0.5}},
+                {"share": 20, "gpu_models": {_A100: 1, _L40S: 0.7}},
+            ],
+            "durations": [
+                {"share": 40, "shortest": "20m", "longest": "3h"},
+                {"share": 40, "shortest": "3h", "longest": "12h"},
+                {"share": 20, "shortest": "12h", "longest": "48h"},
+            ],
+            "backlog": "24h",
+            "running": {
+                "gpu_ratio": 0.75,
+                "ended_ratio": 0.2,
+                "longest_wait": "4h",
+                "oldest_checkpoint": "2h",
+            },
+        }
     )
-    empty = Snapshot(taken_at=_BEGIN, cluster=cluster, queues=())
-    arrivals.sort(key=lambda each: (each.after, each.job.name))
-    return make_trace(empty, arrivals, physics=Physics.of(policy, 30 * _MINUTE))
 
 
-def _job(number: int, app: App, work: float, fixed: int) -> tuple[Job, int]:
-    """A job with seconds of work for one replica on the slowest model, and what it takes at its best."""
-    least, most = (fixed, fixed) if fixed else (1, max(app.scaling))
-    job = Job(
-        name=f"job-{number:04d}",
-        queue="all",
-        request=ResourceRequest(gpus=1),
-        gang=Gang.model_validate({"min": least, "max": most, "scaling": app.scaling}),
-        gpu_models={model: round(1000 * speed) for model, speed in app.speeds.items()},
-        submitted_at=_BEGIN,
-    )
-    return job, max(1, round(work / max(app.speeds.values()) / app.scaling[most]))
+def _nodes(nodes: int) -> Iterator[dict[str, Any]]:
+    """Half H100, a third A100 of which one in sixteen is cut into MIG instances, the rest L40S."""
+    cut = max(1, nodes // 50)
+    a100, l40s = nodes // 3 - cut, nodes // 6
+    plain: dict[str, Any] = {"cpus": 96, "memory_mib": "960Gi"}
+    layout = [{"profile": "3g.40gb", "start": 0}, {"profile": "2g.20gb", "start": 4}]
+    mig = [{"index": gpu, "mig": layout if gpu % 2 else []} for gpu in range(8)]
+    gpus: dict[str, Any] = {"count": 8, "memory_mib": "80Gi"}
+    yield {
+        "count": nodes - a100 - cut - l40s,
+        "node": {"name": "h100", "gpus": gpus | {"model": _H100}} | plain,
+    }
+    yield {"count": a100, "node": {"name": "a100", "gpus": gpus | {"model": _A100}} | plain}
+    yield {"count": cut, "node": {"name": "mig", "gpus": gpus | {"model": _A100, "details": mig}} | plain}
+    yield {
+        "count": l40s,
+        "node": {"name": "l40s", "gpus": {"model": _L40S, "count": 8, "memory_mib": "48Gi"}} | plain,
+    }
 
 
-def tables(records: Iterable[Record]) -> str:
-    """Each figure by that of the sizes asked for: median over the seeds, and the largest in brackets."""
-    last = {(each["load"], each["seed"], each["size"], each["goal"]): each for each in records}
-    keys = ("completion", "p95", "makespan")
-    rows: list[list[str]] = []
-    ways = dict.fromkeys((load, size, goal) for load, _, size, goal in last)
-    for load, size, goal in ways:
-        seeds = sorted({seed for at, seed, *_ in last if at == load})
-        pairs = [
-            (last[load, seed, size, goal], last[load, seed, "asked", Goal.COMPLETION.value])
-            for seed in seeds
-            if (load, seed, size, goal) in last and (load, seed, "asked", Goal.COMPLETION.value) in last
+def _queues(gpus: int) -> Iterator[dict[str, Any]]:
+    yield {"queue": {"name": "company"}}
+    for name, part in _QUEUES:
+        quota = {"nominal": gpus * part // 100, "guarantee": gpus * part // 160}
+        priorities = [
+            {"share": 60, "priority": 0},
+            {"share": 30, "priority": 2},
+            {"share": 10, "priority": 5},
         ]
-        if pairs:
-            rows.append([f"{load}", size, f"`{goal}`", *(_by(pairs, key) for key in keys), _restarts(pairs)])
-    return table(["load", "sizes", "goal", "completion, mean", "p95", "makespan", "restarts"], rows)
+        yield {
+            "queue": {"name": name, "parent": "company", "quota": quota},
+            "share": part,
+            "users": 20,
+            "priorities": priorities,
+        }
 
 
-def _by(pairs: list[tuple[Record, Record]], key: str) -> str:
-    ratios = [one[key] / other[key] for one, other in pairs]
-    return f"{median(ratios):.2f} ({max(ratios):.2f})"
+def _jobs(size: Size) -> Iterator[dict[str, Any]]:
+    """Shapes with the parts of the jobs that have them, those that run included."""
+    usual = {"cpus": 8, "memory_mib": "64Gi"}
+    # What runs takes three quarters of the GPUs, and 5.5 a job, since gangs bound to a rack all wait.
+    jobs = size.jobs + int(0.75 * 8 * size.nodes / 5.5)
 
+    def shape(percent: float, request: dict[str, Any], **others: Any) -> dict[str, Any]:
+        return {"count": max(1, round(jobs * percent / 100)), "request": request} | others
 
-def _restarts(pairs: list[tuple[Any, Any]]) -> str:
-    return f"{median(one['restarts'] for one, _ in pairs):.0f}"
+    for gpus, percent in ((1, 24), (2, 17), (4, 15), (8, 14)):
+        yield shape(percent, {"gpus": gpus} | {"cpus": 8 * gpus, "memory_mib": f"{64 * gpus}Gi"})
+    for gpus, percent in ((1, 5), (2, 3), (4, 2)):  # heavy on CPU
+        yield shape(percent, {"gpus": gpus, "cpus": 20 * gpus, "memory_mib": f"{100 * gpus}Gi"})
+    yield shape(4, {"gpu_milli": 500} | usual, gpu_models=[_L40S])
+    yield shape(2, {"cpus": 16, "memory_mib": "64Gi"})
+    for profile, percent in (("1g.10gb", 2), ("2g.20gb", 1), ("3g.40gb", 1)):
+        yield shape(percent, {"mig": {profile: 1}} | usual, gpu_models=[_A100])
+    whole = {"gpus": 8, "cpus": 64, "memory_mib": "512Gi"}
+    nodes, part = 2, 4.0
+    while nodes <= size.largest:
+        bound = {"locality": {"required": "rack"}} if nodes <= 16 else {}
+        yield shape(part / 2, whole, replicas=nodes, gpu_models=[_H100], **bound)
+        yield shape(part / 2, whole, replicas=nodes)
+        nodes, part = 2 * nodes, part / 2

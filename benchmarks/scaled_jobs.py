@@ -1,0 +1,162 @@
+"""
+Jobs that say how they scale, beside the same jobs at fixed sizes, on GPUs of three models.
+
+64 GPUs in the proportions on which Sia (Jayaram Subramanya et al., SOSP 2023) was tried: 24 slow ones, 24 in
+between and 16 fast ones. A job is one of three applications, which scale and gain by fast GPUs unlike each
+other; its user would ask for 1, 2, 4 or 8 replicas of one GPU. Even seeds were used to choose constants; odd
+ones are for judging.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import UTC, datetime
+from itertools import product
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from benchmarks.markdown import table
+from benchmarks.records import append
+from planner.models.cluster import Cluster, Node, NodeGpus
+from planner.models.gang import Gang
+from planner.models.job import Job, ResourceRequest
+from planner.models.objective import Goal
+from planner.models.policy import Policy
+from planner.models.snapshot import Snapshot
+from planner.simulation.clock import Clock
+from planner.simulation.replay import replay
+from planner.simulation.trace import Physics, make_trace
+from planner.sources.arrivals import Arrival
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from benchmarks.records import Record
+    from planner.simulation.trace import Trace
+
+NAME: Final = "scaled-jobs"
+
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+_BEGIN: Final = datetime(2026, 11, 20, tzinfo=UTC)
+_NODES: Final = (("T4", 6, 4), ("RTX-6000", 3, 8), ("A100-80GB", 2, 8))
+"""GPU model, nodes, GPUs of each."""
+_CLOCK: Final = Clock(15 * _MINUTE, at_events=True, apart=_MINUTE)
+
+
+class App(NamedTuple):
+    """How jobs of one application run."""
+
+    speeds: dict[str, float]
+    """Of one replica, by GPU model."""
+    scaling: dict[int, float]
+
+
+APPS: Final = (
+    App({"T4": 1, "RTX-6000": 2, "A100-80GB": 4}, {1: 1, 2: 1.9, 4: 3.4, 8: 6}),
+    App({"T4": 1, "RTX-6000": 2.5, "A100-80GB": 6}, {1: 1, 2: 1.8, 4: 3, 8: 4.6}),
+    App({"T4": 1, "RTX-6000": 1.5, "A100-80GB": 2}, {1: 1, 2: 1.7, 4: 2.5, 8: 3.2}),
+)
+_ASKED: Final = {1: 40, 2: 30, 4: 20, 8: 10}
+"""Replicas that users ask for, and how often in a hundred."""
+LOADS: Final = (0.7, 1.2)
+"""Of the GPUs, if jobs run at the sizes asked for."""
+SIZES: Final = ("chosen", "asked", "1", "2", "4")
+"""By the planner, or fixed."""
+_HOURS: Final = 8
+"""So long jobs come."""
+
+
+def measure(seeds: Iterable[int], *, log_file: Path | None) -> list[Record]:
+    """Each way to decide on sizes over the same jobs, with greedy alone, appended to the log."""
+    records = []
+    for load, seed, size in product(LOADS, seeds, SIZES):
+        goals = (Goal.COMPLETION, Goal.GOODPUT, Goal.VALUE) if size == "chosen" else (Goal.COMPLETION,)
+        for goal in goals:
+            policy = Policy.model_validate({"objective": {"goal": goal}, "solvers": []})
+            coming = trace(load, seed, size, policy)
+            scores = replay(coming, policy, _CLOCK, seed=seed).scores
+            record = {
+                "load": load,
+                "seed": seed,
+                "size": size,
+                "goal": goal.value,
+                "completion": scores.completion.mean.value,
+                "p95": scores.completion.p95.value,
+                "makespan": scores.makespan.value if scores.makespan else 0.0,
+                "restarts": scores.restarts,
+                "lost": scores.lost_gpu_hours + scores.idle_gpu_hours,
+            }
+            append(log_file, NAME, record)
+            records.append(record)
+    return records
+
+
+def trace(load: float, seed: int, size: str, policy: Policy) -> Trace:
+    """The jobs of a seed, at sizes that the planner chooses or at fixed ones."""
+    draw = random.Random(f"scaled jobs {load} {seed}")
+    gpus_of = {model: nodes * gpus for model, nodes, gpus in _NODES}
+    room = load * _HOURS * _HOUR * sum(gpus_of.values())
+    arrivals: list[Arrival] = []
+    while room > 0:
+        app, asked = draw.choice(APPS), draw.choices(list(_ASKED), list(_ASKED.values()))[0]
+        after = draw.randrange(_HOURS * _HOUR)
+        work = math.exp(draw.uniform(math.log(10 * _MINUTE), math.log(20 * _HOUR)))
+        # At the mean speed of a GPU of this cluster.
+        mean = sum(app.speeds[model] * gpus for model, gpus in gpus_of.items()) / sum(gpus_of.values())
+        room -= asked * work / app.scaling[asked] / mean
+        fixed = None if size == "chosen" else asked if size == "asked" else int(size)
+        arrivals.append(Arrival(after, *_job(len(arrivals), app, work, fixed)))
+    cluster = Cluster(
+        nodes=tuple(
+            Node(name=f"{model.lower()}-{number}", gpus=NodeGpus(model=model, count=gpus))
+            for model, nodes, gpus in _NODES
+            for number in range(nodes)
+        )
+    )
+    empty = Snapshot(taken_at=_BEGIN, cluster=cluster, queues=())
+    arrivals.sort(key=lambda each: (each.after, each.job.name))
+    return make_trace(empty, arrivals, physics=Physics.of(policy, 30 * _MINUTE))
+
+
+def _job(number: int, app: App, work: float, fixed: int | None) -> tuple[Job, int]:
+    """A job with seconds of work for one replica on the slowest model, and what it takes at its best."""
+    least, most = (fixed, fixed) if fixed else (1, max(app.scaling))
+    job = Job(
+        name=f"job-{number:04d}",
+        queue="all",
+        request=ResourceRequest(gpus=1),
+        gang=Gang.model_validate({"min": least, "max": most, "scaling": app.scaling}),
+        gpu_models={model: round(1000 * speed) for model, speed in app.speeds.items()},
+        submitted_at=_BEGIN,
+    )
+    return job, max(1, round(work / max(app.speeds.values()) / app.scaling[most]))
+
+
+def tables(records: Iterable[Record]) -> str:
+    """Each figure by that of the sizes asked for: median over the seeds, and the largest in brackets."""
+    last = {(each["load"], each["seed"], each["size"], each["goal"]): each for each in records}
+    keys = ("completion", "p95", "makespan")
+    rows: list[list[str]] = []
+    ways = dict.fromkeys((load, size, goal) for load, _, size, goal in last)
+    for load, size, goal in ways:
+        seeds = sorted({seed for at, seed, *_ in last if at == load})
+        pairs = [
+            (last[load, seed, size, goal], last[load, seed, "asked", Goal.COMPLETION.value])
+            for seed in seeds
+            if (load, seed, size, goal) in last and (load, seed, "asked", Goal.COMPLETION.value) in last
+        ]
+        if pairs:
+            rows.append([f"{load}", size, f"`{goal}`", *(_by(pairs, key) for key in keys), _restarts(pairs)])
+    return table(["load", "sizes", "goal", "completion, mean", "p95", "makespan", "restarts"], rows)
+
+
+def _by(pairs: list[tuple[Record, Record]], key: str) -> str:
+    ratios = [one[key] / other[key] for one, other in pairs]
+    return f"{median(ratios):.2f} ({max(ratios):.2f})"
+
+
+def _restarts(pairs: list[tuple[Any, Any]]) -> str:
+    return f"{median(one['restarts'] for one, _ in pairs):.0f}"
