@@ -52,8 +52,9 @@ class Earnings:
 
         with H the end of the horizon: the share of its work done by then, and a little less for every second
         that it completes later, so that of jobs that all complete the sum of weighted completion times is
-        least (Smith, 1956). Rounded down, at least 1. An elastic job earns what its replicas are worth of it
-        (`policy.sized_points`). `seconds` is the duration of the whole job unless told otherwise.
+        least (Smith, 1956). By `fairness` the share is that of the logarithm (`Worth.share`). Rounded down,
+        at least 1. An elastic job earns what its replicas are worth of it (`policy.sized_points`). `seconds`
+        is the duration of the whole job unless told otherwise.
         """
         full, usual = self.full_points(job), self.worth.usual_size(job, gpu_model)
         if not self._ahead:
@@ -62,9 +63,9 @@ class Earnings:
             return 0
         seconds = self.durations.seconds(job, gpu_model) if seconds is None else max(1, seconds)
         end = self.slots.end
-        done = min(seconds, max(0, end - start))
+        done, whole = self.worth.share(job, min(seconds, max(0, end - start)), seconds)
         early = MILLI * end - self._policy.horizon.earliness_milli * min(start + seconds, end)
-        return sized_points(full * done * early // (seconds * MILLI * end), job, gpu_model, replicas, usual)
+        return sized_points(full * done * early // (whole * MILLI * end), job, gpu_model, replicas, usual)
 
     def further(
         self, job: Job, gpu_model: str | None, sizes: Iterable[int], *, seconds: int | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from math import log2
+from math import log1p, log2
 from typing import TYPE_CHECKING, Final
 
 from planner.models.durations import Durations, LeftBasis
@@ -42,6 +42,9 @@ _SOON: Final = frozenset({Goal.COMPLETION, Goal.GOODPUT, Goal.CRITICAL_PATH})
 
 _CRITICAL: Final = 0.95
 """Part of the time that all jobs together need at least; a job that needs as much may not wait."""
+
+_PARTS: Final = 1_000_000
+"""Into which a logarithm is divided."""
 
 _LATEST: Final = 64
 """Times an equal share: a job that is later counts no more."""
@@ -132,6 +135,23 @@ class Worth:
         if key not in self._usual:
             self._usual[key] = gang.usual_size(self._crowd, gpu_model)
         return self._usual[key]
+
+    def share(self, job: Job, done: int, seconds: int) -> tuple[int, int]:
+        """
+        Which part of a job's points that much of its time brings, as numerator and denominator.
+
+        The part of its time; by `fairness` that of what it adds to the logarithm of the service it has had,
+
+            ln( 1 + done / had ) / ln( 1 + seconds / had )
+
+        with `had` the time it has had and a slot: the first hours of a job count more than later ones, and
+        all jobs together have the largest product of services over the horizon (Nash social welfare; Zheng et
+        al., Shockwave, NSDI 2023).
+        """
+        if self.goal(job) is not Goal.FAIRNESS:
+            return done, seconds
+        had = self._durations.attained(job) + self._policy.horizon.length
+        return round(_PARTS * log1p(done / had) / log1p(seconds / had)), _PARTS
 
     def _of(self, job: Job, goal: Goal) -> int:
         if goal is Goal.VALUE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from math import log
 
 import build
 import pytest
@@ -321,3 +322,31 @@ def test_a_gpu_is_worth_less_than_a_nominal_quota_over_any_horizon(slots):
     nominal = policy.owed(policy.prices.nominal)
     assert max(earnings.completion(each, None, 1) for each in jobs) < nominal
     assert build.by_value(horizon=policy.horizon).owed(7) == Policy().owed(7) == 7
+
+
+def test_by_fairness_the_first_hours_of_a_job_bring_more_than_the_later_ones():
+    """Over a horizon of eight hours, a job of eight: starts at each hour."""
+    earnings = Earnings(
+        build.snapshot(nodes=build.cluster(1), jobs=[job("a", 8)]),
+        Policy(
+            objective=Objective(goal="fairness"), horizon=HorizonPolicy(slots=8, length=HOUR, earliness=0)
+        ),
+    )
+    points = [earnings.completion(job("a", 8), build.MODEL, 1, start=hour * HOUR) for hour in range(8)]
+    first_hours = [points[hour] - points[hour + 1] for hour in range(7)]
+
+    assert points[0] == pytest.approx(earnings.full_points(job("a", 8)), rel=0.001)
+    assert points[7] == pytest.approx(points[0] * log(2) / log(9), rel=0.01)
+    # The hour that a start an hour later does without is the last one, and adds the less the more there are.
+    assert first_hours == sorted(first_hours)
+
+
+def test_by_fairness_of_two_jobs_the_one_that_had_less_is_worth_more_for_the_same_hours():
+    had = {"progress": Progress(completed=20 * HOUR)}
+    jobs = [job("new", 100), job("old", 120, **had)]
+    policy = Policy(objective=Objective(goal="fairness"), horizon=HorizonPolicy(slots=8, length=HOUR))
+    earnings = Earnings(build.snapshot(nodes=build.cluster(1), jobs=jobs), policy)
+
+    shares = [earnings.worth.share(each, 8 * HOUR, 100 * HOUR) for each in jobs]
+
+    assert shares[0][0] / shares[0][1] > 2 * shares[1][0] / shares[1][1]
