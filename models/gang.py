@@ -30,7 +30,10 @@ class Gang(Noun):
     largest it stays, and below the smallest it is in proportion.
     """
     scaling_by_model: dict[Name, _Speeds] = Field(default_factory=dict)
-    """The same on single GPU models, where it differs from `scaling`."""
+    """
+    The same on single GPU models, where it differs from `scaling`. It multiplies the speeds of `gpu_models`;
+    where the job names none, all models are equally fast at full size, and only the shape of a table counts.
+    """
 
     @model_validator(mode="before")
     @classmethod
@@ -45,7 +48,7 @@ class Gang(Noun):
     @field_validator("scaling_by_model")
     @classmethod
     def _scaling_of_each_model_is_concave(cls, value: dict[str, _Speeds]) -> dict[str, _Speeds]:
-        return {model: _checked(speeds) for model, speeds in sorted(value.items())}
+        return {model: _checked(speeds, f" on {model}") for model, speeds in sorted(value.items())}
 
     @model_validator(mode="after")
     def _in_order(self) -> Gang:
@@ -108,24 +111,27 @@ class Gang(Noun):
 
     def __hash__(self) -> int:
         """Dicts have no hash."""
-        return hash((self.minimum, self.maximum, tuple(self.scaling.items()), *self.scaling_by_model))
+        by_model = ((model, tuple(table.items())) for model, table in self.scaling_by_model.items())
+        return hash((self.minimum, self.maximum, tuple(self.scaling.items()), *by_model))
 
 
-def _checked(speeds: dict[int, int]) -> dict[int, int]:
-    """A table of speeds by size, in order."""
+def _checked(speeds: dict[int, int], where: str = "") -> dict[int, int]:
+    """A table of speeds by size, in order; `where` it applies is told of a wrong one."""
     table = dict(sorted(speeds.items()))
     size, speed, before = 0, 0, None
     for larger, faster in table.items():
         # Measured speeds are rounded: a thousandth more is none.
         each = (faster - speed) / (larger - size)
-        if faster < speed or faster == 0:
+        if faster == 0:
+            raise ValueError(f"expected speeds above 0{where}, found 0 with {larger} replicas")
+        if faster < speed:
             raise ValueError(
-                f"expected speeds above 0 that do not fall with the number of replicas, found "
-                f"{print_milli(faster)} with {larger} after {print_milli(speed)} with {size}"
+                f"expected speeds{where} that do not fall with more replicas, found {print_milli(faster)} "
+                f"with {larger} after {print_milli(speed)} with {size}"
             )
         if before is not None and each > before + 1:
             raise ValueError(
-                f"expected that further replicas add no more speed than those before, found "
+                f"expected that further replicas{where} add no more speed than those before, found "
                 f"{each / MILLI:.3g} for each of those from {size} to {larger}, and {before / MILLI:.3g} for "
                 f"each before them"
             )

@@ -38,6 +38,12 @@ def _jobs_that_fit_nowhere(snapshot: Snapshot) -> Iterator[str]:
         if job.running is not None:
             continue
         allowed = frozenset(job.gpu_models)
+        if strange := job.gang.scaling_by_model.keys() - (allowed or models):
+            names, known_models = ", ".join(sorted(strange)), _listed(set(allowed) or models)
+            yield (
+                f"job '{job.name}' says how it scales on {names}, where it cannot run; expected one of "
+                f"{known_models}."
+            )
         if allowed and job.request.needs_gpu and not allowed & models:
             names = ", ".join(sorted(allowed))
             yield (

@@ -241,7 +241,9 @@ class JobClass:
         """Replicas that it starts with if there is room: those of which each brings as much as the first."""
         if not option.further:
             return self.most(option)
-        return self.minimum + sum(points * self.minimum >= option.points for points in option.further)
+        return self.minimum + sum(
+            points > 0 and points * self.minimum >= option.points for points in option.further
+        )
 
     @property
     def usual(self) -> int:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from planner.models.queue import ALL_MODELS, queue_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 
     from planner.models.cluster import Node
     from planner.models.durations import Durations
@@ -45,8 +46,8 @@ def hold(
     Nodes for the first job that starves and that only room keeps waiting, at its fewest replicas.
 
     The first is that of the highest priority, and among these the one that came first. None where nobody
-    starves, or none of those could ever start. Nothing is held on `closed` nodes, and under power caps, where
-    room is not all that a job needs.
+    starves, or all of those have room now or never. Nothing is held on `closed` nodes, and under power caps,
+    where room is not all that a job needs.
     """
     least = policy.horizon.backfill.starving
     if policy.horizon.slots > 1 or least is None or snapshot.cluster.rack_power:
@@ -58,11 +59,15 @@ def hold(
     ]
     if not starving:
         return None
-    stays = _stays(snapshot, durations)
+    stays, usage = _stays(snapshot, durations), _Usage(snapshot)
     open_nodes = [node for node in snapshot.cluster.nodes if node.name not in closed]
+    tried: set[tuple[Hashable, ...]] = set()
     for job in sorted(starving, key=lambda each: (-each.priority, each.submitted_at, each.name)):
-        if (found := _first_room(job, open_nodes, snapshot, durations, stays)) is not None:
-            return found
+        if job.likeness not in tried:
+            tried.add(job.likeness)
+            found = _first_room(job, open_nodes, snapshot, durations, stays, usage)
+            if found is not None and found.begins > 0:
+                return found
     return None
 
 
@@ -90,6 +95,7 @@ def _first_room(
     snapshot: Snapshot,
     durations: Durations,
     stays: Mapping[str, list[tuple[int, Replica]]],
+    usage: _Usage,
 ) -> Hold | None:
     """Of one GPU model, as a job runs on one, and as queues allow."""
     by_model: dict[str, list[tuple[str, list[tuple[int, int]]]]] = defaultdict(list)
@@ -100,7 +106,7 @@ def _first_room(
     holds = [
         Hold(job, chosen, begins, begins + durations.seconds(job, model))
         for model, rooms in sorted(by_model.items())
-        if _is_within_quota(job, model, snapshot) and (found := _nodes(job.gang.minimum, rooms))
+        if usage.allows(job, model) and (found := _nodes(job.gang.minimum, rooms))
         for begins, chosen in [found]
     ]
     return min(holds, key=lambda each: each.ends, default=None)
@@ -161,36 +167,52 @@ def _nodes(
     replicas: int, rooms: Iterable[tuple[str, list[tuple[int, int]]]]
 ) -> tuple[int, frozenset[str]] | None:
     """When there is first room for so many replicas, and on which nodes, those with most room in front."""
-    rooms = list(rooms)
-    for at in sorted({each for _, room in rooms for each, _ in room}):
-        fit = {name: max((count for since, count in room if since <= at), default=0) for name, room in rooms}
-        if sum(fit.values()) < replicas:
-            continue
-        chosen, left = [], replicas
-        for name in sorted(fit, key=lambda name: (-fit[name], name)):
-            if left > 0:
-                chosen.append(name)
-                left -= fit[name]
-        return at, frozenset(chosen)
+    becoming = sorted((at, name, fit) for name, room in rooms for at, fit in room)
+    fits: dict[str, int] = {}
+    total = 0
+    for now, together in groupby(becoming, key=lambda each: each[0]):
+        for _, name, fit in together:
+            total += fit - fits.get(name, 0)
+            fits[name] = fit
+        if total >= replicas:
+            chosen, left = [], replicas
+            for name in sorted(fits, key=lambda name: (-fits[name], name)):
+                if left > 0:
+                    chosen.append(name)
+                    left -= fits[name]
+            return now, frozenset(chosen)
     return None
 
 
-def _is_within_quota(job: Job, model: str, snapshot: Snapshot) -> bool:
-    """True if a job may start on a GPU model beside all that runs, as far as quotas go."""
-    needed = job.request.total_gpu_milli * job.gang.minimum
-    models = snapshot.cluster.gpu_model_by_node
-    for resource in (ALL_MODELS, model):
-        own: dict[str, int] = defaultdict(int)
-        own[job.queue] = needed
-        for other in snapshot.jobs:
-            for replica in other.running.replicas if other.running else ():
-                if resource in (ALL_MODELS, models.get(replica.node)):
-                    own[other.queue] += replica.quota_milli
-        limits = queue_limits(snapshot.queues, resource)
-        used = limits.usage(own)
-        name: str | None = job.queue
-        while name is not None:
-            if (limit := limits.limit[name]) is not None and used[name] > limit:
-                return False
-            name = limits.parent[name]
-    return True
+class _Usage:
+    """What runs, by queue and resource, beside which jobs may start."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._own: dict[str, dict[str, int]] = {}
+
+    def allows(self, job: Job, model: str) -> bool:
+        """True if a job may start on a GPU model beside all that runs, as far as quotas go."""
+        needed = job.request.total_gpu_milli * job.gang.minimum
+        for resource in (ALL_MODELS, model):
+            own = dict(self._of(resource))
+            own[job.queue] = own.get(job.queue, 0) + needed
+            limits = queue_limits(self._snapshot.queues, resource)
+            used = limits.usage(own)
+            name: str | None = job.queue
+            while name is not None:
+                if (limit := limits.limit[name]) is not None and used[name] > limit:
+                    return False
+                name = limits.parent[name]
+        return True
+
+    def _of(self, resource: str) -> dict[str, int]:
+        if resource not in self._own:
+            models = self._snapshot.cluster.gpu_model_by_node
+            own: dict[str, int] = defaultdict(int)
+            for job in self._snapshot.jobs:
+                for replica in job.running.replicas if job.running else ():
+                    if resource in (ALL_MODELS, models.get(replica.node)):
+                        own[job.queue] += replica.quota_milli
+            self._own[resource] = own
+        return self._own[resource]

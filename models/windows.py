@@ -146,10 +146,10 @@ class Windows:
 
     def _longest(self, job: Job) -> int:
         """Seconds that a job can take at most, begun anew or moved, on the slowest of its GPU models."""
-        fastest, slowest = max(job.gpu_models.values(), default=1), min(job.gpu_models.values(), default=1)
+        slowest = min(map(job.speed_milli, job.gpu_models), default=MILLI)
         seconds = max(self._durations.seconds(job, None), self._durations.remaining(job))
         # Speeds are rounded down to thousandths.
-        stretch = -(-MILLI // max(1, slowest * MILLI // fastest))
+        stretch = -(-MILLI // max(1, slowest))
         return (seconds + lost_seconds(self._policy, job, self._snapshot.taken_at)) * stretch
 
     def _chosen(self, reservation: Reservation, span: Span) -> Iterable[str]:

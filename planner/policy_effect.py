@@ -22,7 +22,8 @@ def without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
     if missing := sorted(objective.queues.keys() - known):
         yield f"objective.queues names {named(missing)}, no queue of the snapshot; known: {listed(known)}"
     if Goal.VALUE not in objective.goals and {"basis", "ageing"} & chosen.model_fields_set:
+        names = [f"weights.{name}" for name in ("basis", "ageing") if name in chosen.model_fields_set]
         yield (
-            "weights.basis and weights.ageing have no effect: they count with the goal value, and this one "
-            f"is {objective.goal}"
+            f"{' and '.join(names)} without effect: only the goal value asks for it, and this one is "
+            f"{objective.goal}"
         )

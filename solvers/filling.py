@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from heapq import heapify, heappop, heappush
 from itertools import groupby
 from math import inf
@@ -35,11 +36,17 @@ def fill(ledger: Ledger) -> None:
     classes = ledger.problem.classes
     growing = []
     party_of = parties.party_of(ledger.problem)
+
+    @cache
+    def placed_of(wanted: int) -> list[int]:
+        """All jobs of a class start before the first of them grows."""
+        return [number for number, placed in ledger.placed.items() if placed.job_class == wanted]
+
     for _, equals in groupby(_ranked(ledger), key=lambda entry: entry[0][:3]):
         singles: list[tuple[int, int]] = []
         for _, index, most, size in equals:
             if size:
-                _grow_to(ledger, index, size)
+                _grow_to(ledger, placed_of(index), most, size)
             elif classes[index].role is Role.GROW:
                 growing.append(index)
             elif index in party_of:
@@ -189,7 +196,8 @@ def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
     """
     As `queue_of`, with what the order goes by, and a size.
 
-    That is 0 for those that start; otherwise it is to what size jobs of a class that are placed grow.
+    That is 0 for those that start; otherwise it is to what size jobs of a class that are placed grow, with
+    the position of their option in the place of the jobs at most.
     """
     problem = ledger.problem
     sizes = _sizes(problem)
@@ -212,15 +220,20 @@ def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
 
 def _growing(job_class: JobClass, rank: _Rank, index: int) -> Iterator[tuple[_Rank, int, int, int]]:
     """When jobs that start now grow: each further replica by what it adds for its GPUs."""
-    size, each = job_class.minimum, max(1, job_class.shape.quota_milli)
-    for points, run in groupby(job_class.options[0].further):
-        size += sum(1 for _ in run)
-        if points > 0:
-            density = -float(f"{points / each:.1e}")
-            yield (*rank[:2], max(rank[2], density), *rank[3:]), index, len(job_class.jobs), size
+    each = max(1, job_class.shape.quota_milli)
+    for position, option in enumerate(job_class.options):
+        size = job_class.minimum
+        for points, run in groupby(option.further):
+            size += sum(1 for _ in run)
+            if points > 0:
+                density = -float(f"{points / each:.1e}")
+                yield (*rank[:2], max(rank[2], density), *rank[3:]), index, position, size
 
 
-def _grow_to(ledger: Ledger, index: int, size: int) -> None:
-    """Let placed jobs of a class have so many replicas, as far as these fit."""
-    for number in [number for number, placed in ledger.placed.items() if placed.job_class == index]:
-        ledger.grow(number, most=size)
+def _grow_to(ledger: Ledger, numbers: Iterable[int], position: int, size: int) -> None:
+    """Let placed jobs of a class, those on one of its options, have so many replicas, as far as these fit."""
+    for number in numbers:
+        placed = ledger.placed[number]
+        option = ledger.problem.classes[placed.job_class].options[position]
+        if placed.option.gpu_model == option.gpu_model:
+            ledger.grow(number, most=size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from build import cluster, job, node, pool, queue, replica, snapshot
 
+from planner.models.gang import Gang
 from planner.models.input_warnings import input_warnings
 
 
@@ -83,3 +84,12 @@ def test_a_guarantee_of_a_parent_includes_those_of_its_children():
     ]
 
     assert warnings(nodes=cluster(2), queues=queues) == ()
+
+
+def test_a_job_that_scales_on_a_gpu_model_where_it_cannot_run():
+    gang = Gang(min=1, max=4, scaling_by_model={"H100": {1: 1, 4: 3}, "H100-80GB": {1: 1, 4: 3}})
+    one = job("a", gpus=1).model_copy(update={"gang": gang})
+
+    (found,) = warnings(nodes=cluster(2), jobs=[one])
+
+    assert found == "job 'a' says how it scales on H100, where it cannot run; expected one of H100-80GB."

@@ -149,3 +149,23 @@ def test_a_reservation_of_the_same_name_is_another_window():
     jobs = (*BUSY, waits("gang", 8, 5, days=8), waits("short", 1, 2), waits("long", 1, 4))
 
     assert started(*jobs, reservations=(named,)) == {"short"}
+
+
+def test_jobs_that_starve_and_have_room_all_start():
+    """None of them closes its node to the others."""
+    jobs = [waits(f"j{number}", 1, 10, days=8 + number / 10) for number in range(16)]
+
+    assert hold(*jobs, nodes=build.cluster(2)) is None
+    assert started(*jobs, nodes=build.cluster(2)) == {job.name for job in jobs}
+
+
+def test_of_those_that_starve_the_first_that_has_no_room_is_held_nodes():
+    small = waits("small", 1, 10, days=9)
+
+    assert hold(*BUSY, small, gang()).job.name == "gang"
+
+
+def test_a_job_that_never_has_room_keeps_nothing_from_the_next():
+    impossible = waits("impossible", 8, 5, days=20, replicas=3)
+
+    assert hold(*BUSY, impossible, gang()).job.name == "gang"

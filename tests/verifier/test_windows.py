@@ -1,10 +1,11 @@
 """Reserved nodes and maintenance: who may come, and who has to leave."""
 
 from ahead import ahead, at, later, runs, waits
-from build import node, placement, queue, replica, snapshot
+from build import MODEL, node, placement, queue, replica, snapshot
 from judging import broken, judge, rules
 
 from planner.models.calendar import Reservation
+from planner.models.gang import Gang
 from planner.models.policy import Policy
 from planner.models.violation import Rule
 
@@ -205,3 +206,18 @@ def test_who_owns_a_window_has_not_to_go():
 def test_without_reservations_nothing_is_judged():
     for policy in (ahead(1), ahead(6)):
         assert judge(world(waits(hours=99), reservations=[]), placement("a", ONE), policy=policy) == ()
+
+
+def test_the_last_end_of_a_job_is_that_on_the_model_on_which_it_scales_worst():
+    """An hour on the fast model is ten on the slow one, which closes in five."""
+    gang = Gang(min=1, max=2, scaling={1: 1, 2: 2}, scaling_by_model={"A100-80GB": {1: 0.1, 2: 0.2}})
+    a = waits(hours=1, gpu_models={MODEL: 1, "A100-80GB": 1}).model_copy(update={"gang": gang})
+    slow = node("slow", model="A100-80GB")
+    closes = Reservation(name="m", kind="maintenance", start=at(5), duration="2h", nodes=("slow",))
+
+    found = judge(
+        snapshot(nodes=[slow, node("fast")], jobs=[a], reservations=[closes]),
+        placement("a", replica("slow", gpus=(0,)), replica("slow", gpus=(1,))),
+    )
+
+    assert [each.rule for each in found] == [Rule.WINDOWS]

@@ -185,7 +185,7 @@ def test_what_a_policy_sets_without_effect_is_told_once():
 
     assert [len(each.warnings) for each in (plain.base, *plain.scenarios)] == [0, 1, 1, 0]
     assert "objective.queues names typo" in plain.scenarios[0].warnings[0]
-    assert "have no effect" in plain.scenarios[1].warnings[0]
+    assert "without effect" in plain.scenarios[1].warnings[0]
     assert [len(each.warnings) for each in (warned.base, *warned.scenarios)] == [1, 0]
 
 
