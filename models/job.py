@@ -261,8 +261,8 @@ class Job(Noun):
     """When the job was submitted; its age counts from here."""
     expected_duration: Seconds | None = None
     """
-    Expected run time of the whole job on the fastest of its GPU models; on others it takes longer by
-    their speeds. Absent is learnt from finished jobs, or the policy's default.
+    Expected run time of the whole job with all its replicas on the fastest of its GPU models; on others it
+    takes longer by their speeds. Absent is learnt from finished jobs, or the policy's default.
     """
     deadline: Timestamp | None = None
     """When the job should be done."""

@@ -69,10 +69,12 @@ class Promises:
         """
         When a job that starts now is killed: its time is over, and it started in front of a promise.
 
-        No job is killed whose duration is only the policy's default, nor one that was promised a start
-        itself: that is no backfill.
+        No job is killed whose duration is only the policy's default, or that has fewer replicas than its
+        duration is stated for; nor one that was promised a start itself: that is no backfill.
         """
         job = self.future.snapshot.job_by_name[name]
+        if len(self.future.stays[name].replicas) < job.gang.maximum:
+            return None
         if job.promise or not self.future.policy.horizon.backfill.kill or not self.ahead_of(name):
             return None
         expected = self.future.durations.expected(job)

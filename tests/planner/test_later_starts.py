@@ -302,6 +302,19 @@ class TestStarts:
         assert "ahead of b's start" in start_of(plan, "a").reason.text
         assert start_of(plan, "a").kill_at is None
 
+    @pytest.mark.parametrize(("most", "killed"), [(1, at(2)), (2, None)])
+    def test_nobody_is_killed_who_has_fewer_replicas_than_its_duration_is_stated_for(self, most, killed):
+        plan = plan_of(
+            waiting("a", gpus=8, hours=2, replicas=(1, most)),
+            *self.WORLD[1:],
+            RUNNING[0],
+            started=[placement("a", *whole("n1"))],
+            planned=[Planned("b", 2, whole("n0", "n1"))],
+            policy=looking_ahead(kill=True),
+        )
+
+        assert start_of(plan, "a").kill_at == killed
+
     def test_nobody_is_killed_for_a_start_that_is_only_foreseen(self):
         start = start_of(self.plan(2, kill=True, promised=False), "a")
 
