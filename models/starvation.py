@@ -46,7 +46,7 @@ def hold(
     Nodes for the first job that starves and that only room keeps waiting, at its fewest replicas.
 
     The first is that of the highest priority, and among these the one that came first. None where nobody
-    starves, or all of those have room now or never. Nothing is held on `closed` nodes, and under power caps,
+    starves, or none of those could ever start. Nothing is held on `closed` nodes, and under power caps,
     where room is not all that a job needs.
     """
     least = policy.horizon.backfill.starving
@@ -66,7 +66,7 @@ def hold(
         if job.likeness not in tried:
             tried.add(job.likeness)
             found = _first_room(job, open_nodes, snapshot, durations, stays, usage)
-            if found is not None and found.begins > 0:
+            if found is not None:
                 return found
     return None
 
