@@ -75,14 +75,10 @@ class Windows:
         """
         True if a job may use the reserved nodes.
 
-        Those held for a job, jobs of higher priority may use as well; and if it has room now, all that have
-        waited too long, so that it closes nothing to its like.
+        Those held for a job, jobs of higher priority may use as well.
         """
         if self.hold is not None and reservation is self._held:
-            least = self._policy.horizon.backfill.starving
-            starves = least is not None and job.waited(self._snapshot.taken_at) >= least
-            alike = self.hold.begins == 0 and starves
-            return alike or job.name == self.hold.job.name or job.priority > self.hold.job.priority
+            return job.name == self.hold.job.name or job.priority > self.hold.job.priority
         if reservation.kind is ReservationKind.MAINTENANCE:
             return False
         if job.user in reservation.users:

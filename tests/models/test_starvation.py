@@ -151,13 +151,13 @@ def test_a_reservation_of_the_same_name_is_another_window():
     assert started(*jobs, reservations=(named,)) == {"short"}
 
 
-def test_jobs_that_starve_and_have_room_all_start():
-    """None of them closes its node to its like; to those that have just come it does."""
-    jobs = [waits(f"j{number}", 1, 10, days=8 + number / 10) for number in range(16)]
+def test_of_several_that_starve_and_have_room_the_first_has_a_node_to_itself_and_the_others_the_rest():
+    jobs = [waits(f"j{number}", 1, 10, days=9 - number / 10) for number in range(16)]
 
-    assert hold(*jobs, nodes=build.cluster(2)).begins == 0
-    assert started(*jobs, nodes=build.cluster(2)) == {job.name for job in jobs}
-    assert started(*jobs[:3], waits("new", 8, 0.1), nodes=build.cluster(1)) == {"j0", "j1", "j2"}
+    held = hold(*jobs, nodes=build.cluster(3))
+
+    assert (held.job.name, held.begins, len(held.nodes)) == ("j0", 0, 1)
+    assert started(*jobs, nodes=build.cluster(3)) == {job.name for job in jobs}
 
 
 def test_a_job_that_never_has_room_keeps_nothing_from_the_next():
