@@ -8,9 +8,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import Field, field_validator, model_validator
 
 from planner.models.base import Noun
-from planner.models.units import LARGEST_COUNT, MILLI, Milli, Name, print_milli
-
-_AtLeastOne = Annotated[int, Field(strict=True, ge=1, le=100_000)]
+from planner.models.units import LARGEST_COUNT, MILLI, AtLeastOne, Milli, Name, print_milli
 
 _Speeds: TypeAlias = dict[Annotated[int, Field(ge=1, le=LARGEST_COUNT)], Milli]
 
@@ -18,9 +16,9 @@ _Speeds: TypeAlias = dict[Annotated[int, Field(ge=1, le=LARGEST_COUNT)], Milli]
 class Gang(Noun):
     """How many replicas start together or not at all, and how fast so many of them are."""
 
-    minimum: _AtLeastOne = Field(default=1, alias="min")
+    minimum: AtLeastOne = Field(default=1, alias="min")
     """Replicas that start together or not at all."""
-    maximum: _AtLeastOne = Field(default=1, alias="max")
+    maximum: AtLeastOne = Field(default=1, alias="max")
     """Replicas that the job can use; more than `min` makes it elastic."""
     scaling: _Speeds = Field(default_factory=dict)
     """
@@ -66,9 +64,13 @@ class Gang(Noun):
         """True if replicas of an elastic job may add unequal amounts of speed."""
         return self.elastic and bool(self.scaling or self.scaling_by_model)
 
+    def _table(self, gpu_model: str | None) -> _Speeds:
+        """Speeds by size on a GPU model; empty where they are in proportion."""
+        return self.scaling_by_model.get(gpu_model or "", self.scaling)
+
     def speed_milli(self, replicas: int, gpu_model: str | None = None) -> int:
         """Speed of so many replicas on a GPU model, in thousandths of what the tables count in."""
-        table = self.scaling_by_model.get(gpu_model or "", self.scaling)
+        table = self._table(gpu_model)
         if not table:
             return replicas * MILLI
         size, speed = 0, 0
@@ -84,7 +86,7 @@ class Gang(Noun):
 
         No replica adds more than one before it. Those up to the `usual` size share evenly what it brings.
         """
-        table = self.scaling_by_model.get(gpu_model or "", self.scaling)
+        table = self._table(gpu_model)
         between = {size for size in table if usual < size < self.maximum}
         sizes = [0, *sorted({*between, usual or self.maximum, self.maximum})]
         speed = {size: self.speed_milli(size, gpu_model) if size else 0 for size in sizes}
@@ -102,7 +104,7 @@ class Gang(Noun):
         the size the optimum is known, and does so too: the more jobs, the less for each but the shortest
         (Berg, Vesilo and Harchol-Balter, heSRPT, Performance Evaluation 144, 2020).
         """
-        table = self.scaling_by_model.get(gpu_model or "", self.scaling)
+        table = self._table(gpu_model)
         sizes = {self.minimum, self.maximum, *(size for size in table if self.minimum < size < self.maximum)}
         return min(
             sorted(sizes),

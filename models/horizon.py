@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from planner.models.base import Noun
-from planner.models.units import MILLI, Milli, MinuteOrLonger, PositiveSeconds, Seconds
+from planner.models.units import MILLI, AtLeastOne, Milli, MinuteOrLonger, PositiveSeconds, Seconds
 
 
 class BackfillMode(StrEnum):
@@ -27,7 +27,7 @@ class Backfill(Noun):
     """What jobs that start in front of a promised start may do to it."""
     max_delay: Seconds = 0
     """How much later than its promised start a job may start; only with mode `aggressive`."""
-    depth: Annotated[int, Field(strict=True, ge=1, le=100_000)] | None = None
+    depth: AtLeastOne | None = None
     """
     Waiting jobs that hold a promise at a time, the first in order; absent is all, 1 is EASY backfilling.
     """

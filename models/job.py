@@ -16,13 +16,11 @@ from planner.models.mig import profile_milli
 from planner.models.placement import Placement, Replica
 from planner.models.progress import Progress
 from planner.models.promise import Promise
-from planner.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
+from planner.models.units import MILLI, AtLeastOne, Count, Label, Mib, Milli, Name, Seconds, Timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
     from datetime import datetime
-
-_AtLeastOne = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 
 
 class ResourceRequest(Noun):
@@ -99,7 +97,7 @@ class Spread(Noun):
 
     level: Level = Level.NODE
     """Level of the domains."""
-    most: _AtLeastOne = Field(default=1, alias="max")
+    most: AtLeastOne = Field(default=1, alias="max")
     """Most replicas of the job in one domain."""
 
 
@@ -272,7 +270,7 @@ class Job(Noun):
     """Earliest start that its user asks for."""
     depends_on: tuple[Dependency, ...] = ()
     """Jobs that something must have happened to before this one starts."""
-    depends_on_at_least: Annotated[int, Field(strict=True, ge=1, le=100_000)] | None = None
+    depends_on_at_least: AtLeastOne | None = None
     """How many of the jobs in `depends_on` suffice; absent is all."""
     co_start: Name | None = None
     """Name of a group: jobs of one group start in the same slot, or none of them does."""

@@ -11,8 +11,8 @@ from planner.models.base import Noun
 from planner.models.cluster import Node
 from planner.models.job import Job
 from planner.models.policy_part import PartOfPolicy
-from planner.models.scenario_choices import AtLeastOne, JobChoice, NodeChoice
-from planner.models.units import Count, Label, Mib, Milli, Name
+from planner.models.scenario_choices import JobChoice, NodeChoice
+from planner.models.units import AtLeastOne, Count, Label, Mib, Milli, Name
 
 _Price: TypeAlias = Annotated[float, Field(ge=0, le=1e6)]
 _Priority: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=10_000)]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, model_validator
 
 from planner.models.base import Noun
-from planner.models.units import Label, Name
+from planner.models.units import AtLeastOne, Label, Name
 
 if TYPE_CHECKING:
     from planner.models.cluster import Node
     from planner.models.job import Job
-
-AtLeastOne: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 
 
 class _Choice(Noun):

@@ -113,7 +113,12 @@ def _first_room(
 
 
 def _suits(job: Job, node: Node) -> bool:
-    """True if a node may take replicas of a job at all: what the verifier asks of it, but for room."""
+    """
+    True if a node may take replicas of a job at all, room aside.
+
+    Stated anew and not by `selection.refusal`: the verifier asks for holds too, and shares nothing with what
+    problems are filtered by.
+    """
     return (
         node.gpus is not None
         and node.schedulable

@@ -238,5 +238,8 @@ Timestamp: TypeAlias = Annotated[
 ]
 """An instant, RFC 3339 with a zone; kept in UTC to the second."""
 
+AtLeastOne: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=100_000)]
+"""A number of things of which there is one at least, such as replicas."""
+
 Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]
 """A whole number of things."""

@@ -61,6 +61,25 @@ def offered(problem, one):
     return found
 
 
+def legal_starts(instance, job, beside, *, promised):
+    """What each later start of a job is worth that no rule of time forbids, by slot and node."""
+    snapshot, policy = instance.snapshot, instance.policy
+    before = verify(snapshot, policy, beside)
+    found = {}
+    for node in snapshot.cluster.nodes:
+        if not suits(job, node) or not quotas_allow(snapshot, job, node.gpu_model):
+            continue
+        for slot in range(1, policy.horizon.slots):
+            places = (a_replica(job, node),) * job.gang.minimum
+            planned = (Planned(job.name, slot, places, promised=promised),)
+            after = verify(snapshot, policy, beside, planned=planned)
+            if not {each.rule for each in after.violations} & OF_TIME:
+                found[slot, node.name] = sum(
+                    after.terms.get(term, 0) - before.terms.get(term, 0) for term in EARNED
+                )
+    return found
+
+
 def by_itself(snapshot, job):
     """True if a job waits for nothing that is up to the plan."""
     waiting = {each.name for each in snapshot.jobs if not each.running}
@@ -73,23 +92,11 @@ def test_a_job_may_start_just_where_and_when_no_rule_of_time_keeps_it_away(make,
     instance = timed.instance(seed, make=make, slots=4)
     snapshot, policy = instance.snapshot, instance.policy
     problem = pose(snapshot, policy)
-    idle = verify(snapshot, policy, snapshot.running_placements)
     classes = {name: one for one in problem.classes if one.role is Role.START for name in one.jobs}
     for job in snapshot.jobs:
         if job.running or job.held or not by_itself(snapshot, job):
             continue
-        allowed = {}
-        for node in snapshot.cluster.nodes:
-            if not suits(job, node) or not quotas_allow(snapshot, job, node.gpu_model):
-                continue
-            for slot in range(1, problem.slots):
-                places = (a_replica(job, node),) * job.gang.minimum
-                planned = (Planned(job.name, slot, places, promised=False),)
-                found = verify(snapshot, policy, snapshot.running_placements, planned=planned)
-                if not {each.rule for each in found.violations} & OF_TIME:
-                    allowed[slot, node.name] = sum(
-                        found.terms.get(term, 0) - idle.terms.get(term, 0) for term in EARNED
-                    )
+        allowed = legal_starts(instance, job, snapshot.running_placements, promised=False)
         assert offered(problem, classes.get(job.name)) == allowed, job.name
 
 
@@ -104,17 +111,6 @@ def test_a_stopped_job_may_resume_just_where_and_when_no_rule_of_time_keeps_it_a
             continue
         job = snapshot.job_by_name[incumbent.job]
         others = tuple(each for each in snapshot.running_placements if each.job != job.name)
-        stopped = verify(snapshot, policy, others)
-        allowed = {}
-        for node in snapshot.cluster.nodes:
-            if not suits(job, node) or not quotas_allow(snapshot, job, node.gpu_model):
-                continue
-            for slot in range(1, problem.slots):
-                places = (a_replica(job, node),) * job.gang.minimum
-                found = verify(snapshot, policy, others, planned=(Planned(job.name, slot, places),))
-                if not {each.rule for each in found.violations} & OF_TIME:
-                    allowed[slot, node.name] = sum(
-                        found.terms.get(term, 0) - stopped.terms.get(term, 0) for term in EARNED
-                    )
+        allowed = legal_starts(instance, job, others, promised=True)
         resumes = None if incumbent.resume is None else problem.classes[incumbent.resume]
         assert offered(problem, resumes) == allowed, job.name
