@@ -44,7 +44,7 @@ def fill(ledger: Ledger) -> None:
 
     for _, equals in groupby(_ranked(ledger), key=lambda entry: entry[0][:3]):
         singles: list[tuple[int, int]] = []
-        for _, index, most, size in equals:
+        for _, index, size, most in equals:
             if size:
                 _grow_to(ledger, placed_of(index), most, size)
             elif classes[index].role is Role.GROW:
@@ -189,15 +189,15 @@ def _pays(ledger: Ledger, index: int, option: Option) -> bool:
 
 def queue_of(ledger: Ledger) -> Iterator[tuple[int, int]]:
     """(class with jobs left, jobs at most), best first; as many as a guarantee still needs rank higher."""
-    return ((index, most) for _, index, most, size in _ranked(ledger) if not size)
+    return ((index, most) for _, index, size, most in _ranked(ledger) if not size)
 
 
 def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
     """
     As `queue_of`, with what the order goes by, and a size.
 
-    That is 0 for those that start; otherwise it is to what size jobs of a class that are placed grow, with
-    the position of their option in the place of the jobs at most.
+    That is 0 for those that start, in front of those of the same rank that grow; otherwise it is to what size
+    jobs of a class that are placed grow, with the position of their option in the place of the jobs at most.
     """
     problem = ledger.problem
     sizes = _sizes(problem)
@@ -210,9 +210,9 @@ def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
         owed = ledger.quota.owed(job_class.queue, model) if milli and problem.guarantees else []
         for most, _ in owed:
             bonus = sum(price * min(milli, missing) for missing, price in owed if missing >= most) // MILLI
-            entries.append((_rank(problem, sizes, index, bonus), index, -(-most // milli), 0))
+            entries.append((_rank(problem, sizes, index, bonus), index, 0, -(-most // milli)))
         rank = _rank(problem, sizes, index, 0)
-        entries.append((rank, index, len(job_class.jobs), 0))
+        entries.append((rank, index, 0, len(job_class.jobs)))
         if job_class.role is Role.START and job_class.scaled and problem.slots == 1:
             entries += _growing(job_class, rank, index)
     return sorted(entries)
@@ -227,7 +227,7 @@ def _growing(job_class: JobClass, rank: _Rank, index: int) -> Iterator[tuple[_Ra
             size += sum(1 for _ in run)
             if points > 0:
                 density = -float(f"{points / each:.1e}")
-                yield (*rank[:2], max(rank[2], density), *rank[3:]), index, position, size
+                yield (*rank[:2], max(rank[2], density), *rank[3:]), index, size, position
 
 
 def _grow_to(ledger: Ledger, numbers: Iterable[int], position: int, size: int) -> None:

@@ -106,3 +106,11 @@ def test_a_running_job_grows_where_it_pays_for_the_interruption(solvers):
 
     assert grown({1: 1, 2: 1.9, 3: 2.7, 4: 3.4}) == 4
     assert grown({1: 1, 2: 1.01}) == 1
+
+
+@pytest.mark.parametrize("solvers", SOLVERS)
+def test_replicas_that_bring_less_come_before_jobs_that_bring_less_still(solvers):
+    """Also where the second replica is as good as the first, so that both are placed at once."""
+    jobs = [scaled("a", 1, 4, {1: 1, 2: 2, 4: 2.8}, weight=2), build.job("b", gpus=1, weight=0.5)]
+
+    assert sizes(jobs, solvers=solvers) == {"a": 4}
