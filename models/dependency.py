@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from planner.models.base import Noun
-from planner.models.units import Name, Timestamp
+from planner.models.units import AtLeastOne, Name, Timestamp
 
 
 class DependencyKind(StrEnum):
@@ -38,7 +38,7 @@ class Outcome(StrEnum):
 
 
 class FinishedJob(Noun):
-    """A job that is over: others may wait for it, and it teaches how long the like of it take."""
+    """A job that is over: others may wait for it, and it teaches how long and how fast the like of it are."""
 
     name: Name
     """Name of the job."""
@@ -52,3 +52,7 @@ class FinishedJob(Noun):
     """When it started."""
     ended_at: Timestamp
     """When it ended."""
+    replicas: AtLeastOne | None = None
+    """Replicas that it ran with from start to end; absent teaches nothing about how its like scale."""
+    gpu_model: Name | None = None
+    """GPU model that it ran on."""

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from planner.models.policy import Policy
     from planner.models.snapshot import Snapshot
 
-_DIGITS: Final = re.compile(r"\d+")
+DIGITS: Final = re.compile(r"\d+")
+"""What the names of jobs of the same kind differ in."""
 
 _Kin: TypeAlias = tuple[str, ...]
 """What finished jobs have in common with a job: (queue, user, stem of the name), or less of it."""
@@ -273,7 +274,7 @@ def work_left(policy: Policy, job: Job, whole: int) -> int:
 
 def _kin(queue: str, user: str, name: str) -> tuple[tuple[_Kin, DurationSource], ...]:
     return (
-        ((queue, user, _DIGITS.sub("", name)), DurationSource.SAME_NAME),
+        ((queue, user, DIGITS.sub("", name)), DurationSource.SAME_NAME),
         ((queue, user), DurationSource.SAME_USER),
         ((queue,), DurationSource.SAME_QUEUE),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from planner.models.base import Noun
 from planner.models.dependency import DependencyKind
 from planner.models.durations import DurationSource, LeftBasis
@@ -36,6 +38,17 @@ class Duration(Noun):
     """Of work on its fastest GPU model that its last checkpoint saved, of a job that is stopped or was."""
     recovery_seconds: CountedSeconds | None = None
     """Of what is left, before it works: it comes back from its last checkpoint."""
+
+
+class Scaling(Noun):
+    """How fast an elastic job is by its number of replicas."""
+
+    speeds: dict[int, float]
+    """At its least size, its largest, and those of its table between them, on `gpu_model`."""
+    gpu_model: Name | None = None
+    """Where the plan has the job run, or planned; None without GPUs and without places."""
+    learnt: bool = False
+    """The job states no table: its like teach it."""
 
 
 class AwaitedJob(Noun):
@@ -92,6 +105,8 @@ class Explanation(Noun):
     """What it has lost, and what becomes of it."""
     reason: Reason
     duration: Duration
+    scaling: Scaling | None = Field(default=None, exclude_if=lambda value: value is None)
+    """None of a job that is not elastic, and where speed is in proportion to the replicas."""
     depends_on: tuple[AwaitedJob, ...] = ()
     depends_on_at_least: Count | None = None
     """So many of them suffice; None is all."""

@@ -92,6 +92,12 @@ class Gang(Noun):
         speed = {size: self.speed_milli(size, gpu_model) if size else 0 for size in sizes}
         return tuple((speed[larger] - speed[size], larger - size) for size, larger in pairwise(sizes))
 
+    def sizes(self, gpu_model: str | None = None) -> list[int]:
+        """The least and the most replicas, and the sizes of the table between them, in order."""
+        table = self._table(gpu_model)
+        between = (size for size in table if self.minimum < size < self.maximum)
+        return sorted({self.minimum, *between, self.maximum})
+
     def usual_size(self, contention: float, gpu_model: str | None = None) -> int:
         """
         Replicas with which jobs that all ask for the same complete soonest on average.
@@ -104,10 +110,8 @@ class Gang(Noun):
         the size the optimum is known, and does so too: the more jobs, the less for each but the shortest
         (Berg, Vesilo and Harchol-Balter, heSRPT, Performance Evaluation 144, 2020).
         """
-        table = self._table(gpu_model)
-        sizes = {self.minimum, self.maximum, *(size for size in table if self.minimum < size < self.maximum)}
         return min(
-            sorted(sizes),
+            self.sizes(gpu_model),
             key=lambda size: (1 + contention * size / self.minimum) / self.speed_milli(size, gpu_model),
         )
 

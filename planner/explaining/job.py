@@ -13,7 +13,8 @@ from planner.explaining.standing import standing
 from planner.future import Future
 from planner.models.durations import DurationSource, LeftBasis
 from planner.models.errors import BadInputError, InputProblem
-from planner.models.explanation import AwaitedJob, Duration, Exchange, Explanation, Neighbour
+from planner.models.explanation import AwaitedJob, Duration, Exchange, Explanation, Neighbour, Scaling
+from planner.models.learnt_scaling import is_learnt
 from planner.models.near_miss import NearMisses
 from planner.models.plan import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
 from planner.models.pricing import recovery_seconds
@@ -60,6 +61,7 @@ def explain(plan: Plan, name: str, *, source: str) -> Explanation:
         action=action.type,
         finding=next((each for each in plan.findings if each.job == name), None),
         reason=waiting.reason if waiting and isinstance(action, Wait) else action.reason,
+        scaling=_scaling(job, stay, future),
         duration=_duration(job, stay, future, Worth(plan.snapshot, plan.policy, future.durations)),
         depends_on=tuple(_awaited(job, future)),
         depends_on_at_least=job.depends_on_at_least,
@@ -101,6 +103,17 @@ def _exchange(action: JobAction, plan: Plan) -> Iterator[Exchange]:
                 points=int(theirs.get("points", 0)),
                 lost_gpu_hours=float(theirs.get("lost_gpu_hours", 0)),
             )
+
+
+def _scaling(job: Job, stay: Stay | None, future: Future) -> Scaling | None:
+    if not job.gang.scaled:
+        return None
+    model = future.gpu_model(job, stay.replicas) if stay else None
+    return Scaling(
+        speeds={size: job.gang.speed_milli(size, model) / MILLI for size in job.gang.sizes(model)},
+        gpu_model=model,
+        learnt=is_learnt(future.snapshot, job),
+    )
 
 
 def _duration(job: Job, stay: Stay | None, future: Future, worth: Worth) -> Duration:

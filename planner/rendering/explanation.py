@@ -20,7 +20,7 @@ from planner.wording import counted, duration, in_gpu_hours
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.explanation import AwaitedJob, Duration, Exchange, Explanation, Neighbour
+    from planner.models.explanation import AwaitedJob, Duration, Exchange, Explanation, Neighbour, Scaling
 
 _LABEL: Final = 12
 _MOST_NEIGHBOURS: Final = 20
@@ -56,6 +56,8 @@ def _entries(found: Explanation) -> Iterator[tuple[str, str]]:
         f"{found.asks_for}; queue {found.queue}, user {found.user}, priority {found.priority:,}",
     )
     yield "takes", duration_text(found)
+    if found.scaling is not None:
+        yield "scales", _scaling(found.scaling)
     for number, awaited in enumerate(found.depends_on):
         yield ("" if number else "depends on"), _awaited(awaited, found)
     if found.depends_on_at_least is not None:
@@ -127,6 +129,15 @@ def duration_text(found: Explanation) -> str:
         back_text = f", {duration(back)} of it to come back" if back else ""
         parts.append(f"{duration(expected.seconds_left)} left{back_text}")
     return "; ".join(parts)
+
+
+def _scaling(found: Scaling) -> str:
+    """`speed 1, 1.9, 3.4 with 1, 2, 4 replicas on A100-80GB, as declared`."""
+    speeds = ", ".join(f"{speed:g}" for speed in found.speeds.values())
+    sizes = ", ".join(f"{size:,}" for size in found.speeds)
+    where = f" on {found.gpu_model}" if found.gpu_model else ""
+    source = "learnt from finished jobs with such a name" if found.learnt else "as declared"
+    return f"speed {speeds} with {sizes} replicas{where}, {source}"
 
 
 def _in_order(expected: Duration, told: str, source: str) -> str:

@@ -19,6 +19,7 @@ from planner.models.consistency import Section, inconsistencies
 from planner.models.dependency import FinishedJob
 from planner.models.inconsistency import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
 from planner.models.job import Job
+from planner.models.learnt_scaling import with_learnt_scaling
 from planner.models.near_miss import NearMisses
 from planner.models.queue import Queue
 from planner.models.snapshot import Snapshot
@@ -112,7 +113,9 @@ def judge_snapshot(
         earlier = sound.spot(one.contradicts) if one.contradicts else None
         into = problems if one.damage is None or strict else damages
         into.append(Problem(sound.spot(one.location), one.message, earlier))
-    return (None if problems else snapshot), _cut_short(problems), damages
+    if problems or snapshot is None:
+        return None, _cut_short(problems), damages
+    return with_learnt_scaling(snapshot), [], damages
 
 
 def _named(noun: type[Noun], entry: Any, spot: Spot) -> str:

@@ -205,3 +205,21 @@ def entry(section, *more, name="x"):
 )
 def test_a_mistake_is_told_at_its_line(told, text, message):
     assert told(text, base=BASE).replace("jobs.yaml:", "") == message
+
+
+def test_a_job_gets_the_scaling_that_its_like_teach(tmp_path):
+    def like(name):
+        return f"{{name: {name}, user: ada, queue: q"
+
+    over = "".join(
+        f"- {like(f't-{size}-{minute}')}, replicas: {size}, started_at: {started}, "
+        f"ended_at: 2026-11-20T08:0{minute}:00Z}}\n"
+        for size, started in ((1, "2026-11-20T00:00:00Z"), (2, "2026-11-20T03:00:00Z"))
+        for minute in range(3)
+    )
+    elastic = f"- {like('t-3-0')}, replicas: {{min: 1, max: 2}}, submitted_at: 2026-11-20T11:00:00Z}}\n"
+    (tmp_path / "s.yaml").write_text(f"{BASE}jobs:\n{elastic}finished:\n{over}")
+
+    (found,) = load_snapshot(str(tmp_path / "s.yaml")).jobs
+
+    assert found.gang.scaling == {1: 1000, 2: round(1000 * 481 / 301)}

@@ -16,6 +16,8 @@ from planner.models.dependency import Dependency, FinishedJob, Outcome
 from planner.models.errors import BadInputError
 from planner.models.explanation import Explanation
 from planner.models.explanation_remedies import Remedies
+from planner.models.gang import Gang
+from planner.models.learnt_scaling import with_learnt_scaling
 from planner.models.objective import Objective
 from planner.models.policy import Policy
 from planner.models.progress import Progress
@@ -297,3 +299,21 @@ def test_an_unknown_job_is_suggested_a_known_one():
         BadInputError, match=r"plan\.json: no job has the name 'rendr'.*\n.*'render' was meant"
     ):
         explain(timely_plan(), "rendr", source="plan.json")
+
+
+def test_how_a_job_scales_and_where_that_is_known_from():
+    def over(number, size, hours):
+        return finished(f"lm-{number}", hours).model_copy(update={"replicas": size})
+
+    waits = job("lm-7", user="ann", queue="research", replicas=(1, 4))
+    states = waits.model_copy(update={"name": "own-8", "gang": Gang(min=1, max=4, scaling={1: 1, 4: 2.5})})
+    known = snapshot(jobs=[waits, states], queues=[queue("research")]).model_copy(
+        update={"finished": tuple(over(number, 1 + number % 2, 8 - 3 * (number % 2)) for number in range(6))}
+    )
+
+    plan = greedy_plan(with_learnt_scaling(known), Policy())
+
+    assert lines(plan, "lm-7")["scales"] == (
+        "speed 1, 1.6, 2.8 with 1, 2, 4 replicas, learnt from finished jobs with such a name"
+    )
+    assert lines(plan, "own-8")["scales"] == "speed 1, 2.5 with 1, 4 replicas, as declared"
