@@ -15,7 +15,7 @@ help:
 	@echo "make check   formatting, linters, types, import rules"
 	@echo "make fmt     format the code"
 	@echo "make bench   measure and print the tables of docs/benchmarks.md"
-	@echo "make golden  rewrite scenarios/*/expected.txt; review the diff"
+	@echo "make golden  record expected.txt of scenarios and the plans of tests/net; review the diff"
 	@echo "make reference  rewrite docs/reference/ from the data model"
 
 setup: $(STAMP)
@@ -50,8 +50,8 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 golden: $(STAMP)
-	GPUPLAN_REWRITE_GOLDEN=1 $(BIN)/pytest -q tests/scenarios/test_golden.py
-	git diff --stat scenarios
+	GPUPLAN_REWRITE_GOLDEN=1 $(BIN)/pytest -q tests/scenarios/test_golden.py tests/net
+	git diff --stat scenarios tests/cases/net
 
 reference: $(STAMP)
 	@mkdir -p docs/reference
