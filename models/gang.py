@@ -102,17 +102,17 @@ class Gang(Noun):
         """
         Replicas with which jobs that all ask for the same complete soonest on average.
 
-            argmin_k ( 1 + ½ · contention · k / fewest ) / speed(k)
+            argmin_k ( 1 + contention · k / fewest ) / speed(k)
 
         with contention the jobs there are for each place of the smallest size: what a job needs by itself,
-        and what it keeps from others, half of which on average are served after it, as many at a time as the
-        size lets. The sizes of the table are tried. Where speed is a power of
+        and what it keeps from others, which are served as many at a time as the size lets. (Half of them wait
+        for it, as many again are still to come.) The sizes of the table are tried. Where speed is a power of
         the size the optimum is known, and does so too: the more jobs, the less for each but the shortest
         (Berg, Vesilo and Harchol-Balter, heSRPT, Performance Evaluation 144, 2020).
         """
         return min(
             self.sizes(gpu_model),
-            key=lambda size: (1 + contention * size / (2 * self.minimum)) / self.speed_milli(size, gpu_model),
+            key=lambda size: (1 + contention * size / self.minimum) / self.speed_milli(size, gpu_model),
         )
 
     def __hash__(self) -> int:
