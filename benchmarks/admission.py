@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.models.cluster import Cluster, Level, Node, NodeGpus
-from planner.models.gang import Gang
-from planner.models.job import Job, LocalityPreference, ResourceRequest, Running
-from planner.models.placement import GpuShare, Replica
-from planner.models.policy import Policy
-from planner.models.queue import Queue, Quota
-from planner.models.snapshot import Snapshot
-from planner.models.units import MILLI
-from planner.sources.draws import Draws
+from gpuplan.models.cluster import Cluster, Level, Node, NodeGpus
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import Job, LocalityPreference, ResourceRequest, Running
+from gpuplan.models.placement import GpuShare, Replica
+from gpuplan.models.policy import Policy
+from gpuplan.models.queue import Queue, Quota
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.units import MILLI
+from gpuplan.planner.sources.draws import Draws
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from benchmarks.markdown import percent, table
 from benchmarks.records import append
-from planner.models.cluster import Cluster, Node, NodeGpus
-from planner.models.policy import Policy
-from planner.models.snapshot import Snapshot
-from planner.models.units import MILLI
-from planner.simulation.baselines import BASELINES
-from planner.simulation.clock import Clock
-from planner.simulation.contest import Case, hold
-from planner.simulation.trace import Window, make_trace
-from planner.sources.arrivals import read_arrivals
-from planner.sources.files import load_snapshot
-from planner.sources.openb import TRACE_START, read_openb
+from gpuplan.models.cluster import Cluster, Node, NodeGpus
+from gpuplan.models.policy import Policy
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.units import MILLI
+from gpuplan.planner.simulation.baselines import BASELINES
+from gpuplan.planner.simulation.clock import Clock
+from gpuplan.planner.simulation.contest import Case, hold
+from gpuplan.planner.simulation.trace import Window, make_trace
+from gpuplan.planner.sources.arrivals import read_arrivals
+from gpuplan.planner.sources.files import load_snapshot
+from gpuplan.planner.sources.openb import TRACE_START, read_openb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from benchmarks.records import Record
-    from planner.simulation.trace import Trace
+    from gpuplan.planner.simulation.trace import Trace
 
 NAME: Final = "greedy claim"
 SCENARIO: Final = Path(__file__).parents[1] / "scenarios" / "arrivals"

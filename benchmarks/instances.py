@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.admission import ADMISSIONS, policy_of, snapshot_of
 from benchmarks.saturation import inventory
 from benchmarks.sizes import SIZES, made_up
-from planner.models.policy import Policy
+from gpuplan.models.policy import Policy
 
 if TYPE_CHECKING:
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.snapshot import Snapshot
 
 
 FLEET: Final = "Alibaba 2026"

@@ -17,18 +17,18 @@ from benchmarks.instances import Instance
 from benchmarks.markdown import mebibytes, seconds, table
 from benchmarks.records import append
 from benchmarks.stages import peak_mib
-from planner.afterwards import cluster_after
-from planner.epoch import plan_epoch
-from planner.models.job import Running
-from planner.models.snapshot import Snapshot
+from gpuplan.models.job import Running
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.planner.afterwards import cluster_after
+from gpuplan.planner.epoch import plan_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from planner.models.job import Job
-    from planner.models.plan import Plan
-    from planner.models.policy import Policy
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Policy
 
 ONE_MORE_INSTANCES: Final = (Instance("M", 0.01), Instance("L", 0.1), Instance("XL", 1))
 """With the time limit of the measured epoch: too little to look for anything else."""

@@ -22,12 +22,12 @@ from benchmarks.fresh import fresh
 from benchmarks.instances import Instance
 from benchmarks.markdown import line_of, table
 from benchmarks.records import append
-from planner.models.base import canonical_json
+from gpuplan.models.base import canonical_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-GPUPLAN = (sys.executable, "-m", "planner")
+GPUPLAN = (sys.executable, "-m", "gpuplan")
 ROOT = Path(__file__).parents[1]
 PROFILES = Path(__file__).parent / "profiles"
 SOLVERS = ("greedy", "milp", "cpsat")

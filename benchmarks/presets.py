@@ -19,25 +19,25 @@ import yaml
 
 from benchmarks.markdown import percent, table
 from benchmarks.records import append
-from planner.models.cluster import Cluster, Node, NodeGpus
-from planner.models.gang import Gang
-from planner.models.job import Job, ResourceRequest
-from planner.models.policy import Policy
-from planner.models.snapshot import Snapshot
-from planner.simulation.clock import Clock
-from planner.simulation.contention import UNFAIR
-from planner.simulation.replay import replay
-from planner.simulation.trace import Physics, make_trace
-from planner.sources.arrivals import Arrival
-from planner.sources.starter import starter_texts
+from gpuplan.models.cluster import Cluster, Node, NodeGpus
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import Job, ResourceRequest
+from gpuplan.models.policy import Policy
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.planner.simulation.clock import Clock
+from gpuplan.planner.simulation.contention import UNFAIR
+from gpuplan.planner.simulation.replay import replay
+from gpuplan.planner.simulation.trace import Physics, make_trace
+from gpuplan.planner.sources.arrivals import Arrival
+from gpuplan.planner.sources.starter import starter_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from benchmarks.records import Record
-    from planner.simulation.replay import Replayed
-    from planner.simulation.trace import Trace
+    from gpuplan.planner.simulation.replay import Replayed
+    from gpuplan.planner.simulation.trace import Trace
 
 NAME: Final = "presets"
 

@@ -24,22 +24,22 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.fresh import fresh
 from benchmarks.markdown import percent, seconds, table
 from benchmarks.records import append
-from planner.epoch import limits_of
-from planner.models.placement import GpuShare, Placement, Replica
-from planner.models.policy import Policy, job_points
-from planner.models.solution import gap_between
-from planner.models.units import MILLI
-from planner.models.verifier import verify
-from planner.posing import pose
-from planner.solvers import portfolio
-from planner.solvers.greedy import greedy
-from planner.sources.synthetic import generate
-from planner.sources.workload_profile import WorkloadProfile
+from gpuplan.models.placement import GpuShare, Placement, Replica
+from gpuplan.models.policy import Policy, job_points
+from gpuplan.models.solution import gap_between
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier import verify
+from gpuplan.planner.epoch import limits_of
+from gpuplan.planner.posing import pose
+from gpuplan.planner.sources.synthetic import generate
+from gpuplan.planner.sources.workload_profile import WorkloadProfile
+from gpuplan.solvers import portfolio
+from gpuplan.solvers.greedy import greedy
 
 if TYPE_CHECKING:
-    from planner.models.snapshot import Snapshot
-    from planner.models.target import Target
-    from planner.models.verifier import Verification
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.target import Target
+    from gpuplan.models.verifier import Verification
 
 PYTHON: Final = "GPUPLAN_REBALANCER_PYTHON"
 CHILD: Final = Path(__file__).with_name("rebalancer_child.py")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import highspy
 import numpy as np
 
-from planner.solvers.lowering import lowered
+from gpuplan.solvers.lowering import lowered
 
 if TYPE_CHECKING:
-    from planner.models.formulation.rows import Formulation
+    from gpuplan.models.formulation.rows import Formulation
 
 _WHOLE = 1e-6
 """So near to an integer a column counts as one."""

@@ -18,23 +18,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from benchmarks.markdown import table
 from benchmarks.records import append
-from planner.models.cluster import Cluster, Node, NodeGpus
-from planner.models.gang import Gang
-from planner.models.job import Job, ResourceRequest
-from planner.models.objective import Goal
-from planner.models.policy import Policy
-from planner.models.snapshot import Snapshot
-from planner.simulation.clock import Clock
-from planner.simulation.replay import replay
-from planner.simulation.trace import Physics, make_trace
-from planner.sources.arrivals import Arrival
+from gpuplan.models.cluster import Cluster, Node, NodeGpus
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import Job, ResourceRequest
+from gpuplan.models.objective import Goal
+from gpuplan.models.policy import Policy
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.planner.simulation.clock import Clock
+from gpuplan.planner.simulation.replay import replay
+from gpuplan.planner.simulation.trace import Physics, make_trace
+from gpuplan.planner.sources.arrivals import Arrival
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from benchmarks.records import Record
-    from planner.simulation.trace import Trace
+    from gpuplan.planner.simulation.trace import Trace
 
 NAME: Final = "scaled-jobs"
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from planner.sources.synthetic import generate
-from planner.sources.workload_profile import WorkloadProfile
+from gpuplan.planner.sources.synthetic import generate
+from gpuplan.planner.sources.workload_profile import WorkloadProfile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.snapshot import Snapshot
 
 _H100, _A100, _L40S = "H100-80GB", "A100-80GB", "L40S-48GB"
 

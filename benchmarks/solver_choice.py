@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from benchmarks.sizes import SIZES, made_up
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.models.policy import Policy
-from planner.models.solution import SolveStatus
-from planner.posing import pose
-from planner.solvers import cpsat, milp
-from planner.solvers.greedy import greedy
-from planner.solvers.interface import Answer, Budget, integer_bound
-from planner.solvers.worker import run_apart
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.policy import Policy
+from gpuplan.models.solution import SolveStatus
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import cpsat, milp
+from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.interface import Answer, Budget, integer_bound
+from gpuplan.solvers.worker import run_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.models.formulation.rows import Formulation, Ints
-    from planner.solvers.interface import Report
+    from gpuplan.models.formulation.rows import Formulation, Ints
+    from gpuplan.solvers.interface import Report
 
 INSTANTS: Final = (5, 10, 30)
 """Seconds after which to look; models of more than 20,000 columns are given 60 as well."""

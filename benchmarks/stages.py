@@ -16,27 +16,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.relaxation import relax
-from planner.epoch import limits_of
-from planner.models.formulation import FAMILIES
-from planner.models.formulation.columns import Columns
-from planner.models.formulation.objective import objective
-from planner.models.formulation.rows import Formulation
-from planner.models.solution import gap_between
-from planner.models.target import Target
-from planner.models.units import MILLI
-from planner.models.verifier import verify_target
-from planner.posing import pose
-from planner.solvers import portfolio
-from planner.solvers.greedy import greedy
+from gpuplan.models.formulation import FAMILIES
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.objective import objective
+from gpuplan.models.formulation.rows import Formulation
+from gpuplan.models.solution import gap_between
+from gpuplan.models.target import Target
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier import verify_target
+from gpuplan.planner.epoch import limits_of
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import portfolio
+from gpuplan.solvers.greedy import greedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchmarks.instances import Instance
-    from planner.models.formulation.rows import Row
-    from planner.models.problem import Problem
-    from planner.models.snapshot import Snapshot
-    from planner.models.solution import Solution
+    from gpuplan.models.formulation.rows import Row
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.solution import Solution
 
 _RELAXATION_LIMIT = 300.0
 _MIB = 1024

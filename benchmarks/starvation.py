@@ -22,22 +22,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.markdown import percent, table
 from benchmarks.records import append
-from planner.models.cluster import Cluster, Node, NodeGpus
-from planner.models.job import Gang, Job, ResourceRequest
-from planner.models.policy import Policy
-from planner.models.snapshot import Snapshot
-from planner.simulation.clock import Clock
-from planner.simulation.replay import replay
-from planner.simulation.trace import make_trace
-from planner.sources.arrivals import Arrival
+from gpuplan.models.cluster import Cluster, Node, NodeGpus
+from gpuplan.models.job import Gang, Job, ResourceRequest
+from gpuplan.models.policy import Policy
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.planner.simulation.clock import Clock
+from gpuplan.planner.simulation.replay import replay
+from gpuplan.planner.simulation.trace import make_trace
+from gpuplan.planner.sources.arrivals import Arrival
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from benchmarks.records import Record
-    from planner.simulation.scoring import Life
-    from planner.simulation.trace import Trace
+    from gpuplan.planner.simulation.scoring import Life
+    from gpuplan.planner.simulation.trace import Trace
 
 NAME: Final = "starvation"
 DAYS: Final = 30

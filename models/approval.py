@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from planner.models.base import Noun
-from planner.models.units import Count
+from gpuplan.models.base import Noun
+from gpuplan.models.units import Count
 
 
 class ChangeKind(StrEnum):

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
-from planner.models.base import Noun, canonical_json, fingerprint_of
-from planner.models.units import Timestamp
+from gpuplan.models.base import Noun, canonical_json, fingerprint_of
+from gpuplan.models.units import Timestamp
 
 AUDIT_FORMAT: Final = "1.0"
 

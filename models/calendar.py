@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 from croniter import CroniterBadDateError, croniter
 from pydantic import AfterValidator, Field, model_validator
 
-from planner.models.base import Noun
-from planner.models.units import Count, Label, Name, PositiveSeconds, Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.units import Count, Label, Name, PositiveSeconds, Timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.reason import Reason
-from planner.models.units import Count, Name
+from gpuplan.models.base import Noun
+from gpuplan.models.reason import Reason
+from gpuplan.models.units import Count, Name
 
 
 class PoolNodes(Noun):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
-from planner.models.base import Noun, canonical_list, canonical_object
-from planner.models.calendar import Reservation, Tariff
-from planner.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
+from gpuplan.models.base import Noun, canonical_list, canonical_object
+from gpuplan.models.calendar import Reservation, Tariff
+from gpuplan.models.units import MILLI, Count, Label, Mib, Milli, Name, Seconds, Timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.reason import ReasonCode
-from planner.models.units import MILLI, Count, CountedSeconds, Milli, Name, Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.reason import ReasonCode
+from gpuplan.models.units import MILLI, Count, CountedSeconds, Milli, Name, Timestamp
 
 
 class ModelUse(Noun):

@@ -10,18 +10,18 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.models import consistency_calendar as calendar
-from planner.models import consistency_cluster as cluster
-from planner.models import consistency_dependencies as dependencies
-from planner.models import consistency_entries as entries
-from planner.models import consistency_running as running
-from planner.models import consistency_times as times
-from planner.models.inconsistency import Inconsistency, View
+from gpuplan.models import consistency_calendar as calendar
+from gpuplan.models import consistency_cluster as cluster
+from gpuplan.models import consistency_dependencies as dependencies
+from gpuplan.models import consistency_entries as entries
+from gpuplan.models import consistency_running as running
+from gpuplan.models import consistency_times as times
+from gpuplan.models.inconsistency import Inconsistency, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.snapshot import Snapshot
 
     Check: TypeAlias = Callable[[View], Iterator[Inconsistency]]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.inconsistency import RESERVATIONS, Damage, DamageKind, Inconsistency
-from planner.models.near_miss import listed
+from gpuplan.models.inconsistency import RESERVATIONS, Damage, DamageKind, Inconsistency
+from gpuplan.models.near_miss import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.calendar import Reservation
-    from planner.models.cluster import Cluster, Node
-    from planner.models.inconsistency import View
+    from gpuplan.models.calendar import Reservation
+    from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.inconsistency import View
 
 
 def reserved_nodes_exist(view: View) -> Iterator[Inconsistency]:

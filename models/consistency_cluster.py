@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.cluster import rack_of, rack_path
-from planner.models.inconsistency import NODES, POOLS, RACK_POWER, Damage, DamageKind, Inconsistency
-from planner.models.near_miss import listed
+from gpuplan.models.cluster import rack_of, rack_path
+from gpuplan.models.inconsistency import NODES, POOLS, RACK_POWER, Damage, DamageKind, Inconsistency
+from gpuplan.models.near_miss import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import Node, Rack
-    from planner.models.inconsistency import View
+    from gpuplan.models.cluster import Node, Rack
+    from gpuplan.models.inconsistency import View
 
 _LONGEST_TEMPLATE: Final = 240
 """Of a template's name: a number is added to it, and names have at most 253 characters."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.inconsistency import Inconsistency
-from planner.models.near_miss import listed
+from gpuplan.models.inconsistency import Inconsistency
+from gpuplan.models.near_miss import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from planner.models.inconsistency import View
-    from planner.models.job import Job
+    from gpuplan.models.inconsistency import View
+    from gpuplan.models.job import Job
 
     Party: TypeAlias = tuple[str, ...]
     """Names of jobs that start together: one job, or all that wait with one `co_start`; sorted."""

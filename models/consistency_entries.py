@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.inconsistency import (
+from gpuplan.models.inconsistency import (
     DATASETS,
     NODES,
     POOLS,
@@ -16,16 +16,16 @@ from planner.models.inconsistency import (
     Inconsistency,
     gpu_indices,
 )
-from planner.models.mig import is_profile, mig_geometry
-from planner.models.near_miss import listed
-from planner.models.queue import ALL_MODELS, queue_limits
-from planner.models.units import print_milli
+from gpuplan.models.mig import is_profile, mig_geometry
+from gpuplan.models.near_miss import listed
+from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.units import print_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import NodeGpus
-    from planner.models.inconsistency import Location, View
+    from gpuplan.models.cluster import NodeGpus
+    from gpuplan.models.inconsistency import Location, View
 
 
 def names_are_unique(view: View) -> Iterator[Inconsistency]:

@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.inconsistency import NODES, Damage, DamageKind, Inconsistency, gpu_indices
-from planner.models.mig import is_profile
-from planner.models.near_miss import listed
-from planner.models.occupancy import free_capacity
-from planner.models.placement import GpuShare, MigSlice
-from planner.models.units import MILLI, print_milli
+from gpuplan.models.inconsistency import NODES, Damage, DamageKind, Inconsistency, gpu_indices
+from gpuplan.models.mig import is_profile
+from gpuplan.models.near_miss import listed
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.units import MILLI, print_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import Gpu
-    from planner.models.inconsistency import Location, View
-    from planner.models.job import Job
-    from planner.models.placement import Replica
+    from gpuplan.models.cluster import Gpu
+    from gpuplan.models.inconsistency import Location, View
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
 
 _Spot: TypeAlias = tuple[int, int]
 """Numbers of a running job and of one of its replicas: thousands are looked at, few are told of."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.inconsistency import POOLS, Inconsistency
-from planner.models.progress import works_since
-from planner.models.units import print_timestamp
+from gpuplan.models.inconsistency import POOLS, Inconsistency
+from gpuplan.models.progress import works_since
+from gpuplan.models.units import print_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from planner.models.inconsistency import Location, View
-    from planner.models.job import Running
+    from gpuplan.models.inconsistency import Location, View
+    from gpuplan.models.job import Running
 
 
 def times_are_in_order(view: View) -> Iterator[Inconsistency]:

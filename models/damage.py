@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import rack_path
-from planner.models.consistency import OF_THE_WORLD
-from planner.models.inconsistency import RESERVATIONS, DamageKind, View
-from planner.models.near_miss import NearMisses
-from planner.models.placement import Placement
-from planner.models.progress import pace, stopped
+from gpuplan.models.cluster import rack_path
+from gpuplan.models.consistency import OF_THE_WORLD
+from gpuplan.models.inconsistency import RESERVATIONS, DamageKind, View
+from gpuplan.models.near_miss import NearMisses
+from gpuplan.models.placement import Placement
+from gpuplan.models.progress import pace, stopped
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from planner.models.inconsistency import Damage, Location
-    from planner.models.job import Job
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.inconsistency import Damage, Location
+    from gpuplan.models.job import Job
+    from gpuplan.models.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from planner.models.base import Noun
-from planner.models.units import AtLeastOne, Name, Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.units import AtLeastOne, Name, Timestamp
 
 
 class DependencyKind(StrEnum):

@@ -12,11 +12,11 @@ from operator import not_
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.cluster import MigInstance
-from planner.models.placement import Placement
-from planner.models.plan import NodeChange
-from planner.models.units import Count, Name, Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.placement import Placement
+from gpuplan.models.plan import NodeChange
+from gpuplan.models.units import Count, Name, Timestamp
 
 
 class JobDiff(Noun):

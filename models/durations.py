@@ -9,8 +9,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
-from planner.models.dependency import Outcome
-from planner.models.gittins import (
+from gpuplan.models.dependency import Outcome
+from gpuplan.models.gittins import (
     mean_left,
     mean_left_of_any,
     quantiles,
@@ -18,8 +18,8 @@ from planner.models.gittins import (
     seconds_per_completion,
     spread,
 )
-from planner.models.pricing import recovery_seconds
-from planner.models.progress import (
+from gpuplan.models.pricing import recovery_seconds
+from gpuplan.models.progress import (
     pace,
     recovering_seconds,
     served_milli,
@@ -27,14 +27,14 @@ from planner.models.progress import (
     unsaved_seconds,
     works_since,
 )
-from planner.models.units import MILLI
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 DIGITS: Final = re.compile(r"\d+")
 """What the names of jobs of the same kind differ in."""

@@ -6,18 +6,18 @@ from itertools import pairwise
 from math import floor
 from typing import TYPE_CHECKING, Final
 
-from planner.models.durations import Durations
-from planner.models.policy import completion_points, sized_points
-from planner.models.slots import Slots
-from planner.models.units import MILLI
-from planner.models.worth import Worth
+from gpuplan.models.durations import Durations
+from gpuplan.models.policy import completion_points, sized_points
+from gpuplan.models.slots import Slots
+from gpuplan.models.units import MILLI
+from gpuplan.models.worth import Worth
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 _SECONDS_PER_HOUR: Final = 3600
 

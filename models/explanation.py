@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.dependency import DependencyKind
-from planner.models.durations import DurationSource, LeftBasis
-from planner.models.explanation_remedies import Remedies
-from planner.models.explanation_standing import Standing
-from planner.models.finding import Finding
-from planner.models.plan import DeadlineOutlook, Reason
-from planner.models.units import Count, CountedSeconds, Name, Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.dependency import DependencyKind
+from gpuplan.models.durations import DurationSource, LeftBasis
+from gpuplan.models.explanation_remedies import Remedies
+from gpuplan.models.explanation_standing import Standing
+from gpuplan.models.finding import Finding
+from gpuplan.models.plan import DeadlineOutlook, Reason
+from gpuplan.models.units import Count, CountedSeconds, Name, Timestamp
 
 
 class Duration(Noun):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.units import Count, Mib, Milli, Name, Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.units import Count, Mib, Milli, Name, Timestamp
 
 
 class GpuHolder(Noun):

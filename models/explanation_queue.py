@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.reason import ReasonCode
-from planner.models.units import Count, Milli, Name, Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.reason import ReasonCode
+from gpuplan.models.units import Count, Milli, Name, Timestamp
 
 
 class QuotaUse(Noun):

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.units import Count, CountedSeconds, Name, Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.units import Count, CountedSeconds, Name, Timestamp
 
 
 class RemedyKind(StrEnum):

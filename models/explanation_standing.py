@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
-from planner.models.base import Noun
-from planner.models.durations import LeftBasis
-from planner.models.objective import Goal
-from planner.models.units import Count, CountedSeconds, Mib, Milli, Name, Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.durations import LeftBasis
+from gpuplan.models.objective import Goal
+from gpuplan.models.units import Count, CountedSeconds, Mib, Milli, Name, Timestamp
 
 
 class QuotaStanding(Noun):

@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from planner.models.inconsistency import DamageKind
-from planner.models.plan_part import PlanPart
-from planner.models.units import Name
+from gpuplan.models.inconsistency import DamageKind
+from gpuplan.models.plan_part import PlanPart
+from gpuplan.models.units import Name
 
 
 class FindingOutcome(StrEnum):

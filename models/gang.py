@@ -7,8 +7,8 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
-from planner.models.base import Noun
-from planner.models.units import LARGEST_COUNT, MILLI, AtLeastOne, Milli, Name, print_milli
+from gpuplan.models.base import Noun
+from gpuplan.models.units import LARGEST_COUNT, MILLI, AtLeastOne, Milli, Name, print_milli
 
 _Speeds: TypeAlias = dict[Annotated[int, Field(ge=1, le=LARGEST_COUNT)], Milli]
 

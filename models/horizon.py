@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from planner.models.base import Noun
-from planner.models.units import MILLI, AtLeastOne, Milli, MinuteOrLonger, PositiveSeconds, Seconds
+from gpuplan.models.base import Noun
+from gpuplan.models.units import MILLI, AtLeastOne, Milli, MinuteOrLonger, PositiveSeconds, Seconds
 
 
 class BackfillMode(StrEnum):

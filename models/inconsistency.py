@@ -7,16 +7,16 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.mig import MigGeometry, mig_geometry
-from planner.models.near_miss import NearMisses
+from gpuplan.models.mig import MigGeometry, mig_geometry
+from gpuplan.models.near_miss import NearMisses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job, Running
-    from planner.models.queue import Queue
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job, Running
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
 
 Location: TypeAlias = tuple[str | int, ...]
 """Keys and list indices that lead from a document's root to one of its entries."""

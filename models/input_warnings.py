@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.mig import mig_geometry
-from planner.models.queue import ALL_MODELS
-from planner.models.units import MILLI
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job, ResourceRequest
-    from planner.models.queue import Queue
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job, ResourceRequest
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
 
 
 def input_warnings(snapshot: Snapshot) -> tuple[str, ...]:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
-from planner.models.base import Noun
-from planner.models.cluster import Level, QosClass, Taint, TaintEffect
-from planner.models.dependency import Dependency
-from planner.models.gang import Gang
-from planner.models.mig import profile_milli
-from planner.models.placement import Placement, Replica
-from planner.models.progress import Progress
-from planner.models.promise import Promise
-from planner.models.units import MILLI, AtLeastOne, Count, Label, Mib, Milli, Name, Seconds, Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.cluster import Level, QosClass, Taint, TaintEffect
+from gpuplan.models.dependency import Dependency
+from gpuplan.models.gang import Gang
+from gpuplan.models.mig import profile_milli
+from gpuplan.models.placement import Placement, Replica
+from gpuplan.models.progress import Progress
+from gpuplan.models.promise import Promise
+from gpuplan.models.units import MILLI, AtLeastOne, Count, Label, Mib, Milli, Name, Seconds, Timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.mig import MEDIA_EXTENSIONS
+from gpuplan.models.mig import MEDIA_EXTENSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from planner.models.cluster import Gpu, MigInstance
-    from planner.models.mig import MigGeometry
-    from planner.models.placement import MigSlice
+    from gpuplan.models.cluster import Gpu, MigInstance
+    from gpuplan.models.mig import MigGeometry
+    from gpuplan.models.placement import MigSlice
 
 
 def layout_after(

@@ -6,17 +6,17 @@ from collections import defaultdict
 from statistics import median
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.models.dependency import Outcome
-from planner.models.durations import DIGITS
-from planner.models.gang import Gang
-from planner.models.units import MILLI
+from gpuplan.models.dependency import Outcome
+from gpuplan.models.durations import DIGITS
+from gpuplan.models.gang import Gang
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from planner.models.dependency import FinishedJob
-    from planner.models.job import Job
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.dependency import FinishedJob
+    from gpuplan.models.job import Job
+    from gpuplan.models.snapshot import Snapshot
 
 SAMPLES: Final = 3
 """Finished jobs of a size that its speed is learnt from, at least: the median of fewer is one outlier's."""

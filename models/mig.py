@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from planner.models.units import MILLI
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.cluster import MigInstance
+    from gpuplan.models.cluster import MigInstance
 
 MEDIA_EXTENSIONS: Final = "+me"
 _PROFILE = re.compile(r"(\d+)g\.\d+gb(\+me)?")

@@ -7,8 +7,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.units import Name, PositiveSeconds
+from gpuplan.models.base import Noun
+from gpuplan.models.units import Name, PositiveSeconds
 
 _SECONDS_PER_HOUR: Final = 3600
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.models.layout import memory_slices
-from planner.models.mig import MigGeometry, mig_geometry
-from planner.models.overcommit import charged
-from planner.models.placement import GpuShare
-from planner.models.units import MILLI
+from gpuplan.models.layout import memory_slices
+from gpuplan.models.mig import MigGeometry, mig_geometry
+from gpuplan.models.overcommit import charged
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.cluster import Node
-    from planner.models.placement import MigSlice, Placement, Replica
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.placement import MigSlice, Placement, Replica
+    from gpuplan.models.snapshot import Snapshot
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
-from planner.models.problem_jobs import Incumbent
+from gpuplan.models.problem_jobs import Incumbent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import QosClass
-from planner.models.units import MILLI
+from gpuplan.models.cluster import QosClass
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
-    from planner.models.cluster import Cluster
-    from planner.models.job import ResourceRequest
-    from planner.models.placement import Replica
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.job import ResourceRequest
+    from gpuplan.models.placement import Replica
 
 
 def charged(replica: Replica | ResourceRequest, qos: QosClass, cluster: Cluster) -> tuple[int, int]:

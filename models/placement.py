@@ -7,10 +7,10 @@ from typing import Annotated, Final
 
 from pydantic import Field, field_validator
 
-from planner.models.base import Noun
-from planner.models.cluster import MigInstance
-from planner.models.mig import profile_milli
-from planner.models.units import MILLI, Count, Mib, Milli, Name
+from gpuplan.models.base import Noun
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.mig import profile_milli
+from gpuplan.models.units import MILLI, Count, Mib, Milli, Name
 
 
 class GpuShare(Noun):

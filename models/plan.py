@@ -16,12 +16,12 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field
 
-from planner.models.cluster import Gpu, MigInstance, Node
-from planner.models.finding import Finding, FindingOutcome
-from planner.models.placement import Placement
-from planner.models.plan_part import PlanPart
-from planner.models.policy import Policy
-from planner.models.precondition import (
+from gpuplan.models.cluster import Gpu, MigInstance, Node
+from gpuplan.models.finding import Finding, FindingOutcome
+from gpuplan.models.placement import Placement
+from gpuplan.models.plan_part import PlanPart
+from gpuplan.models.policy import Policy
+from gpuplan.models.precondition import (
     Free,
     GpuLayout,
     JobDamaged,
@@ -32,12 +32,12 @@ from planner.models.precondition import (
     NodeExists,
     Precondition,
 )
-from planner.models.projection import DeadlineOutlook, DeadlineState, PlannedStart, Waiting
-from planner.models.reason import Reason, ReasonCode
-from planner.models.snapshot import Snapshot
-from planner.models.solution import Ended
-from planner.models.target import Planned, Target
-from planner.models.units import Count, Mib, Milli, Name, Seconds, Timestamp
+from gpuplan.models.projection import DeadlineOutlook, DeadlineState, PlannedStart, Waiting
+from gpuplan.models.reason import Reason, ReasonCode
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.solution import Ended
+from gpuplan.models.target import Planned, Target
+from gpuplan.models.units import Count, Mib, Milli, Name, Seconds, Timestamp
 
 __all__ = [
     "PLAN_FORMAT",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ConfigDict
 
-from planner.models.base import Noun
+from gpuplan.models.base import Noun
 
 
 class PlanPart(Noun):

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import Field
 
-from planner.models.approval import Approval
-from planner.models.base import Noun
-from planner.models.durations import work_left
-from planner.models.horizon import DurationPolicy, HorizonPolicy
-from planner.models.objective import Goal, Objective
-from planner.models.units import MILLI, Count, Milli, Milliseconds, Name, PositiveSeconds, Seconds
+from gpuplan.models.approval import Approval
+from gpuplan.models.base import Noun
+from gpuplan.models.durations import work_left
+from gpuplan.models.horizon import DurationPolicy, HorizonPolicy
+from gpuplan.models.objective import Goal, Objective
+from gpuplan.models.units import MILLI, Count, Milli, Milliseconds, Name, PositiveSeconds, Seconds
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.cluster import NodePool
-    from planner.models.job import Job
+    from gpuplan.models.cluster import NodePool
+    from gpuplan.models.job import Job
 
 POINTS_PER_WEIGHT: Final = 100
 """Objective points of one unit of weight: fine enough to order jobs, coarse enough for a proof."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from planner.models.horizon import Backfill, HorizonPolicy
-from planner.models.policy import Policy
+from gpuplan.models.horizon import Backfill, HorizonPolicy
+from gpuplan.models.policy import Policy
 
 
 class PartOfBackfill(Backfill):

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.units import Count, Milli, Name, Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.units import Count, Milli, Name, Timestamp
 
 
 class KnobChange(Noun):

@@ -6,10 +6,10 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from planner.models.cluster import MigInstance
-from planner.models.placement import GpuShare, MigSlice
-from planner.models.plan_part import PlanPart
-from planner.models.units import Mib, Milli, Name
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.plan_part import PlanPart
+from gpuplan.models.units import Mib, Milli, Name
 
 
 class JobWaits(PlanPart):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from math import floor
 from typing import TYPE_CHECKING, Final
 
-from planner.models.progress import recovering_seconds, unsaved_seconds
-from planner.models.units import MILLI
+from gpuplan.models.progress import recovering_seconds, unsaved_seconds
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.cluster import NodePool
-    from planner.models.job import Job
-    from planner.models.policy import Policy
+    from gpuplan.models.cluster import NodePool
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
 
 _SECONDS_PER_HOUR: Final = 3600
 

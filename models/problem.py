@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.models.queue import ALL_MODELS
-from planner.models.units import MILLI
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
-    from planner.models.cluster import Level
-    from planner.models.problem_jobs import Booking, Incumbent, JobClass
-    from planner.models.problem_nodes import FreeNode, NodeGroup, PoolOption
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.problem_jobs import Booking, Incumbent, JobClass
+    from gpuplan.models.problem_nodes import FreeNode, NodeGroup, PoolOption
 
 
 @dataclass(frozen=True, slots=True)

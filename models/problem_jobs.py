@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from planner.models.mig import profile_milli
-from planner.models.policy import Profile
-from planner.models.units import MILLI
+from gpuplan.models.mig import profile_milli
+from gpuplan.models.policy import Profile
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import Level, MigInstance
+    from gpuplan.models.cluster import Level, MigInstance
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from planner.models.cluster import MigInstance, Node
+    from gpuplan.models.cluster import MigInstance, Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.units import MILLI, GpuTime, Timestamp, WorkTime
+from gpuplan.models.base import Noun
+from gpuplan.models.units import MILLI, GpuTime, Timestamp, WorkTime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job, Running
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job, Running
 
 
 class Progress(Noun):

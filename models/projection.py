@@ -8,10 +8,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from planner.models.placement import Replica
-from planner.models.plan_part import PlanPart
-from planner.models.reason import Reason
-from planner.models.units import Name, Seconds, Timestamp
+from gpuplan.models.placement import Replica
+from gpuplan.models.plan_part import PlanPart
+from gpuplan.models.reason import Reason
+from gpuplan.models.units import Name, Seconds, Timestamp
 
 
 class Waiting(PlanPart):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.placement import Replica
-from planner.models.units import Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.placement import Replica
+from gpuplan.models.units import Timestamp
 
 
 class Promise(Noun):

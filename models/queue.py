@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.units import Milli, Name
+from gpuplan.models.base import Noun
+from gpuplan.models.units import Milli, Name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

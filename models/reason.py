@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from planner.models.plan_part import PlanPart
+from gpuplan.models.plan_part import PlanPart
 
 
 class ReasonCode(StrEnum):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from planner.models.placement import Placement, Replica
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Hold, Incumbent
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Hold, Incumbent
 
 Held: TypeAlias = tuple[int | None, tuple[int, ...], tuple[tuple[int, str, int], ...]]
 """Node, GPU indices, (GPU index, profile, start) of MIG instances; a node of None takes nothing new."""

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.scenario_changes import Change
-from planner.models.scenario_expectations import Expectation
-from planner.models.units import Name
+from gpuplan.models.base import Noun
+from gpuplan.models.scenario_changes import Change
+from gpuplan.models.scenario_expectations import Expectation
+from gpuplan.models.units import Name
 
 
 class Scenario(Noun):

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from planner.models.base import Noun
-from planner.models.cluster import Node
-from planner.models.job import Job
-from planner.models.policy_part import PartOfPolicy
-from planner.models.scenario_choices import JobChoice, NodeChoice
-from planner.models.units import AtLeastOne, Count, Label, Mib, Milli, Name
+from gpuplan.models.base import Noun
+from gpuplan.models.cluster import Node
+from gpuplan.models.job import Job
+from gpuplan.models.policy_part import PartOfPolicy
+from gpuplan.models.scenario_choices import JobChoice, NodeChoice
+from gpuplan.models.units import AtLeastOne, Count, Label, Mib, Milli, Name
 
 _Price: TypeAlias = Annotated[float, Field(ge=0, le=1e6)]
 _Priority: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=10_000)]

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, model_validator
 
-from planner.models.base import Noun
-from planner.models.units import AtLeastOne, Label, Name
+from gpuplan.models.base import Noun
+from gpuplan.models.units import AtLeastOne, Label, Name
 
 if TYPE_CHECKING:
-    from planner.models.cluster import Node
-    from planner.models.job import Job
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
 
 
 class _Choice(Noun):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import AfterValidator, WithJsonSchema, model_validator
 
-from planner.models.base import Noun
-from planner.models.units import Name
+from gpuplan.models.base import Noun
+from gpuplan.models.units import Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

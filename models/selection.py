@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.job import MatchOperator
-from planner.models.mig import mig_geometry
-from planner.models.units import MILLI
+from gpuplan.models.job import MatchOperator
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from planner.models.cluster import Node, NodeGpus
-    from planner.models.job import Job, NodeMatch, ResourceRequest
+    from gpuplan.models.cluster import Node, NodeGpus
+    from gpuplan.models.job import Job, NodeMatch, ResourceRequest
 
 
 def filters(job: Job) -> tuple[Hashable, ...]:

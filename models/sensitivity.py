@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.models.base import Noun
-from planner.models.units import Count, Name, Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.units import Count, Name, Timestamp
 
 
 class Step(Noun):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.horizon import HorizonPolicy
+    from gpuplan.models.horizon import HorizonPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from planner.models.base import Noun, canonical_list, canonical_object
-from planner.models.cluster import Cluster, rack_of
-from planner.models.dependency import FinishedJob
-from planner.models.job import Job
-from planner.models.placement import MigSlice, Placement, Replica
-from planner.models.queue import Queue
-from planner.models.units import Timestamp
+from gpuplan.models.base import Noun, canonical_list, canonical_object
+from gpuplan.models.cluster import Cluster, rack_of
+from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.job import Job
+from gpuplan.models.placement import MigSlice, Placement, Replica
+from gpuplan.models.queue import Queue
+from gpuplan.models.units import Timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from planner.models.target import Target
-    from planner.models.violation import Violation
+    from gpuplan.models.target import Target
+    from gpuplan.models.violation import Violation
 
 
 class SolveStatus(StrEnum):

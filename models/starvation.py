@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from planner.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.queue import ALL_MODELS, queue_limits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 
-    from planner.models.cluster import Node
-    from planner.models.durations import Durations
-    from planner.models.job import Job
-    from planner.models.placement import Replica
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.durations import Durations
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

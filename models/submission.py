@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.job import Job
+from gpuplan.models.base import Noun
+from gpuplan.models.job import Job
 
 
 class Submission(Noun):

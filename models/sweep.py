@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from planner.models.base import Noun
-from planner.models.comparison import Figures
-from planner.models.units import Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.comparison import Figures
+from gpuplan.models.units import Timestamp
 
 
 class Knob(Noun):

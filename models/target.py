@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from planner.models.cluster import Node
-    from planner.models.placement import Placement, Replica
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.placement import Placement, Replica
 
 
 @dataclass(frozen=True, slots=True)

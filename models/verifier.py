@@ -11,30 +11,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.models import verifier_disruption_rules as disruption_rules
-from planner.models import verifier_time_rules as time_rules
-from planner.models.verifier_case import Case, Facts
-from planner.models.verifier_damage_rule import damage
-from planner.models.verifier_dependency_rule import dependencies
-from planner.models.verifier_horizon_rule import horizon
-from planner.models.verifier_job_rules import assignment
-from planner.models.verifier_moment import RULES_OF_AN_INSTANT, later_violations
-from planner.models.verifier_order_rule import order
-from planner.models.verifier_pool_rules import pools
-from planner.models.verifier_preemption_rule import preemption
-from planner.models.verifier_priority_rule import Judges, priority
-from planner.models.verifier_promise_rule import promises
-from planner.models.verifier_terms import TERMS
-from planner.models.violation import Rule, Violation
+from gpuplan.models import verifier_disruption_rules as disruption_rules
+from gpuplan.models import verifier_time_rules as time_rules
+from gpuplan.models.verifier_case import Case, Facts
+from gpuplan.models.verifier_damage_rule import damage
+from gpuplan.models.verifier_dependency_rule import dependencies
+from gpuplan.models.verifier_horizon_rule import horizon
+from gpuplan.models.verifier_job_rules import assignment
+from gpuplan.models.verifier_moment import RULES_OF_AN_INSTANT, later_violations
+from gpuplan.models.verifier_order_rule import order
+from gpuplan.models.verifier_pool_rules import pools
+from gpuplan.models.verifier_preemption_rule import preemption
+from gpuplan.models.verifier_priority_rule import Judges, priority
+from gpuplan.models.verifier_promise_rule import promises
+from gpuplan.models.verifier_terms import TERMS
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from planner.models.cluster import Node
-    from planner.models.placement import Placement
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.models.target import Planned, Target
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.target import Planned, Target
 
 
 def in_order(case: Case) -> Iterator[Violation]:

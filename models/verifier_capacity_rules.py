@@ -5,29 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import QosClass
-from planner.models.placement import GpuShare
-from planner.models.units import MILLI
-from planner.models.verifier_usage import gpu_milli
-from planner.models.verifier_words import (
-    CORES,
-    DISK,
-    MEMORY,
-    amounts,
-    in_gpus,
-    in_watts,
-    in_words,
-    listed,
-)
-from planner.models.violation import Rule, Violation
+from gpuplan.models.cluster import QosClass
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier_usage import gpu_milli
+from gpuplan.models.verifier_words import CORES, DISK, MEMORY, amounts, in_gpus, in_watts, in_words, listed
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.models.placement import Placement, Replica
-    from planner.models.verifier_case import Case
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.verifier_case import Case
 
 
 def staircase(case: Case) -> Iterator[Violation]:

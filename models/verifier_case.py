@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from planner.models.earnings import Earnings
-from planner.models.verifier_damage_rule import damaged_jobs
-from planner.models.verifier_occupant import JUDGED, KEPT, Change, Occupant, occupant_of, precedence
-from planner.models.verifier_reclaim import Entitlements
-from planner.models.verifier_timeline import Timeline
-from planner.models.verifier_usage import usage_by_queue_and_model
+from gpuplan.models.earnings import Earnings
+from gpuplan.models.verifier_damage_rule import damaged_jobs
+from gpuplan.models.verifier_occupant import JUDGED, KEPT, Change, Occupant, occupant_of, precedence
+from gpuplan.models.verifier_reclaim import Entitlements
+from gpuplan.models.verifier_timeline import Timeline
+from gpuplan.models.verifier_usage import usage_by_queue_and_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.cluster import Level, Node, NodePool
-    from planner.models.job import Job
-    from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-    from planner.models.policy import Disruption, Policy
-    from planner.models.snapshot import Snapshot
-    from planner.models.target import Planned
-    from planner.models.verifier_occupant import Holding
+    from gpuplan.models.cluster import Level, Node, NodePool
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+    from gpuplan.models.policy import Disruption, Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.target import Planned
+    from gpuplan.models.verifier_occupant import Holding
 
 
 class Holder(NamedTuple):

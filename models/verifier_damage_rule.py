@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.placement import GpuShare
-from planner.models.verifier_occupant import holding
-from planner.models.verifier_words import counted, listed
-from planner.models.violation import Rule, Violation
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.verifier_occupant import holding
+from gpuplan.models.verifier_words import counted, listed
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from planner.models.cluster import Gpu, Node
-    from planner.models.job import Job
-    from planner.models.placement import MigSlice, Replica
-    from planner.models.snapshot import Snapshot
-    from planner.models.verifier_case import Case
-    from planner.models.verifier_occupant import Holding
+    from gpuplan.models.cluster import Gpu, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import MigSlice, Replica
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.verifier_case import Case
+    from gpuplan.models.verifier_occupant import Holding
 
 
 def damage(case: Case) -> Iterator[Violation]:

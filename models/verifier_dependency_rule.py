@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from planner.models.dependency import DependencyKind, Outcome
-from planner.models.verifier_words import listed
-from planner.models.violation import Rule, Violation
+from gpuplan.models.dependency import DependencyKind, Outcome
+from gpuplan.models.verifier_words import listed
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from planner.models.dependency import Dependency
-    from planner.models.verifier_case import Case
-    from planner.models.verifier_timeline import Stay
+    from gpuplan.models.dependency import Dependency
+    from gpuplan.models.verifier_case import Case
+    from gpuplan.models.verifier_timeline import Stay
 
 _HAS_TO_BE_WELL: Final = (DependencyKind.SUCCEEDED, DependencyKind.CHECKPOINTED)
 

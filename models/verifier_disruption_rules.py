@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.units import print_seconds
-from planner.models.verifier_occupant import Change, unmatched
-from planner.models.verifier_words import counted, replica_in_words
-from planner.models.violation import Rule, Violation
+from gpuplan.models.units import print_seconds
+from gpuplan.models.verifier_occupant import Change, unmatched
+from gpuplan.models.verifier_words import counted, replica_in_words
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.job import Job
-    from planner.models.verifier_case import Case
+    from gpuplan.models.job import Job
+    from gpuplan.models.verifier_case import Case
 
 
 def eviction(case: Case) -> Iterator[Violation]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.verifier_occupant import Change
+from gpuplan.models.verifier_occupant import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.job import Job
-    from planner.models.verifier_case import Case
-    from planner.models.verifier_timeline import Stay
+    from gpuplan.models.job import Job
+    from gpuplan.models.verifier_case import Case
+    from gpuplan.models.verifier_timeline import Stay
 
 
 def completion(case: Case) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from planner.models.verifier_words import counted, listed
-from planner.models.violation import Rule, Violation
+from gpuplan.models.verifier_words import counted, listed
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.target import Planned
-    from planner.models.verifier_case import Case
+    from gpuplan.models.target import Planned
+    from gpuplan.models.verifier_case import Case
 
 
 def horizon(case: Case) -> Iterator[Violation]:

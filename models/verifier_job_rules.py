@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from planner.models.placement import GpuShare
-from planner.models.units import MILLI, print_milli
-from planner.models.verifier_occupant import Change
-from planner.models.verifier_words import CORES, DISK, MEMORY, amounts, counted, in_words, listed
-from planner.models.violation import Rule, Violation
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.verifier_occupant import Change
+from gpuplan.models.verifier_words import CORES, DISK, MEMORY, amounts, counted, in_words, listed
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.job import ResourceRequest
-    from planner.models.placement import Replica
-    from planner.models.verifier_case import Case
+    from gpuplan.models.job import ResourceRequest
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.verifier_case import Case
 
 
 def assignment(case: Case) -> Iterator[Violation]:

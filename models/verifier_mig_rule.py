@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import MigInstance
-from planner.models.mig import mig_geometry
-from planner.models.placement import GpuShare
-from planner.models.verifier_words import listed, mig_in_words
-from planner.models.violation import Rule, Violation
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.verifier_words import listed, mig_in_words
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.policy import MigPolicy
-    from planner.models.verifier_case import Case, Holder
+    from gpuplan.models.policy import MigPolicy
+    from gpuplan.models.verifier_case import Case, Holder
 
 
 def mig(case: Case) -> Iterator[Violation]:

@@ -6,23 +6,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from planner.models import verifier_capacity_rules as capacity_rules
-from planner.models import verifier_job_rules as job_rules
-from planner.models import verifier_place_rules as place_rules
-from planner.models.cluster import MigInstance
-from planner.models.placement import MigSlice
-from planner.models.verifier_case import Case
-from planner.models.verifier_mig_rule import mig
-from planner.models.verifier_occupant import Change, Occupant
-from planner.models.verifier_queue_rules import queues
-from planner.models.violation import Rule
+from gpuplan.models import verifier_capacity_rules as capacity_rules
+from gpuplan.models import verifier_job_rules as job_rules
+from gpuplan.models import verifier_place_rules as place_rules
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.placement import MigSlice
+from gpuplan.models.verifier_case import Case
+from gpuplan.models.verifier_mig_rule import mig
+from gpuplan.models.verifier_occupant import Change, Occupant
+from gpuplan.models.verifier_queue_rules import queues
+from gpuplan.models.violation import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from planner.models.cluster import Node, NodeGpus
-    from planner.models.verifier_timeline import Stay
-    from planner.models.violation import Violation
+    from gpuplan.models.cluster import Node, NodeGpus
+    from gpuplan.models.verifier_timeline import Stay
+    from gpuplan.models.violation import Violation
 
 RULES_OF_AN_INSTANT: Final[dict[Rule, Callable[[Case], Iterator[Violation]]]] = {
     Rule.GANG: job_rules.gang,

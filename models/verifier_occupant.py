@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.models.placement import GpuShare
+from gpuplan.models.placement import GpuShare
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from planner.models.job import Job
-    from planner.models.placement import Placement, Replica
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement, Replica
 
 Holding: TypeAlias = tuple[object, ...]
 """All that a replica holds, as a value that compares and hashes."""

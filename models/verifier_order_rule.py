@@ -6,20 +6,20 @@ from collections import Counter, defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.models.mig import MEDIA_EXTENSIONS, mig_geometry
-from planner.models.placement import GpuShare
-from planner.models.units import MILLI
-from planner.models.verifier_capacity_rules import charged_amounts, offered_amounts
-from planner.models.verifier_occupant import Change
-from planner.models.verifier_words import listed, mig_in_words
-from planner.models.violation import Rule, Violation
+from gpuplan.models.mig import MEDIA_EXTENSIONS, mig_geometry
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier_capacity_rules import charged_amounts, offered_amounts
+from gpuplan.models.verifier_occupant import Change
+from gpuplan.models.verifier_words import listed, mig_in_words
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.job import Job
-    from planner.models.placement import MigSlice, Replica
-    from planner.models.verifier_case import Case
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import MigSlice, Replica
+    from gpuplan.models.verifier_case import Case
 
 _MEMORY_SLICES: Final = 8
 _MEDIA: Final = -1

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.queue import ALL_MODELS
-from planner.models.units import MILLI
-from planner.models.verifier_usage import of_resource, with_all_below
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier_usage import of_resource, with_all_below
 
 if TYPE_CHECKING:
-    from planner.models.verifier_case import Case
+    from gpuplan.models.verifier_case import Case
 
     Owed: TypeAlias = dict[tuple[str, str], int]
     """Thousandths of GPUs by queue and resource."""

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.models.cluster import Level
-from planner.models.job import MatchOperator
-from planner.models.mig import mig_geometry
-from planner.models.placement import GpuShare
-from planner.models.units import MILLI
-from planner.models.verifier_words import counted, listed
-from planner.models.violation import Rule, Violation
+from gpuplan.models.cluster import Level
+from gpuplan.models.job import MatchOperator
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier_words import counted, listed
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.cluster import Node, NodeGpus
-    from planner.models.job import Job, NodeMatch
-    from planner.models.placement import MigSlice
-    from planner.models.verifier_case import Case
-    from planner.models.verifier_occupant import Occupant
+    from gpuplan.models.cluster import Node, NodeGpus
+    from gpuplan.models.job import Job, NodeMatch
+    from gpuplan.models.placement import MigSlice
+    from gpuplan.models.verifier_case import Case
+    from gpuplan.models.verifier_occupant import Occupant
 
 _LEVEL_WORDS: Final = {
     Level.NODE: "node",

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import Node
-from planner.models.units import print_seconds
-from planner.models.verifier_occupant import Change
-from planner.models.verifier_words import counted, listed
-from planner.models.violation import Rule, Violation
+from gpuplan.models.cluster import Node
+from gpuplan.models.units import print_seconds
+from gpuplan.models.verifier_occupant import Change
+from gpuplan.models.verifier_words import counted, listed
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from planner.models.cluster import NodePool
-    from planner.models.verifier_case import Case
+    from gpuplan.models.cluster import NodePool
+    from gpuplan.models.verifier_case import Case
 
 
 def pools(case: Case) -> Iterator[Violation]:

@@ -13,37 +13,27 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from planner.models.mig import mig_geometry
-from planner.models.placement import GpuShare, Placement
-from planner.models.queue import ALL_MODELS
-from planner.models.units import MILLI
-from planner.models.verifier_capacity_rules import (
-    charged_amounts,
-    offered_amounts,
-    rack_caps,
-    watts_drawn,
-)
-from planner.models.verifier_occupant import Change, unmatched
-from planner.models.verifier_queue_rules import (
-    held_all_along,
-    kept_and_limit,
-    of_replicas,
-    usage_up_the_tree,
-)
-from planner.models.verifier_usage import children_first, gpu_milli
-from planner.models.verifier_words import in_gpus, in_watts, in_words
-from planner.models.violation import Rule, Violation
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import GpuShare, Placement
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier_capacity_rules import charged_amounts, offered_amounts, rack_caps, watts_drawn
+from gpuplan.models.verifier_occupant import Change, unmatched
+from gpuplan.models.verifier_queue_rules import held_all_along, kept_and_limit, of_replicas, usage_up_the_tree
+from gpuplan.models.verifier_usage import children_first, gpu_milli
+from gpuplan.models.verifier_words import in_gpus, in_watts, in_words
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.models.mig import MigGeometry
-    from planner.models.placement import MigSlice, Replica
-    from planner.models.queue import Queue
-    from planner.models.verifier_case import Case
-    from planner.models.verifier_occupant import Occupant
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.mig import MigGeometry
+    from gpuplan.models.placement import MigSlice, Replica
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.verifier_case import Case
+    from gpuplan.models.verifier_occupant import Occupant
 
 
 _MOST_SETS: Final = 1024

@@ -7,23 +7,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from planner.models.placement import GpuShare, Placement, Replica
-from planner.models.policy import PriorityOrder
-from planner.models.units import MILLI, print_milli
-from planner.models.verifier_capacity_rules import charged_amounts, offered_amounts
-from planner.models.verifier_dependency_rule import co_start_groups
-from planner.models.verifier_earning_terms import earned
-from planner.models.verifier_occupant import Change
-from planner.models.verifier_words import listed
-from planner.models.violation import Rule, Violation
+from gpuplan.models.placement import GpuShare, Placement, Replica
+from gpuplan.models.policy import PriorityOrder
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.verifier_capacity_rules import charged_amounts, offered_amounts
+from gpuplan.models.verifier_dependency_rule import co_start_groups
+from gpuplan.models.verifier_earning_terms import earned
+from gpuplan.models.verifier_occupant import Change
+from gpuplan.models.verifier_words import listed
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.models.verifier_case import Case
-    from planner.models.verifier_occupant import Occupant
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.verifier_case import Case
+    from gpuplan.models.verifier_occupant import Occupant
 
 _COSTS: Final = (
     *("preemption", "migration", "resize", "repartition", "locality"),

@@ -7,21 +7,21 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from planner.models.horizon import BackfillMode
-from planner.models.placement import GpuShare
-from planner.models.units import MILLI
-from planner.models.verifier_dependency_rule import co_start_groups, too_early
-from planner.models.verifier_moment import RULES_OF_AN_INSTANT, at_once, broken, moment
-from planner.models.verifier_timeline import Stay
-from planner.models.violation import Rule, Violation
+from gpuplan.models.horizon import BackfillMode
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier_dependency_rule import co_start_groups, too_early
+from gpuplan.models.verifier_moment import RULES_OF_AN_INSTANT, at_once, broken, moment
+from gpuplan.models.verifier_timeline import Stay
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.job import Job
-    from planner.models.placement import Replica
-    from planner.models.promise import Promise
-    from planner.models.verifier_case import Case
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.promise import Promise
+    from gpuplan.models.verifier_case import Case
 
 
 def promises(case: Case) -> Iterator[Violation]:

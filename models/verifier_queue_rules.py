@@ -6,18 +6,18 @@ from collections import defaultdict
 from math import inf
 from typing import TYPE_CHECKING
 
-from planner.models.queue import ALL_MODELS
-from planner.models.verifier_occupant import Change
-from planner.models.verifier_usage import children_first, gpu_milli, of_resource
-from planner.models.verifier_words import in_gpus
-from planner.models.violation import Rule, Violation
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.verifier_occupant import Change
+from gpuplan.models.verifier_usage import children_first, gpu_milli, of_resource
+from gpuplan.models.verifier_words import in_gpus
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from planner.models.placement import Replica
-    from planner.models.queue import Queue
-    from planner.models.verifier_case import Case
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.verifier_case import Case
 
 
 def queues(case: Case) -> Iterator[Violation]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from planner.models.queue import ALL_MODELS
-from planner.models.verifier_usage import children_first, of_resource, with_all_below
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.verifier_usage import children_first, of_resource, with_all_below
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from planner.models.policy import Disruption
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.policy import Disruption
+    from gpuplan.models.snapshot import Snapshot
 
 
 class _Step(NamedTuple):

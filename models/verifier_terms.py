@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from planner.models.cluster import MigInstance
-from planner.models.placement import MigSlice
-from planner.models.pricing import currency_points, disruption_points, node_points
-from planner.models.verifier_earning_terms import completion, deadlines, tariffs
-from planner.models.verifier_occupant import Change
-from planner.models.verifier_owed_terms import guarantee, nominal
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.placement import MigSlice
+from gpuplan.models.pricing import currency_points, disruption_points, node_points
+from gpuplan.models.verifier_earning_terms import completion, deadlines, tariffs
+from gpuplan.models.verifier_occupant import Change
+from gpuplan.models.verifier_owed_terms import guarantee, nominal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from planner.models.placement import Placement
-    from planner.models.verifier_case import Case
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.verifier_case import Case
 
 
 def preemption(case: Case) -> int:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.violation import Rule, Violation
+from gpuplan.models.violation import Rule, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.placement import Replica
-    from planner.models.verifier_case import Case
-    from planner.models.verifier_timeline import Stay
-    from planner.models.windows import Window
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.verifier_case import Case
+    from gpuplan.models.verifier_timeline import Stay
+    from gpuplan.models.windows import Window
 
 
 def windows(case: Case) -> Iterator[Violation]:

@@ -9,21 +9,21 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from planner.models.placement import Placement
-from planner.models.slots import Slots
-from planner.models.units import print_timestamp
-from planner.models.windows import Windows
+from gpuplan.models.placement import Placement
+from gpuplan.models.slots import Slots
+from gpuplan.models.units import print_timestamp
+from gpuplan.models.windows import Windows
 
 if TYPE_CHECKING:
-    from planner.models.cluster import Node
-    from planner.models.dependency import Outcome
-    from planner.models.durations import Durations
-    from planner.models.earnings import Earnings
-    from planner.models.job import Job
-    from planner.models.placement import Replica
-    from planner.models.units import Timestamp
-    from planner.models.verifier_case import Case
-    from planner.models.verifier_occupant import Occupant
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.dependency import Outcome
+    from gpuplan.models.durations import Durations
+    from gpuplan.models.earnings import Earnings
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.units import Timestamp
+    from gpuplan.models.verifier_case import Case
+    from gpuplan.models.verifier_occupant import Occupant
 
 
 @dataclass(frozen=True, slots=True)

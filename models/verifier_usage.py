@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.mig import profile_milli
-from planner.models.placement import GpuShare
-from planner.models.queue import ALL_MODELS
-from planner.models.units import MILLI
+from gpuplan.models.mig import profile_milli
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.job import Job
-    from planner.models.placement import MigSlice, Placement, Replica
-    from planner.models.queue import Queue
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import MigSlice, Placement, Replica
+    from gpuplan.models.queue import Queue
 
 
 def quota_milli(held: GpuShare | MigSlice) -> int:

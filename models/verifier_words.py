@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.placement import GpuShare
-from planner.models.units import MILLI, print_milli
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.units import MILLI, print_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.cluster import MigInstance
-    from planner.models.placement import MigSlice, Replica
+    from gpuplan.models.cluster import MigInstance
+    from gpuplan.models.placement import MigSlice, Replica
 
 CORES: Final = "CPU cores"
 MEMORY: Final = "MiB of memory"

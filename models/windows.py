@@ -6,22 +6,22 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.models.calendar import Reservation, ReservationKind
-from planner.models.pricing import disruption_points, lost_seconds
-from planner.models.slots import Slots
-from planner.models.starvation import hold
-from planner.models.units import MILLI
+from gpuplan.models.calendar import Reservation, ReservationKind
+from gpuplan.models.pricing import disruption_points, lost_seconds
+from gpuplan.models.slots import Slots
+from gpuplan.models.starvation import hold
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.calendar import Span
-    from planner.models.durations import Durations
-    from planner.models.job import Job
-    from planner.models.placement import Replica
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.models.starvation import Hold
+    from gpuplan.models.calendar import Span
+    from gpuplan.models.durations import Durations
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.starvation import Hold
 
 
 _NOT_TO_BE_MOVED: Final = 10**12

@@ -6,19 +6,19 @@ from functools import cached_property
 from math import log1p, log2
 from typing import TYPE_CHECKING, Final
 
-from planner.models.durations import Durations, LeftBasis
-from planner.models.objective import Goal
-from planner.models.policy import LARGEST_POINTS, POINTS_PER_WEIGHT, SizeBasis, job_points
-from planner.models.units import MILLI
+from gpuplan.models.durations import Durations, LeftBasis
+from gpuplan.models.objective import Goal
+from gpuplan.models.policy import LARGEST_POINTS, POINTS_PER_WEIGHT, SizeBasis, job_points
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from planner.models.gang import Gang
-    from planner.models.job import Job
-    from planner.models.objective import QueueObjective
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.gang import Gang
+    from gpuplan.models.job import Job
+    from gpuplan.models.objective import QueueObjective
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 _SECONDS_PER_HOUR: Final = 3600
 

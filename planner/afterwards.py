@@ -6,17 +6,17 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.effects import with_layout
-from planner.models.layout import layout_after
-from planner.models.mig import mig_geometry
+from gpuplan.models.layout import layout_after
+from gpuplan.models.mig import mig_geometry
+from gpuplan.planner.effects import with_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from planner.models.cluster import Cluster, MigInstance, Node
-    from planner.models.placement import Placement
-    from planner.models.snapshot import Snapshot
-    from planner.models.target import Target
+    from gpuplan.models.cluster import Cluster, MigInstance, Node
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.target import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.models.errors import PartlyAppliedError, PlannerError, StalePlanError
-from planner.wording import counted
+from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
+from gpuplan.planner.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.models.cluster import Cluster
-    from planner.sights import DriftItem
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.planner.sights import DriftItem
 
 _NAMED_AT_MOST: Final = 20
 """Ids or items listed in one message; the errors carry all of them."""

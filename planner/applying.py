@@ -13,24 +13,24 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.apply_outcome import ApplyOutcome, FailedAction, raise_unless_complete, unrecorded
-from planner.change_words import label
-from planner.journal import Journal
-from planner.models.errors import PlannerError
-from planner.preconditions import LiveView
-from planner.promises import PromiseStep, reminded_of, steps_of
-from planner.standing import Standing, key_of, refuse_bad_order, refuse_unfit, standing_of
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.apply_outcome import ApplyOutcome, FailedAction, raise_unless_complete, unrecorded
+from gpuplan.planner.change_words import label
+from gpuplan.planner.journal import Journal
+from gpuplan.planner.preconditions import LiveView
+from gpuplan.planner.promises import PromiseStep, reminded_of, steps_of
+from gpuplan.planner.standing import Standing, key_of, refuse_bad_order, refuse_unfit, standing_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from planner.auditing import AuditLog
-    from planner.executors.interface import Executor
-    from planner.models.audit import AuditRecord
-    from planner.models.plan import Plan
-    from planner.models.policy import Drift
-    from planner.promises import Step
+    from gpuplan.models.audit import AuditRecord
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Drift
+    from gpuplan.planner.auditing import AuditLog
+    from gpuplan.planner.executors.interface import Executor
+    from gpuplan.planner.promises import Step
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pydantic import ValidationError
 
-from planner.locking import exclusive, lock, real_path
-from planner.models.audit import (
+from gpuplan.models.audit import (
     AUDIT_FORMAT,
     FIRST_PREVIOUS,
     AuditEntry,
@@ -28,9 +27,10 @@ from planner.models.audit import (
     line_of,
     seal,
 )
-from planner.models.base import canonical_json
-from planner.models.errors import PlannerError, TamperedError
-from planner.writing import require_writable, sync_directory
+from gpuplan.models.base import canonical_json
+from gpuplan.models.errors import PlannerError, TamperedError
+from gpuplan.planner.locking import exclusive, lock, real_path
+from gpuplan.planner.writing import require_writable, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, assert_never
 
-from planner.models.plan import (
+from gpuplan.models.plan import (
     Cordon,
     Drain,
     Grow,
@@ -18,13 +18,13 @@ from planner.models.plan import (
     Shrink,
     Start,
 )
-from planner.wording import listed
+from gpuplan.planner.wording import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.placement import Placement
-    from planner.models.plan import Change
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan import Change
 
 _KINDS: Final = {
     "release": ("release", "releases", "", ""),

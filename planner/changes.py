@@ -8,18 +8,18 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from planner.afterwards import LayoutChange, cluster_after, layout_changes
-from planner.holdings import Resident, holdings_of
-from planner.models.target import Target
-from planner.models.verifier_occupant import unmatched
+from gpuplan.models.target import Target
+from gpuplan.models.verifier_occupant import unmatched
+from gpuplan.planner.afterwards import LayoutChange, cluster_after, layout_changes
+from gpuplan.planner.holdings import Resident, holdings_of
 
 if TYPE_CHECKING:
-    from planner.holdings import Holdings
-    from planner.models.cluster import Cluster, Node
-    from planner.models.job import Job
-    from planner.models.occupancy import NodeFree
-    from planner.models.placement import Placement, Replica
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.occupancy import NodeFree
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.holdings import Holdings
 
 
 class Deed(StrEnum):

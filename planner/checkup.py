@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.libraries import library_of
-from planner.models.formulation.rows import Formulation, row
-from planner.models.policy import Policy
-from planner.solvers import SOLVERS
-from planner.solvers.interface import Budget
-from planner.solvers.worker import solve_apart
+from gpuplan.models.formulation.rows import Formulation, row
+from gpuplan.models.policy import Policy
+from gpuplan.planner.libraries import library_of
+from gpuplan.solvers import SOLVERS
+from gpuplan.solvers.interface import Budget
+from gpuplan.solvers.worker import solve_apart
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from planner.changes import Deed, job_change
-from planner.coherence_nodes import nodes_and_layouts
-from planner.coherence_times import times
-from planner.models.plan import (
+from gpuplan.models.plan import (
     FindingOutcome,
     Free,
     Grow,
@@ -23,13 +20,16 @@ from planner.models.plan import (
     Start,
     Wait,
 )
-from planner.needs import frees
+from gpuplan.planner.changes import Deed, job_change
+from gpuplan.planner.coherence_nodes import nodes_and_layouts
+from gpuplan.planner.coherence_times import times
+from gpuplan.planner.needs import frees
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.changes import JobChange
-    from planner.models.plan import Plan
+    from gpuplan.models.plan import Plan
+    from gpuplan.planner.changes import JobChange
 
 
 def contradictions(plan: Plan) -> Iterator[str]:

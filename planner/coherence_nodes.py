@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from planner.afterwards import layout_changes
-from planner.models.plan import (
+from gpuplan.models.plan import (
     Cordon,
     Drain,
     GpuLayout,
@@ -19,12 +18,13 @@ from planner.models.plan import (
     ScaleDown,
     ScaleUp,
 )
+from gpuplan.planner.afterwards import layout_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import MigInstance, Node
-    from planner.models.plan import Plan
+    from gpuplan.models.cluster import MigInstance, Node
+    from gpuplan.models.plan import Plan
 
 _ASKS: Final = {
     "cordon": NodeExists,

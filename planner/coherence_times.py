@@ -6,14 +6,14 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from planner.models.plan import DeadlineState, Preempt, Start
-from planner.models.slots import Slots
-from planner.models.units import print_timestamp
+from gpuplan.models.plan import DeadlineState, Preempt, Start
+from gpuplan.models.slots import Slots
+from gpuplan.models.units import print_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.plan import DeadlineOutlook, Plan
+    from gpuplan.models.plan import DeadlineOutlook, Plan
 
 
 def times(plan: Plan) -> Iterator[str]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.models.errors import PlannerError
+from gpuplan.models.errors import PlannerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

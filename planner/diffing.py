@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from planner.afterwards import cluster_after
-from planner.changes import Changes
-from planner.diffing_drift import drifted, stale
-from planner.diffing_promises import promise_diffs
-from planner.metrics import gpus_in_use
-from planner.models.damage import survey
-from planner.models.diff import Diff, GpuModelDiff, JobDiff, LayoutDiff, NodeDiff, QueueDiff
-from planner.models.occupancy import NodeFree, free_capacity
-from planner.models.plan import NodeChange, Wait
-from planner.models.queue import ALL_MODELS, queue_limits
-from planner.quota_room import of_resource, own_usage
+from gpuplan.models.damage import survey
+from gpuplan.models.diff import Diff, GpuModelDiff, JobDiff, LayoutDiff, NodeDiff, QueueDiff
+from gpuplan.models.occupancy import NodeFree, free_capacity
+from gpuplan.models.plan import NodeChange, Wait
+from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.planner.afterwards import cluster_after
+from gpuplan.planner.changes import Changes
+from gpuplan.planner.diffing_drift import drifted, stale
+from gpuplan.planner.diffing_promises import promise_diffs
+from gpuplan.planner.metrics import gpus_in_use
+from gpuplan.planner.quota_room import of_resource, own_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from planner.models.cluster import Cluster, Node
-    from planner.models.plan import Plan
-    from planner.models.queue import Queue
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
 
 
 def diff(plan: Plan, live: Snapshot | None = None) -> Diff:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from planner.drift import drift
-from planner.effects import changes_of, nodes_touched
-from planner.models.diff import Drifted
-from planner.models.plan import JobAction
-from planner.progress import done_in, verify_rest
+from gpuplan.models.diff import Drifted
+from gpuplan.models.plan import JobAction
+from gpuplan.planner.drift import drift
+from gpuplan.planner.effects import changes_of, nodes_touched
+from gpuplan.planner.progress import done_in, verify_rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from planner.models.base import Noun
-    from planner.models.job import Job
-    from planner.models.plan import Plan
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.base import Noun
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.snapshot import Snapshot
 
 
 def drifted(plan: Plan, live: Snapshot) -> tuple[Drifted, ...]:

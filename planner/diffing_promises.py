@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.diff import PromiseChange, PromiseDiff
+from gpuplan.models.diff import PromiseChange, PromiseDiff
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.plan import Plan
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.snapshot import Snapshot
 
 
 def promise_diffs(plan: Plan, live: Snapshot | None = None) -> tuple[PromiseDiff, ...]:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from planner.drift_words import field_changes, holder_changes, holders, node_changes, promise_changes
-from planner.effects import change_jobs, change_nodes, changes_of, nodes_touched
-from planner.models.damage import without_losses
-from planner.models.plan import NodeAction, Preempt, Release, ScaleDown, ScaleUp
-from planner.models.policy import Drift
-from planner.preconditions import LiveView
-from planner.promises import promise_step
-from planner.sights import DriftItem, running_drift, waiting_drift
+from gpuplan.models.damage import without_losses
+from gpuplan.models.plan import NodeAction, Preempt, Release, ScaleDown, ScaleUp
+from gpuplan.models.policy import Drift
+from gpuplan.planner.drift_words import field_changes, holder_changes, holders, node_changes, promise_changes
+from gpuplan.planner.effects import change_jobs, change_nodes, changes_of, nodes_touched
+from gpuplan.planner.preconditions import LiveView
+from gpuplan.planner.promises import promise_step
+from gpuplan.planner.sights import DriftItem, running_drift, waiting_drift
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from planner.models.cluster import Cluster, Node
-    from planner.models.job import Job
-    from planner.models.plan import Change, Plan
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Change, Plan
+    from gpuplan.models.snapshot import Snapshot
 
 
 def drift(plan: Plan, live: Snapshot, *, done: Collection[str], mode: Drift) -> tuple[DriftItem, ...]:

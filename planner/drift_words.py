@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.base import canonical_json
-from planner.models.near_miss import listed
-from planner.models.units import print_timestamp
-from planner.sights import DriftItem, present_node_drift, unschedulable_drift
+from gpuplan.models.base import canonical_json
+from gpuplan.models.near_miss import listed
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.sights import DriftItem, present_node_drift, unschedulable_drift
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from planner.models.cluster import Node
-    from planner.models.placement import Placement, Replica
-    from planner.models.promise import Promise
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.promise import Promise
+    from gpuplan.models.snapshot import Snapshot
 
 Holders: TypeAlias = dict[str, dict[str, tuple["Replica", ...]]]
 """By node and job: what runs there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from planner.models.plan import (
+from gpuplan.models.plan import (
     Cordon,
     Drain,
     Grow,
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from planner.models.cluster import MigInstance, Node, NodePool
-    from planner.models.placement import Placement
-    from planner.models.plan import Action, Change
+    from gpuplan.models.cluster import MigInstance, Node, NodePool
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan import Action, Change
 
 
 def changes_of(actions: Iterable[Action]) -> list[Change]:

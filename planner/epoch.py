@@ -9,28 +9,28 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from planner.drafting import draft
-from planner.models.damage import survey
-from planner.models.errors import PlannerError
-from planner.models.policy import BudgetMode
-from planner.models.verifier import verify_target
-from planner.models.verifier_case import Facts
-from planner.models.verifier_damage_rule import unnamed_damage
-from planner.posing import pose
-from planner.settled import first_target, is_settled, newcomers, recognized
-from planner.solvers import portfolio
+from gpuplan.models.damage import survey
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.policy import BudgetMode
+from gpuplan.models.verifier import verify_target
+from gpuplan.models.verifier_case import Facts
+from gpuplan.models.verifier_damage_rule import unnamed_damage
+from gpuplan.planner.drafting import draft
+from gpuplan.planner.posing import pose
+from gpuplan.planner.settled import first_target, is_settled, newcomers, recognized
+from gpuplan.solvers import portfolio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from planner.models.plan import Plan
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.models.target import Target
-    from planner.models.verifier import Verification
-    from planner.models.violation import Violation
-    from planner.solvers.search import Watch
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.target import Target
+    from gpuplan.models.verifier import Verification
+    from gpuplan.models.violation import Violation
+    from gpuplan.solvers.search import Watch
 
 _LOG: Final = logging.getLogger(__name__)
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000

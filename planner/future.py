@@ -8,21 +8,21 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from planner.models.durations import Durations
-from planner.models.slots import Slots
-from planner.models.verifier_occupant import unmatched
-from planner.models.windows import Windows
+from gpuplan.models.durations import Durations
+from gpuplan.models.slots import Slots
+from gpuplan.models.verifier_occupant import unmatched
+from gpuplan.models.windows import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.models.placement import Replica
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.models.target import Planned, Target
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.target import Planned, Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from planner.models.occupancy import NodeFree
-from planner.models.overcommit import charged
-from planner.node_amounts import NodeAmounts
+from gpuplan.models.occupancy import NodeFree
+from gpuplan.models.overcommit import charged
+from gpuplan.planner.node_amounts import NodeAmounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from planner.models.cluster import Cluster
-    from planner.models.job import Job
-    from planner.models.placement import Replica
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.snapshot import Snapshot
 
     _Ints: TypeAlias = NDArray[np.int64]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from planner.change_words import subject
-from planner.models.audit import AuditEntry, AuditKind, Outcome
-from planner.planfile import uid_of
-from planner.promises import SUBJECT, PromiseStep
+from gpuplan.models.audit import AuditEntry, AuditKind, Outcome
+from gpuplan.planner.change_words import subject
+from gpuplan.planner.planfile import uid_of
+from gpuplan.planner.promises import SUBJECT, PromiseStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
-    from planner.auditing import AuditWriter
-    from planner.models.plan import Plan
-    from planner.promises import Step
+    from gpuplan.models.plan import Plan
+    from gpuplan.planner.auditing import AuditWriter
+    from gpuplan.planner.promises import Step
 
 
 class Journal:

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.models.errors import PlannerError
-from planner.models.units import print_timestamp
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.units import print_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

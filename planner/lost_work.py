@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.progress import unsaved_seconds
+from gpuplan.models.progress import unsaved_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from planner.models.job import Job
-    from planner.models.plan import Action
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Action
 
 
 def lost_gpu_hours(actions: Iterable[Action]) -> float:

@@ -7,21 +7,21 @@ from functools import partial
 from math import fsum
 from typing import TYPE_CHECKING
 
-from planner.changes import Deed
-from planner.holdings import holdings_of
-from planner.models.occupancy import free_capacity
-from planner.models.plan import JobCounts, Metrics
-from planner.node_amounts import REFERENCE_GPUS, gpus_startable, gpus_used
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.plan import JobCounts, Metrics
+from gpuplan.planner.changes import Deed
+from gpuplan.planner.holdings import holdings_of
+from gpuplan.planner.node_amounts import REFERENCE_GPUS, gpus_startable, gpus_used
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.changes import Changes
-    from planner.holdings import Holdings
-    from planner.models.cluster import Cluster
-    from planner.models.occupancy import NodeFree
-    from planner.models.placement import Placement, Replica
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.occupancy import NodeFree
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.changes import Changes
+    from gpuplan.planner.holdings import Holdings
 
 
 def measure(changes: Changes) -> Metrics:

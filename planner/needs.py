@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
-from planner.models.overcommit import charged
-from planner.models.plan import Free
-from planner.models.units import print_milli
+from gpuplan.models.overcommit import charged
+from gpuplan.models.plan import Free
+from gpuplan.models.units import print_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.changes import JobChange
-    from planner.models.cluster import Cluster
-    from planner.models.placement import GpuShare, MigSlice, Replica
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.placement import GpuShare, MigSlice, Replica
+    from gpuplan.planner.changes import JobChange
 
 # Each has a space in it, which no name of a countable resource has.
 _OWN_FIELDS: Final = ("cpu milli", "memory mib", "disk mib")

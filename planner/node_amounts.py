@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from planner.models.units import MILLI
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from planner.models.cluster import Node
-    from planner.models.occupancy import NodeFree
-    from planner.models.placement import Replica
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.occupancy import NodeFree
+    from gpuplan.models.placement import Replica
 
 REFERENCE_GPUS: Final = 8
 """Whole GPUs on one node that the reference request of the fragmentation ratio asks for."""

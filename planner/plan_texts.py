@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.base import canonical_string
-from planner.models.plan import Keep, Wait, Waiting
+from gpuplan.models.base import canonical_string
+from gpuplan.models.plan import Keep, Wait, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.plan import Action, Plan
+    from gpuplan.models.plan import Action, Plan
 
 _OF_TIME: Final = (
     "projected_start",

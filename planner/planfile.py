@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pydantic import ValidationError
 
-from planner.coherence import contradictions
-from planner.models.base import canonical_list, canonical_object, fingerprint_of, hash_of
-from planner.models.errors import BadInputError, InputProblem, TamperedError
-from planner.models.plan import PLAN_FORMAT, Plan, plan_content
-from planner.models.units import print_timestamp
-from planner.plan_texts import part_texts
-from planner.writing import write_atomically
+from gpuplan.models.base import canonical_list, canonical_object, fingerprint_of, hash_of
+from gpuplan.models.errors import BadInputError, InputProblem, TamperedError
+from gpuplan.models.plan import PLAN_FORMAT, Plan, plan_content
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.coherence import contradictions
+from gpuplan.planner.plan_texts import part_texts
+from gpuplan.planner.writing import write_atomically
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

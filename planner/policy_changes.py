@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.policy import Policy
+    from gpuplan.models.policy import Policy
 
 
 def changed_knobs(old: Policy, new: Policy) -> Iterator[tuple[str, Any, Any]]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.near_miss import listed
-from planner.models.objective import Goal
-from planner.wording import named
+from gpuplan.models.near_miss import listed
+from gpuplan.models.objective import Goal
+from gpuplan.planner.wording import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 
 def without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]:

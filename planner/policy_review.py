@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from planner.lost_work import lost_gpu_hours
-from planner.models.errors import PlannerError
-from planner.models.plan import JobAction, Migrate, Plan
-from planner.models.policy_review import JobChange, KnobChange, PolicyPlan, PolicyReview, QueueChange
-from planner.models.units import MILLI, print_milli
-from planner.models.verifier import verify_target
-from planner.policy_changes import changed_knobs
-from planner.whatif.trials import fault_of
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan import JobAction, Migrate, Plan
+from gpuplan.models.policy_review import JobChange, KnobChange, PolicyPlan, PolicyReview, QueueChange
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.verifier import verify_target
+from gpuplan.planner.lost_work import lost_gpu_hours
+from gpuplan.planner.policy_changes import changed_knobs
+from gpuplan.planner.whatif.trials import fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.solvers.worker import Outcome
+    from gpuplan.solvers.worker import Outcome
 
 
 def plan_of(outcome: Outcome, which: str) -> Plan:

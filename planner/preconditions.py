@@ -6,12 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-from planner import sights
-from planner.effects import change_jobs, change_nodes, nodes_touched
-from planner.models.damage import survey, without_losses
-from planner.models.occupancy import NodeFree
-from planner.models.overcommit import charged
-from planner.models.plan import (
+from gpuplan.models.damage import survey, without_losses
+from gpuplan.models.occupancy import NodeFree
+from gpuplan.models.overcommit import charged
+from gpuplan.models.plan import (
     Free,
     GpuLayout,
     JobDamaged,
@@ -25,16 +23,18 @@ from planner.models.plan import (
     Release,
     Wait,
 )
+from gpuplan.planner import sights
+from gpuplan.planner.effects import change_jobs, change_nodes, nodes_touched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.cluster import Cluster, Node
-    from planner.models.job import Job
-    from planner.models.placement import Placement
-    from planner.models.plan import Action, Precondition
-    from planner.models.snapshot import Snapshot
-    from planner.sights import Sight
+    from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan import Action, Precondition
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.sights import Sight
 
 
 @dataclass(frozen=True, slots=True)

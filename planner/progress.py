@@ -7,9 +7,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
-from planner.effects import change_jobs, changes_of, with_layout
-from planner.models.damage import survey
-from planner.models.plan import (
+from gpuplan.models.damage import survey
+from gpuplan.models.plan import (
     Cordon,
     Drain,
     Grow,
@@ -22,19 +21,20 @@ from planner.models.plan import (
     Shrink,
     Start,
 )
-from planner.models.slots import Slots
-from planner.models.target import Planned
-from planner.models.verifier import verify
-from planner.models.verifier_occupant import same_holdings
-from planner.models.violation import Rule
+from gpuplan.models.slots import Slots
+from gpuplan.models.target import Planned
+from gpuplan.models.verifier import verify
+from gpuplan.models.verifier_occupant import same_holdings
+from gpuplan.models.violation import Rule
+from gpuplan.planner.effects import change_jobs, changes_of, with_layout
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from planner.models.placement import Placement
-    from planner.models.plan import Change, Plan
-    from planner.models.snapshot import Snapshot
-    from planner.models.verifier import Verification
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan import Change, Plan
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.verifier import Verification
 
 
 def done_in(plan: Plan, live: Snapshot) -> frozenset[str]:

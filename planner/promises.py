@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.effects import changes_of
-from planner.models.durations import Durations
-from planner.models.plan import Start
-from planner.models.promise import Promise
-from planner.wording import counted
+from gpuplan.models.durations import Durations
+from gpuplan.models.plan import Start
+from gpuplan.models.promise import Promise
+from gpuplan.planner.effects import changes_of
+from gpuplan.planner.wording import counted
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.job import Job, Running
-    from planner.models.plan import Change, Plan
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.job import Job, Running
+    from gpuplan.models.plan import Change, Plan
+    from gpuplan.models.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

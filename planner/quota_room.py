@@ -6,15 +6,15 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.models.queue import ALL_MODELS, QueueLimits, queue_limits
+from gpuplan.models.queue import ALL_MODELS, QueueLimits, queue_limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.cluster import Node
-    from planner.models.placement import Placement
-    from planner.models.queue import Queue
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 Remembered: what was found out about jobs in one epoch and is still true in the next.
 
 Most of an epoch's question is that of the last one. What hangs on neither the clock nor other jobs is found
-out once for each job, and the next snapshot takes it over (`planner.settled.recognized`), in which jobs that
-have not changed are the same objects.
+out once for each job, and the next snapshot takes it over (`gpuplan.planner.settled.recognized`), in which
+jobs that have not changed are the same objects.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.models.job import Job
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.job import Job
+    from gpuplan.models.snapshot import Snapshot
 
 _Found = TypeVar("_Found")
 

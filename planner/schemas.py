@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from planner.models.plan import Plan
-from planner.models.policy import Policy
-from planner.models.scenario import Scenario
-from planner.models.snapshot import Snapshot
+from gpuplan.models.plan import Plan
+from gpuplan.models.policy import Policy
+from gpuplan.models.scenario import Scenario
+from gpuplan.models.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import core_schema
 
-    from planner.models.base import Noun
+    from gpuplan.models.base import Noun
 
 _NOUNS: Final[dict[str, type[Noun]]] = {
     "plan": Plan,

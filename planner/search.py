@@ -14,10 +14,10 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from planner.models.base import Noun
-from planner.models.errors import BadInputError, InputProblem
-from planner.models.solution import Milestone
-from planner.models.units import Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.solution import Milestone
+from gpuplan.models.units import Timestamp
 
 LOG_FORMAT: Final = "1.0"
 

@@ -13,19 +13,19 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from planner.libraries import library_of
-from planner.models.errors import PlannerError
-from planner.search import Began, Failed, Finished, Reached
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.libraries import library_of
+from gpuplan.planner.search import Began, Failed, Finished, Reached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from planner.models.plan import SolutionSummary
-    from planner.models.snapshot import Snapshot
-    from planner.models.solution import Milestone
-    from planner.search import Line
-    from planner.solvers.portfolio import Limits
+    from gpuplan.models.plan import SolutionSummary
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.solution import Milestone
+    from gpuplan.planner.search import Line
+    from gpuplan.solvers.portfolio import Limits
 
 
 class SearchLog:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from planner.afterwards import cluster_after
-from planner.holdings import count_from
-from planner.models.objective import Goal
-from planner.models.plan import Preempt, Shrink
-from planner.models.target import Target
-from planner.models.verifier_occupant import same_holdings
-from planner.posing.readiness import finished_by_name, is_met
-from planner.posing.reclaiming import pairs
-from planner.remembered import take_over
+from gpuplan.models.objective import Goal
+from gpuplan.models.plan import Preempt, Shrink
+from gpuplan.models.target import Target
+from gpuplan.models.verifier_occupant import same_holdings
+from gpuplan.planner.afterwards import cluster_after
+from gpuplan.planner.holdings import count_from
+from gpuplan.planner.posing.readiness import finished_by_name, is_met
+from gpuplan.planner.posing.reclaiming import pairs
+from gpuplan.planner.remembered import take_over
 
 if TYPE_CHECKING:
-    from planner.models.base import Noun
-    from planner.models.cluster import Cluster, NodePool
-    from planner.models.job import Job
-    from planner.models.placement import Placement
-    from planner.models.plan import Plan
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.base import Noun
+    from gpuplan.models.cluster import Cluster, NodePool
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 _Noun = TypeVar("_Noun", bound="Noun")
 

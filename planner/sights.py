@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import MigInstance
-from planner.models.layout import memory_slices
-from planner.models.placement import GpuShare, MigSlice
-from planner.models.units import print_milli, print_timestamp
-from planner.models.verifier_occupant import same_holdings
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.layout import memory_slices
+from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.units import print_milli, print_timestamp
+from gpuplan.models.verifier_occupant import same_holdings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.models.occupancy import NodeFree
-    from planner.models.placement import Placement
-    from planner.models.plan import Free, GpuLayout, JobRuns, JobWaits
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.occupancy import NodeFree
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan import Free, GpuLayout, JobRuns, JobWaits
 
 
 @dataclass(frozen=True, slots=True, order=True)

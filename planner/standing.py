@@ -10,23 +10,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.apply_outcome import DriftedPlanError, OtherClusterError, UnperformedError, refuse_unfinished
-from planner.drift import drift
-from planner.models.audit import AuditKind, Outcome
-from planner.models.errors import PlannerError, StalePlanError
-from planner.models.units import print_timestamp
-from planner.planfile import uid_of
-from planner.progress import verify_rest
-from planner.promises import steps_of
+from gpuplan.models.audit import AuditKind, Outcome
+from gpuplan.models.errors import PlannerError, StalePlanError
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.apply_outcome import (
+    DriftedPlanError,
+    OtherClusterError,
+    UnperformedError,
+    refuse_unfinished,
+)
+from gpuplan.planner.drift import drift
+from gpuplan.planner.planfile import uid_of
+from gpuplan.planner.progress import verify_rest
+from gpuplan.planner.promises import steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-    from planner.models.audit import AuditRecord
-    from planner.models.plan import Plan
-    from planner.models.policy import Drift
-    from planner.models.snapshot import Snapshot
-    from planner.promises import Step
+    from gpuplan.models.audit import AuditRecord
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Drift
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.promises import Step
 
 _NAMED_AT_MOST: Final = 20
 

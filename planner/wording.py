@@ -7,15 +7,15 @@ from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from planner.models.job import ResourceRequest
-from planner.models.placement import GpuShare
-from planner.models.units import MILLI, print_milli
+from gpuplan.models.job import ResourceRequest
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.units import MILLI, print_milli
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from planner.models.cluster import MigInstance, Node
-    from planner.models.placement import Placement
+    from gpuplan.models.cluster import MigInstance, Node
+    from gpuplan.models.placement import Placement
 
 _MIB_PER_GIB: Final = 1024
 _SECONDS_PER_HOUR: Final = 3600

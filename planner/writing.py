@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.models.errors import PlannerError
+from gpuplan.models.errors import PlannerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

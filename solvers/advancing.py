@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.solvers.deadline import is_late
+from gpuplan.solvers.deadline import is_late
 
 if TYPE_CHECKING:
-    from planner.solvers.ledger import Ledger
+    from gpuplan.solvers.ledger import Ledger
 
 
 def advance(ledger: Ledger, *, deadline: float | None = None) -> None:

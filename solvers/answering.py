@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.solvers import milp
-from planner.solvers.asking import ask_about
-from planner.solvers.disaggregate import disaggregate
-from planner.solvers.neighbourhood import answered, as_it_was, lift
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.solvers import milp
+from gpuplan.solvers.asking import ask_about
+from gpuplan.solvers.disaggregate import disaggregate
+from gpuplan.solvers.neighbourhood import answered, as_it_was, lift
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.solvers.asking import Share
-    from planner.solvers.interface import Budget
-    from planner.solvers.ledger import Ledger
-    from planner.solvers.neighbourhood import Answered
+    from gpuplan.solvers.asking import Share
+    from gpuplan.solvers.interface import Budget
+    from gpuplan.solvers.ledger import Ledger
+    from gpuplan.solvers.neighbourhood import Answered
 
 
 def lift_and_ask(

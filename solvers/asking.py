@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.models.problem import Problem
-from planner.models.problem_nodes import FreeNode, NodeGroup
-from planner.models.units import MILLI
-from planner.solvers.company import NOBODY_MINDS
+from gpuplan.models.problem import Problem
+from gpuplan.models.problem_nodes import FreeNode, NodeGroup
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.company import NOBODY_MINDS
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
-    from planner.models.problem import Guarantee, QueueBudget
-    from planner.models.problem_jobs import Incumbent, JobClass, Option
-    from planner.solvers.ledger import Ledger
+    from gpuplan.models.problem import Guarantee, QueueBudget
+    from gpuplan.models.problem_jobs import Incumbent, JobClass, Option
+    from gpuplan.solvers.ledger import Ledger
 
 
 _MANY: Final = 64

@@ -25,17 +25,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from planner.models.policy import Profile
-from planner.models.units import MILLI
+from gpuplan.models.policy import Profile
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from planner.models.problem_jobs import Shape
-    from planner.solvers.openings import Openings
-    from planner.solvers.tenant import Tenant
+    from gpuplan.models.problem_jobs import Shape
+    from gpuplan.solvers.openings import Openings
+    from gpuplan.solvers.tenant import Tenant
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]

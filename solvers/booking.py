@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.problem_jobs import Role
-from planner.solvers.company import Manners
-from planner.solvers.site import Booked, Site
+from gpuplan.models.problem_jobs import Role
+from gpuplan.solvers.company import Manners
+from gpuplan.solvers.site import Booked, Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from planner.models.cluster import Level
-    from planner.solvers.ledger import Ledger
-    from planner.solvers.lookout import Lookout
+    from gpuplan.models.cluster import Level
+    from gpuplan.solvers.ledger import Ledger
+    from gpuplan.solvers.lookout import Lookout
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]

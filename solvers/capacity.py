@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.mig import profile_milli
-from planner.models.units import MILLI
-from planner.solvers.bestfit import Stranding
-from planner.solvers.gpu_choice import choose_gpus
-from planner.solvers.mig_board import MigBoard
-from planner.solvers.site import Site
+from gpuplan.models.mig import profile_milli
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.bestfit import Stranding
+from gpuplan.solvers.gpu_choice import choose_gpus
+from gpuplan.solvers.mig_board import MigBoard
+from gpuplan.solvers.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from numpy.typing import NDArray
 
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Shape
-    from planner.solvers.mig_board import Wish
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Shape
+    from gpuplan.solvers.mig_board import Wish
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]

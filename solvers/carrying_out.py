@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.problem_jobs import Role
-from planner.solvers import leaving
-from planner.solvers.capacity import Capacity
-from planner.solvers.fates import Leave
-from planner.solvers.site import Site
+from gpuplan.models.problem_jobs import Role
+from gpuplan.solvers import leaving
+from gpuplan.solvers.capacity import Capacity
+from gpuplan.solvers.fates import Leave
+from gpuplan.solvers.site import Site
 
 if TYPE_CHECKING:
-    from planner.models.problem_jobs import Incumbent
-    from planner.solvers.ledger import Ledger
-    from planner.solvers.site import Placed
+    from gpuplan.models.problem_jobs import Incumbent
+    from gpuplan.solvers.ledger import Ledger
+    from gpuplan.solvers.site import Placed
 
 
 def undo_circles(ledger: Ledger) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from planner.models.formulation.rows import Formulation, Ints
+    from gpuplan.models.formulation.rows import Formulation, Ints
 
     Floats = NDArray[np.float64]
 

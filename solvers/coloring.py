@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.solvers.gpu_choice import choose_gpus
-from planner.solvers.site import Site
+from gpuplan.solvers.gpu_choice import choose_gpus
+from gpuplan.solvers.site import Site
 
 if TYPE_CHECKING:
-    from planner.solvers.ledger import Ledger
+    from gpuplan.solvers.ledger import Ledger
 
 
 def colored(ledger: Ledger) -> dict[int, tuple[Site, ...]]:

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from planner.models.cluster import Level
+from gpuplan.models.cluster import Level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from planner.models.problem import Problem
-    from planner.solvers.domains import Domains
+    from gpuplan.models.problem import Problem
+    from gpuplan.solvers.domains import Domains
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]

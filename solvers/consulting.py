@@ -18,25 +18,25 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.models.solution import SolveStatus
-from planner.solvers.certificate import exact_bound
-from planner.solvers.interface import RELAXES_FIRST, Answer, begins_with_relaxation, well_formed
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.solution import SolveStatus
+from gpuplan.solvers.certificate import exact_bound
+from gpuplan.solvers.interface import RELAXES_FIRST, Answer, begins_with_relaxation, well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.formulation.aggregate import Aggregate
-    from planner.models.formulation.rows import Formulation, Ints
-    from planner.models.problem import Problem
-    from planner.models.target import Target
-    from planner.solvers.interface import Budget, Solver
+    from gpuplan.models.formulation.aggregate import Aggregate
+    from gpuplan.models.formulation.rows import Formulation, Ints
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.target import Target
+    from gpuplan.solvers.interface import Budget, Solver
 
 RELAXATION: Final = "relaxation"
 """The stage before a solver's own."""
 
-RELAXING: Final = "planner.solvers.milp:relax"
+RELAXING: Final = "gpuplan.solvers.milp:relax"
 
 _SHARE_OF_RELAXATION: Final = 0.6
 """Of the time of a solver that needs none of its own, at most."""

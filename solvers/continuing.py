@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from planner.models.problem_jobs import Role
-from planner.solvers.carrying_out import undo_circles
-from planner.solvers.eviction import Preemption, take_back
-from planner.solvers.filling import fill, ranking
-from planner.solvers.replaying import replay
-from planner.solvers.scaling import close_idle, open_pools
+from gpuplan.models.problem_jobs import Role
+from gpuplan.solvers.carrying_out import undo_circles
+from gpuplan.solvers.eviction import Preemption, take_back
+from gpuplan.solvers.filling import fill, ranking
+from gpuplan.solvers.replaying import replay
+from gpuplan.solvers.scaling import close_idle, open_pools
 
 if TYPE_CHECKING:
-    from planner.models.placement import Placement
-    from planner.models.problem import Problem
-    from planner.models.target import Target
-    from planner.solvers.ledger import Ledger
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.target import Target
+    from gpuplan.solvers.ledger import Ledger
 
 _FEW: Final = 500
 """With more newcomers the last plan says little, and preempting for them all takes as long as greedy."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from ortools.sat.python import cp_model
 
-from planner.models.solution import SolveStatus
-from planner.solvers.interface import Answer, integer_bound
+from gpuplan.models.solution import SolveStatus
+from gpuplan.solvers.interface import Answer, integer_bound
 
 if TYPE_CHECKING:
-    from planner.models.formulation.rows import Formulation, Ints
-    from planner.solvers.interface import Budget, Report
+    from gpuplan.models.formulation.rows import Formulation, Ints
+    from gpuplan.solvers.interface import Budget, Report
 
 _NO_LIMIT: Final = 2**62
 

@@ -6,10 +6,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from planner.models.cluster import Level
-    from planner.models.problem_jobs import Togetherness
-    from planner.solvers.ledger import Ledger
-    from planner.solvers.site import Site
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.problem_jobs import Togetherness
+    from gpuplan.solvers.ledger import Ledger
+    from gpuplan.solvers.site import Site
 
 
 def deal(

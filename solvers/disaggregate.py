@@ -10,38 +10,38 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.problem_jobs import Role, Togetherness
-from planner.solvers import leaving
-from planner.solvers.advancing import advance
-from planner.solvers.bestfit import Board
-from planner.solvers.carrying_out import undo_circles
-from planner.solvers.company import NOBODY_MINDS
-from planner.solvers.deadline import is_late
-from planner.solvers.dealing import deal, keeps_rules
-from planner.solvers.eviction import Preemption, preempt, take_back
-from planner.solvers.fates import Leave
-from planner.solvers.filling import fill, grow, ranking
-from planner.solvers.foresight import foresee, mend
-from planner.solvers.gang import place_job
-from planner.solvers.greedy import greedy
-from planner.solvers.holding import start_firm
-from planner.solvers.ledger import Ledger
-from planner.solvers.rebooking import book_gangs, book_later, held
-from planner.solvers.relieving import Relief, movable
-from planner.solvers.scaling import close_idle, shut_unused
-from planner.solvers.site import Site
-from planner.solvers.starting import take_all
+from gpuplan.models.problem_jobs import Role, Togetherness
+from gpuplan.solvers import leaving
+from gpuplan.solvers.advancing import advance
+from gpuplan.solvers.bestfit import Board
+from gpuplan.solvers.carrying_out import undo_circles
+from gpuplan.solvers.company import NOBODY_MINDS
+from gpuplan.solvers.deadline import is_late
+from gpuplan.solvers.dealing import deal, keeps_rules
+from gpuplan.solvers.eviction import Preemption, preempt, take_back
+from gpuplan.solvers.fates import Leave
+from gpuplan.solvers.filling import fill, grow, ranking
+from gpuplan.solvers.foresight import foresee, mend
+from gpuplan.solvers.gang import place_job
+from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.holding import start_firm
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.rebooking import book_gangs, book_later, held
+from gpuplan.solvers.relieving import Relief, movable
+from gpuplan.solvers.scaling import close_idle, shut_unused
+from gpuplan.solvers.site import Site
+from gpuplan.solvers.starting import take_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from planner.models.formulation.aggregate import Aggregate, Batch
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Option
-    from planner.solvers.rebooking import Later
-    from planner.solvers.tenant import Tenant
+    from gpuplan.models.formulation.aggregate import Aggregate, Batch
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Option
+    from gpuplan.solvers.rebooking import Later
+    from gpuplan.solvers.tenant import Tenant
 
     Ints: TypeAlias = NDArray[np.int64]
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.cluster import Level
+from gpuplan.models.cluster import Level
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from planner.models.problem import Problem
+    from gpuplan.models.problem import Problem
 
     Ints: TypeAlias = NDArray[np.int64]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.solvers import leaving
+from gpuplan.solvers import leaving
 
 if TYPE_CHECKING:
-    from planner.solvers.ledger import Ledger
+    from gpuplan.solvers.ledger import Ledger
 
 
 def drain(ledger: Ledger, *, moving: bool) -> None:

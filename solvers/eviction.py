@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from planner.models.units import MILLI
-from planner.solvers import leaving
-from planner.solvers.company import NOBODY_MINDS
-from planner.solvers.deadline import is_late
-from planner.solvers.fates import Leave
-from planner.solvers.foresight import resume
-from planner.solvers.offers import Offers
-from planner.solvers.on_paper import OnPaper
-from planner.solvers.victims import Victim, Victims, hopes_of
+from gpuplan.models.units import MILLI
+from gpuplan.solvers import leaving
+from gpuplan.solvers.company import NOBODY_MINDS
+from gpuplan.solvers.deadline import is_late
+from gpuplan.solvers.fates import Leave
+from gpuplan.solvers.foresight import resume
+from gpuplan.solvers.offers import Offers
+from gpuplan.solvers.on_paper import OnPaper
+from gpuplan.solvers.victims import Victim, Victims, hopes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from planner.models.problem_jobs import Hold, Option
-    from planner.solvers.ledger import Ledger
-    from planner.solvers.tenant import Tenant
+    from gpuplan.models.problem_jobs import Hold, Option
+    from gpuplan.solvers.ledger import Ledger
+    from gpuplan.solvers.tenant import Tenant
 
     Ints: TypeAlias = NDArray[np.int64]
 

@@ -8,11 +8,11 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from planner.solvers.company import NOBODY_MINDS, Manners
+from gpuplan.solvers.company import NOBODY_MINDS, Manners
 
 if TYPE_CHECKING:
-    from planner.models.problem import Problem
-    from planner.solvers.company import Company, Resident
+    from gpuplan.models.problem import Problem
+    from gpuplan.solvers.company import Company, Resident
 
 
 class Leave(StrEnum):

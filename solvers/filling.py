@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.models.problem_jobs import Role
-from planner.models.units import MILLI
-from planner.solvers import parties
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.units import MILLI
+from gpuplan.solvers import parties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import JobClass, Option
-    from planner.solvers.ledger import Ledger
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import JobClass, Option
+    from gpuplan.solvers.ledger import Ledger
 
 _SEVERAL: Final = 2 * MILLI
 

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.outranking import is_bound, may_follow, views
-from planner.models.units import MILLI
+from gpuplan.models.outranking import is_bound, may_follow, views
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from planner.models.outranking import Comer, View
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Incumbent, JobClass, Shape
-    from planner.solvers.capacity import Capacity
-    from planner.solvers.site import Site
-    from planner.solvers.tenant import Tenant
+    from gpuplan.models.outranking import Comer, View
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Incumbent, JobClass, Shape
+    from gpuplan.solvers.capacity import Capacity
+    from gpuplan.solvers.site import Site
+    from gpuplan.solvers.tenant import Tenant
 
     Ints: TypeAlias = NDArray[np.int64]
     Gone: TypeAlias = tuple[int, int]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.solvers.lookout import Lookouts
-from planner.solvers.openings import Openings
-from planner.solvers.quota import UNLIMITED
-from planner.solvers.quota_ahead import QuotaAhead
+from gpuplan.solvers.lookout import Lookouts
+from gpuplan.solvers.openings import Openings
+from gpuplan.solvers.quota import UNLIMITED
+from gpuplan.solvers.quota_ahead import QuotaAhead
 
 if TYPE_CHECKING:
-    from planner.models.problem import Problem, QueueBudget
-    from planner.models.problem_jobs import JobClass, Option
-    from planner.solvers.site import Booked, Site
+    from gpuplan.models.problem import Problem, QueueBudget
+    from gpuplan.models.problem_jobs import JobClass, Option
+    from gpuplan.solvers.site import Booked, Site
 
 Span: TypeAlias = tuple[int, int]
 """First slot, and the one after the last."""

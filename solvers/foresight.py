@@ -12,17 +12,17 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.models.problem_jobs import Role
-from planner.solvers import parties
-from planner.solvers.deadline import is_late
-from planner.solvers.filling import grow, grow_running, queue_of
+from gpuplan.models.problem_jobs import Role
+from gpuplan.solvers import parties
+from gpuplan.solvers.deadline import is_late
+from gpuplan.solvers.filling import grow, grow_running, queue_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.problem_jobs import JobClass, Option
-    from planner.solvers.ledger import Ledger
-    from planner.solvers.parties import Party
+    from gpuplan.models.problem_jobs import JobClass, Option
+    from gpuplan.solvers.ledger import Ledger
+    from gpuplan.solvers.parties import Party
 
 _NOW: Final = 0
 

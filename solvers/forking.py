@@ -16,7 +16,7 @@ import time
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from planner.solvers.lifeline import end_with
+from gpuplan.solvers.lifeline import end_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

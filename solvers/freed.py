@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.outranking import is_bound, safe_views
-from planner.models.problem_jobs import Role
-from planner.solvers.quota import UNLIMITED, QuotaUsage
+from gpuplan.models.outranking import is_bound, safe_views
+from gpuplan.models.problem_jobs import Role
+from gpuplan.solvers.quota import UNLIMITED, QuotaUsage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.outranking import Comer
-    from planner.models.problem import Problem, QueueBudget
-    from planner.models.problem_jobs import JobClass, Option
-    from planner.solvers.site import Site
+    from gpuplan.models.outranking import Comer
+    from gpuplan.models.problem import Problem, QueueBudget
+    from gpuplan.models.problem_jobs import JobClass, Option
+    from gpuplan.solvers.site import Site
 
 
 class _Tally:

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.problem_jobs import Role
-from planner.solvers.bestfit import Board
+from gpuplan.models.problem_jobs import Role
+from gpuplan.solvers.bestfit import Board
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from planner.models.cluster import Level
-    from planner.models.problem_jobs import JobClass, Option
-    from planner.solvers.ledger import Ledger
-    from planner.solvers.site import Site
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.problem_jobs import JobClass, Option
+    from gpuplan.solvers.ledger import Ledger
+    from gpuplan.solvers.site import Site
 
     Ints: TypeAlias = NDArray[np.int64]
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.solvers.deadline import is_late
-from planner.solvers.eviction import Preemption
-from planner.solvers.filling import ranking
-from planner.solvers.foresight import Listing
+from gpuplan.solvers.deadline import is_late
+from gpuplan.solvers.eviction import Preemption
+from gpuplan.solvers.filling import ranking
+from gpuplan.solvers.foresight import Listing
 
 if TYPE_CHECKING:
-    from planner.models.problem import Problem
-    from planner.solvers.ledger import Ledger
+    from gpuplan.models.problem import Problem
+    from gpuplan.solvers.ledger import Ledger
 
 
 def plan_gangs(ledger: Ledger, *, deadline: float | None) -> None:

@@ -6,23 +6,23 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from planner.solvers.advancing import advance
-from planner.solvers.carrying_out import undo_circles
-from planner.solvers.deadline import is_late
-from planner.solvers.draining import drain
-from planner.solvers.eviction import Preemption, preempt, take_back
-from planner.solvers.filling import fill, ranking
-from planner.solvers.foresight import foresee, mend, schedule
-from planner.solvers.gangs_ahead import gangs_of, plan_gangs
-from planner.solvers.holding import start_firm
-from planner.solvers.ledger import Ledger
-from planner.solvers.scaling import close_idle, open_pools
-from planner.solvers.trading import trade
+from gpuplan.solvers.advancing import advance
+from gpuplan.solvers.carrying_out import undo_circles
+from gpuplan.solvers.deadline import is_late
+from gpuplan.solvers.draining import drain
+from gpuplan.solvers.eviction import Preemption, preempt, take_back
+from gpuplan.solvers.filling import fill, ranking
+from gpuplan.solvers.foresight import foresee, mend, schedule
+from gpuplan.solvers.gangs_ahead import gangs_of, plan_gangs
+from gpuplan.solvers.holding import start_firm
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.scaling import close_idle, open_pools
+from gpuplan.solvers.trading import trade
 
 if TYPE_CHECKING:
-    from planner.models.placement import Placement
-    from planner.models.problem import Problem
-    from planner.models.target import Target
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.target import Target
 
 _FEW: Final = 200
 """Up to so many incumbents jobs are always traded one by one only as well, which takes no time then."""

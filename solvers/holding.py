@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.cluster import MigInstance
-from planner.models.problem_jobs import Booking, Hold
-from planner.solvers import booking, parties
-from planner.solvers.ledger import Ledger
-from planner.solvers.site import Site, sites_of
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.problem_jobs import Booking, Hold
+from gpuplan.solvers import booking, parties
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.site import Site, sites_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import JobClass
-    from planner.solvers.parties import Party
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import JobClass
+    from gpuplan.solvers.parties import Party
 
 
 def hold(problem: Problem) -> Problem:

@@ -12,22 +12,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from planner.models.solution import Ended, SolveStatus
-from planner.solvers import SOLVERS
-from planner.solvers.consulting import RELAXATION, Finding, Question, consult_here, is_small
-from planner.solvers.disaggregate import disaggregate
-from planner.solvers.partition import parts_of
-from planner.solvers.worker import Outcome, begun, run_apart
+from gpuplan.models.solution import Ended, SolveStatus
+from gpuplan.solvers import SOLVERS
+from gpuplan.solvers.consulting import RELAXATION, Finding, Question, consult_here, is_small
+from gpuplan.solvers.disaggregate import disaggregate
+from gpuplan.solvers.partition import parts_of
+from gpuplan.solvers.worker import Outcome, begun, run_apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.aggregate import Aggregate
-    from planner.solvers.interface import Budget
-    from planner.solvers.search import Search
-    from planner.solvers.worker import Child
+    from gpuplan.models.formulation.aggregate import Aggregate
+    from gpuplan.solvers.interface import Budget
+    from gpuplan.solvers.search import Search
+    from gpuplan.solvers.worker import Child
 
-CONSULTING: Final = "planner.solvers.consulting:consult"
+CONSULTING: Final = "gpuplan.solvers.consulting:consult"
 
 _SHARE: Final = 0.65
 """Of the time that placing leaves, before what was found is placed and refined …"""

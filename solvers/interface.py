@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from planner.models.solution import SolveStatus
+from gpuplan.models.solution import SolveStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from planner.models.formulation.rows import Cut, Formulation, Ints
+    from gpuplan.models.formulation.rows import Cut, Formulation, Ints
 
     Floats: TypeAlias = NDArray[np.float64]
 
@@ -27,7 +27,7 @@ MANY_COLUMNS: Final = 1_000
 """More columns than this need one too."""
 
 
-RELAXES_FIRST: Final = "planner.solvers.milp:solve"
+RELAXES_FIRST: Final = "gpuplan.solvers.milp:solve"
 """Solves the linear relaxation first where there are so many."""
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from planner.models.problem_jobs import Role
-from planner.solvers.fates import Fate, Leave
-from planner.solvers.foresight import drop
-from planner.solvers.site import Site
+from gpuplan.models.problem_jobs import Role
+from gpuplan.solvers.fates import Fate, Leave
+from gpuplan.solvers.foresight import drop
+from gpuplan.solvers.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.solvers.ledger import Ledger
-    from planner.solvers.site import Placed
+    from gpuplan.solvers.ledger import Ledger
+    from gpuplan.solvers.site import Placed
 
 
 def stop(ledger: Ledger, index: int) -> bool:

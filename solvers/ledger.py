@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.problem_jobs import Role, Togetherness
-from planner.solvers import booking, gang
-from planner.solvers.company import NOBODY_MINDS
-from planner.solvers.fates import Leave
-from planner.solvers.pooled import Pooled
-from planner.solvers.site import Placed, sites_of
-from planner.solvers.target import target_of
+from gpuplan.models.problem_jobs import Role, Togetherness
+from gpuplan.solvers import booking, gang
+from gpuplan.solvers.company import NOBODY_MINDS
+from gpuplan.solvers.fates import Leave
+from gpuplan.solvers.pooled import Pooled
+from gpuplan.solvers.site import Placed, sites_of
+from gpuplan.solvers.target import target_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from planner.models.placement import Placement
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Option
-    from planner.models.target import Target
-    from planner.solvers.bestfit import Board
-    from planner.solvers.fates import Fate
-    from planner.solvers.site import Booked, Site
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Option
+    from gpuplan.models.target import Target
+    from gpuplan.solvers.bestfit import Board
+    from gpuplan.solvers.fates import Fate
+    from gpuplan.solvers.site import Booked, Site
 
     Ints: TypeAlias = NDArray[np.int64]
 

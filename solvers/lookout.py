@@ -10,9 +10,9 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Shape
-    from planner.solvers.timetable import Timetable
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Shape
+    from gpuplan.solvers.timetable import Timetable
 
     Ints: TypeAlias = NDArray[np.int64]
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from planner.models.formulation.rows import Formulation, Row
+    from gpuplan.models.formulation.rows import Formulation, Row
 
     Floats = NDArray[np.float64]
     Positions = NDArray[np.int32]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from planner.models.outranking import may_follow
-from planner.models.problem_jobs import Role
+from gpuplan.models.outranking import may_follow
+from gpuplan.models.problem_jobs import Role
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from planner.models.problem_jobs import Incumbent, JobClass, Option
-    from planner.solvers.ledger import Ledger
+    from gpuplan.models.problem_jobs import Incumbent, JobClass, Option
+    from gpuplan.solvers.ledger import Ledger
 
     Floats: TypeAlias = NDArray[np.float64]
 

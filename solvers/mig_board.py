@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.mig import mig_geometry, profile_milli
-from planner.models.units import MILLI
-from planner.solvers.mig_layout import Layout, best_spot, is_legal, room_in, slices_of
+from gpuplan.models.mig import mig_geometry, profile_milli
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.mig_layout import Layout, best_spot, is_legal, room_in, slices_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from planner.models.problem import Problem
-    from planner.solvers.mig_layout import Place
-    from planner.solvers.site import Slice
+    from gpuplan.models.problem import Problem
+    from gpuplan.solvers.mig_layout import Place
+    from gpuplan.solvers.site import Slice
 
 Wish: TypeAlias = tuple[tuple[str, int], ...]
 """(profile, count) of one replica."""

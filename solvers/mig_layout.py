@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.cluster import MigInstance
-from planner.models.mig import mig_geometry
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.mig import mig_geometry
 
 if TYPE_CHECKING:
-    from planner.models.mig import MigGeometry
+    from gpuplan.models.mig import MigGeometry
 
 Place: TypeAlias = tuple[str, int]
 """(profile, start) of an instance."""

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pulp
 
-from planner.models.solution import SolveStatus
-from planner.solvers.interface import MANY_COLUMNS, MANY_LATER, Answer, integer_bound
-from planner.solvers.lowering import flat, limits, lowered
+from gpuplan.models.solution import SolveStatus
+from gpuplan.solvers.interface import MANY_COLUMNS, MANY_LATER, Answer, integer_bound
+from gpuplan.solvers.lowering import flat, limits, lowered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from planner.models.formulation.rows import Cut, Formulation, Ints
-    from planner.solvers.interface import Budget, Report
+    from gpuplan.models.formulation.rows import Cut, Formulation, Ints
+    from gpuplan.solvers.interface import Budget, Report
 
     Floats = NDArray[np.float64]
 

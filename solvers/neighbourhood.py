@@ -11,23 +11,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from planner.models.placement import GpuShare, Placement, Replica
-from planner.models.units import MILLI
-from planner.solvers import leaving
-from planner.solvers.asking import is_free, is_inside, residents
-from planner.solvers.fates import Leave
-from planner.solvers.ledger import Ledger
-from planner.solvers.starting import start_at
+from gpuplan.models.placement import GpuShare, Placement, Replica
+from gpuplan.models.units import MILLI
+from gpuplan.solvers import leaving
+from gpuplan.solvers.asking import is_free, is_inside, residents
+from gpuplan.solvers.fates import Leave
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.starting import start_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Incumbent
-    from planner.models.target import Target
-    from planner.solvers.asking import Neighbourhood
-    from planner.solvers.fates import Fate
-    from planner.solvers.site import Placed, Site
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Incumbent
+    from gpuplan.models.target import Target
+    from gpuplan.solvers.asking import Neighbourhood
+    from gpuplan.solvers.fates import Fate
+    from gpuplan.solvers.site import Placed, Site
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from planner.solvers.ledger import Ledger
-    from planner.solvers.tenant import Tenant
-    from planner.solvers.victims import Victims
+    from gpuplan.solvers.ledger import Ledger
+    from gpuplan.solvers.tenant import Tenant
+    from gpuplan.solvers.victims import Victims
 
     Ints: TypeAlias = NDArray[np.int64]
     Floats: TypeAlias = NDArray[np.float64]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.units import MILLI
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.problem_jobs import Hold, Shape
-    from planner.solvers.capacity import Capacity
+    from gpuplan.models.problem_jobs import Hold, Shape
+    from gpuplan.solvers.capacity import Capacity
 
 
 class OnPaper:

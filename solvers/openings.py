@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from planner.models.policy import Profile
-from planner.solvers.bestfit import Board
-from planner.solvers.capacity import Capacity
-from planner.solvers.company import NOBODY_MINDS, Company
-from planner.solvers.domains import Domains
-from planner.solvers.fates import Fates
-from planner.solvers.floors import Floors
-from planner.solvers.freed import Freed
-from planner.solvers.quota import QuotaLedger
-from planner.solvers.tenant import Tenant
-from planner.solvers.timetable import PLENTY, Timetable
+from gpuplan.models.policy import Profile
+from gpuplan.solvers.bestfit import Board
+from gpuplan.solvers.capacity import Capacity
+from gpuplan.solvers.company import NOBODY_MINDS, Company
+from gpuplan.solvers.domains import Domains
+from gpuplan.solvers.fates import Fates
+from gpuplan.solvers.floors import Floors
+from gpuplan.solvers.freed import Freed
+from gpuplan.solvers.quota import QuotaLedger
+from gpuplan.solvers.tenant import Tenant
+from gpuplan.solvers.timetable import PLENTY, Timetable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from numpy.typing import NDArray
 
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Option
-    from planner.solvers.bestfit import Scorer
-    from planner.solvers.site import Site
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Option
+    from gpuplan.solvers.bestfit import Scorer
+    from gpuplan.solvers.site import Site
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]

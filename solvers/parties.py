@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.problem import Problem
-    from planner.solvers.ledger import Ledger
+    from gpuplan.models.problem import Problem
+    from gpuplan.solvers.ledger import Ledger
 
 Party: TypeAlias = tuple[int, ...]
 """Classes, by index; more than one only of one job each."""

@@ -13,16 +13,16 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from planner.models.units import MILLI
-from planner.solvers.asking import Share, is_free
-from planner.solvers.neighbourhood import may_be_asked_about
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.asking import Share, is_free
+from gpuplan.solvers.neighbourhood import may_be_asked_about
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from planner.models.problem import Problem, QueueBudget
-    from planner.models.problem_jobs import JobClass
-    from planner.solvers.ledger import Ledger
+    from gpuplan.models.problem import Problem, QueueBudget
+    from gpuplan.models.problem_jobs import JobClass
+    from gpuplan.solvers.ledger import Ledger
 
 _GPUS: Final = 10_000
 """Of a part, at least."""

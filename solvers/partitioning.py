@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.solvers.answering import lift_and_ask
-from planner.solvers.filling import fill
-from planner.solvers.forking import side_by_side
-from planner.solvers.neighbourhood import carry_out, lift
-from planner.solvers.partition import divide
+from gpuplan.solvers.answering import lift_and_ask
+from gpuplan.solvers.filling import fill
+from gpuplan.solvers.forking import side_by_side
+from gpuplan.solvers.neighbourhood import carry_out, lift
+from gpuplan.solvers.partition import divide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.solvers.interface import Budget
-    from planner.solvers.ledger import Ledger
-    from planner.solvers.partition import Part
+    from gpuplan.solvers.interface import Budget
+    from gpuplan.solvers.ledger import Ledger
+    from gpuplan.solvers.partition import Part
 
 _GAP: Final = 0.001
 """Of the answer of a part; closer is not worth the time."""

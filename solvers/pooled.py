@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.solvers.foreseeing import Foreseeing
-from planner.solvers.journal import Journal
+from gpuplan.solvers.foreseeing import Foreseeing
+from gpuplan.solvers.journal import Journal
 
 if TYPE_CHECKING:
-    from planner.models.problem import Problem
+    from gpuplan.models.problem import Problem
 
 
 class Pooled(Foreseeing, Journal):

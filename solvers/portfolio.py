@@ -15,29 +15,29 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from planner.models.problem_jobs import Role
-from planner.models.solution import Ended, SolveStatus, Stage
-from planner.models.target import Target
-from planner.solvers.continuing import carry_on
-from planner.solvers.filling import fill
-from planner.solvers.greedy import greedy, greedy_by_turns
-from planner.solvers.holding import hold, start_firm
-from planner.solvers.inquiring import EnoughError, Inquiry
-from planner.solvers.interface import Headroom
-from planner.solvers.ledger import Ledger
-from planner.solvers.priorities import Served, stage, without
-from planner.solvers.search import LAST_PLAN, NOBODY, Limits, Search
-from planner.solvers.worker import run_apart
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.solution import Ended, SolveStatus, Stage
+from gpuplan.models.target import Target
+from gpuplan.solvers.continuing import carry_on
+from gpuplan.solvers.filling import fill
+from gpuplan.solvers.greedy import greedy, greedy_by_turns
+from gpuplan.solvers.holding import hold, start_firm
+from gpuplan.solvers.inquiring import EnoughError, Inquiry
+from gpuplan.solvers.interface import Headroom
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.priorities import Served, stage, without
+from gpuplan.solvers.search import LAST_PLAN, NOBODY, Limits, Search
+from gpuplan.solvers.worker import run_apart
 
 if TYPE_CHECKING:
-    from planner.models.placement import Placement
-    from planner.models.problem import Problem
-    from planner.models.solution import Solution
-    from planner.solvers.search import Check, Watch
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.solution import Solution
+    from gpuplan.solvers.search import Check, Watch
 
 GREEDY: Final = "greedy"
 REFINER: Final = "neighbourhoods"
-REFINING: Final = "planner.solvers.refining:refine"
+REFINING: Final = "gpuplan.solvers.refining:refine"
 
 _MANY_NODES: Final = 5_000
 """From so many on the first solver begins while greedy plans."""

@@ -13,16 +13,16 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from planner.models.problem_jobs import Role
+from gpuplan.models.problem_jobs import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from planner.models.placement import Placement
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import JobClass, Option
-    from planner.models.target import Target
-    from planner.models.verifier import Verification
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import JobClass, Option
+    from gpuplan.models.target import Target
+    from gpuplan.models.verifier import Verification
 
 
 def stage(problem: Problem, priority: int) -> Problem:

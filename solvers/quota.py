@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.problem_jobs import Role
-from planner.models.units import MILLI
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
-    from planner.models.problem import Guarantee, Problem, QueueBudget
-    from planner.models.problem_jobs import JobClass, Option
+    from gpuplan.models.problem import Guarantee, Problem, QueueBudget
+    from gpuplan.models.problem_jobs import JobClass, Option
 
 UNLIMITED: Final = 2**62
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.problem_jobs import Role
-from planner.solvers.quota import UNLIMITED
+from gpuplan.models.problem_jobs import Role
+from gpuplan.solvers.quota import UNLIMITED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from planner.models.problem import Problem, QueueBudget
-    from planner.models.problem_jobs import JobClass, Option
+    from gpuplan.models.problem import Problem, QueueBudget
+    from gpuplan.models.problem_jobs import JobClass, Option
 
     Ints: TypeAlias = NDArray[np.int64]
 

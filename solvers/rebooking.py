@@ -7,12 +7,12 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.solvers.deadline import is_late
+from gpuplan.solvers.deadline import is_late
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.solvers.ledger import Ledger
+    from gpuplan.solvers.ledger import Ledger
 
 Wanted: TypeAlias = tuple[int, int, int]
 """(class, position of the option, slot) of one job."""

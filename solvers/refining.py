@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.models.units import MILLI
-from planner.solvers.answering import lift_and_ask
-from planner.solvers.configurations import repack
-from planner.solvers.configurations.question import is_whole
-from planner.solvers.filling import fill
-from planner.solvers.interface import Budget, Headroom
-from planner.solvers.neighbourhood import carry_out, may_be_asked_about
-from planner.solvers.partition import parts_of
-from planner.solvers.partitioning import improve_in_parts
-from planner.solvers.replaying import replay
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.answering import lift_and_ask
+from gpuplan.solvers.configurations import repack
+from gpuplan.solvers.configurations.question import is_whole
+from gpuplan.solvers.filling import fill
+from gpuplan.solvers.interface import Budget, Headroom
+from gpuplan.solvers.neighbourhood import carry_out, may_be_asked_about
+from gpuplan.solvers.partition import parts_of
+from gpuplan.solvers.partitioning import improve_in_parts
+from gpuplan.solvers.replaying import replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from planner.models.placement import Placement
-    from planner.models.problem import Problem
-    from planner.models.target import Target
-    from planner.solvers.ledger import Ledger
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.target import Target
+    from gpuplan.solvers.ledger import Ledger
 
 _KINDS_OF_NODES: Final = 100
 """With more of them, all nodes at once are too much for configurations."""

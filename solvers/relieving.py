@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from planner.models.problem_jobs import Togetherness
-from planner.solvers.asking import is_free
-from planner.solvers.site import Site
+from gpuplan.models.problem_jobs import Togetherness
+from gpuplan.solvers.asking import is_free
+from gpuplan.solvers.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from numpy.typing import NDArray
 
-    from planner.models.problem_jobs import Shape
-    from planner.solvers.ledger import Ledger
+    from gpuplan.models.problem_jobs import Shape
+    from gpuplan.solvers.ledger import Ledger
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]

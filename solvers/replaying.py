@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.problem_jobs import Role
-from planner.models.replica_changes import changed, held_by
-from planner.solvers import leaving
-from planner.solvers.ledger import Ledger
-from planner.solvers.site import Site
-from planner.solvers.starting import start_at
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.replica_changes import changed, held_by
+from gpuplan.solvers import leaving
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.site import Site
+from gpuplan.solvers.starting import start_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.placement import Placement, Replica
-    from planner.models.problem import Problem
-    from planner.models.target import Target
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.target import Target
 
 
 def replay(problem: Problem, target: Target, *, staying: frozenset[str] = frozenset()) -> Ledger | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.problem_jobs import Role
-from planner.solvers.filling import fill
+from gpuplan.models.problem_jobs import Role
+from gpuplan.solvers.filling import fill
 
 if TYPE_CHECKING:
-    from planner.solvers.ledger import Ledger
+    from gpuplan.solvers.ledger import Ledger
 
 
 def open_pools(ledger: Ledger) -> None:

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from planner.models.solution import Ended, Fallback, Milestone, Rejected, Solution, SolveStatus, gap_between
-from planner.models.target import Target
-from planner.solvers.interface import Budget
+from gpuplan.models.solution import Ended, Fallback, Milestone, Rejected, Solution, SolveStatus, gap_between
+from gpuplan.models.target import Target
+from gpuplan.solvers.interface import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.placement import Placement
-    from planner.models.problem import Problem
-    from planner.models.verifier import Verification
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.verifier import Verification
 
     Check = Callable[[Target], Verification]
     Watch = Callable[[Milestone], None]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.problem_jobs import Hold, Option, Shape
+    from gpuplan.models.problem_jobs import Hold, Option, Shape
 
 Slice: TypeAlias = tuple[int, str, int]
 """(GPU index, profile, start) of a MIG instance."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.solvers.ledger import Ledger
-    from planner.solvers.site import Site
+    from gpuplan.solvers.ledger import Ledger
+    from gpuplan.solvers.site import Site
 
 
 def start_at(ledger: Ledger, index: int, sites: Sequence[Site]) -> bool:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.problem_jobs import Role
-from planner.models.target import Planned, Target
-from planner.models.units import MILLI, print_milli
-from planner.solvers import parties
-from planner.solvers.coloring import colored
-from planner.solvers.fates import Leave
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.target import Planned, Target
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.solvers import parties
+from gpuplan.solvers.coloring import colored
+from gpuplan.solvers.fates import Leave
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import Node
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import JobClass
-    from planner.solvers.ledger import Ledger
-    from planner.solvers.site import Site
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import JobClass
+    from gpuplan.solvers.ledger import Ledger
+    from gpuplan.solvers.site import Site
 
 
 def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> Target:

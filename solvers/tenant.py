@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.models.policy import Profile
-from planner.models.problem_jobs import Role
-from planner.solvers.company import NOBODY_MINDS, Manners
+from gpuplan.models.policy import Profile
+from gpuplan.models.problem_jobs import Role
+from gpuplan.solvers.company import NOBODY_MINDS, Manners
 
 if TYPE_CHECKING:
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import JobClass, Shape
-    from planner.solvers.company import Company
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import JobClass, Shape
+    from gpuplan.solvers.company import Company
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from planner.models.mig import profile_milli
-from planner.models.units import MILLI
-from planner.solvers.mig_layout import Layout, best_spot, is_legal, slices_of
-from planner.solvers.site import Site
+from gpuplan.models.mig import profile_milli
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.mig_layout import Layout, best_spot, is_legal, slices_of
+from gpuplan.solvers.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Shape
-    from planner.solvers.mig_layout import Place
-    from planner.solvers.site import Slice
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Shape
+    from gpuplan.solvers.mig_layout import Place
+    from gpuplan.solvers.site import Slice
 
     Ints: TypeAlias = NDArray[np.int64]
     Bools: TypeAlias = NDArray[np.bool_]

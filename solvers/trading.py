@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.problem_jobs import Role
-from planner.solvers import leaving
-from planner.solvers.deadline import is_late
-from planner.solvers.eviction import Preemption, preempt, take_back
-from planner.solvers.filling import fill, ranking
-from planner.solvers.market import Market
+from gpuplan.models.problem_jobs import Role
+from gpuplan.solvers import leaving
+from gpuplan.solvers.deadline import is_late
+from gpuplan.solvers.eviction import Preemption, preempt, take_back
+from gpuplan.solvers.filling import fill, ranking
+from gpuplan.solvers.market import Market
 
 if TYPE_CHECKING:
-    from planner.models.problem_jobs import JobClass
-    from planner.solvers.ledger import Ledger
+    from gpuplan.models.problem_jobs import JobClass
+    from gpuplan.solvers.ledger import Ledger
 
 _PREMIUM: Final = 1.1
 """Who is worth so much more than the price still gives way: whoever finds no taker comes back."""

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from planner.models.outranking import may_follow
-from planner.solvers.fates import Leave
+from gpuplan.models.outranking import may_follow
+from gpuplan.solvers.fates import Leave
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
-    from planner.models.outranking import Order
-    from planner.models.problem import Problem, QueueBudget
-    from planner.models.problem_jobs import Incumbent, Shape
-    from planner.solvers.ledger import Ledger
-    from planner.solvers.tenant import Tenant
+    from gpuplan.models.outranking import Order
+    from gpuplan.models.problem import Problem, QueueBudget
+    from gpuplan.models.problem_jobs import Incumbent, Shape
+    from gpuplan.solvers.ledger import Ledger
+    from gpuplan.solvers.tenant import Tenant
 
     Ints: TypeAlias = NDArray[np.int64]
     Floats: TypeAlias = NDArray[np.float64]

@@ -23,15 +23,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from planner.models.solution import SolveStatus
-from planner.solvers.interface import Answer, well_formed
-from planner.solvers.lifeline import end_with
+from gpuplan.models.solution import SolveStatus
+from gpuplan.solvers.interface import Answer, well_formed
+from gpuplan.solvers.lifeline import end_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.formulation.rows import Formulation, Ints
-    from planner.solvers.interface import Budget
+    from gpuplan.models.formulation.rows import Formulation, Ints
+    from gpuplan.solvers.interface import Budget
 
 GRACE_SECONDS: Final = 0.2
 """How long after its deadline a solver is waited for before it is killed."""
@@ -112,7 +112,7 @@ def begun(entry: str, arguments: tuple[Any, ...], seconds: float) -> Iterator[Ch
     """A child process that is at work and is gone at the end; somebody may listen to it meanwhile."""
     began = time.monotonic()
     # -P and the path without "": what lies in the user's folder is not ours to import.
-    command = [sys.executable, "-P", "-m", "planner.solvers.worker", str(os.getpid()), entry]
+    command = [sys.executable, "-P", "-m", "gpuplan.solvers.worker", str(os.getpid()), entry]
     path = os.pathsep.join(folder for folder in sys.path if folder)
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(

@@ -8,10 +8,10 @@ from collections import Counter
 import build
 from planned import realized
 
-from planner.models.formulation.aggregate import Aggregate, Batch
-from planner.models.problem_jobs import Role
-from planner.posing import pose
-from planner.solvers.disaggregate import disaggregate
+from gpuplan.models.formulation.aggregate import Aggregate, Batch
+from gpuplan.models.problem_jobs import Role
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.disaggregate import disaggregate
 
 
 class Question:

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from build import NOW, by_value, job
 
-from planner.models.horizon import Backfill, HorizonPolicy
-from planner.models.job import Running
-from planner.models.promise import Promise
-from planner.models.target import Planned
+from gpuplan.models.horizon import Backfill, HorizonPolicy
+from gpuplan.models.job import Running
+from gpuplan.models.promise import Promise
+from gpuplan.models.target import Planned
 
 HOUR = 3600
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from placing import placements_of, replica_for
 from strategies import HCA, ONE_IN_FOUR, PROFILES
 
-from planner.models.occupancy import free_capacity
-from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.selection import refusal
-from planner.models.verifier import verify
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+from gpuplan.models.selection import refusal
+from gpuplan.models.verifier import verify
 
 UNKNOWN = "nobody"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from build import NOW, job, placement, replica, snapshot
 from handmade import plan_of, start
 
-from planner.applying import apply_plan
-from planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.applying import apply_plan
+from gpuplan.planner.executors.simulated import SimulatedCluster
 
 WORLD = snapshot(
     jobs=[

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import build
 
-from planner.models.queue import ALL_MODELS, queue_limits
-from planner.posing import pose
+from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.planner.posing import pose
 
 
 def posed(policy=None, **more):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from build import NOW
 
-from planner.auditing import AuditLog
-from planner.models.audit import AuditEntry, AuditKind
+from gpuplan.models.audit import AuditEntry, AuditKind
+from gpuplan.planner.auditing import AuditLog
 
 WHO = "ann@login1"
 

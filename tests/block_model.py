@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from build import by_value
 
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.posing import pose
-from planner.solvers import cpsat
-from planner.solvers.interface import Budget
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import cpsat
+from gpuplan.solvers.interface import Budget
 
 
 @dataclass(frozen=True)

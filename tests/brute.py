@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import build
 from targets import judged, sorted_by_job
 
-from planner.models.mig import mig_geometry
-from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.target import Target
-from planner.models.units import MILLI, print_milli
-from planner.models.verifier_occupant import same_holdings
-from planner.models.violation import Rule
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+from gpuplan.models.target import Target
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.verifier_occupant import same_holdings
+from gpuplan.models.violation import Rule
 
 MOST_JUDGED = 8_000
 """Targets of one instance, so that nobody waits for a large one."""

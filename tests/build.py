@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from planner.models.cluster import Cluster, Gpu, MigInstance, Node, NodeGpus, NodePool
-from planner.models.gang import Gang
-from planner.models.job import Job, ResourceRequest, Running
-from planner.models.objective import Goal, Objective
-from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.policy import Policy, PriorityOrder, PriorityPolicy
-from planner.models.queue import Queue, Quota
-from planner.models.snapshot import Snapshot
+from gpuplan.models.cluster import Cluster, Gpu, MigInstance, Node, NodeGpus, NodePool
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import Job, ResourceRequest, Running
+from gpuplan.models.objective import Goal, Objective
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+from gpuplan.models.policy import Policy, PriorityOrder, PriorityPolicy
+from gpuplan.models.queue import Queue, Quota
+from gpuplan.models.snapshot import Snapshot
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 MODEL = "H100-80GB"

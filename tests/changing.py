@@ -5,10 +5,10 @@ from __future__ import annotations
 from build import MODEL, by_value, cluster, job, node, placement, queue, replica, snapshot
 from handmade import plan_of, start
 
-from planner.models.cluster import Gpu, MigInstance, NodeGpus, NodePool
-from planner.models.job import ResourceRequest
-from planner.models.placement import MigSlice, Replica
-from planner.models.plan import (
+from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus, NodePool
+from gpuplan.models.job import ResourceRequest
+from gpuplan.models.placement import MigSlice, Replica
+from gpuplan.models.plan import (
     Cordon,
     Drain,
     Free,
@@ -27,8 +27,8 @@ from planner.models.plan import (
     ScaleUp,
     Shrink,
 )
-from planner.models.policy import Disruption
-from planner.planfile import with_id
+from gpuplan.models.policy import Disruption
+from gpuplan.planner.planfile import with_id
 
 BECAUSE = Reason(code=ReasonCode.MAKES_ROOM, text="a test wants it")
 MOVING = by_value(disruption=Disruption(migrate=True))

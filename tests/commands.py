@@ -9,7 +9,7 @@ from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from unittest import mock
 
-from planner.cli import main
+from gpuplan.planner.cli import main
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from build import NOW
 
-from planner.models.comparison import Comparison, Figures, ModelUse, Trial
-from planner.models.plan import ReasonCode
-from planner.whatif.comparing import differences
+from gpuplan.models.comparison import Comparison, Figures, ModelUse, Trial
+from gpuplan.models.plan import ReasonCode
+from gpuplan.planner.whatif.comparing import differences
 
 
 def figures(**more):

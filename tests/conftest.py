@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 from solver_doubles import apart_in_this_process
 
-from planner.running import loop
-from planner.solvers import inquiring, portfolio
+from gpuplan.planner.running import loop
+from gpuplan.solvers import inquiring, portfolio
 
 # How long an example takes is up to the machine.
 settings.register_profile("any machine", deadline=None)

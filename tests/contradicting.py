@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from build import NOW, cluster, queue
 
-from planner.models.cluster import Cluster
-from planner.models.consistency import inconsistencies
-from planner.models.snapshot import Snapshot
+from gpuplan.models.cluster import Cluster
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.snapshot import Snapshot
 
 
 def world(*, nodes=None, jobs=(), queues=None, finished=(), **about):

@@ -11,10 +11,10 @@ from pathlib import Path
 from build import NOW
 from changing import PLAN, WORLD
 
-from planner.applying import apply_plan
-from planner.auditing import AuditLog, AuditWriter
-from planner.executors.simulated import SimulatedCluster
-from planner.locking import LockedError
+from gpuplan.planner.applying import apply_plan
+from gpuplan.planner.auditing import AuditLog, AuditWriter
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.locking import LockedError
 
 
 def die():

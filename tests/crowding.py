@@ -12,9 +12,9 @@ from collections import Counter
 import brute
 from targets import judged, sorted_by_job
 
-from planner.models.placement import Placement
-from planner.models.policy import Disruption
-from planner.models.target import Target
+from gpuplan.models.placement import Placement
+from gpuplan.models.policy import Disruption
+from gpuplan.models.target import Target
 
 MOST_JUDGED = 2_500
 

@@ -6,11 +6,11 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import Gpu
-from planner.models.progress import stopped
+from gpuplan.models.cluster import Gpu
+from gpuplan.models.progress import stopped
 
 if TYPE_CHECKING:
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.snapshot import Snapshot
 
 HAPPENINGS = ("node gone", "node down", "GPU unhealthy", "GPUs gone", "replica lost")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from build import NOW, by_value
 
-from planner.drafting import draft
-from planner.models.solution import Solution, SolveStatus
-from planner.models.target import Target
+from gpuplan.models.solution import Solution, SolveStatus
+from gpuplan.models.target import Target
+from gpuplan.planner.drafting import draft
 
 POLICY = by_value()
 

@@ -6,10 +6,10 @@ from build import cluster, job, snapshot
 from crashing import die
 from periodic import Bench
 
-from planner.executors.simulated import SimulatedCluster
-from planner.running.exposition import Exposition
-from planner.running.history import History
-from planner.running.plan_store import PlanStore
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.running.exposition import Exposition
+from gpuplan.planner.running.history import History
+from gpuplan.planner.running.plan_store import PlanStore
 
 WORLD = snapshot(nodes=cluster(3), jobs=[job(name, gpus=8) for name in "abcd"])
 

@@ -7,7 +7,7 @@ import pkgutil
 import time
 from pathlib import Path
 
-from planner.solvers.worker import Outcome
+from gpuplan.solvers.worker import Outcome
 
 
 class Here:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from build import NOW, by_value, job, replica
 from targets import judged
 
-from planner.drafting import draft
-from planner.explaining.ground import Ground
-from planner.explaining.smallest import remedies
-from planner.models.policy import Disruption
-from planner.models.solution import Solution, SolveStatus
-from planner.posing import pose
-from planner.solvers.greedy import greedy
+from gpuplan.models.policy import Disruption
+from gpuplan.models.solution import Solution, SolveStatus
+from gpuplan.planner.drafting import draft
+from gpuplan.planner.explaining.ground import Ground
+from gpuplan.planner.explaining.smallest import remedies
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.greedy import greedy
 
 CALM = by_value(disruption=Disruption(preempt=False, resize=False))
 """A policy under which nobody is stopped or resized for another."""

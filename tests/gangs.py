@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import build
 
-from planner.models.job import LocalityPreference
+from gpuplan.models.job import LocalityPreference
 
 
 def racks(*sizes):

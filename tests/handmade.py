@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from build import NOW
 
-from planner.models.plan import (
+from gpuplan.models.plan import (
     Base,
     Free,
     JobCounts,
@@ -20,8 +20,8 @@ from planner.models.plan import (
     Wait,
     Waiting,
 )
-from planner.models.policy import Policy
-from planner.planfile import with_id
+from gpuplan.models.policy import Policy
+from gpuplan.planner.planfile import with_id
 
 ADMITTED = Reason(code=ReasonCode.ADMITTED, text="fits")
 

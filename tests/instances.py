@@ -20,11 +20,11 @@ import surroundings
 import workload
 from kit import CORES_PER_GPU, MODELS, TINY, Kit
 
-from planner.models.damage import survey
-from planner.models.mig import mig_geometry
-from planner.models.policy import Disruption, Policy
-from planner.models.queue import ALL_MODELS, Queue, Quota, queue_limits
-from planner.models.snapshot import Snapshot
+from gpuplan.models.damage import survey
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.queue import ALL_MODELS, Queue, Quota, queue_limits
+from gpuplan.models.snapshot import Snapshot
 
 POLICY = build.by_value(priority=build.BY_WEIGHT, disruption=Disruption(preempt=False, resize=False))
 """That of plain instances."""

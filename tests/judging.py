@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from build import by_value
 
-from planner.models import verifier
-from planner.models.placement import MigSlice
-from planner.models.policy import Disruption
-from planner.models.violation import Rule, Violation
+from gpuplan.models import verifier
+from gpuplan.models.placement import MigSlice
+from gpuplan.models.policy import Disruption
+from gpuplan.models.violation import Rule, Violation
 
 
 def judge(snapshot, *placements, policy=None, **more):

@@ -6,16 +6,22 @@ import multiprocessing
 import signal
 from collections import Counter
 
-from planner.auditing import verify_log
-from planner.executors.simulated import SimulatedCluster
-from planner.models.audit import AuditKind
-from planner.promises import steps_of
-from planner.standing import key_of
+from gpuplan.models.audit import AuditKind
+from gpuplan.planner.auditing import verify_log
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.promises import steps_of
+from gpuplan.planner.standing import key_of
 
 CHILDREN = multiprocessing.get_context("forkserver")
 # Imported once, in the server that the children are forked from.
 CHILDREN.set_forkserver_preload(
-    ["pytest", "planner.applying", "planner.auditing", "planner.executors.simulated", "planner.planfile"]
+    [
+        "pytest",
+        "gpuplan.planner.applying",
+        "gpuplan.planner.auditing",
+        "gpuplan.planner.executors.simulated",
+        "gpuplan.planner.planfile",
+    ]
 )
 
 KILLED = -signal.SIGKILL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.models.cluster import Taint
+from gpuplan.models.cluster import Taint
 
 CORES_PER_GPU = 8
 MODELS = ("H100-80GB", "A100-80GB")

@@ -8,12 +8,12 @@ from build import NOW
 from prometheus_client.parser import text_string_to_metric_families
 from samples import busy_plan
 
-from planner.apply_outcome import ApplyOutcome
-from planner.effects import changes_of
-from planner.models.plan import FallbackSummary
-from planner.running.exposition import Exposition
-from planner.running.figures import figures_of
-from planner.running.record import EpochOutcome, EpochRecord
+from gpuplan.models.plan import FallbackSummary
+from gpuplan.planner.apply_outcome import ApplyOutcome
+from gpuplan.planner.effects import changes_of
+from gpuplan.planner.running.exposition import Exposition
+from gpuplan.planner.running.figures import figures_of
+from gpuplan.planner.running.record import EpochOutcome, EpochRecord
 
 PLAN = busy_plan()
 

@@ -7,12 +7,12 @@ import time
 import numpy as np
 from build import by_value
 
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.models.formulation.rows import Formulation
-from planner.posing import pose
-from planner.solvers import cpsat
-from planner.solvers.interface import Budget
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.rows import Formulation
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import cpsat
+from gpuplan.solvers.interface import Budget
 
 
 def model(snapshot):

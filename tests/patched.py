@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from build import by_value, job, replica
 
-from planner.models.scenario import Scenario
-from planner.whatif.patching import patch
+from gpuplan.models.scenario import Scenario
+from gpuplan.planner.whatif.patching import patch
 
 POLICY = by_value()
 

@@ -11,21 +11,21 @@ from datetime import timedelta
 import build
 from build import NOW, node, queue, snapshot
 
-from planner.auditing import AuditLog
-from planner.executors.simulated import SimulatedCluster
-from planner.models.plan import Plan, Preempt, Start
-from planner.models.policy import Disruption, Policy
-from planner.models.verifier import verify_target
-from planner.models.verifier_occupant import same_holdings
-from planner.running.clusters import LiveCluster
-from planner.running.epoch_at_work import Surroundings
-from planner.running.exposition import Exposition
-from planner.running.history import History, read_history
-from planner.running.loop import Run
-from planner.running.pace import Pace
-from planner.running.plan_store import PlanStore
-from planner.running.policy_in_force import PolicyInForce
-from planner.running.stopping import Stop
+from gpuplan.models.plan import Plan, Preempt, Start
+from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.verifier import verify_target
+from gpuplan.models.verifier_occupant import same_holdings
+from gpuplan.planner.auditing import AuditLog
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.running.clusters import LiveCluster
+from gpuplan.planner.running.epoch_at_work import Surroundings
+from gpuplan.planner.running.exposition import Exposition
+from gpuplan.planner.running.history import History, read_history
+from gpuplan.planner.running.loop import Run
+from gpuplan.planner.running.pace import Pace
+from gpuplan.planner.running.plan_store import PlanStore
+from gpuplan.planner.running.policy_in_force import PolicyInForce
+from gpuplan.planner.running.stopping import Stop
 
 EVERY = 300
 GREEDY = Policy(solvers=(), disruption=Disruption(minimum_runtime=2 * EVERY))

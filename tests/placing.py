@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from planner.models.occupancy import free_capacity
-from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.selection import refusal
-from planner.models.units import MILLI, print_milli
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+from gpuplan.models.selection import refusal
+from gpuplan.models.units import MILLI, print_milli
 
 
 @st.composite

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from build import by_value
 
-from planner.models.verifier import verify
-from planner.posing import pose
-from planner.solvers.greedy import greedy
+from gpuplan.models.verifier import verify
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.greedy import greedy
 
 if TYPE_CHECKING:
-    from planner.models.placement import Placement
-    from planner.models.target import Target
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.target import Target
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,20 @@
 """Bugs in the verifier's rules of an instant, one a line."""
 
-from planner.models import verifier_capacity_rules as CAPACITY
-from planner.models import verifier_case as CASE
-from planner.models import verifier_damage_rule as DAMAGE
-from planner.models import verifier_disruption_rules as DISRUPTION
-from planner.models import verifier_job_rules as JOB
-from planner.models import verifier_mig_rule as MIG
-from planner.models import verifier_occupant as OCCUPANT
-from planner.models import verifier_order_rule as ORDER
-from planner.models import verifier_place_rules as PLACE
-from planner.models import verifier_pool_rules as POOLS
-from planner.models import verifier_preemption_rule as PREEMPTION
-from planner.models import verifier_queue_rules as QUEUES
-from planner.models import verifier_reclaim as RECLAIM
-from planner.models import verifier_timeline as TIMELINE
-from planner.models import verifier_usage as USAGE
+from gpuplan.models import verifier_capacity_rules as CAPACITY
+from gpuplan.models import verifier_case as CASE
+from gpuplan.models import verifier_damage_rule as DAMAGE
+from gpuplan.models import verifier_disruption_rules as DISRUPTION
+from gpuplan.models import verifier_job_rules as JOB
+from gpuplan.models import verifier_mig_rule as MIG
+from gpuplan.models import verifier_occupant as OCCUPANT
+from gpuplan.models import verifier_order_rule as ORDER
+from gpuplan.models import verifier_place_rules as PLACE
+from gpuplan.models import verifier_pool_rules as POOLS
+from gpuplan.models import verifier_preemption_rule as PREEMPTION
+from gpuplan.models import verifier_queue_rules as QUEUES
+from gpuplan.models import verifier_reclaim as RECLAIM
+from gpuplan.models import verifier_timeline as TIMELINE
+from gpuplan.models import verifier_usage as USAGE
 
 # ruff: noqa: E501, N812 - one bug a line, and short names of what it is in
 PLANTED = (

@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-from planner.models import verifier_dependency_rule as DEPENDENCIES
-from planner.models import verifier_earning_terms as EARNING
-from planner.models import verifier_horizon_rule as HORIZON
-from planner.models import verifier_moment as MOMENT
-from planner.models import verifier_owed_terms as OWED
-from planner.models import verifier_promise_rule as PROMISES
-from planner.models import verifier_queue_rules as QUEUES
-from planner.models import verifier_terms as TERMS
-from planner.models import verifier_time_rules as TIMES
-from planner.models import verifier_timeline as TIMELINE
-from planner.models import verifier_usage as USAGE
+from gpuplan.models import verifier_dependency_rule as DEPENDENCIES
+from gpuplan.models import verifier_earning_terms as EARNING
+from gpuplan.models import verifier_horizon_rule as HORIZON
+from gpuplan.models import verifier_moment as MOMENT
+from gpuplan.models import verifier_owed_terms as OWED
+from gpuplan.models import verifier_promise_rule as PROMISES
+from gpuplan.models import verifier_queue_rules as QUEUES
+from gpuplan.models import verifier_terms as TERMS
+from gpuplan.models import verifier_time_rules as TIMES
+from gpuplan.models import verifier_timeline as TIMELINE
+from gpuplan.models import verifier_usage as USAGE
 
 # ruff: noqa: E501, N812 - one bug a line, and short names of what it is in
 PLANTED = (

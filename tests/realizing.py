@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from targets import sorted_by_job
 
-from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.problem_jobs import Role
-from planner.models.target import Target
-from planner.models.units import MILLI, print_milli
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.target import Target
+from gpuplan.models.units import MILLI, print_milli
 
 
 def realized(snapshot, x, values):

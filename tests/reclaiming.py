@@ -6,9 +6,9 @@ import random
 
 import build
 
-from planner.models.policy import Disruption, Policy
-from planner.models.queue import ALL_MODELS, Queue, Quota, queue_limits
-from planner.models.verifier_case import Facts
+from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.queue import ALL_MODELS, Queue, Quota, queue_limits
+from gpuplan.models.verifier_case import Facts
 
 SIZES = (1, 1, 1, 2, 2, 3)
 

@@ -18,17 +18,17 @@ from relaxing import duals
 from schedules import judged
 from targets import nothing_changed
 
-from planner.epoch import plan_epoch
-from planner.models.damage import survey
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.models.policy import SolverName
-from planner.models.solution import SolveStatus
-from planner.posing import pose
-from planner.solvers.certificate import exact_bound
-from planner.solvers.holding import hold
-from planner.solvers.interface import Answer
-from planner.sources.files import default_policy_path, load_policy, load_snapshot
+from gpuplan.models.damage import survey
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.policy import SolverName
+from gpuplan.models.solution import SolveStatus
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.posing import pose
+from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
+from gpuplan.solvers.certificate import exact_bound
+from gpuplan.solvers.holding import hold
+from gpuplan.solvers.interface import Answer
 
 ROOT = Path(__file__).parents[1]
 CASES = Path(__file__).parent / "cases" / "bounds"

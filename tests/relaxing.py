@@ -5,7 +5,7 @@ from __future__ import annotations
 import highspy
 import numpy as np
 
-from planner.solvers.lowering import lowered
+from gpuplan.solvers.lowering import lowered
 
 
 def duals(formulation, *, iterations=None):

@@ -14,18 +14,18 @@ from brute import TooLargeError, _on_node
 from build import NOW
 from targets import judged, sorted_by_job
 
-from planner.afterwards import cluster_after
-from planner.future import Future
-from planner.models.cluster import Level
-from planner.models.dependency import FinishedJob
-from planner.models.explanation_remedies import RemedyKind
-from planner.models.gang import Gang
-from planner.models.job import Running, Toleration
-from planner.models.placement import Placement
-from planner.models.selection import condition
-from planner.models.target import Target
-from planner.models.units import MILLI
-from planner.models.violation import Rule
+from gpuplan.models.cluster import Level
+from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.explanation_remedies import RemedyKind
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import Running, Toleration
+from gpuplan.models.placement import Placement
+from gpuplan.models.selection import condition
+from gpuplan.models.target import Target
+from gpuplan.models.units import MILLI
+from gpuplan.models.violation import Rule
+from gpuplan.planner.afterwards import cluster_after
+from gpuplan.planner.future import Future
 
 MOST_JUDGED = 400
 """Placements of one job, so that nobody waits for a large one."""

@@ -8,10 +8,10 @@ import build
 import numpy as np
 from planned import realized
 
-from planner.posing import pose
-from planner.solvers.configurations import repack
-from planner.solvers.greedy import greedy
-from planner.solvers.ledger import Ledger
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.configurations import repack
+from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.ledger import Ledger
 
 
 def planned(snapshot, policy=None, *, start=greedy, nodes=None, seconds=60.0, seed=0):

@@ -11,16 +11,16 @@ import instances
 import workload
 from kit import Kit
 
-from planner.epoch import plan_epoch
-from planner.simulation.acting import carry_out
-from planner.simulation.elapsing import Elapsed, elapse
-from planner.simulation.trace import Coming, Physics, Trace
-from planner.simulation.world import World, opening
-from planner.sources.outages import NodeEvent, Outage
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.simulation.acting import carry_out
+from gpuplan.planner.simulation.elapsing import Elapsed, elapse
+from gpuplan.planner.simulation.trace import Coming, Physics, Trace
+from gpuplan.planner.simulation.world import World, opening
+from gpuplan.planner.sources.outages import NodeEvent, Outage
 
 if TYPE_CHECKING:
-    from planner.models.plan import Plan
-    from planner.simulation.happening import Happening
+    from gpuplan.models.plan import Plan
+    from gpuplan.planner.simulation.happening import Happening
 
 LENGTHS = (240, 600, 1800, 3600, 5400, 9000)
 EVERY = 900

@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from planner.effects import change_nodes, changes_of
-from planner.epoch import plan_epoch
-from planner.models.dependency import FinishedJob, Outcome
-from planner.models.durations import Durations
-from planner.models.job import Running
-from planner.models.plan import Migrate, Preempt, Start
-from planner.promises import promises_of
+from gpuplan.models.dependency import FinishedJob, Outcome
+from gpuplan.models.durations import Durations
+from gpuplan.models.job import Running
+from gpuplan.models.plan import Migrate, Preempt, Start
+from gpuplan.planner.effects import change_nodes, changes_of
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.promises import promises_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import datetime
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.models.plan import Plan
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ import workload
 from kit import Kit
 from rolling import Rolling
 
-from planner.models.calendar import Reservation, ReservationKind
-from planner.models.dependency import Dependency, DependencyKind
-from planner.models.horizon import Backfill, HorizonPolicy
-from planner.models.policy import Disruption
+from gpuplan.models.calendar import Reservation, ReservationKind
+from gpuplan.models.dependency import Dependency, DependencyKind
+from gpuplan.models.horizon import Backfill, HorizonPolicy
+from gpuplan.models.policy import Disruption
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.job import Job
+    from gpuplan.models.job import Job
 
 HOUR = timedelta(hours=1)
 KITS = {

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from build import NOW, by_value, job, node, snapshot
 
-from planner.models.policy import Disruption
-from planner.simulation.clock import Clock
-from planner.simulation.deciding import Ruling
-from planner.simulation.elapsing import elapse
-from planner.simulation.happening import Kind
-from planner.simulation.replay import replay
-from planner.simulation.trace import Coming, Physics, Trace
-from planner.simulation.world import opening
+from gpuplan.models.policy import Disruption
+from gpuplan.planner.simulation.clock import Clock
+from gpuplan.planner.simulation.deciding import Ruling
+from gpuplan.planner.simulation.elapsing import elapse
+from gpuplan.planner.simulation.happening import Kind
+from gpuplan.planner.simulation.replay import replay
+from gpuplan.planner.simulation.trace import Coming, Physics, Trace
+from gpuplan.planner.simulation.world import opening
 
 if TYPE_CHECKING:
-    from planner.simulation.happening import Happening
-    from planner.simulation.world import World
+    from gpuplan.planner.simulation.happening import Happening
+    from gpuplan.planner.simulation.world import World
 
 MINUTE = 60
 EVENTS = Clock(24 * 3600, at_events=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 
-from planner.models.durations import Durations
-from planner.models.placement import GpuShare, Placement, Replica
-from planner.models.slots import Slots
-from planner.models.target import Planned, Target
-from planner.models.verifier import verify_target
+from gpuplan.models.durations import Durations
+from gpuplan.models.placement import GpuShare, Placement, Replica
+from gpuplan.models.slots import Slots
+from gpuplan.models.target import Planned, Target
+from gpuplan.models.verifier import verify_target
 
 MOST_JUDGED = 6_000
 

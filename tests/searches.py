@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from build import NOW
 
-from planner.models.solution import Milestone
-from planner.search import Began, Finished
+from gpuplan.models.solution import Milestone
+from gpuplan.planner.search import Began, Finished
 
 ASKED = Began(
     at=NOW,

@@ -8,14 +8,7 @@ from typing import get_args
 
 from build import NOW
 
-from planner.simulation.outcome import (
-    Distribution,
-    EpochFigures,
-    Figure,
-    Run,
-    Scorecard,
-    Simulation,
-)
+from gpuplan.planner.simulation.outcome import Distribution, EpochFigures, Figure, Run, Scorecard, Simulation
 
 
 def nothing(noun):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from planner.models.problem import Problem
-from planner.models.problem_jobs import Hold, JobClass, Option, Promised, Shape
-from planner.models.problem_nodes import FreeNode, NodeGroup, Return
+from gpuplan.models.problem import Problem
+from gpuplan.models.problem_jobs import Hold, JobClass, Option, Promised, Shape
+from gpuplan.models.problem_nodes import FreeNode, NodeGroup, Return
 
 MODEL = "H100-80GB"
 HOUR = 3600

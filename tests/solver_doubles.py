@@ -1,4 +1,4 @@
-"""Solvers that misbehave, each in one way; what `planner.solvers.SOLVERS` names instead."""
+"""Solvers that misbehave, each in one way; what `gpuplan.solvers.SOLVERS` names instead."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.models.solution import SolveStatus
-from planner.solvers import cpsat
-from planner.solvers.interface import Answer
-from planner.solvers.worker import Outcome, run_apart
+from gpuplan.models.solution import SolveStatus
+from gpuplan.solvers import cpsat
+from gpuplan.solvers.interface import Answer
+from gpuplan.solvers.worker import Outcome, run_apart
 
 
 def crash(formulation, budget, hint, report):

@@ -12,10 +12,10 @@ from build import NOW
 from hypothesis import strategies as st
 from placing import placements_of
 
-from planner.models.cluster import Cluster, Gpu, Level, MigInstance, Node, NodeGpus, NodePool, Taint
-from planner.models.damage import survey
-from planner.models.gang import Gang
-from planner.models.job import (
+from gpuplan.models.cluster import Cluster, Gpu, Level, MigInstance, Node, NodeGpus, NodePool, Taint
+from gpuplan.models.damage import survey
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import (
     AntiAffinity,
     Job,
     LocalityPreference,
@@ -24,9 +24,9 @@ from planner.models.job import (
     Spread,
     Toleration,
 )
-from planner.models.policy import Ageing, Policy, SizeBasis, Weights
-from planner.models.queue import Queue, Quota
-from planner.models.snapshot import Snapshot
+from gpuplan.models.policy import Ageing, Policy, SizeBasis, Weights
+from gpuplan.models.queue import Queue, Quota
+from gpuplan.models.snapshot import Snapshot
 
 GPU_MEMORY_MIB = {"A100-80GB": 81920, "H100-80GB": 81559, "T4": 15360}
 MODELS = (("H100-80GB",), ("A100-80GB", "T4"), ("H100-80GB", "T4"))

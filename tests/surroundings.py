@@ -5,7 +5,7 @@ from __future__ import annotations
 import build
 from kit import CLASSES, CORES_PER_GPU, HCA, TAINT, WATTS
 
-from planner.models.cluster import (
+from gpuplan.models.cluster import (
     Cluster,
     Dataset,
     Gpu,
@@ -17,15 +17,8 @@ from planner.models.cluster import (
     QosClass,
     RackPower,
 )
-from planner.models.mig import mig_geometry
-from planner.models.policy import (
-    Disruption,
-    Interference,
-    MigPolicy,
-    PoolPolicy,
-    Prices,
-    Weights,
-)
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.policy import Disruption, Interference, MigPolicy, PoolPolicy, Prices, Weights
 
 
 def cluster(draw, features, kit):

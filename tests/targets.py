@@ -7,15 +7,15 @@ another and keeps those after which the verifier finds nothing wrong.
 
 from __future__ import annotations
 
-from planner.models.cluster import MigInstance
-from planner.models.mig import mig_geometry
-from planner.models.occupancy import free_capacity
-from planner.models.overcommit import charged
-from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.problem_jobs import Incumbent, Role
-from planner.models.target import Target
-from planner.models.units import MILLI, print_milli
-from planner.models.verifier import verify_target
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.overcommit import charged
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+from gpuplan.models.problem_jobs import Incumbent, Role
+from gpuplan.models.target import Target
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.verifier import verify_target
 
 
 def judged(snapshot, policy, target):

@@ -10,13 +10,13 @@ import pytest
 from realizing import realized
 from targets import judged, nothing_changed
 
-from planner.models.consistency import inconsistencies
-from planner.models.formulation.reference import ReferenceColumns, reference
-from planner.models.verifier_case import Case
-from planner.models.verifier_terms import TERMS
-from planner.posing import pose
-from planner.solvers import cpsat
-from planner.solvers.interface import Budget
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.formulation.reference import ReferenceColumns, reference
+from gpuplan.models.verifier_case import Case
+from gpuplan.models.verifier_terms import TERMS
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import cpsat
+from gpuplan.solvers.interface import Budget
 
 MAKERS = (instances.everything, instances.everything_mixed, instances.tiny)
 FULL_MAKERS = MAKERS[:2]

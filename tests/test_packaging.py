@@ -18,20 +18,15 @@ def test_wheel_built_from_the_sdist_installs_one_top_level_package(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
 
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"planner"}
-    here = {
-        path.relative_to(ROOT / "planner").as_posix()
-        for path in (ROOT / "planner").glob("**/*.py")
-        if "__pycache__" not in path.parts
-    }
-    linked = {
-        f"{room}/{path.relative_to(ROOT / room).as_posix()}"
-        for room in ("models", "solvers")
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"gpuplan"}
+    modules = {
+        f"gpuplan/{path.relative_to(ROOT).as_posix()}"
+        for room in ("models", "planner", "solvers")
         for path in (ROOT / room).glob("**/*.py")
     }
-    assert {f"planner/{name}" for name in here | linked} <= set(names)
-    templates = {f"planner/rendering/reports/{name}" for name in ("plan.html.j2", "style.css.j2")}
-    assert {"planner/py.typed"} | templates <= set(names)
+    templates = {f"gpuplan/planner/rendering/reports/{name}" for name in ("plan.html.j2", "style.css.j2")}
+    root = {f"gpuplan/{name}" for name in ("__init__.py", "__main__.py", "py.typed")}
+    assert root | modules | templates <= set(names)
 
 
 def test_installed_wheel_answers_without_the_checkout(tmp_path):
@@ -53,13 +48,17 @@ def test_installed_wheel_answers_without_the_checkout(tmp_path):
     subprocess.run([*install, str(wheel)], check=True, capture_output=True)
 
     # The folder comes first on the path, so this is the wheel's planner, not the checkout's.
-    script = (
-        f"import sys; sys.path.insert(0, {str(site)!r}); import planner; print(planner.__file__); "
-        "from planner.cli import cli; cli(['schema', 'policy'])"
+    where = subprocess.run(
+        [sys.executable, "-c", "import gpuplan.planner; print(gpuplan.planner.__file__)"],
+        cwd=site,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    shown = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    assert where.stdout.startswith(str(site))
 
-    assert shown.stdout.startswith(str(site))
-    assert '"title": "Policy"' in shown.stdout or '"title": "gpuplan policy"' in shown.stdout
+    for arguments, told in ((["init", "demo"], "policy.yaml"), (["plan", "demo"], "Plan:")):
+        command = [sys.executable, "-m", "gpuplan", *arguments]
+        done = subprocess.run(command, cwd=site, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert told in done.stdout + done.stderr

@@ -10,9 +10,9 @@ from datetime import timedelta
 import build
 from brute import everything_legal
 
-from planner.models.policy import completion_points, job_points
-from planner.models.pricing import resize_points
-from planner.models.problem_jobs import Role
+from gpuplan.models.policy import completion_points, job_points
+from gpuplan.models.pricing import resize_points
+from gpuplan.models.problem_jobs import Role
 
 
 @dataclass(frozen=True)

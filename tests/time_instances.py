@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import build
 
-from planner.models.calendar import Reservation, ReservationKind, Tariff
-from planner.models.dependency import Dependency, DependencyKind
-from planner.models.horizon import HorizonPolicy
-from planner.models.objective import Goal, Objective
-from planner.models.policy import Ageing, Disruption, Policy, Weights
+from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
+from gpuplan.models.dependency import Dependency, DependencyKind
+from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.objective import Goal, Objective
+from gpuplan.models.policy import Ageing, Disruption, Policy, Weights
 
 if TYPE_CHECKING:
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.snapshot import Snapshot
 
 HOUR = timedelta(hours=1)
 FEATURES = ("co_start", "deadlines", "dependencies", "eviction", "maintenance", "quota", "racks", "tariffs")

@@ -9,14 +9,14 @@ from datetime import timedelta
 import build
 import instances
 
-from planner.models.calendar import Reservation, ReservationKind, Tariff
-from planner.models.damage import survey
-from planner.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
-from planner.models.horizon import Backfill, HorizonPolicy
-from planner.models.job import Running
-from planner.models.problem_jobs import Role
-from planner.models.promise import Promise
-from planner.posing import pose
+from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
+from gpuplan.models.damage import survey
+from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
+from gpuplan.models.horizon import Backfill, HorizonPolicy
+from gpuplan.models.job import Running
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.promise import Promise
+from gpuplan.planner.posing import pose
 
 HOUR = 3600
 FAR = 7

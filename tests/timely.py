@@ -7,14 +7,14 @@ from datetime import timedelta
 from build import NOW, job, node, placement, queue, replica, snapshot
 from drafts import drafted
 
-from planner.models.dependency import Dependency
-from planner.models.horizon import Backfill, HorizonPolicy
-from planner.models.job import Running
-from planner.models.plan import Base
-from planner.models.policy import Policy
-from planner.models.promise import Promise
-from planner.models.solution import SolveStatus
-from planner.models.target import Planned
+from gpuplan.models.dependency import Dependency
+from gpuplan.models.horizon import Backfill, HorizonPolicy
+from gpuplan.models.job import Running
+from gpuplan.models.plan import Base
+from gpuplan.models.policy import Policy
+from gpuplan.models.promise import Promise
+from gpuplan.models.solution import SolveStatus
+from gpuplan.models.target import Planned
 
 HOUR = 3600
 

@@ -8,12 +8,9 @@ from zlib import crc32
 import build
 from kit import APPS, CLASSES, CORES_PER_GPU, HCA, TAINT
 
-from planner.models.cluster import (
-    Level,
-    QosClass,
-)
-from planner.models.gang import Gang
-from planner.models.job import (
+from gpuplan.models.cluster import Level, QosClass
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import (
     AntiAffinity,
     Job,
     LocalityPreference,
@@ -25,10 +22,10 @@ from planner.models.job import (
     Spread,
     Toleration,
 )
-from planner.models.occupancy import NodeFree
-from planner.models.overcommit import charged
-from planner.models.placement import GpuShare, MigSlice, Replica
-from planner.models.units import MILLI, print_milli
+from gpuplan.models.occupancy import NodeFree
+from gpuplan.models.overcommit import charged
+from gpuplan.models.placement import GpuShare, MigSlice, Replica
+from gpuplan.models.units import MILLI, print_milli
 
 
 def job(draw, name, features, kit):

@@ -15,22 +15,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.saturation.trace import MILLI
-from planner.epoch import limits_of
-from planner.models.cluster import Cluster, Node, NodeGpus
-from planner.models.job import Job, ResourceRequest, Running
-from planner.models.policy import Policy
-from planner.models.queue import Queue
-from planner.models.snapshot import Snapshot
-from planner.models.verifier import verify_target
-from planner.posing import pose
-from planner.solvers import portfolio
+from gpuplan.models.cluster import Cluster, Node, NodeGpus
+from gpuplan.models.job import Job, ResourceRequest, Running
+from gpuplan.models.policy import Policy
+from gpuplan.models.queue import Queue
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.verifier import verify_target
+from gpuplan.planner.epoch import limits_of
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import portfolio
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from benchmarks.saturation.trace import Arrivals, Machine, Shape, Trace
-    from planner.models.placement import Placement
-    from planner.models.solution import Solution
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.solution import Solution
 
 NOW: Final = datetime(2023, 1, 1, tzinfo=UTC)
 """All happens at one instant: nobody ages and nobody ends."""

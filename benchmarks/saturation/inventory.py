@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from planner.models.cluster import Cluster, Node, NodeGpus
-from planner.models.job import Job
-from planner.models.queue import Queue
-from planner.models.snapshot import Snapshot
-from planner.models.units import MILLI
+from gpuplan.models.cluster import Cluster, Node, NodeGpus
+from gpuplan.models.job import Job
+from gpuplan.models.queue import Queue
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,32 +6,32 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.models.formulation.assignment import assignment
-from planner.models.formulation.compute import compute
-from planner.models.formulation.eviction import eviction
-from planner.models.formulation.fragmentation import fragmentation
-from planner.models.formulation.gang import gang
-from planner.models.formulation.gathering import gatherings
-from planner.models.formulation.guarantees import guarantees
-from planner.models.formulation.horizon import horizon
-from planner.models.formulation.locality import locality
-from planner.models.formulation.mig import mig
-from planner.models.formulation.objective import objective
-from planner.models.formulation.pools import pools
-from planner.models.formulation.power import power
-from planner.models.formulation.preemption import preemption
-from planner.models.formulation.priority import priority
-from planner.models.formulation.queues import queues
-from planner.models.formulation.rows import Formulation, Row
-from planner.models.formulation.sharing import sharing
-from planner.models.formulation.staircase import staircase
-from planner.models.formulation.stranding import stranding
+from gpuplan.models.formulation.assignment import assignment
+from gpuplan.models.formulation.compute import compute
+from gpuplan.models.formulation.eviction import eviction
+from gpuplan.models.formulation.fragmentation import fragmentation
+from gpuplan.models.formulation.gang import gang
+from gpuplan.models.formulation.gathering import gatherings
+from gpuplan.models.formulation.guarantees import guarantees
+from gpuplan.models.formulation.horizon import horizon
+from gpuplan.models.formulation.locality import locality
+from gpuplan.models.formulation.mig import mig
+from gpuplan.models.formulation.objective import objective
+from gpuplan.models.formulation.pools import pools
+from gpuplan.models.formulation.power import power
+from gpuplan.models.formulation.preemption import preemption
+from gpuplan.models.formulation.priority import priority
+from gpuplan.models.formulation.queues import queues
+from gpuplan.models.formulation.rows import Formulation, Row
+from gpuplan.models.formulation.sharing import sharing
+from gpuplan.models.formulation.staircase import staircase
+from gpuplan.models.formulation.stranding import stranding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.formulation.columns import Columns
-    from planner.models.problem import Problem
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.problem import Problem
 
 FAMILIES: Final[tuple[Callable[[Problem, Columns], Iterator[Row]], ...]] = (
     assignment,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from planner.models.cluster import MigInstance
+    from gpuplan.models.cluster import MigInstance
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.formulation.rows import Row, row
-from planner.models.problem_jobs import Role
+from gpuplan.models.formulation.rows import Row, row
+from gpuplan.models.problem_jobs import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.columns import Columns
-    from planner.models.problem import Problem
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.problem import Problem
 
 
 def assignment(problem: Problem, x: Columns) -> Iterator[Row]:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from planner.models.formulation.prospects import WHOLE
-from planner.models.units import MILLI
+from gpuplan.models.formulation.prospects import WHOLE
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
-    from planner.models.cluster import Level
-    from planner.models.formulation.gains import Gains, Place
-    from planner.models.formulation.later import Area
-    from planner.models.formulation.prospects import Prospects
-    from planner.models.formulation.rows import Ints
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.formulation.gains import Gains, Place
+    from gpuplan.models.formulation.later import Area
+    from gpuplan.models.formulation.prospects import Prospects
+    from gpuplan.models.formulation.rows import Ints
 
 
 class Gang(NamedTuple):

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.formulation.states import StateList
+from gpuplan.models.formulation.states import StateList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from planner.models.cluster import Level
-    from planner.models.formulation.departures import Departure
-    from planner.models.formulation.fates import Fates
-    from planner.models.formulation.kinds import Kind
-    from planner.models.formulation.rows import Ints
-    from planner.models.formulation.states import States
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Shape
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.formulation.departures import Departure
+    from gpuplan.models.formulation.fates import Fates
+    from gpuplan.models.formulation.kinds import Kind
+    from gpuplan.models.formulation.rows import Ints
+    from gpuplan.models.formulation.states import States
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Shape
 
     Swap: TypeAlias = tuple[int, int, int, int]
     """(column, state it brings, state it takes away, node); the node is −1 where it may be one of several."""

@@ -38,30 +38,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.formulation.cells import Cells
-from planner.models.formulation.decoding import decode
-from planner.models.formulation.departures import Departures
-from planner.models.formulation.encoding import encode
-from planner.models.formulation.fates import Fates
-from planner.models.formulation.kinds import kinds_of
-from planner.models.formulation.later import Later
-from planner.models.formulation.mig_states import mig_states
-from planner.models.formulation.parts import parts
-from planner.models.problem_jobs import Role
-from planner.models.units import MILLI
+from gpuplan.models.formulation.cells import Cells
+from gpuplan.models.formulation.decoding import decode
+from gpuplan.models.formulation.departures import Departures
+from gpuplan.models.formulation.encoding import encode
+from gpuplan.models.formulation.fates import Fates
+from gpuplan.models.formulation.kinds import kinds_of
+from gpuplan.models.formulation.later import Later
+from gpuplan.models.formulation.mig_states import mig_states
+from gpuplan.models.formulation.parts import parts
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import Level
-    from planner.models.formulation.aggregate import Aggregate
-    from planner.models.formulation.kinds import Kind
-    from planner.models.formulation.parts import Part
-    from planner.models.formulation.rows import Ints, Term
-    from planner.models.outranking import View
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Shape
-    from planner.models.target import Target
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.formulation.aggregate import Aggregate
+    from gpuplan.models.formulation.kinds import Kind
+    from gpuplan.models.formulation.parts import Part
+    from gpuplan.models.formulation.rows import Ints, Term
+    from gpuplan.models.outranking import View
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Shape
+    from gpuplan.models.target import Target
 
 
 @dataclass(frozen=True, slots=True)

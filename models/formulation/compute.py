@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.models.formulation.rows import Row, dense
+from gpuplan.models.formulation.rows import Row, dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.columns import Columns, Members
-    from planner.models.problem import Problem
+    from gpuplan.models.formulation.columns import Columns, Members
+    from gpuplan.models.problem import Problem
 
 MOST_PER_NODE: Final = 8
 """Rows for replicas of which at most this many fit the freest node; smaller ones are left to the total."""

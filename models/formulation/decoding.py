@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import MigInstance
-from planner.models.formulation.aggregate import Aggregate, Batch
-from planner.models.mig import MEDIA_EXTENSIONS
-from planner.models.units import MILLI
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.formulation.aggregate import Aggregate, Batch
+from gpuplan.models.mig import MEDIA_EXTENSIONS
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.kinds import Kind
-    from planner.models.formulation.rows import Ints
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.kinds import Kind
+    from gpuplan.models.formulation.rows import Ints
 
 
 def decode(x: Columns, values: Ints) -> Aggregate:

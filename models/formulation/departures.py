@@ -15,14 +15,14 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.models.units import MILLI
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.outranking import View
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Incumbent
+    from gpuplan.models.outranking import View
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Incumbent
 
 MOST_PER_NODE: Final = 1_024
 """Departures of one node; a node with more is crowded."""

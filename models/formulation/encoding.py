@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.formulation.departures import Departure
-from planner.models.formulation.parts import fill
-from planner.models.placement import GpuShare
-from planner.models.problem_jobs import Role
-from planner.models.replica_changes import changed
-from planner.models.units import MILLI
+from gpuplan.models.formulation.departures import Departure
+from gpuplan.models.formulation.parts import fill
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.replica_changes import changed
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.rows import Ints
-    from planner.models.placement import Placement, Replica
-    from planner.models.problem import QueueBudget
-    from planner.models.problem_jobs import Hold, Incumbent
-    from planner.models.target import Target
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Ints
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.problem import QueueBudget
+    from gpuplan.models.problem_jobs import Hold, Incumbent
+    from gpuplan.models.target import Target
 
 
 def encode(x: Columns, target: Target) -> Ints:

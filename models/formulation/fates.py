@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.formulation.parts import parts
-from planner.models.units import MILLI
+from gpuplan.models.formulation.parts import parts
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from planner.models.formulation.departures import Departure, Departures
-    from planner.models.outranking import View
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Incumbent
+    from gpuplan.models.formulation.departures import Departure, Departures
+    from gpuplan.models.outranking import View
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Incumbent
 
 
 class Fates:

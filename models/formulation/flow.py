@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from planner.models.formulation.rows import Ints
+    from gpuplan.models.formulation.rows import Ints
 
 
 @dataclass(frozen=True, slots=True)

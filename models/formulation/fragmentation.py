@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.formulation.rows import Row, dense
+from gpuplan.models.formulation.rows import Row, dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.columns import Columns
-    from planner.models.problem import Problem
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.problem import Problem
 
 
 def fragmentation(problem: Problem, x: Columns) -> Iterator[Row]:

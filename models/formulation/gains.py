@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from planner.models.formulation.flow import flow
+from gpuplan.models.formulation.flow import flow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from planner.models.formulation.flow import Flow
-    from planner.models.formulation.rows import Ints
+    from gpuplan.models.formulation.flow import Flow
+    from gpuplan.models.formulation.rows import Ints
 
     Place: TypeAlias = tuple[int | str, ...]
     """What a gain is part of, such as the sums over one group."""

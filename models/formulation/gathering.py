@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from planner.models.formulation.rows import dense
+from gpuplan.models.formulation.rows import dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from planner.models.cluster import Level
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.rows import Ints, Row
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Shape
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Ints, Row
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Shape
 
     Floats: TypeAlias = NDArray[np.float64]
 

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.formulation.prospects import FIRST_RESOURCE, SHARED, SLICES, WHOLE
-from planner.models.formulation.rows import Row, dense, row
-from planner.models.mig import mig_geometry
-from planner.models.problem_jobs import Role
-from planner.models.units import MILLI
+from gpuplan.models.formulation.prospects import FIRST_RESOURCE, SHARED, SLICES, WHOLE
+from gpuplan.models.formulation.rows import Row, dense, row
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.formulation.bundles import Gang
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.later import Area, Presence
-    from planner.models.formulation.rows import Ints
-    from planner.models.problem import Problem, QueueBudget
+    from gpuplan.models.formulation.bundles import Gang
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.later import Area, Presence
+    from gpuplan.models.formulation.rows import Ints
+    from gpuplan.models.problem import Problem, QueueBudget
 
 
 def horizon(problem: Problem, x: Columns) -> Iterator[Row]:

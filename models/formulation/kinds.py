@@ -11,11 +11,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from planner.models.queue import ALL_MODELS
+from gpuplan.models.queue import ALL_MODELS
 
 if TYPE_CHECKING:
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import JobClass, Shape, Togetherness
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import JobClass, Shape, Togetherness
 
 Tier: TypeAlias = tuple[int, ...]
 """Options of a class, by position, that are decided as one since nothing but their places differs."""

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from planner.models.formulation.bundles import Bundles, Gang
-from planner.models.formulation.flow import flow
-from planner.models.formulation.gains import Gains
-from planner.models.formulation.prospects import Prospects
+from gpuplan.models.formulation.bundles import Bundles, Gang
+from gpuplan.models.formulation.flow import flow
+from gpuplan.models.formulation.gains import Gains
+from gpuplan.models.formulation.prospects import Prospects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.cluster import Level
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.flow import Flow
-    from planner.models.formulation.gains import Place
-    from planner.models.formulation.rows import Ints, Term
-    from planner.models.problem import QueueBudget
-    from planner.models.problem_jobs import JobClass, Shape
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.flow import Flow
+    from gpuplan.models.formulation.gains import Place
+    from gpuplan.models.formulation.rows import Ints, Term
+    from gpuplan.models.problem import QueueBudget
+    from gpuplan.models.problem_jobs import JobClass, Shape
 
     Start: TypeAlias = tuple[int, int, int]
     """(class, position of the option, slot)."""

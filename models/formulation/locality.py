@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.formulation.rows import Row, row
+from gpuplan.models.formulation.rows import Row, row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import Level
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.kinds import Kind
-    from planner.models.formulation.rows import Term
-    from planner.models.problem import Problem
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.kinds import Kind
+    from gpuplan.models.formulation.rows import Term
+    from gpuplan.models.problem import Problem
 
 
 def locality(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every family has the same form

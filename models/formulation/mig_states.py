@@ -12,17 +12,17 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.mig import MEDIA_EXTENSIONS, MigGeometry, MigProfile, mig_geometry
+from gpuplan.models.mig import MEDIA_EXTENSIONS, MigGeometry, MigProfile, mig_geometry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.cluster import MigInstance
-    from planner.models.formulation.cells import Cells
-    from planner.models.formulation.departures import Departure, Departures
-    from planner.models.formulation.fates import Fates
-    from planner.models.problem import Problem
-    from planner.models.problem_nodes import MigGpu
+    from gpuplan.models.cluster import MigInstance
+    from gpuplan.models.formulation.cells import Cells
+    from gpuplan.models.formulation.departures import Departure, Departures
+    from gpuplan.models.formulation.fates import Fates
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_nodes import MigGpu
 
 Position: TypeAlias = tuple[str, int]
 """(profile, start) of an instance."""

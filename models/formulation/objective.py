@@ -9,9 +9,9 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.rows import Ints
-    from planner.models.problem import Problem
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Ints
+    from gpuplan.models.problem import Problem
 
 
 def completion(problem: Problem, x: Columns, points: Ints) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.formulation.rows import Row, row
-from planner.models.units import MILLI
+from gpuplan.models.formulation.rows import Row, row
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.rows import Term
-    from planner.models.problem import Problem
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Term
+    from gpuplan.models.problem import Problem
 
 
 def power(problem: Problem, x: Columns) -> Iterator[Row]:

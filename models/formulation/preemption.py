@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.formulation.rows import Row, dense, row
-from planner.models.outranking import views
-from planner.models.units import MILLI
+from gpuplan.models.formulation.rows import Row, dense, row
+from gpuplan.models.outranking import views
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.rows import Term
-    from planner.models.outranking import View
-    from planner.models.problem import PowerCap, Problem, QueueBudget
-    from planner.models.problem_jobs import Incumbent
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Term
+    from gpuplan.models.outranking import View
+    from gpuplan.models.problem import PowerCap, Problem, QueueBudget
+    from gpuplan.models.problem_jobs import Incumbent
 
     State: TypeAlias = tuple[Sequence[int], Sequence[int]]
     """Thousandths free by GPU, and amounts free by resource."""

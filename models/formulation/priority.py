@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.formulation.rows import row
+from gpuplan.models.formulation.rows import row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.rows import Row, Term
-    from planner.models.problem import Problem
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Row, Term
+    from gpuplan.models.problem import Problem
 
 
 def priority(problem: Problem, x: Columns) -> Iterator[Row]:

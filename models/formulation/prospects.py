@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.formulation.gains import Changes
-from planner.models.mig import mig_geometry
-from planner.models.units import MILLI
+from gpuplan.models.formulation.gains import Changes
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from planner.models.cluster import MigInstance
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.gains import Gains, Place
-    from planner.models.formulation.later import Area
-    from planner.models.formulation.rows import Ints
-    from planner.models.problem_jobs import Hold, Incumbent
+    from gpuplan.models.cluster import MigInstance
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.gains import Gains, Place
+    from gpuplan.models.formulation.later import Area
+    from gpuplan.models.formulation.rows import Ints
+    from gpuplan.models.problem_jobs import Hold, Incumbent
 
     Bools: TypeAlias = NDArray[np.bool_]
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.models.formulation import reference_capacity as capacity
-from planner.models.formulation import reference_jobs as jobs
-from planner.models.formulation import reference_objective as terms
-from planner.models.formulation.reference_columns import ReferenceColumns
-from planner.models.formulation.reference_preemption import preemption
-from planner.models.formulation.rows import Formulation, Row
+from gpuplan.models.formulation import reference_capacity as capacity
+from gpuplan.models.formulation import reference_jobs as jobs
+from gpuplan.models.formulation import reference_objective as terms
+from gpuplan.models.formulation.reference_columns import ReferenceColumns
+from gpuplan.models.formulation.reference_preemption import preemption
+from gpuplan.models.formulation.rows import Formulation, Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.problem import Problem
+    from gpuplan.models.problem import Problem
 
 __all__ = ["FAMILIES", "MEANINGS", "ReferenceColumns", "reference"]
 

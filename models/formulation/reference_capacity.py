@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from planner.models.formulation.rows import Row, row
-from planner.models.mig import MEDIA_EXTENSIONS, profile_milli
-from planner.models.units import MILLI
+from gpuplan.models.formulation.rows import Row, row
+from gpuplan.models.mig import MEDIA_EXTENSIONS, profile_milli
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import MigInstance
-    from planner.models.formulation.reference_columns import ReferenceColumns
-    from planner.models.formulation.rows import Term
-    from planner.models.mig import MigGeometry
-    from planner.models.problem import Problem
+    from gpuplan.models.cluster import MigInstance
+    from gpuplan.models.formulation.reference_columns import ReferenceColumns
+    from gpuplan.models.formulation.rows import Term
+    from gpuplan.models.mig import MigGeometry
+    from gpuplan.models.problem import Problem
 
 POWER: Final = "GPU power in thousandths of GPUs"
 """The countable resource that caps of single nodes are stated in."""

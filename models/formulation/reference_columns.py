@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.cluster import Level, MigInstance
-from planner.models.formulation.reference_encoding import encoded
-from planner.models.formulation.reference_index import SLICES, Candidate, ReferenceIndex
-from planner.models.mig import mig_geometry, profile_milli
-from planner.models.problem_jobs import Role
-from planner.models.units import MILLI
+from gpuplan.models.cluster import Level, MigInstance
+from gpuplan.models.formulation.reference_encoding import encoded
+from gpuplan.models.formulation.reference_index import SLICES, Candidate, ReferenceIndex
+from gpuplan.models.mig import mig_geometry, profile_milli
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
-    from planner.models.formulation.rows import Ints, Term
-    from planner.models.mig import MigGeometry
-    from planner.models.outranking import View
-    from planner.models.problem import Standing
-    from planner.models.target import Target
+    from gpuplan.models.formulation.rows import Ints, Term
+    from gpuplan.models.mig import MigGeometry
+    from gpuplan.models.outranking import View
+    from gpuplan.models.problem import Standing
+    from gpuplan.models.target import Target
 
 Entity: TypeAlias = "tuple[str, str, tuple[Hashable, ...]]"
 """Job, workload class, and what its columns `present` are named after but for the domain."""

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from planner.models.formulation.parts import fill
-from planner.models.placement import GpuShare
-from planner.models.problem_jobs import Role
-from planner.models.units import MILLI
+from gpuplan.models.formulation.parts import fill
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.cluster import Level
-    from planner.models.formulation.parts import Part
-    from planner.models.formulation.reference_columns import ReferenceColumns
-    from planner.models.formulation.reference_index import Candidate
-    from planner.models.formulation.rows import Ints
-    from planner.models.placement import Placement, Replica
-    from planner.models.problem import QueueBudget, Standing
-    from planner.models.problem_jobs import Hold
-    from planner.models.target import Target
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.formulation.parts import Part
+    from gpuplan.models.formulation.reference_columns import ReferenceColumns
+    from gpuplan.models.formulation.reference_index import Candidate
+    from gpuplan.models.formulation.rows import Ints
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.problem import QueueBudget, Standing
+    from gpuplan.models.problem_jobs import Hold
+    from gpuplan.models.target import Target
 
 Place: TypeAlias = tuple[object, ...]
 

@@ -30,19 +30,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from planner.models.cluster import Level
-from planner.models.formulation.parts import parts
-from planner.models.outranking import views
-from planner.models.units import MILLI
+from gpuplan.models.cluster import Level
+from gpuplan.models.formulation.parts import parts
+from gpuplan.models.outranking import views
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
-    from planner.models.formulation.parts import Part
-    from planner.models.outranking import View
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Incumbent, JobClass, Option
-    from planner.models.problem_nodes import MigGpu
+    from gpuplan.models.formulation.parts import Part
+    from gpuplan.models.outranking import View
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Incumbent, JobClass, Option
+    from gpuplan.models.problem_nodes import MigGpu
 
 SLICES: Final = 8
 """Memory slices of the largest GPU."""

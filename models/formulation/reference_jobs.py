@@ -6,16 +6,16 @@ from collections import defaultdict
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from planner.models.formulation.reference_index import SLICES
-from planner.models.formulation.rows import Row, row
+from gpuplan.models.formulation.reference_index import SLICES
+from gpuplan.models.formulation.rows import Row, row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import Level
-    from planner.models.formulation.reference_columns import ReferenceColumns
-    from planner.models.problem import Problem, Standing
-    from planner.models.problem_jobs import JobClass
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.formulation.reference_columns import ReferenceColumns
+    from gpuplan.models.problem import Problem, Standing
+    from gpuplan.models.problem_jobs import JobClass
 
 
 def assignment(_problem: Problem, x: ReferenceColumns) -> Iterator[Row]:

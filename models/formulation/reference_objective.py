@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.formulation.rows import Row, row
-from planner.models.problem_jobs import Role
-from planner.models.units import MILLI
+from gpuplan.models.formulation.rows import Row, row
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.reference_columns import ReferenceColumns
-    from planner.models.formulation.reference_index import Candidate
-    from planner.models.formulation.rows import Ints, Term
-    from planner.models.problem import Problem
+    from gpuplan.models.formulation.reference_columns import ReferenceColumns
+    from gpuplan.models.formulation.reference_index import Candidate
+    from gpuplan.models.formulation.rows import Ints, Term
+    from gpuplan.models.problem import Problem
 
 
 def objective(problem: Problem, x: ReferenceColumns) -> tuple[Ints, int]:

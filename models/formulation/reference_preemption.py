@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import MigInstance
-from planner.models.formulation.reference_capacity import POWER
-from planner.models.formulation.reference_index import SLICES
-from planner.models.formulation.rows import Row, row
-from planner.models.units import MILLI
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.formulation.reference_capacity import POWER
+from gpuplan.models.formulation.reference_index import SLICES
+from gpuplan.models.formulation.rows import Row, row
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.reference_columns import ReferenceColumns
-    from planner.models.formulation.reference_index import Candidate
-    from planner.models.formulation.rows import Term
-    from planner.models.outranking import View
-    from planner.models.problem import Problem, QueueBudget
+    from gpuplan.models.formulation.reference_columns import ReferenceColumns
+    from gpuplan.models.formulation.reference_index import Candidate
+    from gpuplan.models.formulation.rows import Term
+    from gpuplan.models.outranking import View
+    from gpuplan.models.problem import Problem, QueueBudget
 
 
 def preemption(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:

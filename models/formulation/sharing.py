@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.formulation.rows import Row, dense
-from planner.models.units import MILLI
+from gpuplan.models.formulation.rows import Row, dense
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.columns import Columns, Members
-    from planner.models.problem import Problem
+    from gpuplan.models.formulation.columns import Columns, Members
+    from gpuplan.models.problem import Problem
 
 
 def sharing(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every family has the same form

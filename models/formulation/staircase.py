@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.formulation.rows import Row, dense, row
+from gpuplan.models.formulation.rows import Row, dense, row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.rows import Ints
-    from planner.models.problem import Problem
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Ints
+    from gpuplan.models.problem import Problem
 
 
 def staircase(problem: Problem, x: Columns) -> Iterator[Row]:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.mig import mig_geometry
-from planner.models.units import MILLI
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from planner.models.formulation.rows import Ints
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import Shape
+    from gpuplan.models.formulation.rows import Ints
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import Shape
 
 _MIG_SLICES = 7
 """MIG instances that fit one GPU at most."""

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.models.formulation.rows import Row, dense
+from gpuplan.models.formulation.rows import Row, dense
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.formulation.columns import Columns
-    from planner.models.formulation.rows import Ints
-    from planner.models.problem import Problem
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Ints
+    from gpuplan.models.problem import Problem
 
 _MOST_UNITS: Final = 256
 """In which what a node has of a resource is counted, at most."""

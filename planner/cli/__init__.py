@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.apply import apply_command, audit_group
-from planner.cli.capacity import capacity_command
-from planner.cli.doctor import doctor_command
-from planner.cli.documents import schema_command, snapshot_command, validate_command
-from planner.cli.explain import explain_command
-from planner.cli.fit import fit_command
-from planner.cli.init import init_command
-from planner.cli.plan import diff_command, plan_command, show_command, verify_command
-from planner.cli.run import history_command, run_command
-from planner.cli.search_log import search_log_command
-from planner.cli.simulate import simulate_command
-from planner.cli.simulated import simulated_group
-from planner.cli.speaking import LogLines, say, say_usage_error
-from planner.cli.sweep import sweep_command
-from planner.cli.whatif import whatif_command
-from planner.cli.workflow import Workflow
+from gpuplan.planner.cli.apply import apply_command, audit_group
+from gpuplan.planner.cli.capacity import capacity_command
+from gpuplan.planner.cli.doctor import doctor_command
+from gpuplan.planner.cli.documents import schema_command, snapshot_command, validate_command
+from gpuplan.planner.cli.explain import explain_command
+from gpuplan.planner.cli.fit import fit_command
+from gpuplan.planner.cli.init import init_command
+from gpuplan.planner.cli.plan import diff_command, plan_command, show_command, verify_command
+from gpuplan.planner.cli.run import history_command, run_command
+from gpuplan.planner.cli.search_log import search_log_command
+from gpuplan.planner.cli.simulate import simulate_command
+from gpuplan.planner.cli.simulated import simulated_group
+from gpuplan.planner.cli.speaking import LogLines, say, say_usage_error
+from gpuplan.planner.cli.sweep import sweep_command
+from gpuplan.planner.cli.whatif import whatif_command
+from gpuplan.planner.cli.workflow import Workflow
 
 if TYPE_CHECKING:
-    from planner.models.errors import BadInputError
+    from gpuplan.models.errors import BadInputError
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -95,7 +95,7 @@ def main() -> None:
 
 def _told(error: BaseException) -> int:
     """Tell what ended a command, and what to do next; the exit code."""
-    from planner.models.errors import BadInputError, PlannerError
+    from gpuplan.models.errors import BadInputError, PlannerError
 
     code = EXIT_ERROR
     match error:

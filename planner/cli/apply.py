@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.arguments import PlanFile
-from planner.cli.layout import json_option, show_json
-from planner.cli.options import ascii_only, is_terminal, progress_label, terminal_width
-from planner.cli.simulated import state_option
-from planner.cli.speaking import say, say_in_colour
+from gpuplan.planner.cli.arguments import PlanFile
+from gpuplan.planner.cli.layout import json_option, show_json
+from gpuplan.planner.cli.options import ascii_only, is_terminal, progress_label, terminal_width
+from gpuplan.planner.cli.simulated import state_option
+from gpuplan.planner.cli.speaking import say, say_in_colour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.apply_outcome import ApplyOutcome
-    from planner.auditing import AuditLog
-    from planner.executors.simulated import SimulatedCluster
-    from planner.models.plan import Plan
-    from planner.models.policy import Drift
-    from planner.standing import Standing
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Drift
+    from gpuplan.planner.apply_outcome import ApplyOutcome
+    from gpuplan.planner.auditing import AuditLog
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.standing import Standing
 
 AUDIT = ".gpuplan/audit.jsonl"
 
@@ -75,14 +75,14 @@ def apply_command(
     """
     from datetime import UTC, datetime
 
-    from planner.apply_outcome import ApplyOutcome, InterruptedApplyError, UnappliedError
-    from planner.applying import apply_plan
-    from planner.auditing import AuditLog
-    from planner.models.policy import Drift
-    from planner.planfile import load_plan
-    from planner.promises import promise_step
-    from planner.running.stopping import stopped_by_signals
-    from planner.writing import make_directory
+    from gpuplan.models.policy import Drift
+    from gpuplan.planner.apply_outcome import ApplyOutcome, InterruptedApplyError, UnappliedError
+    from gpuplan.planner.applying import apply_plan
+    from gpuplan.planner.auditing import AuditLog
+    from gpuplan.planner.planfile import load_plan
+    from gpuplan.planner.promises import promise_step
+    from gpuplan.planner.running.stopping import stopped_by_signals
+    from gpuplan.planner.writing import make_directory
 
     if as_json and not auto_approve:
         raise click.UsageError("--json asks nothing: give --auto-approve too.")
@@ -150,9 +150,9 @@ def who_acts() -> str:
 
 def _account(plan: Plan, outcome: ApplyOutcome) -> str:
     """What this run did by kinds of change, and how much was done before."""
-    from planner.change_words import counted_kinds
-    from planner.effects import changes_of
-    from planner.promises import promise_step
+    from gpuplan.planner.change_words import counted_kinds
+    from gpuplan.planner.effects import changes_of
+    from gpuplan.planner.promises import promise_step
 
     done = set(outcome.done)
     changes = [change for change in changes_of(plan.actions) if change.id in done]
@@ -163,16 +163,16 @@ def _account(plan: Plan, outcome: ApplyOutcome) -> str:
 
 
 def _done_before(plan: Plan, outcome: ApplyOutcome) -> str:
-    from planner.promises import promise_step
-    from planner.wording import counted
+    from gpuplan.planner.promises import promise_step
+    from gpuplan.planner.wording import counted
 
     return f"{counted(len(outcome.skipped), 'step' if promise_step(plan) else 'action')} done before"
 
 
 def _approve(plan: Plan, state: Path, audit: AuditLog, *, resume: bool, drift_mode: Drift | None) -> None:
     """Ask, once it is clear that the plan can be applied; there is nothing to ask if all of it is done."""
-    from planner.applying import check_plan
-    from planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.applying import check_plan
+    from gpuplan.planner.executors.simulated import SimulatedCluster
 
     if state.exists():
         with SimulatedCluster(state) as cluster:
@@ -184,9 +184,9 @@ def _approve(plan: Plan, state: Path, audit: AuditLog, *, resume: bool, drift_mo
 
 
 def _ask(plan: Plan, standing: Standing) -> None:
-    from planner.change_words import counted_kinds
-    from planner.promises import PromiseStep
-    from planner.rendering.text import plan_text
+    from gpuplan.planner.change_words import counted_kinds
+    from gpuplan.planner.promises import PromiseStep
+    from gpuplan.planner.rendering.text import plan_text
 
     width, narrow = terminal_width(), ascii_only()
     say_in_colour(
@@ -212,9 +212,9 @@ def _ask(plan: Plan, standing: Standing) -> None:
 @contextmanager
 def _cluster(state: Path, plan: Plan) -> Iterator[SimulatedCluster]:
     """The simulated cluster; one that is made for a plan that is then refused does not stay."""
-    from planner.executors.simulated import SimulatedCluster
-    from planner.models.errors import StalePlanError
-    from planner.writing import make_directory
+    from gpuplan.models.errors import StalePlanError
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.writing import make_directory
 
     if state.exists():
         with SimulatedCluster(state) as cluster:
@@ -264,8 +264,8 @@ def audit_verify_command(log: Path, *, as_json: bool) -> None:
 
     Records cut off at the end leave an intact chain: keep the hash that is printed to notice that.
     """
-    from planner.auditing import verify_log
-    from planner.wording import counted
+    from gpuplan.planner.auditing import verify_log
+    from gpuplan.planner.wording import counted
 
     trail = verify_log(log)
     if as_json:
@@ -287,8 +287,8 @@ def audit_verify_command(log: Path, *, as_json: bool) -> None:
 @json_option
 def audit_show_command(log: Path, *, as_json: bool) -> None:
     """Print LOG, one line a record, oldest first."""
-    from planner.auditing import verify_log
-    from planner.models.units import print_timestamp
+    from gpuplan.models.units import print_timestamp
+    from gpuplan.planner.auditing import verify_log
 
     records = verify_log(log).records
     if as_json:

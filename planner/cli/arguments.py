@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.snapshot import Snapshot
 
 ANY_PATH: Final = click.Path(readable=False, allow_dash=True)
 """A file, a directory or `-`: whether it can be read is judged where it is read."""
@@ -94,16 +94,16 @@ class NameIn(click.ParamType[str]):
 
 def _quietly_read(source: str) -> Snapshot | None:
     """The snapshot of a source, a saved plan or a simulated cluster; None if there is none to be had."""
-    from planner.models.errors import PlannerError
-    from planner.planfile import load_plan
-    from planner.sources.files import load_snapshot
+    from gpuplan.models.errors import PlannerError
+    from gpuplan.planner.planfile import load_plan
+    from gpuplan.planner.sources.files import load_snapshot
 
     path = Path(source)
     try:
         if path.is_file() and path.stat().st_size > _LARGEST_COMPLETED:
             return None
         if path.suffix == ".db":
-            from planner.executors.simulated import SimulatedCluster
+            from gpuplan.planner.executors.simulated import SimulatedCluster
 
             with SimulatedCluster(path) as cluster:
                 return cluster.snapshot()

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from planner.cli.arguments import ANY_PATH, NameIn
-from planner.cli.layout import layout_options, show
-from planner.cli.planning import planning_options, read_sound_question
-from planner.cli.searching import searching
+from gpuplan.planner.cli.arguments import ANY_PATH, NameIn
+from gpuplan.planner.cli.layout import layout_options, show
+from gpuplan.planner.cli.planning import planning_options, read_sound_question
+from gpuplan.planner.cli.searching import searching
 
 EXIT_CANNOT = 20
 
@@ -42,10 +42,10 @@ def capacity_command(
     What is free is used first. Other waiting jobs and times are left out, quotas are not. Ends with 20 if
     some of the jobs cannot run whatever is added.
     """
-    from planner.epoch import limits_of
-    from planner.rendering.capacity import capacity_text
-    from planner.whatif.asking import jobs_named
-    from planner.whatif.sizing import size
+    from gpuplan.planner.epoch import limits_of
+    from gpuplan.planner.rendering.capacity import capacity_text
+    from gpuplan.planner.whatif.asking import jobs_named
+    from gpuplan.planner.whatif.sizing import size
 
     if bool(jobs) == waiting:
         raise click.UsageError("Give the names of jobs, or --waiting for all that wait.")

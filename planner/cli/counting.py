@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from planner.cli.options import progress_label, shows_progress, spinner
+from gpuplan.planner.cli.options import progress_label, shows_progress, spinner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

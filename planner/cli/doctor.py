@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import click
 
-from planner.cli.layout import json_option, show_json
-from planner.cli.speaking import say
+from gpuplan.planner.cli.layout import json_option, show_json
+from gpuplan.planner.cli.speaking import say
 
 
 @click.command("doctor", epilog="Example: gpuplan doctor")
@@ -20,7 +20,7 @@ def doctor_command(*, as_json: bool) -> None:
     Ends with 1 if anything fails, a solver that no plan would use included; what is absent and not needed is
     no failure.
     """
-    from planner.checkup import checkup
+    from gpuplan.planner.checkup import checkup
 
     if as_json:
         findings = list(checkup())

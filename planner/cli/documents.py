@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from planner.cli.arguments import ANY_PATH
-from planner.cli.layout import json_option, show_json
-from planner.cli.options import stray_option, working
-from planner.cli.outputs import NewFile, WritingCommand
-from planner.cli.speaking import say, say_json
+from gpuplan.planner.cli.arguments import ANY_PATH
+from gpuplan.planner.cli.layout import json_option, show_json
+from gpuplan.planner.cli.options import stray_option, working
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand
+from gpuplan.planner.cli.speaking import say, say_json
 
 _OPTIONS = {"openb": {"nodes", "pods", "at"}, "simulated": {"state"}, "synthetic": {"profile", "seed"}}
 DOCUMENTS = ("snapshot", "policy", "plan", "scenario")
@@ -54,10 +54,10 @@ def snapshot_command(
     out: Path | None,
 ) -> None:
     """Read a real system, a trace or a generator into a snapshot."""
-    from planner.sources.files import snapshot_text
-    from planner.sources.scenario_folder import write_scenario
-    from planner.wording import counted
-    from planner.writing import write_atomically
+    from gpuplan.planner.sources.files import snapshot_text
+    from gpuplan.planner.sources.scenario_folder import write_scenario
+    from gpuplan.planner.wording import counted
+    from gpuplan.planner.writing import write_atomically
 
     for other in sorted(_OPTIONS.keys() - {kind}):
         if stray := stray_option(_OPTIONS[other]):
@@ -65,15 +65,15 @@ def snapshot_command(
     with working(f"reading {kind}"):
         match kind:
             case "openb":
-                from planner.sources.openb import read_openb
+                from gpuplan.planner.sources.openb import read_openb
 
                 snapshot = read_openb(_required(nodes, "--nodes"), _required(pods, "--pods"), at=at)
             case "synthetic":
-                from planner.sources.synthetic import generate, load_profile
+                from gpuplan.planner.sources.synthetic import generate, load_profile
 
                 snapshot = generate(load_profile(_required(profile, "--profile")), seed=seed)
             case _:
-                from planner.executors.simulated import SimulatedCluster
+                from gpuplan.planner.executors.simulated import SimulatedCluster
 
                 snapshot = SimulatedCluster(state).snapshot()
     if out is None:
@@ -105,10 +105,10 @@ def validate_command(source: str, *, strict: bool, as_json: bool) -> int:
     Warnings are about what is allowed and was hardly meant: GPU models that no node has, replicas that no
     node can hold, quotas beyond the cluster.
     """
-    from planner.models.errors import BadInputError
-    from planner.models.input_warnings import input_warnings
-    from planner.sources.files import default_policy_path, inspect_snapshot, load_policy
-    from planner.wording import counted
+    from gpuplan.models.errors import BadInputError
+    from gpuplan.models.input_warnings import input_warnings
+    from gpuplan.planner.sources.files import default_policy_path, inspect_snapshot, load_policy
+    from gpuplan.planner.wording import counted
 
     try:
         with working("reading"):
@@ -152,8 +152,8 @@ def schema_command(document: str, *, markdown: bool) -> None:
     """Print the JSON Schema of a document."""
     import json
 
-    from planner.rendering.reference import reference_page
-    from planner.schemas import schema
+    from gpuplan.planner.rendering.reference import reference_page
+    from gpuplan.planner.schemas import schema
 
     made = schema(document)
     if markdown:

@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.whatif.engines import Engine
+    from gpuplan.planner.whatif.engines import Engine
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
@@ -39,7 +39,7 @@ def engine_options(command: _Command) -> _Command:
 @contextmanager
 def engine_of(name: str, *, jobs: int | None, scheduler: str | None) -> Iterator[Engine]:
     """The engine that options mean."""
-    from planner.whatif.engines import Processes, processors
+    from gpuplan.planner.whatif.engines import Processes, processors
 
     if name == "local":
         if scheduler is not None:
@@ -51,7 +51,7 @@ def engine_of(name: str, *, jobs: int | None, scheduler: str | None) -> Iterator
     if jobs is not None:
         raise click.UsageError("--jobs is for --engine local; a Dask cluster has as many workers as it has.")
     try:
-        from planner.whatif.dask_engine import dask_cluster
+        from gpuplan.planner.whatif.dask_engine import dask_cluster
     except ImportError:
         raise click.UsageError("--engine dask needs the extra `dask`: pip install 'gpuplan[dask]'.") from None
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.arguments import NameIn, PlanFile
-from planner.cli.layout import layout_options, show
-from planner.cli.options import stray_option, working
-from planner.cli.planning import planning_options, read_question
-from planner.cli.searching import searched
+from gpuplan.planner.cli.arguments import NameIn, PlanFile
+from gpuplan.planner.cli.layout import layout_options, show
+from gpuplan.planner.cli.options import stray_option, working
+from gpuplan.planner.cli.planning import planning_options, read_question
+from gpuplan.planner.cli.searching import searched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.explaining.naming import Kind
-    from planner.models.base import Noun
-    from planner.models.plan import Plan
+    from gpuplan.models.base import Noun
+    from gpuplan.models.plan import Plan
+    from gpuplan.planner.explaining.naming import Kind
 
 
 @click.command("explain", epilog="Example: gpuplan explain scenarios/quickstart train-ranker")
@@ -34,8 +34,8 @@ def explain_command(source: str, name: str, as_json: bool, plain: bool, **planni
     SOURCE is a saved plan, or a snapshot that is planned for this, to which the options of planning apply.
     job/NAME, queue/NAME and node/NAME tell apart what has the same name.
     """
-    from planner.explaining.naming import meaning
-    from planner.planfile import load_plan
+    from gpuplan.planner.explaining.naming import meaning
+    from gpuplan.planner.planfile import load_plan
 
     if not _is_plan(source):
         question = read_question(source, **planning)
@@ -54,18 +54,18 @@ def _explained(plan: Plan, kind: Kind, name: str, source: str) -> tuple[Noun, Ca
     """What there is to say, and how it is said."""
     match kind:
         case "job":
-            from planner.explaining import explain
-            from planner.rendering.explanation import explanation_text
+            from gpuplan.planner.explaining import explain
+            from gpuplan.planner.rendering.explanation import explanation_text
 
             return explain(plan, name, source=source), explanation_text
         case "queue":
-            from planner.explaining.queue import explain_queue
-            from planner.rendering.explanation_queue import queue_text
+            from gpuplan.planner.explaining.queue import explain_queue
+            from gpuplan.planner.rendering.explanation_queue import queue_text
 
             return explain_queue(plan, name), queue_text
         case "node":
-            from planner.explaining.node import explain_node
-            from planner.rendering.explanation_node import node_text
+            from gpuplan.planner.explaining.node import explain_node
+            from gpuplan.planner.rendering.explanation_node import node_text
 
             return explain_node(plan, name), node_text
 

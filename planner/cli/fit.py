@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.arguments import ANY_PATH, NameIn
-from planner.cli.layout import layout_options, show
-from planner.cli.planning import planning_options, read_sound_question
-from planner.cli.searching import searching
+from gpuplan.planner.cli.arguments import ANY_PATH, NameIn
+from gpuplan.planner.cli.layout import layout_options, show
+from gpuplan.planner.cli.planning import planning_options, read_sound_question
+from gpuplan.planner.cli.searching import searching
 
 if TYPE_CHECKING:
-    from planner.models.job import Job
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.job import Job
+    from gpuplan.models.snapshot import Snapshot
 
 
 @click.command("fit", epilog="Example: gpuplan fit scenarios/quickstart train-base")
@@ -43,9 +43,9 @@ def fit_command(
     out, quotas and reservations are not. So many copies are placed and verified, and one more is proven not
     to fit.
     """
-    from planner.epoch import limits_of
-    from planner.rendering.fit import fit_text
-    from planner.whatif.fitting import MOST, fit
+    from gpuplan.planner.epoch import limits_of
+    from gpuplan.planner.rendering.fit import fit_text
+    from gpuplan.planner.whatif.fitting import MOST, fit
 
     if (job is None) == (job_file is None):
         raise click.UsageError("Give the name of a job, or --file with one.")
@@ -58,12 +58,12 @@ def fit_command(
 
 
 def _named(name: str, snapshot: Snapshot, source: str) -> Job:
-    from planner.whatif.asking import jobs_named
+    from gpuplan.planner.whatif.asking import jobs_named
 
     return jobs_named((name,), snapshot, source)[0]
 
 
 def _read_job(path: str, snapshot: Snapshot) -> Job:
-    from planner.whatif.asking import read_job
+    from gpuplan.planner.whatif.asking import read_job
 
     return read_job(path, snapshot)

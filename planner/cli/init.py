@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from planner.cli.speaking import say
+from gpuplan.planner.cli.speaking import say
 
 _STARTERS = ("training", "inference", "research", "batch")
 
@@ -27,7 +27,7 @@ def init_command(folder: Path, kind: str) -> None:
 
     NAME is a new folder, `demo` by default: five nodes, two queues, a few jobs, and a policy to edit.
     """
-    from planner.sources.starter import write_starter
+    from gpuplan.planner.sources.starter import write_starter
 
     written = write_starter(folder, kind)
     say(f"Wrote {', '.join(path.name for path in written)} to {folder}.", err=True)

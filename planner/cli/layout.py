@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from planner.cli.options import ascii_only, terminal_width
-from planner.cli.speaking import say_in_colour, say_json
+from gpuplan.planner.cli.options import ascii_only, terminal_width
+from gpuplan.planner.cli.speaking import say_in_colour, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.models.base import Noun
+    from gpuplan.models.base import Noun
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 

@@ -30,7 +30,7 @@ class Duration(click.ParamType[int]):
         """Milliseconds of a duration."""
         if isinstance(value, int):
             return value
-        from planner.models.units import parse_milliseconds
+        from gpuplan.models.units import parse_milliseconds
 
         try:
             return parse_milliseconds(value)
@@ -116,7 +116,7 @@ def progress_label(text: str) -> str:
     """A text as rich shows it beside a spinner or a bar, word for word."""
     from rich.markup import escape
 
-    from planner.wording import on_one_line
+    from gpuplan.planner.wording import on_one_line
 
     return escape(on_one_line(text))
 

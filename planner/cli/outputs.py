@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.arguments import PlanFile
+from gpuplan.planner.cli.arguments import PlanFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ class NewFile(click.ParamType[Path]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Its path, at which it can be written."""
-        from planner.writing import require_writable
+        from gpuplan.planner.writing import require_writable
 
         path = Path(value)
         if self._kinds and path.suffix.lower() not in self._kinds:
@@ -44,7 +44,7 @@ class NewFile(click.ParamType[Path]):
         """What is written, given the path."""
         if not (self._folder and path.is_dir()):
             return [path]
-        from planner.sources.scenario_folder import SCENARIO_FILES
+        from gpuplan.planner.sources.scenario_folder import SCENARIO_FILES
 
         return [path / name for name in SCENARIO_FILES]
 
@@ -57,7 +57,7 @@ class WritingCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, unless an output of it is an input or another output."""
-        from planner.models.errors import PlannerError
+        from gpuplan.models.errors import PlannerError
 
         written: dict[tuple[int, int] | Path, str] = {}
         for option, path in _outputs(ctx):
@@ -104,7 +104,7 @@ def _reads(value: str, wanted: tuple[int, int]) -> bool:
         return _identity(None) == wanted
     if not os.path.isdir(value):  # noqa: PTH112 - a value may be no path at all, which Path.is_dir raises on
         return _identity(Path(value)) == wanted
-    from planner.sources.files import is_plan_file, kept_documents
+    from gpuplan.planner.sources.files import is_plan_file, kept_documents
 
     return any(_identity(path) == wanted and not is_plan_file(path) for path in kept_documents(value))
 

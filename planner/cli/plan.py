@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.arguments import ANY_PATH, PlanFile
-from planner.cli.layout import all_option, json_option, layout_options, show, show_json, show_text
-from planner.cli.options import Duration, Share, stray_option, working
-from planner.cli.outputs import NewFile, WritingCommand
-from planner.cli.planning import planning_options, read_question
-from planner.cli.searching import searched
-from planner.cli.speaking import say, say_json
+from gpuplan.planner.cli.arguments import ANY_PATH, PlanFile
+from gpuplan.planner.cli.layout import all_option, json_option, layout_options, show, show_json, show_text
+from gpuplan.planner.cli.options import Duration, Share, stray_option, working
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand
+from gpuplan.planner.cli.planning import planning_options, read_question
+from gpuplan.planner.cli.searching import searched
+from gpuplan.planner.cli.speaking import say, say_json
 
 if TYPE_CHECKING:
-    from planner.models.plan import Plan
-    from planner.models.solution import Milestone
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.solution import Milestone
 
 EXIT_CHANGES = 10
 _VIOLATIONS_SHOWN = 20
@@ -65,8 +65,8 @@ def plan_command(
 
     Ctrl-C ends the search with the best plan so far; a second one ends gpuplan without a plan.
     """
-    from planner.planfile import load_plan, save_plan
-    from planner.promises import carry_over
+    from gpuplan.planner.planfile import load_plan, save_plan
+    from gpuplan.planner.promises import carry_over
 
     question = read_question(source, **planning)
     snapshot, last = question.snapshot, None
@@ -89,19 +89,19 @@ def plan_command(
 
 
 def _write_report(plan: Plan, seen: list[Milestone], path: Path) -> None:
-    from planner.rendering.reports.plan import plan_report
-    from planner.writing import write_atomically
+    from gpuplan.planner.rendering.reports.plan import plan_report
+    from gpuplan.planner.writing import write_atomically
 
     write_atomically(path, plan_report(plan, seen))
 
 
 def _print_plan(plan: Plan, *, as_json: bool, plain: bool, everything: bool, path: Path | None) -> None:
     if as_json:
-        from planner.planfile import plan_text as plan_json
+        from gpuplan.planner.planfile import plan_text as plan_json
 
         say_json(plan_json(plan), nl=False)
         return
-    from planner.rendering.text import plan_text
+    from gpuplan.planner.rendering.text import plan_text
 
     show_text(plan, plan_text, plain=plain, verbose=everything, path=None if path is None else str(path))
 
@@ -112,7 +112,7 @@ def _print_plan(plan: Plan, *, as_json: bool, plain: bool, everything: bool, pat
 @all_option
 def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -> None:
     """Show a saved plan again, as it was reviewed."""
-    from planner.planfile import load_plan
+    from gpuplan.planner.planfile import load_plan
 
     plan = load_plan(plan_file)
     _print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=Path(plan_file))
@@ -160,8 +160,8 @@ def diff_command(
     who gains, who loses, and what is lost; --detailed-exitcode is then 10 if anybody gains or loses.
     """
     if old_policy is not None:
-        from planner.cli.policy_review import review_policies
-        from planner.rendering.policy_review import review_text
+        from gpuplan.planner.cli.policy_review import review_policies
+        from gpuplan.planner.rendering.policy_review import review_text
 
         if source is None:
             raise click.UsageError("--policy OLD needs two arguments: the new policy, and SOURCE.")
@@ -170,11 +170,11 @@ def diff_command(
         return EXIT_CHANGES if detailed_exitcode and not found.same else 0
     if stray := stray_option(planning):
         raise click.UsageError(f"{stray} is for --policy OLD; a saved plan is not planned again.")
-    from planner.diffing import diff
-    from planner.planfile import load_plan
-    from planner.promises import reminded_of
-    from planner.rendering.text import diff_text
-    from planner.sources.files import load_snapshot
+    from gpuplan.planner.diffing import diff
+    from gpuplan.planner.planfile import load_plan
+    from gpuplan.planner.promises import reminded_of
+    from gpuplan.planner.rendering.text import diff_text
+    from gpuplan.planner.sources.files import load_snapshot
 
     plan = load_plan(plan_file)
     live = reminded_of(load_snapshot(source), plan.snapshot) if source else None
@@ -193,14 +193,14 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     Where SOURCE is not what the plan was made from, what counts is the cluster there with those actions
     carried out that are still to be done.
     """
-    from planner.effects import changes_of
-    from planner.models.damage import survey
-    from planner.models.verifier_damage_rule import unnamed_damage
-    from planner.planfile import load_plan
-    from planner.progress import done_in, verify_rest
-    from planner.promises import reminded_of
-    from planner.sources.files import load_snapshot
-    from planner.wording import counted
+    from gpuplan.models.damage import survey
+    from gpuplan.models.verifier_damage_rule import unnamed_damage
+    from gpuplan.planner.effects import changes_of
+    from gpuplan.planner.planfile import load_plan
+    from gpuplan.planner.progress import done_in, verify_rest
+    from gpuplan.planner.promises import reminded_of
+    from gpuplan.planner.sources.files import load_snapshot
+    from gpuplan.planner.wording import counted
 
     plan = load_plan(plan_file)
     snapshot = reminded_of(load_snapshot(source).canonical(), plan.snapshot)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from planner.cli.arguments import ANY_PATH
-from planner.cli.options import Duration, Share, working
-from planner.cli.speaking import say
+from gpuplan.planner.cli.arguments import ANY_PATH
+from gpuplan.planner.cli.options import Duration, Share, working
+from gpuplan.planner.cli.speaking import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
@@ -75,7 +75,7 @@ def read_question(
     strict: bool = False,
 ) -> Question:
     """Read a snapshot and its policy, with what the command line overrides."""
-    from planner.sources.files import default_policy_path, load_policy, load_snapshot
+    from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 
     with working("reading"):
         snapshot = load_snapshot(source, strict=strict)
@@ -93,8 +93,8 @@ def read_sound_question(source: str, **planning: Any) -> Question:
 
 def sound_part(snapshot: Snapshot) -> Snapshot:
     """The snapshot without what is lost; how much that is goes to standard error."""
-    from planner.models.damage import survey
-    from planner.wording import counted
+    from gpuplan.models.damage import survey
+    from gpuplan.planner.wording import counted
 
     found = survey(snapshot)
     if released := sum(loss.released for loss in found.losses.values()):
@@ -112,7 +112,7 @@ def with_options(
     stop_gap: float | None = None,
 ) -> Policy:
     """The policy with what the command line overrides."""
-    from planner.models.policy import BudgetMode, SolverName
+    from gpuplan.models.policy import BudgetMode, SolverName
 
     budget = policy.budget
     if time_limit is not None:

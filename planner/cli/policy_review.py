@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.cli.options import working
-from planner.cli.planning import sound_part, with_options
+from gpuplan.planner.cli.options import working
+from gpuplan.planner.cli.planning import sound_part, with_options
 
 if TYPE_CHECKING:
-    from planner.models.policy_review import PolicyReview
+    from gpuplan.models.policy_review import PolicyReview
 
 
 def review_policies(
@@ -22,10 +22,10 @@ def review_policies(
     deterministic: bool,
 ) -> PolicyReview:
     """Plan a snapshot under the old and the new policy, beside each other where there are processors."""
-    from planner.policy_review import plan_of, review
-    from planner.sources.files import load_policy, load_snapshot
-    from planner.whatif.engines import Processes, all_of, processors
-    from planner.whatif.trials import PLAN, Case, task_of
+    from gpuplan.planner.policy_review import plan_of, review
+    from gpuplan.planner.sources.files import load_policy, load_snapshot
+    from gpuplan.planner.whatif.engines import Processes, all_of, processors
+    from gpuplan.planner.whatif.trials import PLAN, Case, task_of
 
     with working("reading"):
         snapshot = sound_part(load_snapshot(source)).canonical()

@@ -10,26 +10,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.apply import audit_option, drift_option, who_acts
-from planner.cli.arguments import ANY_PATH, PLANS
-from planner.cli.options import (
-    Duration,
-    ascii_only,
-    is_terminal,
-    stray_option,
-    terminal_width,
-)
-from planner.cli.outputs import NewFile, WritingCommand
-from planner.cli.planning import planning_options, with_options
-from planner.cli.simulated import state_option
-from planner.cli.speaking import say_in_colour, say_json
+from gpuplan.planner.cli.apply import audit_option, drift_option, who_acts
+from gpuplan.planner.cli.arguments import ANY_PATH, PLANS
+from gpuplan.planner.cli.options import Duration, ascii_only, is_terminal, stray_option, terminal_width
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand
+from gpuplan.planner.cli.planning import planning_options, with_options
+from gpuplan.planner.cli.simulated import state_option
+from gpuplan.planner.cli.speaking import say_in_colour, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from planner.executors.simulated import SimulatedCluster
-    from planner.models.policy import Policy
+    from gpuplan.models.policy import Policy
+    from gpuplan.planner.executors.simulated import SimulatedCluster
 
 _FOLDER = Path(".gpuplan")
 _LOOPBACK = "127.0.0.1"
@@ -135,20 +129,20 @@ def run_command(
     import time
     from functools import partial
 
-    from planner.auditing import AuditLog
-    from planner.models.policy import Drift
-    from planner.running.clusters import LiveCluster
-    from planner.running.epoch_at_work import Surroundings
-    from planner.running.exposition import Exposition, serve
-    from planner.running.history import History
-    from planner.running.log_lines import LogFormat, logging_to
-    from planner.running.loop import Run
-    from planner.running.pace import Pace
-    from planner.running.plan_store import PlanStore
-    from planner.running.policy_in_force import PolicyInForce, policy_reader
-    from planner.running.stopping import stopped_by_signals
-    from planner.sources.files import load_snapshot
-    from planner.writing import make_directory
+    from gpuplan.models.policy import Drift
+    from gpuplan.planner.auditing import AuditLog
+    from gpuplan.planner.running.clusters import LiveCluster
+    from gpuplan.planner.running.epoch_at_work import Surroundings
+    from gpuplan.planner.running.exposition import Exposition, serve
+    from gpuplan.planner.running.history import History
+    from gpuplan.planner.running.log_lines import LogFormat, logging_to
+    from gpuplan.planner.running.loop import Run
+    from gpuplan.planner.running.pace import Pace
+    from gpuplan.planner.running.plan_store import PlanStore
+    from gpuplan.planner.running.policy_in_force import PolicyInForce, policy_reader
+    from gpuplan.planner.running.stopping import stopped_by_signals
+    from gpuplan.planner.sources.files import load_snapshot
+    from gpuplan.planner.writing import make_directory
 
     _refuse_contradictions(source, executor, applies=applies, every=every)
     if strict and executor is not None:
@@ -204,7 +198,7 @@ def run_command(
 
 
 def _refuse_contradictions(source: str, executor: str | None, *, applies: bool, every: int) -> None:
-    from planner.models.errors import BadInputError, InputProblem
+    from gpuplan.models.errors import BadInputError, InputProblem
 
     if source == "-":
         raise click.UsageError("SOURCE is read for each epoch: expected a directory or a file, found -.")
@@ -222,9 +216,9 @@ def _refuse_contradictions(source: str, executor: str | None, *, applies: bool, 
 @contextmanager
 def _cluster(source: str, state: Path) -> Iterator[SimulatedCluster]:
     """The simulated cluster, made from the source where there is none."""
-    from planner.executors.simulated import SimulatedCluster
-    from planner.sources.files import load_snapshot
-    from planner.writing import make_directory
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.sources.files import load_snapshot
+    from gpuplan.planner.writing import make_directory
 
     if not state.exists():
         make_directory(state.parent)
@@ -249,14 +243,14 @@ def history_command(file: Path, last: int, everything: bool, as_json: bool, plai
     """Show what became of the last epochs of gpuplan run."""
     import json
 
-    from planner.running.history import read_history
+    from gpuplan.planner.running.history import read_history
 
     records = read_history(file, last=None if everything else last)
     if as_json:
         say_json(json.dumps({"epochs": [record.model_dump(mode="json") for record in records]}, indent=2))
         return
-    from planner.rendering.history import history_text
-    from planner.rendering.style import Style
+    from gpuplan.planner.rendering.history import history_text
+    from gpuplan.planner.rendering.style import Style
 
     narrow, width = plain or ascii_only(), terminal_width()
     say_in_colour(lambda colour: history_text(records, Style(width=width, colour=colour, ascii_only=narrow)))

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from planner.cli.arguments import ANY_PATH
-from planner.cli.options import ascii_only, terminal_width
-from planner.cli.outputs import PICTURE, WritingCommand
-from planner.cli.speaking import say_in_colour
+from gpuplan.planner.cli.arguments import ANY_PATH
+from gpuplan.planner.cli.options import ascii_only, terminal_width
+from gpuplan.planner.cli.outputs import PICTURE, WritingCommand
+from gpuplan.planner.cli.speaking import say_in_colour
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 @click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
 def search_log_command(log_file: str, out: Path | None, plain: bool) -> None:
     """Show how a search went, from a log of plan --search-log."""
-    from planner.rendering.search import search_text
-    from planner.rendering.style import Style
-    from planner.search import read_search
+    from gpuplan.planner.rendering.search import search_text
+    from gpuplan.planner.rendering.style import Style
+    from gpuplan.planner.search import read_search
 
     search = read_search(log_file)
     narrow, width = plain or ascii_only(), terminal_width()
     say_in_colour(lambda colour: search_text(search, Style(width=width, colour=colour, ascii_only=narrow)))
     if out is None:
         return
-    from planner.rendering.charts.gap import gap_chart
-    from planner.writing import write_atomically
+    from gpuplan.planner.rendering.charts.gap import gap_chart
+    from gpuplan.planner.writing import write_atomically
 
     write_atomically(out, gap_chart(search, out.suffix.lower().removeprefix(".")))

@@ -7,17 +7,17 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from planner.cli.options import shows_progress, spinner
-from planner.cli.speaking import say
+from gpuplan.planner.cli.options import shows_progress, spinner
+from gpuplan.planner.cli.speaking import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from planner.models.plan import Plan
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.models.solution import Milestone
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.solution import Milestone
 
 _REFRESHES_PER_SECOND = 8
 
@@ -39,8 +39,8 @@ def searched(
     from datetime import UTC, datetime
     from functools import partial
 
-    from planner.epoch import limits_of, plan_epoch
-    from planner.wording import counted
+    from gpuplan.planner.epoch import limits_of, plan_epoch
+    from gpuplan.planner.wording import counted
 
     waiting = sum(job.running is None for job in snapshot.jobs)
     what = f"planning {counted(waiting, 'waiting job')} on {counted(len(snapshot.cluster.nodes), 'node')}"
@@ -55,7 +55,7 @@ def searched(
 
         if log is None:
             return plan_it(watch=show)
-        from planner.searchlog import logging_search, question
+        from gpuplan.planner.searchlog import logging_search, question
 
         with logging_search(log, question(snapshot, limits)) as lines:
 
@@ -86,8 +86,8 @@ def searching(what: str, limit: float) -> Iterator[Callable[[Milestone], None]]:
     from rich.spinner import Spinner
     from rich.text import Text
 
-    from planner.rendering.search import now_lines
-    from planner.rendering.style import Style
+    from gpuplan.planner.rendering.search import now_lines
+    from gpuplan.planner.rendering.style import Style
 
     console = Console(stderr=True, highlight=False)
     turning = spinner()

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.arguments import ANY_PATH
-from planner.cli.layout import layout_options, show
-from planner.cli.options import Duration, progress_label, shows_progress, spinner, working
-from planner.cli.outputs import NewFile, WritingCommand
+from gpuplan.planner.cli.arguments import ANY_PATH
+from gpuplan.planner.cli.layout import layout_options, show
+from gpuplan.planner.cli.options import Duration, progress_label, shows_progress, spinner, working
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from planner.models.snapshot import Snapshot
-    from planner.simulation.clock import Clock
-    from planner.simulation.contest import Case
-    from planner.simulation.outcome import Simulation
-    from planner.simulation.replay import Progress
-    from planner.simulation.trace import Trace
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.simulation.clock import Clock
+    from gpuplan.planner.simulation.contest import Case
+    from gpuplan.planner.simulation.outcome import Simulation
+    from gpuplan.planner.simulation.replay import Progress
+    from gpuplan.planner.simulation.trace import Trace
 
 _MILLISECONDS = 1000
 _SOLVERS = ("auto", "milp", "cpsat", "greedy")
@@ -58,7 +58,7 @@ class _Estimates(click.ParamType[float]):
 
 def _known_solvers(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     """Names of solvers and baselines, each once."""
-    from planner.simulation.names import BASELINE_NAMES
+    from gpuplan.planner.simulation.names import BASELINE_NAMES
 
     names = [each for name in value for each in (BASELINE_NAMES if name == _ALL_BASELINES else (name,))]
     known = (*_SOLVERS, *BASELINE_NAMES)
@@ -175,11 +175,11 @@ def simulate_command(
     Each policy is run with each solver over the same jobs; what became of waiting, utilization, fairness and
     cost is shown side by side. SOURCE is a snapshot; its jobs take as long as they say.
     """
-    from planner.cli.planning import sound_part
-    from planner.rendering.simulation import simulation_text
-    from planner.simulation.contest import hold, side_by_side
-    from planner.sources.files import load_snapshot
-    from planner.whatif.engines import processors
+    from gpuplan.planner.cli.planning import sound_part
+    from gpuplan.planner.rendering.simulation import simulation_text
+    from gpuplan.planner.simulation.contest import hold, side_by_side
+    from gpuplan.planner.sources.files import load_snapshot
+    from gpuplan.planner.whatif.engines import processors
 
     seed, clock = given["seed"], _clock(given)
     with working("reading"):
@@ -199,7 +199,7 @@ def simulate_command(
 
 def _clock(given: dict[str, Any]) -> Clock:
     """When epochs are, as the options say."""
-    from planner.simulation.clock import Clock
+    from gpuplan.planner.simulation.clock import Clock
 
     every, epochs, length = _seconds(given["every"]), given["epochs"], given["length"]
     if length is not None and epochs is not None:
@@ -222,9 +222,9 @@ def _clock(given: dict[str, Any]) -> Clock:
 
 def _cases(source: str, given: dict[str, Any]) -> list[Case]:
     """Each policy with each solver, named by what tells them apart."""
-    from planner.cli.planning import with_options
-    from planner.simulation.contest import Case
-    from planner.sources.files import default_policy_path, load_policy
+    from gpuplan.planner.cli.planning import with_options
+    from gpuplan.planner.simulation.contest import Case
+    from gpuplan.planner.sources.files import default_policy_path, load_policy
 
     files = list(dict.fromkeys(given["policy_files"])) or [default_policy_path(source)]
     solvers = [name for name in given["solvers"] if name in _SOLVERS]
@@ -246,9 +246,9 @@ def _cases(source: str, given: dict[str, Any]) -> list[Case]:
 
 def _trace(snapshot: Snapshot, cases: Sequence[Case], given: dict[str, Any]) -> Trace:
     """All that happens in every run; delays are those that the first policy states."""
-    from planner.simulation.trace import Estimates, Physics, Window, make_trace
-    from planner.sources.arrivals import read_arrivals
-    from planner.sources.outages import read_outages
+    from gpuplan.planner.simulation.trace import Estimates, Physics, Window, make_trace
+    from gpuplan.planner.sources.arrivals import read_arrivals
+    from gpuplan.planner.sources.outages import read_outages
 
     seed, factor = given["seed"], given["estimates"]
     path, outages = given["arrivals"], given["outages"]
@@ -276,8 +276,8 @@ def _seconds(milliseconds: int) -> int:
 def _write_tables(simulation: Simulation, csv_file: Path | None, scores_file: Path | None) -> None:
     if csv_file is None and scores_file is None:
         return
-    from planner.simulation.frames import scores, series
-    from planner.writing import write_atomically
+    from gpuplan.planner.simulation.frames import scores, series
+    from gpuplan.planner.writing import write_atomically
 
     for path, frame in ((csv_file, series), (scores_file, scores)):
         if path is not None:
@@ -285,8 +285,8 @@ def _write_tables(simulation: Simulation, csv_file: Path | None, scores_file: Pa
 
 
 def _write_report(simulation: Simulation, path: Path) -> None:
-    from planner.rendering.reports.simulation import simulation_report
-    from planner.writing import write_atomically
+    from gpuplan.planner.rendering.reports.simulation import simulation_report
+    from gpuplan.planner.writing import write_atomically
 
     with working("writing"):
         write_atomically(path, simulation_report(simulation))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from planner.cli.arguments import ANY_PATH, NameIn
-from planner.cli.documents import STATE
-from planner.cli.layout import json_option, show_json
-from planner.cli.options import Duration
-from planner.cli.speaking import say
+from gpuplan.planner.cli.arguments import ANY_PATH, NameIn
+from gpuplan.planner.cli.documents import STATE
+from gpuplan.planner.cli.layout import json_option, show_json
+from gpuplan.planner.cli.options import Duration
+from gpuplan.planner.cli.speaking import say
 
 state_option = click.option(
     "--state",
@@ -32,10 +32,10 @@ def simulated_group() -> None:
 @json_option
 def simulated_create_command(source: str, state: Path, *, as_json: bool) -> None:
     """Create a simulated cluster that is as SOURCE shows it."""
-    from planner.executors.simulated import SimulatedCluster
-    from planner.sources.files import load_snapshot
-    from planner.wording import counted
-    from planner.writing import make_directory
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.sources.files import load_snapshot
+    from gpuplan.planner.wording import counted
+    from gpuplan.planner.writing import make_directory
 
     snapshot = load_snapshot(source)
     make_directory(state.parent)
@@ -53,9 +53,9 @@ def simulated_create_command(source: str, state: Path, *, as_json: bool) -> None
 @json_option
 def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> None:
     """Move the cluster's clock by DURATION; jobs whose expected end passes are finished, new nodes ready."""
-    from planner.executors.simulated import SimulatedCluster
-    from planner.models.units import print_timestamp
-    from planner.wording import counted
+    from gpuplan.models.units import print_timestamp
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.wording import counted
 
     with SimulatedCluster(state) as cluster:
         before = len(cluster.finished())
@@ -73,10 +73,10 @@ def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> N
 @json_option
 def simulated_submit_command(jobs_file: str, state: Path, *, as_json: bool) -> None:
     """Submit the jobs of a file: a YAML or JSON document with a list of jobs under `jobs`."""
-    from planner.executors.simulated import SimulatedCluster
-    from planner.models.submission import Submission
-    from planner.sources.files import load_noun
-    from planner.wording import counted
+    from gpuplan.models.submission import Submission
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.sources.files import load_noun
+    from gpuplan.planner.wording import counted
 
     submission = load_noun(jobs_file, Submission)
     with SimulatedCluster(state) as cluster:
@@ -98,8 +98,8 @@ def simulated_fail_command(node: str, gpu: int | None, state: Path, *, as_json: 
 
     With --gpu only that GPU fails. Its jobs stay there, and the next plan tells of them.
     """
-    from planner.executors.simulated import SimulatedCluster
-    from planner.wording import counted
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.wording import counted
 
     with SimulatedCluster(state) as cluster:
         if gpu is not None:
@@ -123,7 +123,7 @@ def simulated_fail_command(node: str, gpu: int | None, state: Path, *, as_json: 
 @json_option
 def simulated_return_command(node: str, gpu: int | None, state: Path, *, as_json: bool) -> None:
     """Bring NODE back, which was down."""
-    from planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.executors.simulated import SimulatedCluster
 
     with SimulatedCluster(state) as cluster:
         if gpu is not None:

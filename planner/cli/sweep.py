@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.arguments import ANY_PATH
-from planner.cli.counting import counting
-from planner.cli.engine import engine_of, engine_options
-from planner.cli.layout import layout_options, show
-from planner.cli.outputs import PICTURE, WritingCommand
-from planner.cli.planning import planning_options, read_sound_question
+from gpuplan.planner.cli.arguments import ANY_PATH
+from gpuplan.planner.cli.counting import counting
+from gpuplan.planner.cli.engine import engine_of, engine_options
+from gpuplan.planner.cli.layout import layout_options, show
+from gpuplan.planner.cli.outputs import PICTURE, WritingCommand
+from gpuplan.planner.cli.planning import planning_options, read_sound_question
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from planner.models.sweep import Sweep
+    from gpuplan.models.sweep import Sweep
 
 
 class TwoFigures(click.ParamType[tuple[str, str]]):
@@ -28,7 +28,7 @@ class TwoFigures(click.ParamType[tuple[str, str]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
         """Their names."""
-        from planner.rendering.sweep import WEIGHABLE
+        from gpuplan.planner.rendering.sweep import WEIGHABLE
 
         names = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
         if len(names) != 2 or names[0] == names[1] or not set(names) <= set(WEIGHABLE):
@@ -79,9 +79,9 @@ def sweep_command(
     price:POOL=1,2.5        price of a pool's new nodes
     solver=milp,greedy
     """  # noqa: D301 - \b is click's
-    from planner.rendering.sweep import sweep_text
-    from planner.whatif.knobs import read_knobs, turned
-    from planner.whatif.sweeping import sweep
+    from gpuplan.planner.rendering.sweep import sweep_text
+    from gpuplan.planner.whatif.knobs import read_knobs, turned
+    from gpuplan.planner.whatif.sweeping import sweep
 
     read = read_knobs(knobs)
     question = read_sound_question(source, **planning)
@@ -109,7 +109,7 @@ def sweep_command(
 
 
 def _draw(found: Sweep, out: Path) -> None:
-    from planner.rendering.charts.sweep import sweep_chart
-    from planner.writing import write_atomically
+    from gpuplan.planner.rendering.charts.sweep import sweep_chart
+    from gpuplan.planner.writing import write_atomically
 
     write_atomically(out, sweep_chart(found, out.suffix.lower().removeprefix(".")))

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.cli.arguments import ANY_PATH
-from planner.cli.counting import counting
-from planner.cli.engine import engine_of, engine_options
-from planner.cli.layout import layout_options, show
-from planner.cli.options import stray_option, working
-from planner.cli.outputs import NewFile, WritingCommand
-from planner.cli.planning import planning_options, read_sound_question
+from gpuplan.planner.cli.arguments import ANY_PATH
+from gpuplan.planner.cli.counting import counting
+from gpuplan.planner.cli.engine import engine_of, engine_options
+from gpuplan.planner.cli.layout import layout_options, show
+from gpuplan.planner.cli.options import stray_option, working
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand
+from gpuplan.planner.cli.planning import planning_options, read_sound_question
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from planner.cli.planning import Question
-    from planner.models.comparison import Comparison
-    from planner.models.sensitivity import Sensitivity
-    from planner.whatif.engines import Engine
+    from gpuplan.models.comparison import Comparison
+    from gpuplan.models.sensitivity import Sensitivity
+    from gpuplan.planner.cli.planning import Question
+    from gpuplan.planner.whatif.engines import Engine
 
 
 class Steps(click.ParamType[tuple[int, ...]]):
@@ -76,8 +76,8 @@ def whatif_command(
     A scenario is a file with a name, changes, and what is expected of its plan. `gpuplan schema scenario`
     prints all that it may hold. Ends with 1 if an expectation is not met or a scenario cannot be planned.
     """
-    from planner.rendering.sensitivity import sensitivity_text
-    from planner.rendering.whatif import comparison_text
+    from gpuplan.planner.rendering.sensitivity import sensitivity_text
+    from gpuplan.planner.rendering.whatif import comparison_text
 
     if bool(scenarios) == values_nodes:
         raise click.UsageError("Give at least one scenario, or --sensitivity without any.")
@@ -101,8 +101,8 @@ def whatif_command(
 
 
 def _compared(question: Question, engine: Engine, scenarios: tuple[str, ...]) -> Comparison:
-    from planner.whatif.comparing import compare
-    from planner.whatif.loading import load_scenarios
+    from gpuplan.planner.whatif.comparing import compare
+    from gpuplan.planner.whatif.loading import load_scenarios
 
     with working("reading scenarios"):
         loaded = load_scenarios(scenarios, question.snapshot, question.policy)
@@ -113,8 +113,8 @@ def _compared(question: Question, engine: Engine, scenarios: tuple[str, ...]) ->
 def _valued(
     question: Question, engine: Engine, steps: tuple[int, ...], like: tuple[str, ...], source: str
 ) -> Sensitivity:
-    from planner.whatif.asking import kinds_like
-    from planner.whatif.sensitivity import sensitivity
+    from gpuplan.planner.whatif.asking import kinds_like
+    from gpuplan.planner.whatif.sensitivity import sensitivity
 
     kinds = kinds_like(like, question.snapshot, source)
     with counting("planning", 2 + len(kinds) * (1 + len(steps))) as ended:
@@ -130,7 +130,7 @@ def _valued(
 
 
 def _write_report(comparison: Comparison, path: Path) -> None:
-    from planner.rendering.reports.whatif import whatif_report
-    from planner.writing import write_atomically
+    from gpuplan.planner.rendering.reports.whatif import whatif_report
+    from gpuplan.planner.writing import write_atomically
 
     write_atomically(path, whatif_report(comparison))

@@ -1,5 +1,5 @@
 """From a verified target to a plan: what changes, in which order, on which conditions, and why."""
 
-from planner.drafting.draft import draft
+from gpuplan.planner.drafting.draft import draft
 
 __all__ = ["draft"]

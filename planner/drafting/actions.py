@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from planner.changes import Deed
-from planner.drafting.conditions import conditions
-from planner.drafting.ordering import JobStep, LayoutStep, NodeDeed
-from planner.models.plan import (
+from gpuplan.models.plan import (
     Cordon,
     Drain,
     Grow,
@@ -19,15 +16,18 @@ from planner.models.plan import (
     Shrink,
     Start,
 )
+from gpuplan.planner.changes import Deed
+from gpuplan.planner.drafting.conditions import conditions
+from gpuplan.planner.drafting.ordering import JobStep, LayoutStep, NodeDeed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.changes import Changes, JobChange
-    from planner.drafting.ordering import Step
-    from planner.drafting.promises import Promises
-    from planner.models.job import Job
-    from planner.models.plan import Change, Reason
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Change, Reason
+    from gpuplan.planner.changes import Changes, JobChange
+    from gpuplan.planner.drafting.ordering import Step
+    from gpuplan.planner.drafting.promises import Promises
 
 
 def action(

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.changes import Deed
-from planner.drafting.ordering import JobStep, LayoutStep, NodeDeed, NodeStep
-from planner.models.placement import GpuShare
-from planner.models.plan import Free, GpuLayout, JobRuns, JobWaits, NodeAbsent, NodeEmpty, NodeExists
-from planner.models.units import MILLI
-from planner.needs import frees
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan import Free, GpuLayout, JobRuns, JobWaits, NodeAbsent, NodeEmpty, NodeExists
+from gpuplan.models.units import MILLI
+from gpuplan.planner.changes import Deed
+from gpuplan.planner.drafting.ordering import JobStep, LayoutStep, NodeDeed, NodeStep
+from gpuplan.planner.needs import frees
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.drafting.ordering import Step
-    from planner.models.cluster import Cluster
-    from planner.models.plan import Precondition
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.plan import Precondition
+    from gpuplan.planner.drafting.ordering import Step
 
 
 def conditions(step: Step, cluster: Cluster, fingerprint: Callable[[str], str]) -> tuple[Precondition, ...]:

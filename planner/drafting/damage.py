@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.effects import nodes_touched
-from planner.models.finding import Finding, FindingOutcome
-from planner.models.plan import Grow, JobDamaged, NodeAction, Reason, ReasonCode, Release, Start
-from planner.models.units import MILLI
-from planner.wording import in_gpu_hours
+from gpuplan.models.finding import Finding, FindingOutcome
+from gpuplan.models.plan import Grow, JobDamaged, NodeAction, Reason, ReasonCode, Release, Start
+from gpuplan.models.units import MILLI
+from gpuplan.planner.effects import nodes_touched
+from gpuplan.planner.wording import in_gpu_hours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from planner.models.damage import Loss, Survey
-    from planner.models.inconsistency import Damage
-    from planner.models.plan import Change, JobAction
+    from gpuplan.models.damage import Loss, Survey
+    from gpuplan.models.inconsistency import Damage
+    from gpuplan.models.plan import Change, JobAction
 
 _SECONDS_PER_HOUR = 3600
 _CAUSES_TOLD = 3

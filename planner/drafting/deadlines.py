@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.plan import DeadlineOutlook, DeadlineState
+from gpuplan.models.plan import DeadlineOutlook, DeadlineState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.future import Future
-    from planner.models.job import Job
+    from gpuplan.models.job import Job
+    from gpuplan.planner.future import Future
 
 
 def deadline_outlooks(future: Future) -> Iterator[DeadlineOutlook]:

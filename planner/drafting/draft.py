@@ -10,22 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from planner.changes import Changes, Deed
-from planner.drafting.actions import action
-from planner.drafting.damage import after_releases, findings, releases
-from planner.drafting.deadlines import deadline_outlooks
-from planner.drafting.kept import Kept
-from planner.drafting.ordering import JobStep, order
-from planner.drafting.promises import Promises
-from planner.drafting.purpose import Purpose
-from planner.drafting.reasons import Reasons
-from planner.drafting.scarcity import Scarcity
-from planner.drafting.worth import Worth
-from planner.future import Future
-from planner.metrics import measure
-from planner.models.base import hash_of
-from planner.models.damage import survey
-from planner.models.plan import (
+from gpuplan.models.base import hash_of
+from gpuplan.models.damage import survey
+from gpuplan.models.plan import (
     Base,
     FallbackSummary,
     JobAction,
@@ -35,20 +22,33 @@ from planner.models.plan import (
     SolutionSummary,
     StageSummary,
 )
-from planner.models.pricing import recovery_seconds
-from planner.models.solution import SolveStatus
-from planner.planfile import with_id
-from planner.posing.left_out import left_out
-from planner.waiting import waiting_reasons
+from gpuplan.models.pricing import recovery_seconds
+from gpuplan.models.solution import SolveStatus
+from gpuplan.planner.changes import Changes, Deed
+from gpuplan.planner.drafting.actions import action
+from gpuplan.planner.drafting.damage import after_releases, findings, releases
+from gpuplan.planner.drafting.deadlines import deadline_outlooks
+from gpuplan.planner.drafting.kept import Kept
+from gpuplan.planner.drafting.ordering import JobStep, order
+from gpuplan.planner.drafting.promises import Promises
+from gpuplan.planner.drafting.purpose import Purpose
+from gpuplan.planner.drafting.reasons import Reasons
+from gpuplan.planner.drafting.scarcity import Scarcity
+from gpuplan.planner.drafting.worth import Worth
+from gpuplan.planner.future import Future
+from gpuplan.planner.metrics import measure
+from gpuplan.planner.planfile import with_id
+from gpuplan.planner.posing.left_out import left_out
+from gpuplan.planner.waiting import waiting_reasons
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.damage import Survey
-    from planner.models.plan import LeftOut
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.models.solution import Solution
+    from gpuplan.models.damage import Survey
+    from gpuplan.models.plan import LeftOut
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.solution import Solution
 
 
 def draft(

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from planner.drafting.reasons import UNCHANGED
-from planner.models.plan import Keep, NodeChange, NodeState, Wait, Waiting
-from planner.models.units import print_milli
+from gpuplan.models.plan import Keep, NodeChange, NodeState, Wait, Waiting
+from gpuplan.models.units import print_milli
+from gpuplan.planner.drafting.reasons import UNCHANGED
 
 if TYPE_CHECKING:
-    from planner.models.cluster import Node
-    from planner.models.occupancy import NodeFree
-    from planner.models.placement import Placement
-    from planner.models.plan import Plan, Reason
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.occupancy import NodeFree
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan import Plan, Reason
+    from gpuplan.models.snapshot import Snapshot
 
 
 class Kept:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.changes import Changes, Deed, JobChange
-from planner.drafting.yard import Yard
-from planner.models.errors import PlannerError
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.changes import Changes, Deed, JobChange
+from gpuplan.planner.drafting.yard import Yard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.afterwards import LayoutChange
+    from gpuplan.planner.afterwards import LayoutChange
 
 
 class NodeDeed(StrEnum):

@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from planner.clock import clock
-from planner.drafting.slips import Slips
-from planner.drafting.waits_for import WaitsFor
-from planner.models.durations import DurationSource
-from planner.models.plan import PlannedStart, Waiting
-from planner.wording import counted, duration
+from gpuplan.models.durations import DurationSource
+from gpuplan.models.plan import PlannedStart, Waiting
+from gpuplan.planner.clock import clock
+from gpuplan.planner.drafting.slips import Slips
+from gpuplan.planner.drafting.waits_for import WaitsFor
+from gpuplan.planner.wording import counted, duration
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.future import Future, Stay
-    from planner.models.plan import Reason
+    from gpuplan.models.plan import Reason
+    from gpuplan.planner.future import Future, Stay
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from planner.drafting.ordering import JobStep, LayoutStep
+from gpuplan.planner.drafting.ordering import JobStep, LayoutStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.drafting.ordering import Step
+    from gpuplan.planner.drafting.ordering import Step
 
 
 class Purpose:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.changes import Deed
-from planner.clock import clock
-from planner.drafting.ordering import JobStep, LayoutStep, NodeDeed, NodeStep
-from planner.models.cluster import rack_of
-from planner.models.plan import Reason, ReasonCode
-from planner.models.pricing import lost_seconds
-from planner.models.progress import unsaved_seconds
-from planner.models.units import MILLI
-from planner.waiting.time_words import window_name
-from planner.wording import counted, duration, in_gpu_hours, in_points, money, named
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.plan import Reason, ReasonCode
+from gpuplan.models.pricing import lost_seconds
+from gpuplan.models.progress import unsaved_seconds
+from gpuplan.models.units import MILLI
+from gpuplan.planner.changes import Deed
+from gpuplan.planner.clock import clock
+from gpuplan.planner.drafting.ordering import JobStep, LayoutStep, NodeDeed, NodeStep
+from gpuplan.planner.waiting.time_words import window_name
+from gpuplan.planner.wording import counted, duration, in_gpu_hours, in_points, money, named
 
 if TYPE_CHECKING:
-    from planner.changes import Changes, JobChange
-    from planner.drafting.ordering import Step
-    from planner.drafting.promises import Promises
-    from planner.drafting.purpose import Purpose
-    from planner.drafting.scarcity import Scarcity
-    from planner.drafting.worth import Worth
+    from gpuplan.planner.changes import Changes, JobChange
+    from gpuplan.planner.drafting.ordering import Step
+    from gpuplan.planner.drafting.promises import Promises
+    from gpuplan.planner.drafting.purpose import Purpose
+    from gpuplan.planner.drafting.scarcity import Scarcity
+    from gpuplan.planner.drafting.worth import Worth
 
 UNCHANGED: Final = Reason(code=ReasonCode.UNCHANGED, text="runs on as it is")
 

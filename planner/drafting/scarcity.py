@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import rack_of
-from planner.models.queue import ALL_MODELS
-from planner.models.units import MILLI, print_milli
-from planner.quota_room import QuotaRoom
-from planner.wording import in_gpus
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.planner.quota_room import QuotaRoom
+from gpuplan.planner.wording import in_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.changes import Changes, JobChange
-    from planner.models.cluster import Rack, RackPower
-    from planner.models.placement import Replica
+    from gpuplan.models.cluster import Rack, RackPower
+    from gpuplan.models.placement import Replica
+    from gpuplan.planner.changes import Changes, JobChange
 
 
 @dataclass(frozen=True, slots=True)

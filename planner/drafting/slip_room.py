@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.layout import memory_slices
-from planner.models.mig import mig_geometry
-from planner.models.occupancy import free_capacity
-from planner.models.overcommit import charged
-from planner.models.placement import GpuShare, MigSlice, Placement
-from planner.models.units import MILLI
-from planner.quota_room import QuotaRoom
-from planner.waiting.barriers import power_left
+from gpuplan.models.layout import memory_slices
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.overcommit import charged
+from gpuplan.models.placement import GpuShare, MigSlice, Placement
+from gpuplan.models.units import MILLI
+from gpuplan.planner.quota_room import QuotaRoom
+from gpuplan.planner.waiting.barriers import power_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from planner.future import Future, Stay
-    from planner.models.job import Job
-    from planner.models.occupancy import NodeFree
-    from planner.models.placement import Replica
+    from gpuplan.models.job import Job
+    from gpuplan.models.occupancy import NodeFree
+    from gpuplan.models.placement import Replica
+    from gpuplan.planner.future import Future, Stay
 
 
 class SlipRoom:

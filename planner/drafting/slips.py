@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.clock import clock
-from planner.drafting.slip_room import SlipRoom
-from planner.models.cluster import rack_of
-from planner.quota_room import QuotaRoom
-from planner.waiting.prerequisites import Prerequisites
-from planner.waiting.time_words import until_done, window_text
-from planner.wording import counted, duration
+from gpuplan.models.cluster import rack_of
+from gpuplan.planner.clock import clock
+from gpuplan.planner.drafting.slip_room import SlipRoom
+from gpuplan.planner.quota_room import QuotaRoom
+from gpuplan.planner.waiting.prerequisites import Prerequisites
+from gpuplan.planner.waiting.time_words import until_done, window_text
+from gpuplan.planner.wording import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from planner.future import Future, Stay
-    from planner.models.job import Job
-    from planner.models.promise import Promise
+    from gpuplan.models.job import Job
+    from gpuplan.models.promise import Promise
+    from gpuplan.planner.future import Future, Stay
 
 
 class Slips:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.clock import clock
-from planner.models.earnings import Earnings
-from planner.models.placement import GpuShare
-from planner.models.units import MILLI
-from planner.waiting.held_later import HeldLater
-from planner.waiting.prerequisites import Prerequisites
-from planner.waiting.time_words import until_done, window_text
+from gpuplan.models.earnings import Earnings
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.units import MILLI
+from gpuplan.planner.clock import clock
+from gpuplan.planner.waiting.held_later import HeldLater
+from gpuplan.planner.waiting.prerequisites import Prerequisites
+from gpuplan.planner.waiting.time_words import until_done, window_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from planner.future import Future, Stay
-    from planner.models.placement import MigSlice, Replica
+    from gpuplan.models.placement import MigSlice, Replica
+    from gpuplan.planner.future import Future, Stay
 
 
 class WaitsFor:

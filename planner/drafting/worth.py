@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from planner.changes import Deed
-from planner.models.earnings import Earnings
-from planner.models.placement import Placement
-from planner.models.pricing import disruption_points, resize_points
-from planner.models.verifier_case import Case
-from planner.models.verifier_terms import fragmentation
+from gpuplan.models.earnings import Earnings
+from gpuplan.models.placement import Placement
+from gpuplan.models.pricing import disruption_points, resize_points
+from gpuplan.models.verifier_case import Case
+from gpuplan.models.verifier_terms import fragmentation
+from gpuplan.planner.changes import Deed
 
 if TYPE_CHECKING:
-    from planner.changes import Changes, JobChange
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.target import Planned
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.target import Planned
+    from gpuplan.planner.changes import Changes, JobChange
 
 
 @dataclass(frozen=True)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.afterwards import LayoutChange
-from planner.holdings import holdings_of
-from planner.models.cluster import Gpu, MigInstance
-from planner.models.layout import layout_after, memory_slices
-from planner.models.mig import mig_geometry
-from planner.models.overcommit import charged
-from planner.models.placement import GpuShare, MigSlice
-from planner.models.units import MILLI
+from gpuplan.models.cluster import Gpu, MigInstance
+from gpuplan.models.layout import layout_after, memory_slices
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.overcommit import charged
+from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.units import MILLI
+from gpuplan.planner.afterwards import LayoutChange
+from gpuplan.planner.holdings import holdings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from planner.changes import Changes, JobChange
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.models.placement import Replica
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.planner.changes import Changes, JobChange
 
 _Part: TypeAlias = tuple[str, str, int, int]
 """What one may take of a node: (node, kind, GPU index, memory slice)."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from planner.models.layout import memory_slices
-from planner.models.occupancy import NodeFree
-from planner.models.overcommit import charged
-from planner.models.placement import GpuShare, MigSlice
-from planner.models.selection import refusal
-from planner.models.units import MILLI
+from gpuplan.models.layout import memory_slices
+from gpuplan.models.occupancy import NodeFree
+from gpuplan.models.overcommit import charged
+from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.selection import refusal
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.cluster import Cluster, Node
-    from planner.models.job import Job
-    from planner.models.placement import Replica
+    from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
 
 
 def as_charged(replica: Replica, job: Job, cluster: Cluster) -> Replica:

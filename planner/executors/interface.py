@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from planner.models.errors import PlannerError
+from gpuplan.models.errors import PlannerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
-    from planner.models.plan import Change
-    from planner.models.promise import Promise
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.plan import Change
+    from gpuplan.models.promise import Promise
+    from gpuplan.models.snapshot import Snapshot
 
 
 class ExecutionError(PlannerError):

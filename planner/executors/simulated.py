@@ -10,15 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
 
-from planner.change_words import subject
-from planner.executors import simulated_events as events
-from planner.executors import simulated_jobs as jobs
-from planner.executors import simulated_nodes as nodes
-from planner.executors.simulated_file import clear_errors, create_file, open_file, transaction
-from planner.executors.simulated_tables import Tables
-from planner.locking import exclusive
-from planner.models.errors import PlannerError
-from planner.models.plan import (
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan import (
     Cordon,
     Drain,
     Grow,
@@ -31,7 +24,14 @@ from planner.models.plan import (
     Shrink,
     Start,
 )
-from planner.promises import SUBJECT
+from gpuplan.planner.change_words import subject
+from gpuplan.planner.executors import simulated_events as events
+from gpuplan.planner.executors import simulated_jobs as jobs
+from gpuplan.planner.executors import simulated_nodes as nodes
+from gpuplan.planner.executors.simulated_file import clear_errors, create_file, open_file, transaction
+from gpuplan.planner.executors.simulated_tables import Tables
+from gpuplan.planner.locking import exclusive
+from gpuplan.planner.promises import SUBJECT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Self
 
-    from planner.models.job import Job
-    from planner.models.plan import Change
-    from planner.models.promise import Promise
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Change
+    from gpuplan.models.promise import Promise
+    from gpuplan.models.snapshot import Snapshot
 
 _LONGEST_ADVANCE: Final = 100 * 366 * 24 * 3600
 """100 years in seconds, the longest duration a document may name."""

@@ -12,20 +12,20 @@ from datetime import UTC, datetime, timedelta
 from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
-from planner.executors.simulated_jobs import interrupt
-from planner.models.consistency import inconsistencies
-from planner.models.dependency import FinishedJob, Outcome
-from planner.models.errors import PlannerError
-from planner.models.inconsistency import gpu_indices
-from planner.models.progress import pace, works_since
-from planner.models.units import MILLI
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.dependency import FinishedJob, Outcome
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.inconsistency import gpu_indices
+from gpuplan.models.progress import pace, works_since
+from gpuplan.models.units import MILLI
+from gpuplan.planner.executors.simulated_jobs import interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.executors.simulated_tables import Tables
-    from planner.models.cluster import Node
-    from planner.models.job import Job
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.planner.executors.simulated_tables import Tables
 
 _NAMED_AT_MOST: Final = 20
 _INDENT: Final = "  "

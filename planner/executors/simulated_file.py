@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
-from planner.databases import BUSY_SECONDS, DatabaseKind
-from planner.executors.admission import as_charged
-from planner.locking import exclusive, real_path
-from planner.models.base import canonical_json
-from planner.models.errors import PlannerError
-from planner.models.progress import pace, works_since
-from planner.models.units import MILLI, print_timestamp
-from planner.writing import sync_directory
+from gpuplan.models.base import canonical_json
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.progress import pace, works_since
+from gpuplan.models.units import MILLI, print_timestamp
+from gpuplan.planner.databases import BUSY_SECONDS, DatabaseKind
+from gpuplan.planner.executors.admission import as_charged
+from gpuplan.planner.locking import exclusive, real_path
+from gpuplan.planner.writing import sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from planner.models.cluster import Cluster, Node
-    from planner.models.dependency import FinishedJob
-    from planner.models.job import Job, Running
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.dependency import FinishedJob
+    from gpuplan.models.job import Job, Running
+    from gpuplan.models.snapshot import Snapshot
 
 _KIND: Final = DatabaseKind("simulated cluster", application=0x67707570, version=3)
 

@@ -13,26 +13,26 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from planner.executors.admission import places_refusal
-from planner.executors.interface import ExecutionError
-from planner.executors.simulated_file import end_time
-from planner.models.damage import survey
-from planner.models.job import Running
-from planner.models.progress import pace, stopped
-from planner.models.snapshot import Snapshot
-from planner.models.units import print_timestamp
-from planner.models.verifier_occupant import holding
+from gpuplan.models.damage import survey
+from gpuplan.models.job import Running
+from gpuplan.models.progress import pace, stopped
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.units import print_timestamp
+from gpuplan.models.verifier_occupant import holding
+from gpuplan.planner.executors.admission import places_refusal
+from gpuplan.planner.executors.interface import ExecutionError
+from gpuplan.planner.executors.simulated_file import end_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
     from typing import NoReturn
 
-    from planner.executors.simulated_tables import Tables
-    from planner.models.job import Job
-    from planner.models.placement import Replica
-    from planner.models.plan import Grow, Migrate, Preempt, Release, Shrink, Start
-    from planner.models.verifier_occupant import Holding
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.plan import Grow, Migrate, Preempt, Release, Shrink, Start
+    from gpuplan.models.verifier_occupant import Holding
+    from gpuplan.planner.executors.simulated_tables import Tables
 
 
 def start(tables: Tables, action: Start) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from planner.effects import with_layout, with_pool_scaled
-from planner.executors.interface import ExecutionError
-from planner.models.mig import mig_geometry
-from planner.models.placement import MigSlice
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import MigSlice
+from gpuplan.planner.effects import with_layout, with_pool_scaled
+from gpuplan.planner.executors.interface import ExecutionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import NoReturn
 
-    from planner.executors.simulated_tables import Tables
-    from planner.models.cluster import Gpu, MigInstance, Node, NodeGpus, NodePool
-    from planner.models.plan import Cordon, Drain, Repartition, ScaleDown, ScaleUp
+    from gpuplan.models.cluster import Gpu, MigInstance, Node, NodeGpus, NodePool
+    from gpuplan.models.plan import Cordon, Drain, Repartition, ScaleDown, ScaleUp
+    from gpuplan.planner.executors.simulated_tables import Tables
 
 
 def repartition(tables: Tables, action: Repartition) -> None:

@@ -6,15 +6,22 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter
 
-from planner.executors.simulated_file import documents, finished_row, hold, job_row, kill_time, node_row
-from planner.models.base import canonical_json
-from planner.models.cluster import Cluster, Node
-from planner.models.dependency import FinishedJob
-from planner.models.errors import PlannerError
-from planner.models.job import Job
-from planner.models.placement import Replica
-from planner.models.snapshot import Snapshot
-from planner.models.units import Timestamp, print_timestamp
+from gpuplan.models.base import canonical_json
+from gpuplan.models.cluster import Cluster, Node
+from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.job import Job
+from gpuplan.models.placement import Replica
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.units import Timestamp, print_timestamp
+from gpuplan.planner.executors.simulated_file import (
+    documents,
+    finished_row,
+    hold,
+    job_row,
+    kill_time,
+    node_row,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -22,9 +29,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from planner.models.cluster import NodePool
-    from planner.models.job import Running
-    from planner.models.promise import Promise
+    from gpuplan.models.cluster import NodePool
+    from gpuplan.models.job import Running
+    from gpuplan.models.promise import Promise
 
 _FINISHED: Final = TypeAdapter(tuple[FinishedJob, ...])
 _REPLICAS: Final = TypeAdapter(tuple[Replica, ...])

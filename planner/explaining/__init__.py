@@ -1,5 +1,5 @@
 """Why a job starts, runs or waits, what would make it start, and how queues and nodes stand."""
 
-from planner.explaining.job import explain
+from gpuplan.planner.explaining.job import explain
 
 __all__ = ["explain"]

@@ -11,26 +11,26 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from planner.explaining.power import Power
-from planner.holdings import Resident
-from planner.models.occupancy import NodeFree
-from planner.models.overcommit import charged
-from planner.models.placement import Placement
-from planner.models.selection import filters, refusal
-from planner.models.units import MILLI
-from planner.waiting.free_pool import CPU, GPUS, MEMORY, SHARE, Place, column_of, needs_of
-from planner.waiting.mig_room import MigRoom
+from gpuplan.models.occupancy import NodeFree
+from gpuplan.models.overcommit import charged
+from gpuplan.models.placement import Placement
+from gpuplan.models.selection import filters, refusal
+from gpuplan.models.units import MILLI
+from gpuplan.planner.explaining.power import Power
+from gpuplan.planner.holdings import Resident
+from gpuplan.planner.waiting.free_pool import CPU, GPUS, MEMORY, SHARE, Place, column_of, needs_of
+from gpuplan.planner.waiting.mig_room import MigRoom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.changes import Changes
-    from planner.explaining.question import Question
-    from planner.future import Future
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.models.placement import Replica
-    from planner.models.policy import Policy
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.policy import Policy
+    from gpuplan.planner.changes import Changes
+    from gpuplan.planner.explaining.question import Question
+    from gpuplan.planner.future import Future
 
 
 class Counting:

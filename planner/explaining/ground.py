@@ -13,23 +13,23 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from planner.changes import Changes
-from planner.explaining.counting import Counting
-from planner.explaining.power import within_racks
-from planner.explaining.question import Question
-from planner.explaining.quotas import Quotas
-from planner.models.gang import Gang
-from planner.models.selection import filters
-from planner.waiting.barriers import Barriers
-from planner.waiting.outlook import Outlook
+from gpuplan.models.gang import Gang
+from gpuplan.models.selection import filters
+from gpuplan.planner.changes import Changes
+from gpuplan.planner.explaining.counting import Counting
+from gpuplan.planner.explaining.power import within_racks
+from gpuplan.planner.explaining.question import Question
+from gpuplan.planner.explaining.quotas import Quotas
+from gpuplan.planner.waiting.barriers import Barriers
+from gpuplan.planner.waiting.outlook import Outlook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from planner.models.cluster import Level, Node
-    from planner.models.job import Job
-    from planner.models.plan import Plan
-    from planner.quota_room import QuotaShortage
+    from gpuplan.models.cluster import Level, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Plan
+    from gpuplan.planner.quota_room import QuotaShortage
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.drafting.deadlines import deadline_outlook
-from planner.drafting.waits_for import overlap
-from planner.explaining.ground import Ground
-from planner.explaining.question import Question
-from planner.explaining.smallest import remedies
-from planner.explaining.standing import standing
-from planner.future import Future
-from planner.models.durations import DurationSource, LeftBasis
-from planner.models.errors import BadInputError, InputProblem
-from planner.models.explanation import AwaitedJob, Duration, Exchange, Explanation, Neighbour, Scaling
-from planner.models.learnt_scaling import is_learnt
-from planner.models.near_miss import NearMisses
-from planner.models.plan import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
-from planner.models.pricing import recovery_seconds
-from planner.models.units import MILLI
-from planner.models.worth import Worth
-from planner.waiting.prerequisites import Prerequisites
-from planner.wording import gang_size
+from gpuplan.models.durations import DurationSource, LeftBasis
+from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.explanation import AwaitedJob, Duration, Exchange, Explanation, Neighbour, Scaling
+from gpuplan.models.learnt_scaling import is_learnt
+from gpuplan.models.near_miss import NearMisses
+from gpuplan.models.plan import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
+from gpuplan.models.pricing import recovery_seconds
+from gpuplan.models.units import MILLI
+from gpuplan.models.worth import Worth
+from gpuplan.planner.drafting.deadlines import deadline_outlook
+from gpuplan.planner.drafting.waits_for import overlap
+from gpuplan.planner.explaining.ground import Ground
+from gpuplan.planner.explaining.question import Question
+from gpuplan.planner.explaining.smallest import remedies
+from gpuplan.planner.explaining.standing import standing
+from gpuplan.planner.future import Future
+from gpuplan.planner.waiting.prerequisites import Prerequisites
+from gpuplan.planner.wording import gang_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.future import Stay
-    from planner.models.job import Job
-    from planner.models.plan import Plan
-    from planner.waiting.prerequisites import Foreseen
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Plan
+    from gpuplan.planner.future import Stay
+    from gpuplan.planner.waiting.prerequisites import Foreseen
 
 
 def explain(plan: Plan, name: str, *, source: str) -> Explanation:

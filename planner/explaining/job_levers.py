@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from planner.clock import clock
-from planner.explaining.lever import Lever, always, for_member
-from planner.models.cluster import Level
-from planner.models.explanation_remedies import RemedyKind, RemedyPart
-from planner.models.gang import Gang
-from planner.models.job import Toleration
-from planner.models.selection import condition
-from planner.models.units import MILLI, print_milli, print_timestamp
-from planner.wording import gang_size, in_cpus, in_gib
+from gpuplan.models.cluster import Level
+from gpuplan.models.explanation_remedies import RemedyKind, RemedyPart
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import Toleration
+from gpuplan.models.selection import condition
+from gpuplan.models.units import MILLI, print_milli, print_timestamp
+from gpuplan.planner.clock import clock
+from gpuplan.planner.explaining.lever import Lever, always, for_member
+from gpuplan.planner.wording import gang_size, in_cpus, in_gib
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.explaining.question import Question
-    from planner.models.job import Job, ResourceRequest
+    from gpuplan.models.job import Job, ResourceRequest
+    from gpuplan.planner.explaining.question import Question
 
 _WIDER: Final = (*Level, None)
 

@@ -6,20 +6,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
-from planner.explaining.placing import placements_in
-from planner.explaining.question import Question
-from planner.models.job import Running
-from planner.models.plan import Keep, Repartition, Wait
-from planner.models.plan import Start as Starting
-from planner.models.verifier import verify, verify_target
+from gpuplan.models.job import Running
+from gpuplan.models.plan import Keep, Repartition, Wait
+from gpuplan.models.plan import Start as Starting
+from gpuplan.models.verifier import verify, verify_target
+from gpuplan.planner.explaining.placing import placements_in
+from gpuplan.planner.explaining.question import Question
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.explaining.ground import Ground, Room
-    from planner.models.job import Job
-    from planner.models.placement import Placement
-    from planner.models.verifier import Verification
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.verifier import Verification
+    from gpuplan.planner.explaining.ground import Ground, Room
 
 _MOST_ROOMS: Final = 3
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.explaining.question import Question
-    from planner.models.explanation_remedies import RemedyPart
+    from gpuplan.models.explanation_remedies import RemedyPart
+    from gpuplan.planner.explaining.question import Question
 
 
 @dataclass(frozen=True)

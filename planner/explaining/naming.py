@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from planner.models.errors import BadInputError, InputProblem
-from planner.models.near_miss import NearMisses
-from planner.wording import listed
+from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.near_miss import NearMisses
+from gpuplan.planner.wording import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from planner.models.plan import Plan
+    from gpuplan.models.plan import Plan
 
 Kind: TypeAlias = Literal["job", "queue", "node"]
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from planner.explaining.ground import Ground
-from planner.explaining.question import Question
-from planner.models.cluster import rack_of
-from planner.models.explanation_node import (
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.explanation_node import (
     GpuHolder,
     GpuUse,
     NodeBooking,
@@ -17,19 +15,21 @@ from planner.models.explanation_node import (
     NodeTenant,
     Stranded,
 )
-from planner.models.placement import GpuShare
-from planner.models.selection import filters, refusal
-from planner.models.units import MILLI, print_milli
-from planner.waiting.free_pool import CPU, DISK, GPUS, MEMORY, MIG, POWER, SHARE, FreePool, needs_of
-from planner.wording import in_cpus, in_gib, in_gpus, layout_text, node_size
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.selection import filters, refusal
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.planner.explaining.ground import Ground
+from gpuplan.planner.explaining.question import Question
+from gpuplan.planner.waiting.free_pool import CPU, DISK, GPUS, MEMORY, MIG, POWER, SHARE, FreePool, needs_of
+from gpuplan.planner.wording import in_cpus, in_gib, in_gpus, layout_text, node_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.models.plan import Plan
-    from planner.waiting.free_pool import Place
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Plan
+    from gpuplan.planner.waiting.free_pool import Place
 
 
 def explain_node(plan: Plan, name: str) -> NodeExplanation:

@@ -7,20 +7,20 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from planner.explaining.lever import Lever, always
-from planner.models.cluster import NodePool
-from planner.models.explanation_remedies import RemedyKind, RemedyPart
-from planner.models.pricing import node_points
-from planner.models.selection import refusal
-from planner.wording import counted, money, node_size
+from gpuplan.models.cluster import NodePool
+from gpuplan.models.explanation_remedies import RemedyKind, RemedyPart
+from gpuplan.models.pricing import node_points
+from gpuplan.models.selection import refusal
+from gpuplan.planner.explaining.lever import Lever, always
+from gpuplan.planner.wording import counted, money, node_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.explaining.ground import Ground
-    from planner.explaining.question import Question
-    from planner.models.cluster import Node
-    from planner.models.policy import Policy
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.policy import Policy
+    from gpuplan.planner.explaining.ground import Ground
+    from gpuplan.planner.explaining.question import Question
 
 _MOST_KINDS_OF_NODES: Final = 8
 

@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.models.cluster import rack_of
-from planner.models.job import Running
-from planner.models.placement import GpuShare, Replica
-from planner.models.policy import Disruption, Policy, PoolPolicy
-from planner.models.queue import Queue
-from planner.models.units import MILLI
-from planner.posing import pose
-from planner.solvers.greedy import greedy
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.job import Running
+from gpuplan.models.placement import GpuShare, Replica
+from gpuplan.models.policy import Disruption, Policy, PoolPolicy
+from gpuplan.models.queue import Queue
+from gpuplan.models.units import MILLI
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.greedy import greedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.explaining.ground import Ground, Room
-    from planner.explaining.question import Question
-    from planner.models.cluster import Node, RackPower
-    from planner.models.job import Job
-    from planner.models.placement import Placement
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Node, RackPower
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.explaining.ground import Ground, Room
+    from gpuplan.planner.explaining.question import Question
 
 _SPARE_NODES: Final = 8
 """Beside as many as the jobs have replicas: among them the planner chooses."""

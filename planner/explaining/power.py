@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import rack_of
-from planner.models.units import MILLI
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from planner.models.cluster import Cluster, Node, Rack, RackPower
-    from planner.models.placement import Placement, Replica
+    from gpuplan.models.cluster import Cluster, Node, Rack, RackPower
+    from gpuplan.models.placement import Placement, Replica
 
 
 class Power:

@@ -11,19 +11,19 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from planner.explaining.stopping import lost_gpu_hours
-from planner.models.earnings import Earnings
-from planner.models.explanation_remedies import Remedy, RemedyKind, RemedyPart
-from planner.posing.reclaiming import Reclaiming, holding_of, least_asked
-from planner.wording import named
+from gpuplan.models.earnings import Earnings
+from gpuplan.models.explanation_remedies import Remedy, RemedyKind, RemedyPart
+from gpuplan.planner.explaining.stopping import lost_gpu_hours
+from gpuplan.planner.posing.reclaiming import Reclaiming, holding_of, least_asked
+from gpuplan.planner.wording import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.explaining.ground import Ground, Room
-    from planner.explaining.judging import Judge, Start
-    from planner.explaining.question import Question
-    from planner.models.job import Job
+    from gpuplan.models.job import Job
+    from gpuplan.planner.explaining.ground import Ground, Room
+    from gpuplan.planner.explaining.judging import Judge, Start
+    from gpuplan.planner.explaining.question import Question
 
 _HIGHEST: Final = 10_000
 _MOST_CHOSEN_FROM: Final = 40

@@ -7,20 +7,20 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from planner.models.dependency import FinishedJob, Outcome
-from planner.models.durations import Durations
-from planner.models.target import Target
+from gpuplan.models.dependency import FinishedJob, Outcome
+from gpuplan.models.durations import Durations
+from gpuplan.models.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from planner.models.cluster import Cluster, Node, RackPower
-    from planner.models.job import Job
-    from planner.models.placement import Placement
-    from planner.models.plan import Plan
-    from planner.models.policy import Policy
-    from planner.models.queue import Queue
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Cluster, Node, RackPower
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
 
 
 @dataclass(frozen=True)

@@ -6,24 +6,24 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from planner.explaining.ground import Ground
-from planner.explaining.judging import Judge
-from planner.models.earnings import Earnings
-from planner.models.explanation_queue import QueueExplanation, QuotaUse, Reclaimable, WaitingFor
-from planner.models.plan import ReasonCode
-from planner.models.policy import PriorityOrder
-from planner.models.queue import ALL_MODELS, queue_limits
-from planner.models.units import MILLI, print_milli
-from planner.posing.reclaiming import Reclaiming, holding_of, least_asked
-from planner.quota_room import of_resource
-from planner.wording import counted
+from gpuplan.models.earnings import Earnings
+from gpuplan.models.explanation_queue import QueueExplanation, QuotaUse, Reclaimable, WaitingFor
+from gpuplan.models.plan import ReasonCode
+from gpuplan.models.policy import PriorityOrder
+from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.planner.explaining.ground import Ground
+from gpuplan.planner.explaining.judging import Judge
+from gpuplan.planner.posing.reclaiming import Reclaiming, holding_of, least_asked
+from gpuplan.planner.quota_room import of_resource
+from gpuplan.planner.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.job import Job
-    from planner.models.plan import Plan
-    from planner.models.queue import Queue, Quota
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.queue import Queue, Quota
 
 _MOST_TOLD: Final = 5
 _MOST_ASKED: Final = 30

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
-from planner.models.placement import Placement
-from planner.models.selection import filters, refusal
-from planner.quota_room import QuotaRoom, own_usage
+from gpuplan.models.placement import Placement
+from gpuplan.models.selection import filters, refusal
+from gpuplan.planner.quota_room import QuotaRoom, own_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.changes import Changes
-    from planner.explaining.counting import Counting
-    from planner.explaining.question import Question
-    from planner.future import Future
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.quota_room import QuotaAnswer
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.planner.changes import Changes
+    from gpuplan.planner.explaining.counting import Counting
+    from gpuplan.planner.explaining.question import Question
+    from gpuplan.planner.future import Future
+    from gpuplan.planner.quota_room import QuotaAnswer
 
 
 class Quotas:

@@ -14,25 +14,25 @@ from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.explaining.job_levers import member_levers
-from planner.explaining.judging import Judge
-from planner.explaining.lever import least
-from planner.explaining.node_levers import new_node_points
-from planner.explaining.preempting import by_priority
-from planner.explaining.stopping import lost_gpu_hours, prices, stop_lever, stops
-from planner.explaining.until import Until, as_planned
-from planner.explaining.world_levers import world_levers
-from planner.models.explanation_remedies import Fit, Remedies, Remedy, RemedyKind, RemedyPart
+from gpuplan.models.explanation_remedies import Fit, Remedies, Remedy, RemedyKind, RemedyPart
+from gpuplan.planner.explaining.job_levers import member_levers
+from gpuplan.planner.explaining.judging import Judge
+from gpuplan.planner.explaining.lever import least
+from gpuplan.planner.explaining.node_levers import new_node_points
+from gpuplan.planner.explaining.preempting import by_priority
+from gpuplan.planner.explaining.stopping import lost_gpu_hours, prices, stop_lever, stops
+from gpuplan.planner.explaining.until import Until, as_planned
+from gpuplan.planner.explaining.world_levers import world_levers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.explaining.ground import Ground
-    from planner.explaining.judging import Start
-    from planner.explaining.lever import Lever
-    from planner.explaining.question import Question
-    from planner.future import Future
-    from planner.models.job import Job
+    from gpuplan.models.job import Job
+    from gpuplan.planner.explaining.ground import Ground
+    from gpuplan.planner.explaining.judging import Start
+    from gpuplan.planner.explaining.lever import Lever
+    from gpuplan.planner.explaining.question import Question
+    from gpuplan.planner.future import Future
 
 _MOST_SHOWN: Final = 8
 _MOST_ALIKE: Final = 2

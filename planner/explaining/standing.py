@@ -4,33 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.explaining.queue import before, below
-from planner.models.earnings import Earnings
-from planner.models.explanation_standing import (
-    FreeBlock,
-    Holder,
-    QuotaStanding,
-    Rival,
-    Standing,
-    Urgency,
-)
-from planner.models.plan import ReasonCode
-from planner.models.queue import ALL_MODELS, queue_limits
-from planner.models.selection import refusal
-from planner.models.units import MILLI, print_milli
-from planner.posing.reclaiming import Reclaiming, holding_of, least_asked
-from planner.quota_room import of_resource
-from planner.waiting.matching import Matcher
+from gpuplan.models.earnings import Earnings
+from gpuplan.models.explanation_standing import FreeBlock, Holder, QuotaStanding, Rival, Standing, Urgency
+from gpuplan.models.plan import ReasonCode
+from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.selection import refusal
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.planner.explaining.queue import before, below
+from gpuplan.planner.posing.reclaiming import Reclaiming, holding_of, least_asked
+from gpuplan.planner.quota_room import of_resource
+from gpuplan.planner.waiting.matching import Matcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from planner.explaining.ground import Ground
-    from planner.explaining.question import Question
-    from planner.models.job import Job
-    from planner.quota_room import QuotaShortage
-    from planner.waiting.free_pool import Place
+    from gpuplan.models.job import Job
+    from gpuplan.planner.explaining.ground import Ground
+    from gpuplan.planner.explaining.question import Question
+    from gpuplan.planner.quota_room import QuotaShortage
+    from gpuplan.planner.waiting.free_pool import Place
 
 _MOST_TOLD: Final = 5
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from planner.explaining.lever import Lever
-from planner.lost_work import unsaved_gpu_milli_seconds
-from planner.models.earnings import Earnings
-from planner.models.explanation_remedies import RemedyKind, RemedyPart
-from planner.models.pricing import disruption_points
-from planner.models.units import MILLI
-from planner.wording import named
+from gpuplan.models.earnings import Earnings
+from gpuplan.models.explanation_remedies import RemedyKind, RemedyPart
+from gpuplan.models.pricing import disruption_points
+from gpuplan.models.units import MILLI
+from gpuplan.planner.explaining.lever import Lever
+from gpuplan.planner.lost_work import unsaved_gpu_milli_seconds
+from gpuplan.planner.wording import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.explaining.ground import Ground
-    from planner.explaining.question import Question
+    from gpuplan.planner.explaining.ground import Ground
+    from gpuplan.planner.explaining.question import Question
 
 _MOST_ASKED: Final = 400
 """Jobs that are looked at closely: any other one would cost more to stop than all of them."""

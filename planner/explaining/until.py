@@ -6,21 +6,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from planner.clock import clock
-from planner.explaining.lever import least
-from planner.models.explanation_remedies import RemedyKind, RemedyPart
-from planner.models.placement import Placement
-from planner.waiting.time_words import window_name
-from planner.wording import named
+from gpuplan.models.explanation_remedies import RemedyKind, RemedyPart
+from gpuplan.models.placement import Placement
+from gpuplan.planner.clock import clock
+from gpuplan.planner.explaining.lever import least
+from gpuplan.planner.waiting.time_words import window_name
+from gpuplan.planner.wording import named
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from planner.explaining.ground import Ground
-    from planner.explaining.question import Question
-    from planner.future import Future, Stay
-    from planner.models.job import Job
-    from planner.models.windows import Window
+    from gpuplan.models.job import Job
+    from gpuplan.models.windows import Window
+    from gpuplan.planner.explaining.ground import Ground
+    from gpuplan.planner.explaining.question import Question
+    from gpuplan.planner.future import Future, Stay
 
 _NEXT_PLAN: Final = 1
 """Seconds from now at which this plan is carried out, and what it freed by preemption is open to any job."""

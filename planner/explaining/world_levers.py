@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from planner.explaining.lever import Lever, always
-from planner.explaining.node_levers import more_nodes, uncordoned
-from planner.models.cluster import rack_of, rack_path
-from planner.models.explanation_remedies import RemedyKind, RemedyPart
-from planner.models.queue import ALL_MODELS
-from planner.models.units import MILLI, print_milli
-from planner.wording import decimal
+from gpuplan.models.cluster import rack_of, rack_path
+from gpuplan.models.explanation_remedies import RemedyKind, RemedyPart
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.planner.explaining.lever import Lever, always
+from gpuplan.planner.explaining.node_levers import more_nodes, uncordoned
+from gpuplan.planner.wording import decimal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.explaining.ground import Ground
-    from planner.explaining.question import Question
-    from planner.models.cluster import RackPower
-    from planner.models.queue import Queue
+    from gpuplan.models.cluster import RackPower
+    from gpuplan.models.queue import Queue
+    from gpuplan.planner.explaining.ground import Ground
+    from gpuplan.planner.explaining.question import Question
 
 
 def world_levers(question: Question, ground: Ground) -> Iterator[Lever]:

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.holdings import holdings_of
-from planner.models.problem import Charges, Problem
-from planner.models.problem_jobs import Role
-from planner.posing.candidates import candidates, resumers, runners
-from planner.posing.classes import Classifier
-from planner.posing.free_nodes import free_nodes, held_milli
-from planner.posing.incumbents import Incumbents, Lone, outlooks
-from planner.posing.meetings import Meetings
-from planner.posing.pools import pool_options, scalings
-from planner.posing.power import power_caps
-from planner.posing.queues import budgets, guarantees, limited_trees
-from planner.posing.readiness import Readiness, needed_running
-from planner.posing.reclaiming import Claims, Reclaiming
-from planner.posing.returns import Returns
-from planner.posing.shapes import Shapes
-from planner.posing.sites import Sites
-from planner.posing.timing import Timing
+from gpuplan.models.problem import Charges, Problem
+from gpuplan.models.problem_jobs import Role
+from gpuplan.planner.holdings import holdings_of
+from gpuplan.planner.posing.candidates import candidates, resumers, runners
+from gpuplan.planner.posing.classes import Classifier
+from gpuplan.planner.posing.free_nodes import free_nodes, held_milli
+from gpuplan.planner.posing.incumbents import Incumbents, Lone, outlooks
+from gpuplan.planner.posing.meetings import Meetings
+from gpuplan.planner.posing.pools import pool_options, scalings
+from gpuplan.planner.posing.power import power_caps
+from gpuplan.planner.posing.queues import budgets, guarantees, limited_trees
+from gpuplan.planner.posing.readiness import Readiness, needed_running
+from gpuplan.planner.posing.reclaiming import Claims, Reclaiming
+from gpuplan.planner.posing.returns import Returns
+from gpuplan.planner.posing.shapes import Shapes
+from gpuplan.planner.posing.sites import Sites
+from gpuplan.planner.posing.timing import Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.cluster import Level
-    from planner.models.policy import Policy
-    from planner.models.problem import Standing
-    from planner.models.problem_jobs import Incumbent, JobClass
-    from planner.models.snapshot import Snapshot
-    from planner.posing.pools import Scaling
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.problem import Standing
+    from gpuplan.models.problem_jobs import Incumbent, JobClass
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.posing.pools import Scaling
 
 _THIS_INSTANT: Final = (0, 3600)
 """Edges of a question without a later slot: how long its one slot is makes no difference."""

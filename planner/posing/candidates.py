@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from planner.models.problem_jobs import Role
-from planner.models.selection import filters
-from planner.posing.tenures import tenures
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.selection import filters
+from gpuplan.planner.posing.tenures import tenures
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job, Running
-    from planner.models.placement import Placement
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.models.windows import Windows
-    from planner.posing.reclaiming import Claims
-    from planner.posing.tenures import Tenure
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job, Running
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.windows import Windows
+    from gpuplan.planner.posing.reclaiming import Claims
+    from gpuplan.planner.posing.tenures import Tenure
 
 Filters: TypeAlias = "tuple[Hashable, ...]"
 

@@ -7,27 +7,27 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from planner.models.policy import PriorityOrder, Profile
-from planner.models.pricing import resize_points
-from planner.models.problem_jobs import JobClass, Predecessor, Role, Togetherness
-from planner.posing.promises import Promises
-from planner.posing.timing import from_slot, is_open, open_slots
-from planner.quota_room import QuotaRoom
+from gpuplan.models.policy import PriorityOrder, Profile
+from gpuplan.models.pricing import resize_points
+from gpuplan.models.problem_jobs import JobClass, Predecessor, Role, Togetherness
+from gpuplan.planner.posing.promises import Promises
+from gpuplan.planner.posing.timing import from_slot, is_open, open_slots
+from gpuplan.planner.quota_room import QuotaRoom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.problem_jobs import Option
-    from planner.models.snapshot import Snapshot
-    from planner.posing.candidates import Candidate
-    from planner.posing.meetings import Meetings
-    from planner.posing.readiness import Readiness
-    from planner.posing.reclaiming import Claims
-    from planner.posing.shapes import Shapes
-    from planner.posing.sites import Sites
-    from planner.posing.timing import Timing
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.problem_jobs import Option
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.posing.candidates import Candidate
+    from gpuplan.planner.posing.meetings import Meetings
+    from gpuplan.planner.posing.readiness import Readiness
+    from gpuplan.planner.posing.reclaiming import Claims
+    from gpuplan.planner.posing.shapes import Shapes
+    from gpuplan.planner.posing.sites import Sites
+    from gpuplan.planner.posing.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)

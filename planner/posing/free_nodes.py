@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from planner.holdings import holdings_of
-from planner.models.occupancy import NodeFree
-from planner.models.problem_nodes import FreeNode, MigGpu
+from gpuplan.models.occupancy import NodeFree
+from gpuplan.models.problem_nodes import FreeNode, MigGpu
+from gpuplan.planner.holdings import holdings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from planner.models.cluster import MigInstance, NodeGpus
-    from planner.models.problem_nodes import Return
-    from planner.models.snapshot import Snapshot
-    from planner.posing.shapes import Shapes
-    from planner.posing.sites import Sites
+    from gpuplan.models.cluster import MigInstance, NodeGpus
+    from gpuplan.models.problem_nodes import Return
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.posing.shapes import Shapes
+    from gpuplan.planner.posing.sites import Sites
 
 
 def free_nodes(

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from planner.models.pricing import disruption_points, resize_points
-from planner.models.problem_jobs import Incumbent, Role
-from planner.posing.tenures import holds
+from gpuplan.models.pricing import disruption_points, resize_points
+from gpuplan.models.problem_jobs import Incumbent, Role
+from gpuplan.planner.posing.tenures import holds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.policy import Policy
-    from planner.models.problem_jobs import JobClass
-    from planner.models.snapshot import Snapshot
-    from planner.posing.candidates import Candidate, Filters, Runner
-    from planner.posing.classes import Classifier
-    from planner.posing.reclaiming import Claims
-    from planner.posing.shapes import Shapes
-    from planner.posing.sites import Sites
-    from planner.posing.timing import Timing
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.problem_jobs import JobClass
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.posing.candidates import Candidate, Filters, Runner
+    from gpuplan.planner.posing.classes import Classifier
+    from gpuplan.planner.posing.reclaiming import Claims
+    from gpuplan.planner.posing.shapes import Shapes
+    from gpuplan.planner.posing.sites import Sites
+    from gpuplan.planner.posing.timing import Timing
 
 
 Order: TypeAlias = tuple[int, tuple[int, ...]]

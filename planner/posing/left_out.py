@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from planner.models.plan import LeftOut
-from planner.posing.candidates import is_in_order
-from planner.posing.readiness import bound_to_others, needed_running
-from planner.posing.tenures import tenures
+from gpuplan.models.plan import LeftOut
+from gpuplan.planner.posing.candidates import is_in_order
+from gpuplan.planner.posing.readiness import bound_to_others, needed_running
+from gpuplan.planner.posing.tenures import tenures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 
 def left_out(snapshot: Snapshot, policy: Policy) -> tuple[LeftOut, ...]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import Level
-from planner.models.problem import Standing
+from gpuplan.models.cluster import Level
+from gpuplan.models.problem import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.problem_jobs import JobClass
-    from planner.models.snapshot import Snapshot
-    from planner.posing.sites import Sites
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.problem_jobs import JobClass
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.posing.sites import Sites
 
 
 class Meetings:

@@ -6,18 +6,18 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.models.pricing import node_points
-from planner.models.problem_nodes import PoolOption
-from planner.models.selection import refusal
+from gpuplan.models.pricing import node_points
+from gpuplan.models.problem_nodes import PoolOption
+from gpuplan.models.selection import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.cluster import Node, NodePool
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.posing.candidates import Candidate, Filters
+    from gpuplan.models.cluster import Node, NodePool
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.posing.candidates import Candidate, Filters
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import rack_of
-from planner.models.problem import PowerCap
-from planner.models.units import MILLI
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.problem import PowerCap
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.cluster import Node, Rack
-    from planner.models.problem_jobs import Incumbent
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Node, Rack
+    from gpuplan.models.problem_jobs import Incumbent
+    from gpuplan.models.snapshot import Snapshot
 
 
 def power_caps(

@@ -6,21 +6,21 @@ from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from planner.models.placement import GpuShare, MigSlice
-from planner.models.problem_jobs import Hold, Promised
-from planner.models.units import MILLI
+from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.problem_jobs import Hold, Promised
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from planner.models.cluster import NodeGpus
-    from planner.models.job import Job
-    from planner.models.placement import Replica
-    from planner.models.policy import Policy
-    from planner.models.problem_jobs import Option
-    from planner.models.snapshot import Snapshot
-    from planner.posing.sites import Sites
-    from planner.posing.timing import Timing
+    from gpuplan.models.cluster import NodeGpus
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.problem_jobs import Option
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.posing.sites import Sites
+    from gpuplan.planner.posing.timing import Timing
 
 
 class Promises:

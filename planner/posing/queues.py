@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.problem import Guarantee, QueueBudget
-from planner.models.queue import ALL_MODELS, queue_limits
-from planner.posing.reclaiming import Reclaiming, contested, least_asked
-from planner.quota_room import of_resource
+from gpuplan.models.problem import Guarantee, QueueBudget
+from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.planner.posing.reclaiming import Reclaiming, contested, least_asked
+from gpuplan.planner.quota_room import of_resource
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable, Iterator, Mapping
 
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.queue import Queue
-    from planner.models.snapshot import Snapshot
-    from planner.posing.returns import Returns
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.posing.returns import Returns
 
     Usage = Mapping[str, Counter[str]]
 

@@ -6,15 +6,15 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.models.dependency import DependencyKind, Outcome
+from gpuplan.models.dependency import DependencyKind, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from planner.models.dependency import Dependency, FinishedJob
-    from planner.models.job import Job
-    from planner.models.snapshot import Snapshot
-    from planner.posing.timing import Timing
+    from gpuplan.models.dependency import Dependency, FinishedJob
+    from gpuplan.models.job import Job
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.posing.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)

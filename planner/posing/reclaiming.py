@@ -20,19 +20,19 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from planner.holdings import holdings_of
-from planner.models.problem_jobs import Role
-from planner.models.queue import ALL_MODELS
-from planner.quota_room import of_resource
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.planner.holdings import holdings_of
+from gpuplan.planner.quota_room import of_resource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.queue import Queue
-    from planner.models.snapshot import Snapshot
-    from planner.posing.candidates import Candidate, Runner
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.posing.candidates import Candidate, Runner
 
 _Level: TypeAlias = tuple[str, bool]
 """A queue with all below it, or, if true, only the jobs directly in it."""

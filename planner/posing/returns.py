@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import rack_of
-from planner.models.placement import GpuShare
-from planner.models.problem_nodes import Return
-from planner.models.queue import ALL_MODELS
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.problem_nodes import Return
+from gpuplan.models.queue import ALL_MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.cluster import Node, NodeGpus, Rack
-    from planner.models.job import Job
-    from planner.models.placement import Replica
-    from planner.models.problem_jobs import Incumbent
-    from planner.models.snapshot import Snapshot
-    from planner.posing.shapes import Shapes
-    from planner.posing.sites import Sites
-    from planner.posing.timing import Timing
+    from gpuplan.models.cluster import Node, NodeGpus, Rack
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.problem_jobs import Incumbent
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.posing.shapes import Shapes
+    from gpuplan.planner.posing.sites import Sites
+    from gpuplan.planner.posing.timing import Timing
 
 
 class Returns:

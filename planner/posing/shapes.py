@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from planner.models.overcommit import charged
-from planner.models.problem_jobs import Shape
-from planner.models.units import MILLI
+from gpuplan.models.overcommit import charged
+from gpuplan.models.problem_jobs import Shape
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.cluster import Cluster, Node
-    from planner.models.job import Job, ResourceRequest
-    from planner.models.occupancy import NodeFree
-    from planner.models.placement import Replica
-    from planner.posing.candidates import Runner
+    from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.job import Job, ResourceRequest
+    from gpuplan.models.occupancy import NodeFree
+    from gpuplan.models.placement import Replica
+    from gpuplan.planner.posing.candidates import Runner
 
 STANDARD: Final = ("CPU cores", "memory in MiB", "disk in MiB")
 """With spaces, as no name in a document has: a countable resource cannot be taken for one of them."""

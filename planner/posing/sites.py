@@ -6,19 +6,19 @@ from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from planner.models.mig import mig_geometry
-from planner.models.pricing import currency_points
-from planner.models.problem_nodes import NodeGroup
-from planner.models.selection import refusal
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.pricing import currency_points
+from gpuplan.models.problem_nodes import NodeGroup
+from gpuplan.models.selection import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.cluster import Cluster, Dataset, Level, Node, NodeGpus
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.posing.candidates import Candidate, Filters
-    from planner.posing.timing import Timing
+    from gpuplan.models.cluster import Cluster, Dataset, Level, Node, NodeGpus
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.planner.posing.candidates import Candidate, Filters
+    from gpuplan.planner.posing.timing import Timing
 
 
 class Sites:

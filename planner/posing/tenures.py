@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from planner.models.placement import MigSlice
-from planner.models.problem_jobs import Hold
-from planner.remembered import Remembered
+from gpuplan.models.placement import MigSlice
+from gpuplan.models.problem_jobs import Hold
+from gpuplan.planner.remembered import Remembered
 
 if TYPE_CHECKING:
-    from planner.models.job import Job
-    from planner.models.placement import Replica
-    from planner.models.snapshot import Snapshot
-    from planner.posing.sites import Sites
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.posing.sites import Sites
 
 
 class Tenure(NamedTuple):

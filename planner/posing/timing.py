@@ -6,21 +6,21 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.durations import Durations
-from planner.models.earnings import Earnings
-from planner.models.problem_jobs import Option, Role
-from planner.models.slots import Slots
-from planner.models.windows import Windows
+from gpuplan.models.durations import Durations
+from gpuplan.models.earnings import Earnings
+from gpuplan.models.problem_jobs import Option, Role
+from gpuplan.models.slots import Slots
+from gpuplan.models.windows import Windows
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
     from datetime import datetime
 
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.posing.candidates import Candidate
-    from planner.posing.sites import Sites
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.posing.candidates import Candidate
+    from gpuplan.planner.posing.sites import Sites
 
 _Later: TypeAlias = "tuple[tuple[int | None, ...], tuple[tuple[int, ...], ...]]"
 """Points and groups by slot (see `Option.later` and `Option.later_groups`)."""

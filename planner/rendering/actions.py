@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.plan import (
+from gpuplan.models.plan import (
     Cordon,
     Drain,
     Grow,
@@ -21,7 +21,7 @@ from planner.models.plan import (
     Shrink,
     Start,
 )
-from planner.rendering.grouping import (
+from gpuplan.planner.rendering.grouping import (
     SEVERITY,
     JobKind,
     NodeKind,
@@ -31,12 +31,12 @@ from planner.rendering.grouping import (
     number_of,
     wait_kinds,
 )
-from planner.rendering.header import lost_text
-from planner.rendering.hostlist import hostlist
-from planner.rendering.style import Tone
-from planner.rendering.table import Row, table
-from planner.rendering.timing import kill_note, later_lines, projections
-from planner.wording import (
+from gpuplan.planner.rendering.header import lost_text
+from gpuplan.planner.rendering.hostlist import hostlist
+from gpuplan.planner.rendering.style import Tone
+from gpuplan.planner.rendering.table import Row, table
+from gpuplan.planner.rendering.timing import kill_note, later_lines, projections
+from gpuplan.planner.wording import (
     counted,
     gang_size,
     in_gpus,
@@ -52,12 +52,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from planner.models.job import Job
-    from planner.models.placement import Placement
-    from planner.models.plan import NodeAction, Plan, Wait
-    from planner.models.snapshot import Snapshot
-    from planner.rendering.grouping import Disturbance, Moving
-    from planner.rendering.style import Style
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan import NodeAction, Plan, Wait
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.rendering.grouping import Disturbance, Moving
+    from gpuplan.planner.rendering.style import Style
 
 _MOST_LINES: Final = 40
 _MOST_KIND_LINES: Final = _MOST_LINES - 2

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.rendering.header import percent
-from planner.rendering.style import Style, Tone
-from planner.rendering.table import Row, table
-from planner.wording import counted, money, named
+from gpuplan.planner.rendering.header import percent
+from gpuplan.planner.rendering.style import Style, Tone
+from gpuplan.planner.rendering.table import Row, table
+from gpuplan.planner.wording import counted, money, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.capacity import Capacity, Unplaced
+    from gpuplan.models.capacity import Capacity, Unplaced
 
 _MOST_REASONS: Final = 10
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from planner.clock import clock
-from planner.models.diff import PromiseChange
-from planner.models.plan import NodeChange
-from planner.models.units import MILLI, print_timestamp
-from planner.rendering.actions import MARKS
-from planner.rendering.header import percent, short, waiting_text
-from planner.rendering.hostlist import hostlist
-from planner.rendering.style import Tone
-from planner.rendering.table import Row, table
-from planner.wording import decimal, layout_text, placement_size, resized
+from gpuplan.models.diff import PromiseChange
+from gpuplan.models.plan import NodeChange
+from gpuplan.models.units import MILLI, print_timestamp
+from gpuplan.planner.clock import clock
+from gpuplan.planner.rendering.actions import MARKS
+from gpuplan.planner.rendering.header import percent, short, waiting_text
+from gpuplan.planner.rendering.hostlist import hostlist
+from gpuplan.planner.rendering.style import Tone
+from gpuplan.planner.rendering.table import Row, table
+from gpuplan.planner.wording import decimal, layout_text, placement_size, resized
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.diff import Diff, JobDiff, LayoutDiff, QueueDiff
-    from planner.rendering.style import Style
+    from gpuplan.models.diff import Diff, JobDiff, LayoutDiff, QueueDiff
+    from gpuplan.planner.rendering.style import Style
 
 _MOST_LINES: Final = 20
 """Of one table."""

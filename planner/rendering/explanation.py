@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.clock import clock
-from planner.models.durations import DurationSource, LeftBasis
-from planner.models.plan import DeadlineState
-from planner.models.units import MILLI
-from planner.rendering.explanation_entries import explained
-from planner.rendering.explanation_remedies import remedy_lines, standing_entries
-from planner.rendering.findings import becomes
-from planner.rendering.header import signed
-from planner.rendering.hostlist import hostlist
-from planner.rendering.style import Style
-from planner.waiting.time_words import DONE
-from planner.wording import counted, duration, in_gpu_hours
+from gpuplan.models.durations import DurationSource, LeftBasis
+from gpuplan.models.plan import DeadlineState
+from gpuplan.models.units import MILLI
+from gpuplan.planner.clock import clock
+from gpuplan.planner.rendering.explanation_entries import explained
+from gpuplan.planner.rendering.explanation_remedies import remedy_lines, standing_entries
+from gpuplan.planner.rendering.findings import becomes
+from gpuplan.planner.rendering.header import signed
+from gpuplan.planner.rendering.hostlist import hostlist
+from gpuplan.planner.rendering.style import Style
+from gpuplan.planner.waiting.time_words import DONE
+from gpuplan.planner.wording import counted, duration, in_gpu_hours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.explanation import AwaitedJob, Duration, Exchange, Explanation, Neighbour, Scaling
+    from gpuplan.models.explanation import AwaitedJob, Duration, Exchange, Explanation, Neighbour, Scaling
 
 _LABEL: Final = 12
 _MOST_NEIGHBOURS: Final = 20

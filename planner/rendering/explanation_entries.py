@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.units import print_timestamp
-from planner.rendering.header import short
-from planner.rendering.style import Style, Tone
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.rendering.header import short
+from gpuplan.planner.rendering.style import Style, Tone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.explanation import Explanation
-    from planner.models.explanation_node import NodeExplanation
-    from planner.models.explanation_queue import QueueExplanation
+    from gpuplan.models.explanation import Explanation
+    from gpuplan.models.explanation_node import NodeExplanation
+    from gpuplan.models.explanation_queue import QueueExplanation
 
 
 def explained(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from planner.clock import clock
-from planner.models.units import MILLI
-from planner.rendering.explanation_entries import explained
-from planner.rendering.style import Style
-from planner.wording import counted, in_cpus, in_gib, in_gpus, money
+from gpuplan.models.units import MILLI
+from gpuplan.planner.clock import clock
+from gpuplan.planner.rendering.explanation_entries import explained
+from gpuplan.planner.rendering.style import Style
+from gpuplan.planner.wording import counted, in_cpus, in_gib, in_gpus, money
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.explanation_node import GpuUse, NodeExplanation
+    from gpuplan.models.explanation_node import GpuUse, NodeExplanation
 
 _LABEL: Final = 14
 _MOST_REASONS: Final = 6

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.reason import ReasonCode
-from planner.rendering.explanation_entries import explained
-from planner.rendering.header import signed
-from planner.rendering.style import Style
-from planner.wording import counted, decimal, in_gpus
+from gpuplan.models.reason import ReasonCode
+from gpuplan.planner.rendering.explanation_entries import explained
+from gpuplan.planner.rendering.header import signed
+from gpuplan.planner.rendering.style import Style
+from gpuplan.planner.wording import counted, decimal, in_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.explanation_queue import QueueExplanation, QuotaUse
+    from gpuplan.models.explanation_queue import QueueExplanation, QuotaUse
 
 _LABEL: Final = 14
 

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.clock import clock
-from planner.models.durations import LeftBasis
-from planner.models.explanation_remedies import RemedyKind
-from planner.models.objective import Goal
-from planner.models.units import MILLI
-from planner.rendering.header import signed
-from planner.rendering.hostlist import hostlist
-from planner.rendering.style import Tone
-from planner.wording import counted, decimal, duration, in_cpus, in_gib, in_gpu_hours, in_gpus, money, named
+from gpuplan.models.durations import LeftBasis
+from gpuplan.models.explanation_remedies import RemedyKind
+from gpuplan.models.objective import Goal
+from gpuplan.models.units import MILLI
+from gpuplan.planner.clock import clock
+from gpuplan.planner.rendering.header import signed
+from gpuplan.planner.rendering.hostlist import hostlist
+from gpuplan.planner.rendering.style import Tone
+from gpuplan.planner.wording import (
+    counted,
+    decimal,
+    duration,
+    in_cpus,
+    in_gib,
+    in_gpu_hours,
+    in_gpus,
+    money,
+    named,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from planner.models.explanation import Explanation
-    from planner.models.explanation_remedies import Remedies, Remedy
-    from planner.models.explanation_standing import FreeBlock, Holder, QuotaStanding, Standing, Urgency
-    from planner.rendering.style import Style
+    from gpuplan.models.explanation import Explanation
+    from gpuplan.models.explanation_remedies import Remedies, Remedy
+    from gpuplan.models.explanation_standing import FreeBlock, Holder, QuotaStanding, Standing, Urgency
+    from gpuplan.planner.rendering.style import Style
 
 _SECONDS_PER_HOUR: Final = 3600
 _LEFT: Final = {

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from planner.models.comparison import Fate
-from planner.models.units import MILLI
-from planner.rendering.style import Tone
-from planner.rendering.table import Row, table
-from planner.wording import counted, in_gpu_hours
+from gpuplan.models.comparison import Fate
+from gpuplan.models.units import MILLI
+from gpuplan.planner.rendering.style import Tone
+from gpuplan.planner.rendering.table import Row, table
+from gpuplan.planner.wording import counted, in_gpu_hours
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.models.comparison import JobFate, Trial
-    from planner.rendering.style import Style
+    from gpuplan.models.comparison import JobFate, Trial
+    from gpuplan.planner.rendering.style import Style
 
 _MOST_LINES: Final = 20
 _MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from planner.models.finding import Finding, FindingOutcome
-from planner.models.inconsistency import DamageKind
-from planner.rendering.style import Tone
-from planner.rendering.table import Row, table
-from planner.wording import counted
+from gpuplan.models.finding import Finding, FindingOutcome
+from gpuplan.models.inconsistency import DamageKind
+from gpuplan.planner.rendering.style import Tone
+from gpuplan.planner.rendering.table import Row, table
+from gpuplan.planner.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.rendering.style import Style
+    from gpuplan.planner.rendering.style import Style
 
 _MOST: Final = 20
 _OUTCOMES: Final = {

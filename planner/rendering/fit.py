@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.rendering.hostlist import hostlist
-from planner.rendering.style import Style, Tone
-from planner.rendering.table import Row, table
-from planner.wording import counted
+from gpuplan.planner.rendering.hostlist import hostlist
+from gpuplan.planner.rendering.style import Style, Tone
+from gpuplan.planner.rendering.table import Row, table
+from gpuplan.planner.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.fit import Fit
+    from gpuplan.models.fit import Fit
 
 _MOST_ROWS: Final = 10
 

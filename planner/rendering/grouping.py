@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.models.placement import GpuShare
-from planner.models.plan import (
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan import (
     Cordon,
     Drain,
     Grow,
@@ -23,15 +23,15 @@ from planner.models.plan import (
     Start,
     Wait,
 )
-from planner.models.units import MILLI
-from planner.wording import counted, layout_text, placement_size, resized
+from gpuplan.models.units import MILLI
+from gpuplan.planner.wording import counted, layout_text, placement_size, resized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from planner.models.placement import Placement
-    from planner.models.plan import Action, NodeAction
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan import Action, NodeAction
+    from gpuplan.models.snapshot import Snapshot
 
 SEVERITY: Final = {code: rank for rank, code in enumerate(ReasonCode)}
 """Rank of a reason, the most severe lowest."""

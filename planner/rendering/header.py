@@ -5,25 +5,25 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
-from planner.lost_work import lost_gpu_hours
-from planner.models.objective import Objective
-from planner.models.policy import BudgetMode, Policy
-from planner.models.solution import Ended
-from planner.models.units import MILLI, print_timestamp
-from planner.policy_effect import without_effect
-from planner.rendering.style import Tone
-from planner.rendering.timing import horizon_parts
-from planner.wording import counted, in_gpu_hours, money
+from gpuplan.models.objective import Objective
+from gpuplan.models.policy import BudgetMode, Policy
+from gpuplan.models.solution import Ended
+from gpuplan.models.units import MILLI, print_timestamp
+from gpuplan.planner.lost_work import lost_gpu_hours
+from gpuplan.planner.policy_effect import without_effect
+from gpuplan.planner.rendering.style import Tone
+from gpuplan.planner.rendering.timing import horizon_parts
+from gpuplan.planner.wording import counted, in_gpu_hours, money
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.comparison import Comparison
-    from planner.models.plan import Metrics, Plan, SolutionSummary
-    from planner.models.sensitivity import Sensitivity
-    from planner.models.sweep import Sweep
-    from planner.rendering.grouping import Moving, SortedActions
-    from planner.rendering.style import Style
+    from gpuplan.models.comparison import Comparison
+    from gpuplan.models.plan import Metrics, Plan, SolutionSummary
+    from gpuplan.models.sensitivity import Sensitivity
+    from gpuplan.models.sweep import Sweep
+    from gpuplan.planner.rendering.grouping import Moving, SortedActions
+    from gpuplan.planner.rendering.style import Style
 
 
 _MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600

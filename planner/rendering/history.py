@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.rendering.header import gap_words, short
-from planner.rendering.style import Tone
-from planner.rendering.table import Row, table
-from planner.running.record import TROUBLE, EpochOutcome
-from planner.wording import counted
+from gpuplan.planner.rendering.header import gap_words, short
+from gpuplan.planner.rendering.style import Tone
+from gpuplan.planner.rendering.table import Row, table
+from gpuplan.planner.running.record import TROUBLE, EpochOutcome
+from gpuplan.planner.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import date
 
-    from planner.rendering.style import Style
-    from planner.running.record import EpochRecord
+    from gpuplan.planner.rendering.style import Style
+    from gpuplan.planner.running.record import EpochRecord
 
 _HEAD: Final = ("EPOCH", "BEGAN", "OUTCOME", "PLAN", "DONE", "OBJECTIVE", "GAP")
 _NUMBERS: Final = (0, 4, 5, 6)

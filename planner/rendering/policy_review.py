@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.models.units import MILLI
-from planner.rendering.header import gap_words, short, signed
-from planner.rendering.style import Style, Tone
-from planner.rendering.table import Row, table
-from planner.wording import counted, decimal, in_gpu_hours
+from gpuplan.models.units import MILLI
+from gpuplan.planner.rendering.header import gap_words, short, signed
+from gpuplan.planner.rendering.style import Style, Tone
+from gpuplan.planner.rendering.table import Row, table
+from gpuplan.planner.wording import counted, decimal, in_gpu_hours
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.models.policy_review import JobChange, PolicyPlan, PolicyReview
+    from gpuplan.models.policy_review import JobChange, PolicyPlan, PolicyReview
 
 _MOST_LINES: Final = 20
 _MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.solution import Ended
-from planner.models.units import print_timestamp
-from planner.rendering.header import gap_words, percent, told_gap
-from planner.rendering.table import Row, table
-from planner.wording import counted
+from gpuplan.models.solution import Ended
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.rendering.header import gap_words, percent, told_gap
+from gpuplan.planner.rendering.table import Row, table
+from gpuplan.planner.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.models.solution import Milestone
-    from planner.rendering.style import Style
-    from planner.search import Began, Finished, Search
+    from gpuplan.models.solution import Milestone
+    from gpuplan.planner.rendering.style import Style
+    from gpuplan.planner.search import Began, Finished, Search
 
 WRITING: Final = "draft"
 """The stage after the search: there is a plan, and it is being written down."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.rendering.header import asked_lines
-from planner.rendering.style import Style, Tone
-from planner.rendering.table import Row, table
+from gpuplan.planner.rendering.header import asked_lines
+from gpuplan.planner.rendering.style import Style, Tone
+from gpuplan.planner.rendering.table import Row, table
 
 if TYPE_CHECKING:
-    from planner.models.sensitivity import NodeValue, Sensitivity, Step
+    from gpuplan.models.sensitivity import NodeValue, Sensitivity, Step
 
 _UNKNOWN = "?"
 

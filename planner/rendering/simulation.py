@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.rendering.style import Style, Tone
-from planner.rendering.table import Row, table
-from planner.wording import counted, duration, money, named
+from gpuplan.planner.rendering.style import Style, Tone
+from gpuplan.planner.rendering.table import Row, table
+from gpuplan.planner.wording import counted, duration, money, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
 
-    from planner.simulation.outcome import Distribution, Figure, Run, Scorecard, Simulation
+    from gpuplan.planner.simulation.outcome import Distribution, Figure, Run, Scorecard, Simulation
 
     Shown: TypeAlias = Callable[[Scorecard], str]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from planner.wording import on_one_line
+from gpuplan.planner.wording import on_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

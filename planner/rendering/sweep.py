@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.comparison import IN_POINTS, RATIOS
-from planner.rendering.header import asked_lines, gap_words, percent
-from planner.rendering.style import Style, Tone
-from planner.rendering.table import Row, table
+from gpuplan.models.comparison import IN_POINTS, RATIOS
+from gpuplan.planner.rendering.header import asked_lines, gap_words, percent
+from gpuplan.planner.rendering.style import Style, Tone
+from gpuplan.planner.rendering.table import Row, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.comparison import Figures
-    from planner.models.sweep import Sweep
+    from gpuplan.models.comparison import Figures
+    from gpuplan.models.sweep import Sweep
 
 _ALWAYS: Final = ("jobs_running", "jobs_waiting", "gpu_allocation_ratio", "objective", "gap")
 _WORDS: Final = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from planner.rendering.style import Style, Tone
+    from gpuplan.planner.rendering.style import Style, Tone
 
 _GAP: Final = "  "
 _NARROWEST: Final = 6

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from planner.models.plan import ReasonCode
-from planner.promises import promise_step
-from planner.rendering.actions import disturbance_lines, node_lines, start_lines, wait_lines
-from planner.rendering.diff_tables import diff_lines
-from planner.rendering.findings import findings_lines
-from planner.rendering.grouping import SortedActions, sort_actions
-from planner.rendering.header import (
+from gpuplan.models.plan import ReasonCode
+from gpuplan.planner.promises import promise_step
+from gpuplan.planner.rendering.actions import disturbance_lines, node_lines, start_lines, wait_lines
+from gpuplan.planner.rendering.diff_tables import diff_lines
+from gpuplan.planner.rendering.findings import findings_lines
+from gpuplan.planner.rendering.grouping import SortedActions, sort_actions
+from gpuplan.planner.rendering.header import (
     change_counts,
     gap_text,
     header_lines,
@@ -19,13 +19,13 @@ from planner.rendering.header import (
     metrics_lines,
     waiting_text,
 )
-from planner.rendering.style import Style, Tone
-from planner.rendering.timing import deadline_lines, promise_lines
-from planner.rendering.unmet import unmet
+from gpuplan.planner.rendering.style import Style, Tone
+from gpuplan.planner.rendering.timing import deadline_lines, promise_lines
+from gpuplan.planner.rendering.unmet import unmet
 
 if TYPE_CHECKING:
-    from planner.models.diff import Diff
-    from planner.models.plan import Plan
+    from gpuplan.models.diff import Diff
+    from gpuplan.models.plan import Plan
 
 _MOST_UNMET: Final = 10
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from planner.clock import clock
-from planner.future import Future
-from planner.wording import counted, in_gpus
+from gpuplan.planner.clock import clock
+from gpuplan.planner.future import Future
+from gpuplan.planner.wording import counted, in_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.future import Stay
-    from planner.models.plan import Plan
+    from gpuplan.models.plan import Plan
+    from gpuplan.planner.future import Stay
 
 _MOST_NODES: Final = 40
 

@@ -6,19 +6,19 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from planner.clock import clock
-from planner.models.plan import DeadlineState, ReasonCode
-from planner.models.slots import Slots
-from planner.models.units import print_timestamp
-from planner.rendering.style import Tone
-from planner.rendering.table import Row, table
-from planner.wording import counted, duration, in_gpus, named
+from gpuplan.models.plan import DeadlineState, ReasonCode
+from gpuplan.models.slots import Slots
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.clock import clock
+from gpuplan.planner.rendering.style import Tone
+from gpuplan.planner.rendering.table import Row, table
+from gpuplan.planner.wording import counted, duration, in_gpus, named
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.plan import DeadlineOutlook, Plan, PlannedStart, Start, Waiting
-    from planner.rendering.style import Style
+    from gpuplan.models.plan import DeadlineOutlook, Plan, PlannedStart, Start, Waiting
+    from gpuplan.planner.rendering.style import Style
 
 _MOST_LINES: Final = 20
 """Of one section."""

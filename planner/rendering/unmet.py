@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
-from planner.future import Future
-from planner.models.queue import ALL_MODELS, QueueLimits
-from planner.models.units import MILLI
-from planner.quota_room import of_resource, own_usage
-from planner.waiting.time_words import window_name
-from planner.wording import decimal, listed, named
+from gpuplan.models.queue import ALL_MODELS, QueueLimits
+from gpuplan.models.units import MILLI
+from gpuplan.planner.future import Future
+from gpuplan.planner.quota_room import of_resource, own_usage
+from gpuplan.planner.waiting.time_words import window_name
+from gpuplan.planner.wording import decimal, listed, named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from planner.models.plan import Plan
-    from planner.models.queue import Queue
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
 
 
 def unmet(plan: Plan) -> list[str]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.rendering.fates import fate_lines
-from planner.rendering.header import asked_lines, gap_words, percent
-from planner.rendering.style import Style, Tone
-from planner.rendering.table import Row, table
-from planner.wording import counted, duration
+from gpuplan.planner.rendering.fates import fate_lines
+from gpuplan.planner.rendering.header import asked_lines, gap_words, percent
+from gpuplan.planner.rendering.style import Style, Tone
+from gpuplan.planner.rendering.table import Row, table
+from gpuplan.planner.wording import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from planner.models.comparison import Comparison, Figures, Trial
-    from planner.models.reason import ReasonCode
+    from gpuplan.models.comparison import Comparison, Figures, Trial
+    from gpuplan.models.reason import ReasonCode
 
 _LONGEST_NAME: Final = 14
 """Of a scenario as the head of a column; the list above the table has it in full."""

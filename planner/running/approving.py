@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from planner.change_words import counted_kinds
-from planner.effects import changes_of
-from planner.models.approval import ChangeKind
+from gpuplan.models.approval import ChangeKind
+from gpuplan.planner.change_words import counted_kinds
+from gpuplan.planner.effects import changes_of
 
 if TYPE_CHECKING:
-    from planner.models.plan import Plan
+    from gpuplan.models.plan import Plan
 
 
 def why_approval_is_needed(plan: Plan) -> str:

@@ -6,22 +6,22 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.applying import apply_plan
-from planner.auditing import verify_log
-from planner.running.log_lines import tell
-from planner.running.resuming import Trail, trail_of
-from planner.standing import key_of
+from gpuplan.planner.applying import apply_plan
+from gpuplan.planner.auditing import verify_log
+from gpuplan.planner.running.log_lines import tell
+from gpuplan.planner.running.resuming import Trail, trail_of
+from gpuplan.planner.standing import key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from planner.apply_outcome import ApplyOutcome
-    from planner.auditing import AuditLog
-    from planner.executors.simulated import SimulatedCluster
-    from planner.models.plan import Plan
-    from planner.models.policy import Drift
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Drift
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.apply_outcome import ApplyOutcome
+    from gpuplan.planner.auditing import AuditLog
+    from gpuplan.planner.executors.simulated import SimulatedCluster
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -9,27 +9,27 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from planner.apply_outcome import ApplyOutcome
-from planner.effects import changes_of
-from planner.epoch import plan_epoch
-from planner.models.errors import PlannerError, StalePlanError
-from planner.promises import carry_over, steps_of
-from planner.running.approving import why_approval_is_needed
-from planner.running.log_lines import tell
-from planner.running.record import EpochOutcome, EpochRecord
-from planner.running.resuming import why_not_resumed
+from gpuplan.models.errors import PlannerError, StalePlanError
+from gpuplan.planner.apply_outcome import ApplyOutcome
+from gpuplan.planner.effects import changes_of
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.promises import carry_over, steps_of
+from gpuplan.planner.running.approving import why_approval_is_needed
+from gpuplan.planner.running.log_lines import tell
+from gpuplan.planner.running.record import EpochOutcome, EpochRecord
+from gpuplan.planner.running.resuming import why_not_resumed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from planner.models.plan import Plan
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.running.plan_store import PlanStore
-    from planner.running.policy_in_force import PolicyInForce
-    from planner.running.resuming import Trail
-    from planner.running.stopping import Stop
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.running.plan_store import PlanStore
+    from gpuplan.planner.running.policy_in_force import PolicyInForce
+    from gpuplan.planner.running.resuming import Trail
+    from gpuplan.planner.running.stopping import Stop
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Applier(Protocol):
     """What carries plans out, and knows what became of them."""
 
     def apply(self, plan: Plan, *, resume: bool) -> ApplyOutcome:
-        """Do all of a plan, or raise what `planner.applying` raises."""
+        """Do all of a plan, or raise what `gpuplan.planner.applying` raises."""
         ...
 
     def trail(self, plan: Plan) -> Trail:

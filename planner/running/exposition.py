@@ -16,23 +16,23 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
-from planner.effects import changes_of
-from planner.models.dependency import Outcome
-from planner.models.errors import PlannerError
-from planner.models.plan import Migrate, Preempt, ReasonCode, Start
-from planner.running.log_lines import tell
-from planner.running.record import EpochOutcome
-from planner.writing import write_atomically
+from gpuplan.models.dependency import Outcome
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan import Migrate, Preempt, ReasonCode, Start
+from gpuplan.planner.effects import changes_of
+from gpuplan.planner.running.log_lines import tell
+from gpuplan.planner.running.record import EpochOutcome
+from gpuplan.planner.writing import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
     from pathlib import Path
 
-    from planner.apply_outcome import ApplyOutcome
-    from planner.models.plan import Change, Plan
-    from planner.running.figures import Figures
-    from planner.running.record import EpochRecord
+    from gpuplan.models.plan import Change, Plan
+    from gpuplan.planner.apply_outcome import ApplyOutcome
+    from gpuplan.planner.running.figures import Figures
+    from gpuplan.planner.running.record import EpochRecord
 
 _LOG: Final = logging.getLogger(__name__)
 _PLAN_SECONDS: Final = (0.1, 0.3, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)

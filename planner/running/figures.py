@@ -6,22 +6,28 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.afterwards import cluster_after
-from planner.metrics import allocation_ratio, fragmentation_ratio, gpus_in_use, hourly_cost, jain_index
-from planner.models.occupancy import free_capacity
-from planner.models.plan import DeadlineState, Start
-from planner.models.queue import ALL_MODELS
-from planner.models.units import MILLI
-from planner.models.verifier_usage import with_all_below
-from planner.quota_room import of_resource, own_usage
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.plan import DeadlineState, Start
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier_usage import with_all_below
+from gpuplan.planner.afterwards import cluster_after
+from gpuplan.planner.metrics import (
+    allocation_ratio,
+    fragmentation_ratio,
+    gpus_in_use,
+    hourly_cost,
+    jain_index,
+)
+from gpuplan.planner.quota_room import of_resource, own_usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.cluster import Cluster
-    from planner.models.occupancy import NodeFree
-    from planner.models.placement import Placement
-    from planner.models.plan import Plan
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.occupancy import NodeFree
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan import Plan
 
 GANG_SIZES: Final = (1, 2, 4, 8)
 """Whole GPUs on one node that a replica may ask for: fragmentation is told for each."""

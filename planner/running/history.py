@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from planner.databases import BUSY_SECONDS, DatabaseKind
-from planner.locking import exclusive
-from planner.models.base import canonical_json
-from planner.models.errors import PlannerError
-from planner.running.record import EpochRecord
+from gpuplan.models.base import canonical_json
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.databases import BUSY_SECONDS, DatabaseKind
+from gpuplan.planner.locking import exclusive
+from gpuplan.planner.running.record import EpochRecord
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
-from planner.wording import printable_json
+from gpuplan.planner.wording import printable_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,7 +79,7 @@ def logging_to(stream: TextIO, form: LogFormat, *, least: int = logging.INFO) ->
     """Write the events of runs from some level on, and whatever else is logged at the level that is set."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if form is LogFormat.JSON else TextLines())
-    root, own = logging.getLogger(), logging.getLogger("planner.running")
+    root, own = logging.getLogger(), logging.getLogger("gpuplan.planner.running")
     before, level = root.handlers[:], own.level
     root.handlers[:] = [handler]
     own.setLevel(min(least, root.level))

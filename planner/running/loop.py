@@ -7,22 +7,22 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.models.errors import PlannerError
-from planner.running.epoch_at_work import EpochAtWork
-from planner.running.figures import figures_of
-from planner.running.log_lines import tell
-from planner.running.record import TROUBLE, EpochOutcome
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.running.epoch_at_work import EpochAtWork
+from gpuplan.planner.running.figures import figures_of
+from gpuplan.planner.running.log_lines import tell
+from gpuplan.planner.running.record import TROUBLE, EpochOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from planner.models.plan import Plan
-    from planner.running.epoch_at_work import Applier, Surroundings
-    from planner.running.exposition import Exposition
-    from planner.running.history import History
-    from planner.running.pace import Pace
-    from planner.running.record import EpochRecord
+    from gpuplan.models.plan import Plan
+    from gpuplan.planner.running.epoch_at_work import Applier, Surroundings
+    from gpuplan.planner.running.exposition import Exposition
+    from gpuplan.planner.running.history import History
+    from gpuplan.planner.running.pace import Pace
+    from gpuplan.planner.running.record import EpochRecord
 
 _LOG: Final = logging.getLogger(__name__)
 _COMPLETE: Final = frozenset({EpochOutcome.APPLIED, EpochOutcome.RESUMED})

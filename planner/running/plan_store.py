@@ -6,14 +6,14 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from planner.models.errors import PlannerError
-from planner.planfile import load_plan, save_plan
-from planner.writing import make_directory, sync_directory
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.planfile import load_plan, save_plan
+from gpuplan.planner.writing import make_directory, sync_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from planner.models.plan import Plan
+    from gpuplan.models.plan import Plan
 
 LATEST: Final = "latest.json"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.errors import PlannerError
-from planner.policy_changes import changed_knobs
-from planner.running.record import KnobChange
-from planner.sources.files import default_policy_path, load_policy
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.policy_changes import changed_knobs
+from gpuplan.planner.running.record import KnobChange
+from gpuplan.planner.sources.files import default_policy_path, load_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.models.policy import Policy
+    from gpuplan.models.policy import Policy
 
 
 class PolicyInForce:

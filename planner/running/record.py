@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.units import Count, Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.units import Count, Timestamp
 
 
 class EpochOutcome(StrEnum):

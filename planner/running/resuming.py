@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.models.audit import Outcome
-from planner.promises import steps_of
-from planner.running.approving import why_approval_is_needed
-from planner.settled import same_rules
-from planner.standing import records_of
+from gpuplan.models.audit import Outcome
+from gpuplan.planner.promises import steps_of
+from gpuplan.planner.running.approving import why_approval_is_needed
+from gpuplan.planner.settled import same_rules
+from gpuplan.planner.standing import records_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from planner.models.audit import AuditRecord
-    from planner.models.plan import Plan
-    from planner.models.policy import Policy
-    from planner.promises import Step
+    from gpuplan.models.audit import AuditRecord
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Policy
+    from gpuplan.planner.promises import Step
 
 
 @dataclass(frozen=True, slots=True)

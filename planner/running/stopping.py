@@ -12,13 +12,13 @@ import signal
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from planner.rendering.search import WRITING
+from gpuplan.planner.rendering.search import WRITING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from planner.models.solution import Milestone
+    from gpuplan.models.solution import Milestone
 
 
 class Stop:

@@ -6,26 +6,26 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from planner.afterwards import cluster_after
-from planner.effects import change_nodes, changes_of, with_pool_scaled
-from planner.models.job import Running
-from planner.models.plan import Grow, Migrate, Preempt, ScaleDown, ScaleUp, Shrink, Start
-from planner.models.target import Target
-from planner.models.verifier_occupant import same_holdings
-from planner.promises import promises_of
-from planner.simulation.happening import Happening, Kind
-from planner.simulation.task import stretch_of
+from gpuplan.models.job import Running
+from gpuplan.models.plan import Grow, Migrate, Preempt, ScaleDown, ScaleUp, Shrink, Start
+from gpuplan.models.target import Target
+from gpuplan.models.verifier_occupant import same_holdings
+from gpuplan.planner.afterwards import cluster_after
+from gpuplan.planner.effects import change_nodes, changes_of, with_pool_scaled
+from gpuplan.planner.promises import promises_of
+from gpuplan.planner.simulation.happening import Happening, Kind
+from gpuplan.planner.simulation.task import stretch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from planner.models.cluster import Node
-    from planner.models.placement import Placement, Replica
-    from planner.models.plan import Plan
-    from planner.models.snapshot import Snapshot
-    from planner.simulation.task import Task
-    from planner.simulation.world import World
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.simulation.task import Task
+    from gpuplan.planner.simulation.world import World
 
 
 def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from planner.simulation.world import World
+    from gpuplan.planner.simulation.world import World
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from planner.models.job import Job
+    from gpuplan.models.job import Job
 
 UNFAIR: Final = 1.05
 """Jobs with a ρ above this count as treated unfairly (Shockwave's threshold)."""

@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-from planner.models.errors import PlannerError
-from planner.simulation.outcome import Run, Simulation
-from planner.simulation.replay import Progress, Replayed, replay
-from planner.solvers.worker import run_apart
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.simulation.outcome import Run, Simulation
+from gpuplan.planner.simulation.replay import Progress, Replayed, replay
+from gpuplan.solvers.worker import run_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
-    from planner.models.policy import Policy
-    from planner.simulation.clock import Clock
-    from planner.simulation.trace import Trace
+    from gpuplan.models.policy import Policy
+    from gpuplan.planner.simulation.clock import Clock
+    from gpuplan.planner.simulation.trace import Trace
 
     Watch: TypeAlias = Callable[[int, Progress], None]
     """Is told, by some thread, the number of the case and how far it is."""
 
-_ENTRY: Final = "planner.simulation.contest:run"
+_ENTRY: Final = "gpuplan.planner.simulation.contest:run"
 _LONGEST: Final = 30 * 24 * 3600.0
 """Seconds that a run may take."""
 

@@ -6,21 +6,21 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from planner.epoch import plan_epoch
-from planner.metrics import allocation_ratio, fragmentation_ratio, hourly_cost, jain_index
-from planner.models.errors import PlannerError
-from planner.models.occupancy import free_capacity
-from planner.models.units import print_timestamp
-from planner.settled import is_settled
-from planner.simulation.acting import carry_out, rearrange
-from planner.simulation.baselines import decide
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.metrics import allocation_ratio, fragmentation_ratio, hourly_cost, jain_index
+from gpuplan.planner.settled import is_settled
+from gpuplan.planner.simulation.acting import carry_out, rearrange
+from gpuplan.planner.simulation.baselines import decide
 
 if TYPE_CHECKING:
-    from planner.models.plan import Plan
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.simulation.happening import Happening
-    from planner.simulation.world import World
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.simulation.happening import Happening
+    from gpuplan.planner.simulation.world import World
 
 SETTLED: Final = "settled"
 """Instead of a solver's name: nothing had changed since the last plan, and no other was made."""

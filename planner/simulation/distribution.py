@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING
 
-from planner.simulation.outcome import Distribution, Figure
+from gpuplan.planner.simulation.outcome import Distribution, Figure
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

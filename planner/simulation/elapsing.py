@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from planner.metrics import gpus_in_use, hourly_cost
-from planner.models.dependency import FinishedJob, Outcome
-from planner.simulation.happening import NOTHING, Flow, Happening, Kind
-from planner.simulation.task import Task
-from planner.simulation.world import REMEMBERED
-from planner.sources.outages import NodeEvent
+from gpuplan.models.dependency import FinishedJob, Outcome
+from gpuplan.planner.metrics import gpus_in_use, hourly_cost
+from gpuplan.planner.simulation.happening import NOTHING, Flow, Happening, Kind
+from gpuplan.planner.simulation.task import Task
+from gpuplan.planner.simulation.world import REMEMBERED
+from gpuplan.planner.sources.outages import NodeEvent
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.cluster import Node
-    from planner.simulation.world import World
-    from planner.sources.outages import Outage
+    from gpuplan.models.cluster import Node
+    from gpuplan.planner.simulation.world import World
+    from gpuplan.planner.sources.outages import Outage
 
 _SECONDS_PER_HOUR = 3600
 

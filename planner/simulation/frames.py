@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pandas as pd
 
-from planner.models.units import print_timestamp
-from planner.simulation.outcome import Distribution, EpochFigures, Figure
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.simulation.outcome import Distribution, EpochFigures, Figure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.simulation.outcome import Scorecard, Simulation
+    from gpuplan.planner.simulation.outcome import Scorecard, Simulation
 
 _Score: TypeAlias = tuple[str, float, bool]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.simulation.task import Held
+    from gpuplan.planner.simulation.task import Held
 
 
 class Kind(StrEnum):

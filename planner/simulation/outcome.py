@@ -10,8 +10,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from planner.models.base import Noun
-from planner.models.units import Timestamp
+from gpuplan.models.base import Noun
+from gpuplan.models.units import Timestamp
 
 SIMULATION_FORMAT: Final = "1.0"
 

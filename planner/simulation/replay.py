@@ -7,25 +7,25 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from planner.simulation.deciding import Planning, Ruling
-from planner.simulation.elapsing import Elapsed, elapse
-from planner.simulation.happening import Kind
-from planner.simulation.outcome import EpochFigures
-from planner.simulation.scoring import Account
-from planner.simulation.world import opening
+from gpuplan.planner.simulation.deciding import Planning, Ruling
+from gpuplan.planner.simulation.elapsing import Elapsed, elapse
+from gpuplan.planner.simulation.happening import Kind
+from gpuplan.planner.simulation.outcome import EpochFigures
+from gpuplan.planner.simulation.scoring import Account
+from gpuplan.planner.simulation.world import opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
 
-    from planner.models.policy import Policy
-    from planner.simulation.clock import Clock
-    from planner.simulation.deciding import Decided, Decider
-    from planner.simulation.happening import Flow, Happening
-    from planner.simulation.outcome import Scorecard
-    from planner.simulation.scoring import Life
-    from planner.simulation.trace import Trace
-    from planner.simulation.world import World
+    from gpuplan.models.policy import Policy
+    from gpuplan.planner.simulation.clock import Clock
+    from gpuplan.planner.simulation.deciding import Decided, Decider
+    from gpuplan.planner.simulation.happening import Flow, Happening
+    from gpuplan.planner.simulation.outcome import Scorecard
+    from gpuplan.planner.simulation.scoring import Life
+    from gpuplan.planner.simulation.trace import Trace
+    from gpuplan.planner.simulation.world import World
 
     Watch: TypeAlias = "Callable[[Progress], None]"
 

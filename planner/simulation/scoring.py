@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import TYPE_CHECKING, Final
 
-from planner.models.units import MILLI
-from planner.simulation.contention import UNFAIR, Contention, demand_of
-from planner.simulation.distribution import Observed, distribution
-from planner.simulation.happening import NOTHING, Flow, Kind
-from planner.simulation.outcome import Figure, Scorecard
+from gpuplan.models.units import MILLI
+from gpuplan.planner.simulation.contention import UNFAIR, Contention, demand_of
+from gpuplan.planner.simulation.distribution import Observed, distribution
+from gpuplan.planner.simulation.happening import NOTHING, Flow, Kind
+from gpuplan.planner.simulation.outcome import Figure, Scorecard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from planner.models.calendar import Tariff
-    from planner.models.job import Job
-    from planner.simulation.elapsing import Elapsed
-    from planner.simulation.outcome import EpochFigures
-    from planner.simulation.task import Held
-    from planner.simulation.trace import Trace
-    from planner.simulation.world import World
+    from gpuplan.models.calendar import Tariff
+    from gpuplan.models.job import Job
+    from gpuplan.planner.simulation.elapsing import Elapsed
+    from gpuplan.planner.simulation.outcome import EpochFigures
+    from gpuplan.planner.simulation.task import Held
+    from gpuplan.planner.simulation.trace import Trace
+    from gpuplan.planner.simulation.world import World
 
 SHORTEST: Final = 10
 """Seconds that a job counts for at least in its slowdown and its finish-time fairness."""

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from planner.models.progress import Progress, served_milli
-from planner.models.units import MILLI
+from gpuplan.models.progress import Progress, served_milli
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.models.placement import Replica
-    from planner.simulation.trace import Physics
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.planner.simulation.trace import Physics
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from planner.models.consistency import inconsistencies
-from planner.models.errors import BadInputError, InputProblem
-from planner.models.queue import Queue
-from planner.models.units import MILLI
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.queue import Queue
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.sources.arrivals import Arrival
-    from planner.sources.outages import Outage
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.sources.arrivals import Arrival
+    from gpuplan.planner.sources.outages import Outage
 
 CHECKPOINT_EVERY: Final = 1800
 """Seconds between two checkpoints of a job, unless said otherwise."""

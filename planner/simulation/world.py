@@ -9,21 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from planner.models.durations import Durations
-from planner.models.policy import Policy
-from planner.models.progress import recovering_seconds, unsaved_seconds, works_since
-from planner.models.snapshot import Snapshot
-from planner.simulation.task import Task, stretch_of
+from gpuplan.models.durations import Durations
+from gpuplan.models.policy import Policy
+from gpuplan.models.progress import recovering_seconds, unsaved_seconds, works_since
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.planner.simulation.task import Task, stretch_of
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from planner.models.cluster import Cluster
-    from planner.models.dependency import FinishedJob
-    from planner.models.job import Job
-    from planner.models.queue import Queue
-    from planner.simulation.trace import Coming, Physics, Trace
-    from planner.sources.outages import Outage
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.dependency import FinishedJob
+    from gpuplan.models.job import Job
+    from gpuplan.models.queue import Queue
+    from gpuplan.planner.simulation.trace import Coming, Physics, Trace
+    from gpuplan.planner.sources.outages import Outage
 
 REMEMBERED: Final = 500
 """Finished jobs that a planner may learn durations from, the latest; others only while someone needs them."""

@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.models.errors import BadInputError, InputProblem
-from planner.models.near_miss import listed
-from planner.sources.documents import JSON_SUFFIX, YAML_SUFFIXES
-from planner.sources.openb import POD_COLUMNS, read_openb_pods
-from planner.sources.philly import PHILLY_COLUMNS, read_philly
-from planner.sources.synthetic import generate, load_profile
-from planner.sources.workload_profile import RunningPart
+from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.near_miss import listed
+from gpuplan.planner.sources.documents import JSON_SUFFIX, YAML_SUFFIXES
+from gpuplan.planner.sources.openb import POD_COLUMNS, read_openb_pods
+from gpuplan.planner.sources.philly import PHILLY_COLUMNS, read_philly
+from gpuplan.planner.sources.synthetic import generate, load_profile
+from gpuplan.planner.sources.workload_profile import RunningPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from planner.models.cluster import Cluster
-    from planner.models.job import Job
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.job import Job
 
 _MOST_GPUS: Final = 8
 """Of one replica, where the cluster has no GPU at all to tell."""

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from planner.models.errors import InputProblem
-from planner.models.near_miss import listed
-from planner.models.units import Name
-from planner.sources.documents import LARGEST_BYTES
+from gpuplan.models.errors import InputProblem
+from gpuplan.models.near_miss import listed
+from gpuplan.models.units import Name
+from gpuplan.planner.sources.documents import LARGEST_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.models.errors import BadInputError, InputProblem
-from planner.sources.entries import RefusedError, Token, build, entries, lines_of
-from planner.sources.json_text import json_tokens, read_json
-from planner.sources.yaml_text import yaml_tokens
+from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.planner.sources.entries import RefusedError, Token, build, entries, lines_of
+from gpuplan.planner.sources.json_text import json_tokens, read_json
+from gpuplan.planner.sources.yaml_text import yaml_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from planner.models.inconsistency import Location
+    from gpuplan.models.inconsistency import Location
 
 STDIN: Final = "-"
 _STDIN_PLACE: Final = "standard input"

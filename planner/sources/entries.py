@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.inconsistency import Location
+    from gpuplan.models.inconsistency import Location
 
 DEEPEST: Final = 64
 """Levels of nesting a document may have; a snapshot has nine."""

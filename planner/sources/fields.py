@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 from pydantic import PlainSerializer
 
-from planner.models.base import Noun
+from gpuplan.models.base import Noun
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from planner.models.inconsistency import Location
+    from gpuplan.models.inconsistency import Location
 
 
 def words_of(noun: type[Noun]) -> str:

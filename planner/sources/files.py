@@ -11,10 +11,10 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.models.errors import BadInputError, InputProblem
-from planner.models.near_miss import NearMisses
-from planner.models.policy import Policy
-from planner.sources.documents import (
+from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.near_miss import NearMisses
+from gpuplan.models.policy import Policy
+from gpuplan.planner.sources.documents import (
     JSON_SUFFIX,
     LARGEST_BYTES,
     STDIN,
@@ -22,13 +22,13 @@ from planner.sources.documents import (
     DocumentFile,
     read_file,
 )
-from planner.sources.fields import words_of
-from planner.sources.judging import AnyNoun, judge_noun, judge_snapshot
-from planner.sources.sections import assemble, is_plan
-from planner.sources.spots import Spot, located
+from gpuplan.planner.sources.fields import words_of
+from gpuplan.planner.sources.judging import AnyNoun, judge_noun, judge_snapshot
+from gpuplan.planner.sources.sections import assemble, is_plan
+from gpuplan.planner.sources.spots import Spot, located
 
 if TYPE_CHECKING:
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.snapshot import Snapshot
 
 _LOG: Final = logging.getLogger(__name__)
 _LOG.addHandler(logging.NullHandler())  # warnings are shown by what has set up a log, and else by nothing

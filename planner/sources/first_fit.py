@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.occupancy import NodeFree
-from planner.models.placement import GpuShare, MigSlice, Replica
-from planner.models.queue import ALL_MODELS, queue_limits
-from planner.models.selection import filters, refusal
-from planner.models.units import MILLI
+from gpuplan.models.occupancy import NodeFree
+from gpuplan.models.placement import GpuShare, MigSlice, Replica
+from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.selection import filters, refusal
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job, ResourceRequest
-    from planner.models.queue import Queue
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job, ResourceRequest
+    from gpuplan.models.queue import Queue
 
 _Kind: TypeAlias = tuple[object, ...]
 """What jobs must have in common to be treated alike."""

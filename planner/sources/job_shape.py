@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field
 
-from planner.models.base import Noun
-from planner.models.cluster import QosClass
-from planner.models.gang import Gang
-from planner.models.job import (
+from gpuplan.models.base import Noun
+from gpuplan.models.cluster import QosClass
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import (
     AntiAffinity,
     LocalityPreference,
     NodeMatch,
@@ -18,10 +18,10 @@ from planner.models.job import (
     Spread,
     Toleration,
 )
-from planner.models.units import LARGEST_COUNT, Label, Milli, Name
+from gpuplan.models.units import LARGEST_COUNT, Label, Milli, Name
 
 if TYPE_CHECKING:
-    from planner.models.job import Job
+    from gpuplan.models.job import Job
 
 
 def _equal_speeds(data: Any) -> Any:

@@ -10,7 +10,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from planner.sources.entries import (
+from gpuplan.planner.sources.entries import (
     LONGEST_NUMBER,
     MOST_VALUES,
     Kind,

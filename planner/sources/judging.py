@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from planner.models.base import Noun
-from planner.models.calendar import Reservation, Tariff
-from planner.models.cluster import Dataset, Node, NodePool, RackPower
-from planner.models.consistency import Section, inconsistencies
-from planner.models.dependency import FinishedJob
-from planner.models.inconsistency import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
-from planner.models.job import Job
-from planner.models.learnt_scaling import with_learnt_scaling
-from planner.models.near_miss import NearMisses
-from planner.models.queue import Queue
-from planner.models.snapshot import Snapshot
-from planner.sources.sections import FINISHED, JOBS, QUEUES, Assembly
-from planner.sources.spots import Problem, Spot
-from planner.sources.wording import faults_in, shown
+from gpuplan.models.base import Noun
+from gpuplan.models.calendar import Reservation, Tariff
+from gpuplan.models.cluster import Dataset, Node, NodePool, RackPower
+from gpuplan.models.consistency import Section, inconsistencies
+from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.inconsistency import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
+from gpuplan.models.job import Job
+from gpuplan.models.learnt_scaling import with_learnt_scaling
+from gpuplan.models.near_miss import NearMisses
+from gpuplan.models.queue import Queue
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.planner.sources.sections import FINISHED, JOBS, QUEUES, Assembly
+from gpuplan.planner.sources.spots import Problem, Spot
+from gpuplan.planner.sources.wording import faults_in, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.models.inconsistency import Location
+    from gpuplan.models.inconsistency import Location
 
 AnyNoun = TypeVar("AnyNoun", bound=Noun)
 

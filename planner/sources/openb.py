@@ -12,19 +12,19 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from planner.models.cluster import Cluster, Node, NodeGpus
-from planner.models.errors import BadInputError, InputProblem
-from planner.models.job import Job, ResourceRequest
-from planner.models.queue import Queue
-from planner.models.snapshot import Snapshot
-from planner.models.units import LARGEST_COUNT, LARGEST_MIB, MILLI
-from planner.sources.csv_rows import CsvFile, is_name
+from gpuplan.models.cluster import Cluster, Node, NodeGpus
+from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.job import Job, ResourceRequest
+from gpuplan.models.queue import Queue
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.units import LARGEST_COUNT, LARGEST_MIB, MILLI
+from gpuplan.planner.sources.csv_rows import CsvFile, is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from planner.sources.csv_rows import Row
+    from gpuplan.planner.sources.csv_rows import Row
 
 TRACE_START: Final = datetime(2023, 1, 1, tzinfo=UTC)
 """Second 0 of the trace. The trace tells no date; this one stands for it."""

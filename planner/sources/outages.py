@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from planner.models.errors import BadInputError
-from planner.models.near_miss import listed
-from planner.sources.csv_rows import CsvFile
+from gpuplan.models.errors import BadInputError
+from gpuplan.models.near_miss import listed
+from gpuplan.planner.sources.csv_rows import CsvFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from planner.models.cluster import Cluster
-    from planner.sources.csv_rows import Row
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.planner.sources.csv_rows import Row
 
 _COLUMNS: Final = ("second", "node", "event")
 _LATEST: Final = 100 * 366 * 24 * 3600

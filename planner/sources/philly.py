@@ -12,16 +12,16 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from planner.models.errors import BadInputError
-from planner.models.gang import Gang
-from planner.models.job import Job, ResourceRequest
-from planner.sources.csv_rows import CsvFile
+from gpuplan.models.errors import BadInputError
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import Job, ResourceRequest
+from gpuplan.planner.sources.csv_rows import CsvFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from planner.sources.csv_rows import Row
+    from gpuplan.planner.sources.csv_rows import Row
 
 PHILLY_COLUMNS: Final = ("timestamp", "duration", "num_gpus", "cluster")
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.models.units import print_timestamp
-from planner.writing import write_atomically
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.writing import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from planner.models.base import Noun
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.base import Noun
+    from gpuplan.models.snapshot import Snapshot
 
 CLUSTER_FILE: Final = "cluster.json"
 QUEUES_FILE: Final = "queues.yaml"

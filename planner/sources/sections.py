@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.models.cluster import Cluster
-from planner.models.inconsistency import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
-from planner.models.near_miss import NearMisses
-from planner.sources.spots import Problem, Spot
-from planner.sources.wording import shown
+from gpuplan.models.cluster import Cluster
+from gpuplan.models.inconsistency import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
+from gpuplan.models.near_miss import NearMisses
+from gpuplan.planner.sources.spots import Problem, Spot
+from gpuplan.planner.sources.wording import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.models.inconsistency import Location
-    from planner.sources.documents import DocumentFile
+    from gpuplan.models.inconsistency import Location
+    from gpuplan.planner.sources.documents import DocumentFile
 
 QUEUES: Final[Location] = ("queues",)
 JOBS: Final[Location] = ("jobs",)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from planner.models.errors import InputProblem
+from gpuplan.models.errors import InputProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.inconsistency import Location
-    from planner.sources.documents import DocumentFile
+    from gpuplan.models.inconsistency import Location
+    from gpuplan.planner.sources.documents import DocumentFile
 
 
 class Spot(NamedTuple):

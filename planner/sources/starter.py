@@ -7,8 +7,8 @@ import shutil
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-from planner.models.errors import PlannerError
-from planner.writing import sync_directory, write_atomically
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.writing import sync_directory, write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +50,6 @@ def write_starter(folder: Path, kind: str) -> list[Path]:
 
 def starter_texts(kind: str) -> dict[str, str]:
     """The files of one of `STARTERS` by name."""
-    root = resources.files("planner") / "starters"
+    root = resources.files("gpuplan.planner") / "starters"
     files = [file for part in ("common", kind) for file in (root / part).iterdir()]
     return {file.name: file.read_text(encoding="utf-8") for file in sorted(files, key=lambda file: file.name)}

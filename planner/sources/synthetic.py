@@ -9,20 +9,20 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from planner.models.job import Job, Running
-from planner.sources.draws import Draws
-from planner.sources.files import load_noun
-from planner.sources.first_fit import FirstFit, QuotaUse
-from planner.sources.workload_profile import WorkloadProfile
+from gpuplan.models.job import Job, Running
+from gpuplan.planner.sources.draws import Draws
+from gpuplan.planner.sources.files import load_noun
+from gpuplan.planner.sources.first_fit import FirstFit, QuotaUse
+from gpuplan.planner.sources.workload_profile import WorkloadProfile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from planner.models.cluster import Node
-    from planner.models.placement import Replica
-    from planner.models.snapshot import Snapshot
-    from planner.sources.job_shape import JobShape
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.sources.job_shape import JobShape
 
 _MINUTE: Final = 60
 

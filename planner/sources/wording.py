@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from planner.models.gang import Gang
-from planner.sources.fields import field_names, in_document_units, meant_field, noun_at
+from gpuplan.models.gang import Gang
+from gpuplan.planner.sources.fields import field_names, in_document_units, meant_field, noun_at
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
-    from planner.models.base import Noun
-    from planner.models.inconsistency import Location
-    from planner.models.near_miss import NearMisses
+    from gpuplan.models.base import Noun
+    from gpuplan.models.inconsistency import Location
+    from gpuplan.models.near_miss import NearMisses
 
 _LONGEST_VALUE: Final = 60
 _LONGEST_REASON: Final = 500

@@ -11,14 +11,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from planner.models.base import Noun
-from planner.models.cluster import Cluster, Dataset, Node, NodePool, Overcommit, QosClass, RackPower
-from planner.models.consistency import inconsistencies
-from planner.models.job import Job
-from planner.models.queue import Queue
-from planner.models.snapshot import Snapshot
-from planner.models.units import LARGEST_COUNT, MILLI, Count, Label, Name, Seconds, Timestamp
-from planner.sources.job_shape import GpuModels, JobShape
+from gpuplan.models.base import Noun
+from gpuplan.models.cluster import Cluster, Dataset, Node, NodePool, Overcommit, QosClass, RackPower
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.job import Job
+from gpuplan.models.queue import Queue
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.units import LARGEST_COUNT, MILLI, Count, Label, Name, Seconds, Timestamp
+from gpuplan.planner.sources.job_shape import GpuModels, JobShape
 
 _Many = Annotated[int, Field(strict=True, ge=1, le=LARGEST_COUNT)]
 _Share = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]

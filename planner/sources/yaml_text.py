@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from planner.sources.entries import LONGEST_NUMBER, Kind, RefusedError, Token
+from gpuplan.planner.sources.entries import LONGEST_NUMBER, Kind, RefusedError, Token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from planner.changes import Deed
-from planner.models.cluster import rack_of
-from planner.models.units import MILLI
-from planner.posing.reclaiming import Reclaiming, holding_of, least_asked
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.units import MILLI
+from gpuplan.planner.changes import Deed
+from gpuplan.planner.posing.reclaiming import Reclaiming, holding_of, least_asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from planner.changes import Changes
-    from planner.models.cluster import Cluster, Level, Node, Rack
-    from planner.models.job import Job
-    from planner.models.placement import Placement, Replica
-    from planner.models.policy import Policy
-    from planner.posing.reclaiming import Holding
-    from planner.waiting.free_pool import Place
+    from gpuplan.models.cluster import Cluster, Level, Node, Rack
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.policy import Policy
+    from gpuplan.planner.changes import Changes
+    from gpuplan.planner.posing.reclaiming import Holding
+    from gpuplan.planner.waiting.free_pool import Place
 
 
 class Barriers:

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.occupancy import NodeFree
-from planner.waiting.free_pool import FreePool, Place
+from gpuplan.models.occupancy import NodeFree
+from gpuplan.planner.waiting.free_pool import FreePool, Place
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-    from planner.models.cluster import Node
-    from planner.waiting.matching import Match
-    from planner.waiting.mig_room import MigRoom
+    from gpuplan.models.cluster import Node
+    from gpuplan.planner.waiting.matching import Match
+    from gpuplan.planner.waiting.mig_room import MigRoom
 
 
 class EmptyNodes:

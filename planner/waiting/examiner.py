@@ -11,35 +11,35 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from planner.changes import Changes
-from planner.models.cluster import rack_of
-from planner.models.earnings import Earnings
-from planner.models.occupancy import NodeFree
-from planner.models.plan import ReasonCode
-from planner.models.pricing import currency_points, node_points
-from planner.quota_room import QuotaRoom
-from planner.waiting import room_words, words
-from planner.waiting.ahead import Ahead
-from planner.waiting.barriers import Barriers, power_left
-from planner.waiting.empty_nodes import EmptyNodes
-from planner.waiting.free_pool import ClusterPool, FreePool, Place, needs_of
-from planner.waiting.matching import Matcher
-from planner.waiting.mig_room import MigRoom
-from planner.waiting.outlook import Outlook
-from planner.waiting.time_words import group_waits
-from planner.waiting.together import together
-from planner.waiting.ways_out import WaysOut, adding
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.earnings import Earnings
+from gpuplan.models.occupancy import NodeFree
+from gpuplan.models.plan import ReasonCode
+from gpuplan.models.pricing import currency_points, node_points
+from gpuplan.planner.changes import Changes
+from gpuplan.planner.quota_room import QuotaRoom
+from gpuplan.planner.waiting import room_words, words
+from gpuplan.planner.waiting.ahead import Ahead
+from gpuplan.planner.waiting.barriers import Barriers, power_left
+from gpuplan.planner.waiting.empty_nodes import EmptyNodes
+from gpuplan.planner.waiting.free_pool import ClusterPool, FreePool, Place, needs_of
+from gpuplan.planner.waiting.matching import Matcher
+from gpuplan.planner.waiting.mig_room import MigRoom
+from gpuplan.planner.waiting.outlook import Outlook
+from gpuplan.planner.waiting.time_words import group_waits
+from gpuplan.planner.waiting.together import together
+from gpuplan.planner.waiting.ways_out import WaysOut, adding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from planner.models.cluster import Node, NodePool
-    from planner.models.job import Job
-    from planner.models.plan import Reason
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.models.target import Target
-    from planner.waiting.matching import Match
+    from gpuplan.models.cluster import Node, NodePool
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Reason
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.target import Target
+    from gpuplan.planner.waiting.matching import Match
 
 
 def waiting_reasons(

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from planner.models.cluster import rack_of
-from planner.models.overcommit import charged
-from planner.waiting.mig_room import MigRoom, Profiles, profiles_of
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.overcommit import charged
+from gpuplan.planner.waiting.mig_room import MigRoom, Profiles, profiles_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from planner.holdings import Holdings
-    from planner.models.cluster import Cluster, Node, Rack
-    from planner.models.job import Job
-    from planner.models.occupancy import NodeFree
+    from gpuplan.models.cluster import Cluster, Node, Rack
+    from gpuplan.models.job import Job
+    from gpuplan.models.occupancy import NodeFree
+    from gpuplan.planner.holdings import Holdings
 
     Ints: TypeAlias = NDArray[np.int64]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.placement import Placement
-from planner.models.units import MILLI
-from planner.quota_room import QuotaRoom
+from gpuplan.models.placement import Placement
+from gpuplan.models.units import MILLI
+from gpuplan.planner.quota_room import QuotaRoom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.future import Future, Stay
-    from planner.models.cluster import Node
+    from gpuplan.models.cluster import Node
+    from gpuplan.planner.future import Future, Stay
 
 
 class HeldLater:

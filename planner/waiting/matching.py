@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from planner.models.selection import filters, refusal
+from gpuplan.models.selection import filters, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from planner.models.cluster import Node, NodeGpus
-    from planner.models.job import Job
+    from gpuplan.models.cluster import Node, NodeGpus
+    from gpuplan.models.job import Job
 
     Ints: TypeAlias = NDArray[np.int64]
 

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.cluster import MigInstance
-from planner.models.layout import memory_slices
-from planner.models.mig import MEDIA_EXTENSIONS, mig_geometry
-from planner.models.units import MILLI
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.layout import memory_slices
+from gpuplan.models.mig import MEDIA_EXTENSIONS, mig_geometry
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from planner.models.cluster import Gpu, Node, NodeGpus
-    from planner.models.mig import MigGeometry
-    from planner.models.occupancy import NodeFree
-    from planner.models.placement import Placement
-    from planner.models.policy import MigPolicy
+    from gpuplan.models.cluster import Gpu, Node, NodeGpus
+    from gpuplan.models.mig import MigGeometry
+    from gpuplan.models.occupancy import NodeFree
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.policy import MigPolicy
 
 Profiles: TypeAlias = tuple[tuple[str, int], ...]
 """What one replica asks for: (profile, count), sorted."""

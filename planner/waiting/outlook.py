@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.future import Future
-from planner.models.selection import refusal
-from planner.waiting import time_words
-from planner.waiting.held_later import HeldLater
-from planner.waiting.prerequisites import Prerequisites
+from gpuplan.models.selection import refusal
+from gpuplan.planner.future import Future
+from gpuplan.planner.waiting import time_words
+from gpuplan.planner.waiting.held_later import HeldLater
+from gpuplan.planner.waiting.prerequisites import Prerequisites
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.models.plan import Reason
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.models.target import Target
-    from planner.models.windows import Window
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Reason
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.target import Target
+    from gpuplan.models.windows import Window
 
 
 class Outlook:

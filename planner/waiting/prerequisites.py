@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from planner.models.dependency import DependencyKind, Outcome
+from gpuplan.models.dependency import DependencyKind, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from planner.future import Future
-    from planner.models.dependency import Dependency, FinishedJob
-    from planner.models.job import Job
+    from gpuplan.models.dependency import Dependency, FinishedJob
+    from gpuplan.models.job import Job
+    from gpuplan.planner.future import Future
 
 _NOW: Final = 0
 

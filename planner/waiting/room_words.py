@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.plan import Reason, ReasonCode
-from planner.models.units import MILLI, print_milli
-from planner.waiting.free_pool import CPU, DISK, GPUS, MEMORY, MIG, POWER, SHARE, FreePool, profiles_in
-from planner.wording import counted, in_cpus, in_gib, in_gpus, listed
+from gpuplan.models.plan import Reason, ReasonCode
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.planner.waiting.free_pool import (
+    CPU,
+    DISK,
+    GPUS,
+    MEMORY,
+    MIG,
+    POWER,
+    SHARE,
+    FreePool,
+    profiles_in,
+)
+from gpuplan.planner.wording import counted, in_cpus, in_gib, in_gpus, listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.clock import clock
-from planner.models.calendar import ReservationKind
-from planner.models.dependency import DependencyKind
-from planner.models.plan import Reason, ReasonCode
-from planner.models.queue import ALL_MODELS
-from planner.models.units import print_milli
-from planner.waiting.room_words import reason
-from planner.wording import counted, decimal, duration, named
+from gpuplan.models.calendar import ReservationKind
+from gpuplan.models.dependency import DependencyKind
+from gpuplan.models.plan import Reason, ReasonCode
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import print_milli
+from gpuplan.planner.clock import clock
+from gpuplan.planner.waiting.room_words import reason
+from gpuplan.planner.wording import counted, decimal, duration, named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from planner.future import Future, Stay
-    from planner.models.windows import Window
-    from planner.quota_room import QuotaShortage
-    from planner.waiting.prerequisites import DependencyState, Foreseen
+    from gpuplan.models.windows import Window
+    from gpuplan.planner.future import Future, Stay
+    from gpuplan.planner.quota_room import QuotaShortage
+    from gpuplan.planner.waiting.prerequisites import DependencyState, Foreseen
 
 DONE: Final = {
     DependencyKind.STARTED: "started",

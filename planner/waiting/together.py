@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from planner.waiting.free_pool import FreePool
+from gpuplan.planner.waiting.free_pool import FreePool
 
 if TYPE_CHECKING:
-    from planner.models.cluster import Level
-    from planner.models.job import Job
-    from planner.waiting.free_pool import Place
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.job import Job
+    from gpuplan.planner.waiting.free_pool import Place
 
 
 def together(job: Job, pool: FreePool, needs: dict[str, int]) -> tuple[int, str]:

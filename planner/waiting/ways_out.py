@@ -6,23 +6,23 @@ from datetime import timedelta
 from math import inf
 from typing import TYPE_CHECKING
 
-from planner.clock import clock
-from planner.models.occupancy import NodeFree
-from planner.models.selection import refusal
-from planner.waiting.free_pool import FreePool, Place
-from planner.waiting.mig_room import MigRoom
-from planner.wording import counted, named
+from gpuplan.models.occupancy import NodeFree
+from gpuplan.models.selection import refusal
+from gpuplan.planner.clock import clock
+from gpuplan.planner.waiting.free_pool import FreePool, Place
+from gpuplan.planner.waiting.mig_room import MigRoom
+from gpuplan.planner.wording import counted, named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from planner.models.cluster import Cluster, Node, NodePool
-    from planner.models.job import Job
-    from planner.models.plan import Reason
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.models.target import Target
+    from gpuplan.models.cluster import Cluster, Node, NodePool
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Reason
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.target import Target
 
 
 class WaysOut:

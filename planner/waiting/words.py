@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.plan import Reason, ReasonCode
-from planner.models.queue import ALL_MODELS
-from planner.models.units import MILLI, print_milli
-from planner.waiting.room_words import reason, times
-from planner.wording import counted, decimal, in_gpus, named, replica_size
+from gpuplan.models.plan import Reason, ReasonCode
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.planner.waiting.room_words import reason, times
+from gpuplan.planner.wording import counted, decimal, in_gpus, named, replica_size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from planner.models.cluster import Level
-    from planner.models.job import Job
-    from planner.quota_room import QuotaShortage
-    from planner.waiting.matching import Match
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.job import Job
+    from gpuplan.planner.quota_room import QuotaShortage
+    from gpuplan.planner.waiting.matching import Match
 
 _MOST_REFUSALS_TOLD: Final = 3
 

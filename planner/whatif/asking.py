@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.errors import BadInputError, InputProblem
-from planner.models.job import Job
-from planner.models.near_miss import NearMisses, listed
-from planner.sources.files import load_noun
-from planner.whatif.sensitivity import kinds_of
-from planner.wording import node_size
+from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.job import Job
+from gpuplan.models.near_miss import NearMisses, listed
+from gpuplan.planner.sources.files import load_noun
+from gpuplan.planner.whatif.sensitivity import kinds_of
+from gpuplan.planner.wording import node_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.models.snapshot import Snapshot
-    from planner.whatif.sensitivity import Kind
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.whatif.sensitivity import Kind
 
 
 def jobs_named(names: Sequence[str], snapshot: Snapshot, source: str) -> list[Job]:

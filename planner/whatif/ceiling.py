@@ -10,20 +10,20 @@ from collections import Counter, defaultdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from planner.models.occupancy import free_capacity
-from planner.quota_room import QuotaRoom
-from planner.waiting.barriers import power_left
-from planner.waiting.free_pool import MIG, FreePool, Place, needs_of, profiles_in
-from planner.waiting.matching import Matcher
-from planner.waiting.mig_room import MigRoom
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.planner.quota_room import QuotaRoom
+from gpuplan.planner.waiting.barriers import power_left
+from gpuplan.planner.waiting.free_pool import MIG, FreePool, Place, needs_of, profiles_in
+from gpuplan.planner.waiting.matching import Matcher
+from gpuplan.planner.waiting.mig_room import MigRoom
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from planner.models.cluster import Level, Node
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Level, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 
 def ceiling(snapshot: Snapshot, policy: Policy, job: Job, most: int) -> int:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.comparison import IN_POINTS, Comparison, Figures, Trial
-from planner.models.scenario_expectations import holds
-from planner.models.worth import same_points
-from planner.policy_effect import without_effect
-from planner.whatif.engines import all_of
-from planner.whatif.fates import fates, lost_by_changes
-from planner.whatif.patching import Patched
-from planner.whatif.trials import Case, task_of, tried
+from gpuplan.models.comparison import IN_POINTS, Comparison, Figures, Trial
+from gpuplan.models.scenario_expectations import holds
+from gpuplan.models.worth import same_points
+from gpuplan.planner.policy_effect import without_effect
+from gpuplan.planner.whatif.engines import all_of
+from gpuplan.planner.whatif.fates import fates, lost_by_changes
+from gpuplan.planner.whatif.patching import Patched
+from gpuplan.planner.whatif.trials import Case, task_of, tried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from planner.models.policy import Policy
-    from planner.models.scenario import Scenario
-    from planner.models.snapshot import Snapshot
-    from planner.whatif.engines import Engine
-    from planner.whatif.fates import LostByChanges
-    from planner.whatif.trials import Tried
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.scenario import Scenario
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.whatif.engines import Engine
+    from gpuplan.planner.whatif.fates import LostByChanges
+    from gpuplan.planner.whatif.trials import Tried
 
 BASE: Final = "base"
 

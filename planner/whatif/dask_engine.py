@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from distributed import Client, as_completed
 
-from planner.models.errors import PlannerError
-from planner.solvers.worker import Outcome, run_apart
+from gpuplan.models.errors import PlannerError
+from gpuplan.solvers.worker import Outcome, run_apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from planner.whatif.engines import Task
+    from gpuplan.planner.whatif.engines import Task
 
 _PATIENCE: Final = 10
 """Seconds for a scheduler to answer, and for it to have a worker."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol
 
-from planner.solvers.worker import run_apart
+from gpuplan.solvers.worker import run_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from planner.solvers.worker import Outcome
+    from gpuplan.solvers.worker import Outcome
 
 
 @dataclass(frozen=True, slots=True)

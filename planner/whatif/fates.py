@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.clock import clock
-from planner.lost_work import unsaved_gpu_milli_seconds
-from planner.models.comparison import Fate, JobFate
-from planner.models.pricing import disruption_points
-from planner.models.units import MILLI, print_milli
-from planner.wording import in_gpus, named
+from gpuplan.models.comparison import Fate, JobFate
+from gpuplan.models.pricing import disruption_points
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.planner.clock import clock
+from gpuplan.planner.lost_work import unsaved_gpu_milli_seconds
+from gpuplan.planner.wording import in_gpus, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from planner.models.job import Job
-    from planner.models.placement import Placement
-    from planner.models.plan import Plan
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 _SECONDS_PER_HOUR: Final = 3600
 _ORDER: Final = tuple(Fate)

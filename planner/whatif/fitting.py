@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from planner.epoch import plan_epoch
-from planner.models.fit import Fit
-from planner.whatif.ceiling import ceiling
-from planner.whatif.undisturbed import undisturbed
-from planner.wording import gang_size
+from gpuplan.models.fit import Fit
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.whatif.ceiling import ceiling
+from gpuplan.planner.whatif.undisturbed import undisturbed
+from gpuplan.planner.wording import gang_size
 
 if TYPE_CHECKING:
-    from planner.models.job import Job
-    from planner.models.plan import Plan
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.models.solution import Milestone
-    from planner.solvers.search import Watch
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.solution import Milestone
+    from gpuplan.solvers.search import Watch
 
 MOST: Final = 10_000
 """Copies that are counted, unless somebody asks for more."""

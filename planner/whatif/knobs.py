@@ -17,30 +17,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from planner.models.errors import BadInputError, InputProblem
-from planner.models.near_miss import NearMisses
-from planner.models.policy_part import PartOfPolicy
-from planner.models.scenario import Scenario
-from planner.models.scenario_changes import (
-    AddNodes,
-    ScaleDemand,
-    SetPolicy,
-    SetPrice,
-    SetQuota,
-    SetSolver,
-)
-from planner.models.sweep import Knob
-from planner.sources.judging import judge_noun
-from planner.whatif.patching import patch
-from planner.whatif.patching_rules import merged
+from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.near_miss import NearMisses
+from gpuplan.models.policy_part import PartOfPolicy
+from gpuplan.models.scenario import Scenario
+from gpuplan.models.scenario_changes import AddNodes, ScaleDemand, SetPolicy, SetPrice, SetQuota, SetSolver
+from gpuplan.models.sweep import Knob
+from gpuplan.planner.sources.judging import judge_noun
+from gpuplan.planner.whatif.patching import patch
+from gpuplan.planner.whatif.patching_rules import merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from planner.models.policy import Policy
-    from planner.models.scenario_changes import Change
-    from planner.models.snapshot import Snapshot
-    from planner.whatif.patching import Patched
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.scenario_changes import Change
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.whatif.patching import Patched
 
 _MOST_KNOBS: Final = 2
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.errors import BadInputError, InputProblem
-from planner.models.scenario import Scenario
-from planner.sources.files import read_noun
-from planner.sources.spots import Problem, located
-from planner.whatif.patching import patch
+from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.scenario import Scenario
+from gpuplan.planner.sources.files import read_noun
+from gpuplan.planner.sources.spots import Problem, located
+from gpuplan.planner.whatif.patching import patch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.sources.spots import Spot
-    from planner.whatif.patching import Patched
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.sources.spots import Spot
+    from gpuplan.planner.whatif.patching import Patched
 
 
 def load_scenarios(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.models.consistency import CHECKS
-from planner.models.consistency_entries import profiles_are_offered
-from planner.models.inconsistency import View
-from planner.models.scenario_changes import (
+from gpuplan.models.consistency import CHECKS
+from gpuplan.models.consistency_entries import profiles_are_offered
+from gpuplan.models.inconsistency import View
+from gpuplan.models.scenario_changes import (
     AddJobs,
     AddNodes,
     DrainNodes,
@@ -24,20 +24,20 @@ from planner.models.scenario_changes import (
     SetQuota,
     SetSolver,
 )
-from planner.whatif import patching_jobs as jobs
-from planner.whatif import patching_nodes as nodes
-from planner.whatif import patching_rules as rules
-from planner.whatif.world import World
+from gpuplan.planner.whatif import patching_jobs as jobs
+from gpuplan.planner.whatif import patching_nodes as nodes
+from gpuplan.planner.whatif import patching_rules as rules
+from gpuplan.planner.whatif.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from planner.models.base import Noun
-    from planner.models.policy import Policy
-    from planner.models.scenario import Scenario
-    from planner.models.scenario_expectations import Expectation
-    from planner.models.snapshot import Snapshot
-    from planner.whatif.world import Faults
+    from gpuplan.models.base import Noun
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.scenario import Scenario
+    from gpuplan.models.scenario_expectations import Expectation
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.whatif.world import Faults
 
 
 _MAKERS: Final[dict[type[Noun], Callable[[World, Any], Faults]]] = {

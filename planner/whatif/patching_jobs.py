@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from planner.models.units import MILLI
-from planner.sources.draws import Draws
+from gpuplan.models.units import MILLI
+from gpuplan.planner.sources.draws import Draws
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.job import Job
-    from planner.models.scenario_changes import AddJobs, RemoveJobs, ScaleDemand, SetJobs
-    from planner.whatif.world import Faults, World
+    from gpuplan.models.job import Job
+    from gpuplan.models.scenario_changes import AddJobs, RemoveJobs, ScaleDemand, SetJobs
+    from gpuplan.planner.whatif.world import Faults, World
 
 
 def set_jobs(world: World, change: SetJobs) -> Faults:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
-from planner.models.cluster import NodeGpus, NodePool
-from planner.models.placement import MigSlice
-from planner.models.selection import memory_of_each
+from gpuplan.models.cluster import NodeGpus, NodePool
+from gpuplan.models.placement import MigSlice
+from gpuplan.models.selection import memory_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.models.scenario_changes import (
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.scenario_changes import (
         AddNodes,
         DrainNodes,
         FailNodes,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         ReplaceGpus,
         SetPool,
     )
-    from planner.whatif.world import Faults, World
+    from gpuplan.planner.whatif.world import Faults, World
 
 
 def add_nodes(world: World, change: AddNodes) -> Faults:

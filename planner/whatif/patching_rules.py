@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from planner.models.near_miss import NearMisses
-from planner.models.policy import Policy, SolverName
-from planner.models.queue import Quota
-from planner.models.scenario_changes import SolverChoice
-from planner.models.units import MILLI, print_milli
-from planner.sources.judging import judge_noun
+from gpuplan.models.near_miss import NearMisses
+from gpuplan.models.policy import Policy, SolverName
+from gpuplan.models.queue import Quota
+from gpuplan.models.scenario_changes import SolverChoice
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.planner.sources.judging import judge_noun
 
 if TYPE_CHECKING:
-    from planner.models.scenario_changes import SetPolicy, SetPrice, SetQuota, SetSolver
-    from planner.whatif.world import Faults, World
+    from gpuplan.models.scenario_changes import SetPolicy, SetPrice, SetQuota, SetSolver
+    from gpuplan.planner.whatif.world import Faults, World
 
 
 def set_price(world: World, change: SetPrice) -> Faults:

@@ -16,32 +16,32 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from planner.epoch import limits_of
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.models.scenario import Scenario
-from planner.models.scenario_changes import AddNodes
-from planner.models.sensitivity import NodeValue, Sensitivity, Step, kind_name
-from planner.posing import pose
-from planner.solvers.consulting import RELAXING
-from planner.solvers.interface import Budget, well_formed
-from planner.whatif.engines import Task, all_of
-from planner.whatif.patching import patch
-from planner.whatif.trials import Case, fault_of, task_of, tried
-from planner.wording import node_size
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.scenario import Scenario
+from gpuplan.models.scenario_changes import AddNodes
+from gpuplan.models.sensitivity import NodeValue, Sensitivity, Step, kind_name
+from gpuplan.planner.epoch import limits_of
+from gpuplan.planner.posing import pose
+from gpuplan.planner.whatif.engines import Task, all_of
+from gpuplan.planner.whatif.patching import patch
+from gpuplan.planner.whatif.trials import Case, fault_of, task_of, tried
+from gpuplan.planner.wording import node_size
+from gpuplan.solvers.consulting import RELAXING
+from gpuplan.solvers.interface import Budget, well_formed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from planner.models.cluster import Node
-    from planner.models.comparison import Figures
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.solvers.interface import Solver
-    from planner.solvers.worker import Outcome
-    from planner.whatif.engines import Engine
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.comparison import Figures
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.whatif.engines import Engine
+    from gpuplan.solvers.interface import Solver
+    from gpuplan.solvers.worker import Outcome
 
-ENTRY: Final = "planner.whatif.sensitivity:relaxed"
+ENTRY: Final = "gpuplan.planner.whatif.sensitivity:relaxed"
 
 _SECONDS: Final = 120.0
 """What posing and formulating may take beside the relaxation."""

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from planner.epoch import plan_epoch
-from planner.models.capacity import Capacity, PoolNodes, Unplaced
-from planner.models.plan import ScaleUp
-from planner.models.policy import LARGEST_POINTS
-from planner.models.pricing import interruption_points
-from planner.whatif.undisturbed import undisturbed
+from gpuplan.models.capacity import Capacity, PoolNodes, Unplaced
+from gpuplan.models.plan import ScaleUp
+from gpuplan.models.policy import LARGEST_POINTS
+from gpuplan.models.pricing import interruption_points
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.whatif.undisturbed import undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.models.cluster import NodePool
-    from planner.models.job import Job
-    from planner.models.plan import Plan
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.solvers.search import Watch
+    from gpuplan.models.cluster import NodePool
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.solvers.search import Watch
 
 _MOST_POINTS: Final = 4 * 10**7
 """Of all nodes together: prices stay exact, and a job can be worth more than all of them."""

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.comparison import IN_POINTS
-from planner.models.sweep import Knob, Sweep, SweepPoint
-from planner.models.worth import same_points
-from planner.whatif.engines import all_of
-from planner.whatif.trials import Case, task_of, tried
+from gpuplan.models.comparison import IN_POINTS
+from gpuplan.models.sweep import Knob, Sweep, SweepPoint
+from gpuplan.models.worth import same_points
+from gpuplan.planner.whatif.engines import all_of
+from gpuplan.planner.whatif.trials import Case, task_of, tried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from planner.models.comparison import Figures
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.whatif.engines import Engine
-    from planner.whatif.patching import Patched
+    from gpuplan.models.comparison import Figures
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.whatif.engines import Engine
+    from gpuplan.planner.whatif.patching import Patched
 
 BETTER_LESS: Final = frozenset(
     {

@@ -6,28 +6,28 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from planner.afterwards import cluster_after
-from planner.epoch import limits_of, plan_epoch
-from planner.lost_work import lost_gpu_hours
-from planner.metrics import gpus_in_use
-from planner.models.comparison import Figures, ModelUse
-from planner.models.durations import Durations
-from planner.models.errors import PlannerError
-from planner.models.plan import Start
-from planner.models.units import print_milli
-from planner.whatif.engines import Task
-from planner.whatif.fates import Outlook, outlooks
+from gpuplan.models.comparison import Figures, ModelUse
+from gpuplan.models.durations import Durations
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan import Start
+from gpuplan.models.units import print_milli
+from gpuplan.planner.afterwards import cluster_after
+from gpuplan.planner.epoch import limits_of, plan_epoch
+from gpuplan.planner.lost_work import lost_gpu_hours
+from gpuplan.planner.metrics import gpus_in_use
+from gpuplan.planner.whatif.engines import Task
+from gpuplan.planner.whatif.fates import Outlook, outlooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from planner.models.plan import Plan
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.solvers.worker import Outcome
+    from gpuplan.models.plan import Plan
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.solvers.worker import Outcome
 
-FIGURES: Final = "planner.whatif.trials:attempt"
-PLAN: Final = "planner.whatif.trials:planned"
+FIGURES: Final = "gpuplan.planner.whatif.trials:attempt"
+PLAN: Final = "gpuplan.planner.whatif.trials:planned"
 """What may be asked for: a plan in figures, or all of it."""
 
 _SECONDS: Final = 120.0

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.models.horizon import HorizonPolicy
-from planner.models.job import LocalityPreference
-from planner.models.objective import Goal, Objective
-from planner.models.policy import (
+from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.job import LocalityPreference
+from gpuplan.models.objective import Goal, Objective
+from gpuplan.models.policy import (
     POINTS_PER_WEIGHT,
     Ageing,
     Disruption,
@@ -21,14 +21,14 @@ from planner.models.policy import (
     SizeBasis,
     Weights,
 )
-from planner.models.units import MILLI
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 
 def undisturbed(

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.cluster import rack_of
-from planner.models.durations import Durations
-from planner.models.near_miss import NearMisses, listed
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.durations import Durations
+from gpuplan.models.near_miss import NearMisses, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from planner.models.cluster import Node
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.scenario_choices import JobChoice, NodeChoice
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.scenario_choices import JobChoice, NodeChoice
+    from gpuplan.models.snapshot import Snapshot
 
 Faults: TypeAlias = Iterator[str]
 """What is wrong with a change, given the world it is made in."""

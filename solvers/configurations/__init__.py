@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.solvers.configurations.generating import generate
-from planner.solvers.configurations.master import Master
-from planner.solvers.configurations.question import lift
-from planner.solvers.configurations.realizing import realize
+from gpuplan.solvers.configurations.generating import generate
+from gpuplan.solvers.configurations.master import Master
+from gpuplan.solvers.configurations.question import lift
+from gpuplan.solvers.configurations.realizing import realize
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from planner.solvers.ledger import Ledger
+    from gpuplan.solvers.ledger import Ledger
 
     Ints: TypeAlias = NDArray[np.int64]
 

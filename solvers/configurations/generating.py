@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Final
 
-from planner.solvers.configurations.master import Configuration
-from planner.solvers.configurations.packing import pack
-from planner.solvers.configurations.pricing import SCALE, Pricer
-from planner.solvers.interface import integer_bound
+from gpuplan.solvers.configurations.master import Configuration
+from gpuplan.solvers.configurations.packing import pack
+from gpuplan.solvers.configurations.pricing import SCALE, Pricer
+from gpuplan.solvers.interface import integer_bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.models.problem import Charges
-    from planner.solvers.configurations.master import Master, Prices
-    from planner.solvers.configurations.pricing import Priced
-    from planner.solvers.configurations.question import Contents, Question
+    from gpuplan.models.problem import Charges
+    from gpuplan.solvers.configurations.master import Master, Prices
+    from gpuplan.solvers.configurations.pricing import Priced
+    from gpuplan.solvers.configurations.question import Contents, Question
 
 _RELATIVE_ERROR: Final = 1e-9
 """Of a bound that was computed in floating point."""

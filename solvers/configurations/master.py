@@ -24,17 +24,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import highspy
 import numpy as np
 
-from planner.models.units import MILLI
-from planner.solvers.configurations.pricing import SCALE
-from planner.solvers.configurations.swaps import swaps_of
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.configurations.pricing import SCALE
+from gpuplan.solvers.configurations.swaps import swaps_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from planner.solvers.configurations.question import Contents, Question
-    from planner.solvers.ledger import Ledger
+    from gpuplan.solvers.configurations.question import Contents, Question
+    from gpuplan.solvers.ledger import Ledger
 
     Floats: TypeAlias = NDArray[np.float64]
 

@@ -24,17 +24,17 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from ortools.sat.python import cp_model
 
-from planner.models.units import MILLI
-from planner.solvers.configurations.packing import pack
-from planner.solvers.configurations.patterns import patterns
-from planner.solvers.configurations.swaps import takes_no_more
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.configurations.packing import pack
+from gpuplan.solvers.configurations.patterns import patterns
+from gpuplan.solvers.configurations.swaps import takes_no_more
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from planner.models.problem import Charges
-    from planner.solvers.configurations.question import Contents, Item, NodeClass
-    from planner.solvers.configurations.swaps import Bools
+    from gpuplan.models.problem import Charges
+    from gpuplan.solvers.configurations.question import Contents, Item, NodeClass
+    from gpuplan.solvers.configurations.swaps import Bools
 
 SCALE: Final = 1_000
 """Prices of places are whole numbers of so many parts of a point."""

@@ -6,18 +6,18 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from planner.models.formulation.kinds import kinds_of
-from planner.models.problem_jobs import Togetherness
-from planner.models.units import MILLI
-from planner.solvers.company import NOBODY_MINDS
+from gpuplan.models.formulation.kinds import kinds_of
+from gpuplan.models.problem_jobs import Togetherness
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.company import NOBODY_MINDS
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from planner.models.formulation.kinds import Kind
-    from planner.models.problem_jobs import Shape
-    from planner.solvers.ledger import Ledger
+    from gpuplan.models.formulation.kinds import Kind
+    from gpuplan.models.problem_jobs import Shape
+    from gpuplan.solvers.ledger import Ledger
 
     Ints: TypeAlias = NDArray[np.int64]
 

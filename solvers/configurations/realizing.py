@@ -6,15 +6,15 @@ from collections import defaultdict
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from planner.solvers.configurations.packing import pack
-from planner.solvers.site import Site
+from gpuplan.solvers.configurations.packing import pack
+from gpuplan.solvers.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from planner.solvers.configurations.master import Answer
-    from planner.solvers.configurations.question import Question
-    from planner.solvers.ledger import Ledger
+    from gpuplan.solvers.configurations.master import Answer
+    from gpuplan.solvers.configurations.question import Question
+    from gpuplan.solvers.ledger import Ledger
 
 
 def realize(ledger: Ledger, question: Question, answer: Answer) -> None:

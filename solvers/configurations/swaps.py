@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from planner.models.problem_jobs import Shape
-    from planner.solvers.configurations.question import Item
+    from gpuplan.models.problem_jobs import Shape
+    from gpuplan.solvers.configurations.question import Item
 
     Bools: TypeAlias = NDArray[np.bool_]
 

@@ -4,11 +4,11 @@ import pytest
 
 from benchmarks.admission import ADMISSIONS, Admission, policy_of, snapshot_of
 from benchmarks.instances import Instance
-from planner.models.cluster import Level
-from planner.models.consistency import inconsistencies
-from planner.models.verifier import verify
-from planner.posing import pose
-from planner.solvers.greedy import greedy
+from gpuplan.models.cluster import Level
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.verifier import verify
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.greedy import greedy
 
 SMALL = Admission(gpus=2_560, jobs=400)
 

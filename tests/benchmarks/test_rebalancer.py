@@ -3,8 +3,8 @@
 import pytest
 
 from benchmarks import rebalancer
-from planner.models.units import MILLI
-from planner.models.verifier import verify
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier import verify
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@
 import pytest
 
 from benchmarks.sizes import SIZES, made_up, profile_of
-from planner.models.cluster import Level
-from planner.models.consistency import inconsistencies
-from planner.models.units import MILLI
+from gpuplan.models.cluster import Level
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.units import MILLI
 
 SEEDS = (1, 2)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli import main
+from gpuplan.planner.cli import main
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart"
 

@@ -11,10 +11,10 @@ import sys
 import pytest
 from killing import in_child
 
-from planner import applying
-from planner.cli import main
-from planner.cli.apply import who_acts
-from planner.executors.simulated import SimulatedCluster
+from gpuplan.planner import applying
+from gpuplan.planner.cli import main
+from gpuplan.planner.cli.apply import who_acts
+from gpuplan.planner.executors.simulated import SimulatedCluster
 
 APPLY = ("apply", "--executor", "simulated", "--auto-approve", "--state", "c.db")
 

@@ -8,9 +8,9 @@ import pytest
 from build import job, snapshot
 from promising import B_LATER, C_LATER, PLAN, PROMISES_ONLY, WORLD, promises_in, promising
 
-from planner.executors.simulated import SimulatedCluster
-from planner.planfile import save_plan
-from planner.sources.files import snapshot_text
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.planfile import save_plan
+from gpuplan.planner.sources.files import snapshot_text
 
 APPLY = ("--executor", "simulated", "--state", "c.db")
 AFTER = {"b": B_LATER, "c": C_LATER}
@@ -19,7 +19,7 @@ AFTER = {"b": B_LATER, "c": C_LATER}
 @pytest.fixture
 def saved(tmp_path, monkeypatch):
     """Saves a plan made by hand."""
-    monkeypatch.setattr("planner.planfile.contradictions", lambda _: ())
+    monkeypatch.setattr("gpuplan.planner.planfile.contradictions", lambda _: ())
 
     def save(plan):
         save_plan(plan, tmp_path / "plan.json")
@@ -91,7 +91,7 @@ def test_a_plan_after_another_knows_its_promises(gpuplan, saved, tmp_path, monke
         asked.append({each.name: each.promise for each in world.jobs if each.promise})
         return promising(world)
 
-    monkeypatch.setattr("planner.epoch.plan_epoch", planned)
+    monkeypatch.setattr("gpuplan.planner.epoch.plan_epoch", planned)
     forgetful = WORLD.model_copy(
         update={"jobs": tuple(each.model_copy(update={"promise": None}) for each in WORLD.jobs)}
     )
@@ -117,7 +117,7 @@ def test_what_is_no_plan_or_was_tampered_with_is_refused_as_an_earlier_one(gpupl
 
 
 def test_promises_alone_are_no_changes_to_the_exit_code(gpuplan, tmp_path, monkeypatch):
-    monkeypatch.setattr("planner.epoch.plan_epoch", lambda *_, **__: PROMISES_ONLY)
+    monkeypatch.setattr("gpuplan.planner.epoch.plan_epoch", lambda *_, **__: PROMISES_ONLY)
     (tmp_path / "now.json").write_text(json.dumps(WORLD.document()))
 
     assert gpuplan("plan", "now.json", "--json", "--detailed-exitcode").code == 0

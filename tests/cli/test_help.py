@@ -8,8 +8,8 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from planner.cli import cli
-from planner.cli.workflow import SECTIONS
+from gpuplan.planner.cli import cli
+from gpuplan.planner.cli.workflow import SECTIONS
 
 
 def commands():

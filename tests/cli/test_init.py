@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from planner.cli.init import init_command
-from planner.sources.starter import STARTERS
+from gpuplan.planner.cli.init import init_command
+from gpuplan.planner.sources.starter import STARTERS
 
 
 @pytest.mark.parametrize("kind", STARTERS)

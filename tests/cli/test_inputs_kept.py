@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from planner.cli import cli
-from planner.cli.outputs import NewFile, WritingCommand
+from gpuplan.planner.cli import cli
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand
 
 SCENARIO = "world/scenario.more-nodes.yaml"
 WRITERS = [

@@ -5,7 +5,7 @@ import json
 import click
 import pytest
 
-from planner.cli.options import Share
+from gpuplan.planner.cli.options import Share
 
 
 @pytest.mark.parametrize(

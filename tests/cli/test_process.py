@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-GPUPLAN = (sys.executable, "-m", "planner")
+GPUPLAN = (sys.executable, "-m", "gpuplan")
 HEAVY = ("numpy", "pandas", "ortools", "pulp", "highspy", "pydantic", "rich", "jinja2", "yaml")
 
 
@@ -18,7 +18,7 @@ def run(*arguments, **more):
 
 def test_help_imports_nothing_heavy():
     script = (
-        "import sys; from click.testing import CliRunner; from planner.cli import cli\n"
+        "import sys; from click.testing import CliRunner; from gpuplan.planner.cli import cli\n"
         "assert CliRunner().invoke(cli, ['--help']).exit_code == 0\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )

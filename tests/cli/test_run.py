@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from planner.planfile import load_plan
-from planner.sources import files
-from planner.sources.files import load_snapshot
+from gpuplan.planner.planfile import load_plan
+from gpuplan.planner.sources import files
+from gpuplan.planner.sources.files import load_snapshot
 
 QUICK = ("--every", "1ms", "--solver", "greedy")
 

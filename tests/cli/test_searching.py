@@ -17,11 +17,11 @@ import pytest
 from searches import MILESTONES
 from terminals import blank, screen
 
-from planner.cli.searching import searching
+from gpuplan.planner.cli.searching import searching
 
 pytestmark = pytest.mark.processes
 
-GPUPLAN = (sys.executable, "-m", "planner")
+GPUPLAN = (sys.executable, "-m", "gpuplan")
 
 
 @dataclass
@@ -176,8 +176,8 @@ def test_plan_on_a_terminal_takes_its_progress_back_and_pipes_no_escapes(quickst
 # Whoever is started in the background of a script ignores SIGINT, and so does all that it starts.
 INTERRUPTIBLE = """
 import signal, sys
-from planner.cli import main
-from planner.solvers import SOLVERS
+from gpuplan.planner.cli import main
+from gpuplan.solvers import SOLVERS
 signal.signal(signal.SIGINT, signal.default_int_handler)
 SOLVERS["milp"] = SOLVERS["cpsat"] = "solver_doubles:report_and_hang"
 main()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.simulation import contest
+from gpuplan.planner.simulation import contest
 
 POLICY = "solvers: []\nobjective: {goal: value}\nweights: {basis: job}\n"
 PHILLY = "timestamp,duration,num_gpus,cluster\n2017-10-09 07:00:00,600,1,vc\n2017-10-09 07:20:00,60,16,vc\n"

@@ -11,12 +11,11 @@ import click
 import pytest
 from build import NOW
 
-import planner
-from planner.auditing import AuditLog
-from planner.cli import speaking
-from planner.models.audit import AuditEntry, AuditKind
-from planner.running.log_lines import JsonLines, TextLines, tell
-from planner.wording import on_one_line, printable, printable_json
+from gpuplan.models.audit import AuditEntry, AuditKind
+from gpuplan.planner.auditing import AuditLog
+from gpuplan.planner.cli import speaking
+from gpuplan.planner.running.log_lines import JsonLines, TextLines, tell
+from gpuplan.planner.wording import on_one_line, printable, printable_json
 
 EVIL = "x\x1b]0;pwned\x07\x9b31m\u202edaer\u2066\x7f\u200f\u2028é"
 """A title, a colour in C1 form, directions, a deletion, a line separator; and a letter that may stay."""
@@ -176,10 +175,10 @@ def test_escaping_changes_nothing_else():
 
 
 def test_everything_is_said_in_one_place():
-    root = Path(planner.__file__).parent
+    root = Path(__file__).parents[2]
     found = [
         f"{path.relative_to(root)}:{node.lineno}"
-        for path in root.rglob("*.py")
+        for path in (root / "planner").rglob("*.py")
         if path != Path(speaking.__file__)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in _SPEAKING

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.models.formulation import FAMILIES
-from planner.models.formulation.objective import TERMS
+from gpuplan.models.formulation import FAMILIES
+from gpuplan.models.formulation.objective import TERMS
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "formulation.md").read_text(encoding="utf-8")
 

@@ -8,12 +8,12 @@ from typing import get_args
 
 import pytest
 
-from planner.models.plan import Action, Metrics, Plan, Precondition, ReasonCode, SolutionSummary
-from planner.models.policy import SolverName
-from planner.solvers import SOLVERS
-from planner.solvers.consulting import RELAXATION
-from planner.solvers.portfolio import GREEDY, REFINER
-from planner.solvers.search import LAST_PLAN, NOBODY
+from gpuplan.models.plan import Action, Metrics, Plan, Precondition, ReasonCode, SolutionSummary
+from gpuplan.models.policy import SolverName
+from gpuplan.solvers import SOLVERS
+from gpuplan.solvers.consulting import RELAXATION
+from gpuplan.solvers.portfolio import GREEDY, REFINER
+from gpuplan.solvers.search import LAST_PLAN, NOBODY
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "plan-format.md").read_text(encoding="utf-8")
 

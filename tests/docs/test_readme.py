@@ -12,8 +12,8 @@ import yaml
 from commands import run_command
 from fences import fenced
 
-from planner.cli import cli
-from planner.models.snapshot import Snapshot
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.planner.cli import cli
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def test_commands_after_the_quickstart_work_in_that_order(tmp_path):
     for line in commands[:-1]:
         command = line.split("#")[0].strip()
         run(f"{command} --auto-approve" if "apply" in command else command, tmp_path)
-    gpuplan = f"'{sys.executable}' -m planner"
+    gpuplan = f"'{sys.executable}' -m gpuplan"
     pipe = commands[-1].split("#")[0].replace("gpuplan", gpuplan)
     done = subprocess.run(["bash", "-c", pipe], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "No changes" in done.stdout, done.stderr

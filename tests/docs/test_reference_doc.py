@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.rendering.reference import reference_page
-from planner.schemas import KINDS, schema
+from gpuplan.planner.rendering.reference import reference_page
+from gpuplan.planner.schemas import KINDS, schema
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 

@@ -12,9 +12,9 @@ from fences import fenced
 from metric_names import full_exposition
 from prometheus_client.parser import text_string_to_metric_families
 
-from planner.models.approval import Approval
-from planner.models.policy import Policy
-from planner.running.record import EpochOutcome
+from gpuplan.models.approval import Approval
+from gpuplan.models.policy import Policy
+from gpuplan.planner.running.record import EpochOutcome
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")

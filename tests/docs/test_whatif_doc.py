@@ -9,11 +9,11 @@ import yaml
 from commands import run_command
 from fences import fenced
 
-from planner.models.scenario import Scenario
-from planner.models.scenario_changes import Change
-from planner.models.scenario_expectations import Expectation
-from planner.sources.files import default_policy_path, load_policy, load_snapshot
-from planner.whatif.patching import patch
+from gpuplan.models.scenario import Scenario
+from gpuplan.models.scenario_changes import Change
+from gpuplan.models.scenario_expectations import Expectation
+from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
+from gpuplan.planner.whatif.patching import patch
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "whatif.md").read_text(encoding="utf-8")

@@ -6,12 +6,12 @@ import pytest
 from build import by_value, job, node, queue, replica, snapshot
 from explained import CALM, greedy_plan
 
-from planner.models.errors import PlannerError
-from planner.models.policy import Disruption, MigPolicy, Policy, Prices
-from planner.policy_changes import changed_knobs
-from planner.policy_review import plan_of, review
-from planner.rendering.policy_review import review_text
-from planner.solvers.worker import Outcome
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.policy import Disruption, MigPolicy, Policy, Prices
+from gpuplan.planner.policy_changes import changed_knobs
+from gpuplan.planner.policy_review import plan_of, review
+from gpuplan.planner.rendering.policy_review import review_text
+from gpuplan.solvers.worker import Outcome
 
 FREE = by_value(disruption=Disruption(preempt=True, resize=False))
 ONE_NODE = [node("n0")]

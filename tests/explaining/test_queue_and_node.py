@@ -8,15 +8,15 @@ import pytest
 from build import NOW, job, node, queue, replica, snapshot
 from explained import CALM, greedy_plan
 
-from planner.explaining.naming import meaning
-from planner.explaining.node import explain_node
-from planner.explaining.queue import explain_queue
-from planner.models.cluster import Gpu, RackPower
-from planner.models.errors import BadInputError
-from planner.models.plan import ReasonCode
-from planner.models.policy import Disruption, Policy
-from planner.rendering.explanation_node import node_text
-from planner.rendering.explanation_queue import queue_text
+from gpuplan.models.cluster import Gpu, RackPower
+from gpuplan.models.errors import BadInputError
+from gpuplan.models.plan import ReasonCode
+from gpuplan.models.policy import Disruption, Policy
+from gpuplan.planner.explaining.naming import meaning
+from gpuplan.planner.explaining.node import explain_node
+from gpuplan.planner.explaining.queue import explain_queue
+from gpuplan.planner.rendering.explanation_node import node_text
+from gpuplan.planner.rendering.explanation_queue import queue_text
 
 LAYOUT = {"width": 80, "colour": False, "ascii_only": True}
 

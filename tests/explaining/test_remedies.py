@@ -10,12 +10,12 @@ from instances import everything_mixed, tiny
 from remedying import as_planned, changed, lesser
 from time_instances import timely
 
-from planner.explaining import judging
-from planner.models.explanation_remedies import RemedyKind
-from planner.models.job import NodeMatch, PreferredNodes
-from planner.models.slots import Slots
-from planner.models.verifier import Verification
-from planner.models.violation import Rule, Violation
+from gpuplan.models.explanation_remedies import RemedyKind
+from gpuplan.models.job import NodeMatch, PreferredNodes
+from gpuplan.models.slots import Slots
+from gpuplan.models.verifier import Verification
+from gpuplan.models.violation import Rule, Violation
+from gpuplan.planner.explaining import judging
 
 
 def checked(plan, name):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from build import job, node, pool, queue, snapshot
 from explained import CALM, FULL, found, greedy_plan, remedies_of, runs
 
-from planner.models.cluster import Level, RackPower
-from planner.models.explanation_remedies import RemedyKind
-from planner.models.job import LocalityPreference
-from planner.models.policy import MigPolicy
+from gpuplan.models.cluster import Level, RackPower
+from gpuplan.models.explanation_remedies import RemedyKind
+from gpuplan.models.job import LocalityPreference
+from gpuplan.models.policy import MigPolicy
 
 
 def test_the_least_quota_of_the_queue_that_is_in_the_way():

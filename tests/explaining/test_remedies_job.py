@@ -8,9 +8,9 @@ import pytest
 from build import NOW, job, node, replica, snapshot
 from explained import FULL, found
 
-from planner.models.cluster import Level, Taint
-from planner.models.explanation_remedies import RemedyKind
-from planner.models.job import LocalityPreference, Spread
+from gpuplan.models.cluster import Level, Taint
+from gpuplan.models.explanation_remedies import RemedyKind
+from gpuplan.models.job import LocalityPreference, Spread
 
 
 def test_another_gpu_model():

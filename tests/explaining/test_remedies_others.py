@@ -5,10 +5,10 @@ from __future__ import annotations
 from build import by_value, job, node, queue, replica, snapshot
 from explained import CALM, FULL, found, greedy_plan, kinds, remedies_of, runs
 
-from planner.models.cluster import Level
-from planner.models.explanation_remedies import RemedyKind
-from planner.models.job import AntiAffinity
-from planner.models.policy import Disruption, Policy
+from gpuplan.models.cluster import Level
+from gpuplan.models.explanation_remedies import RemedyKind
+from gpuplan.models.job import AntiAffinity
+from gpuplan.models.policy import Disruption, Policy
 
 
 def test_the_lowest_priority_that_pays_and_whom_it_stops():

@@ -7,9 +7,9 @@ from datetime import timedelta
 from build import NOW, job, node, queue, snapshot
 from explained import CALM, FULL, found, greedy_plan, remedies_of, runs
 
-from planner.models.calendar import Reservation, ReservationKind
-from planner.models.explanation_remedies import RemedyKind
-from planner.models.horizon import HorizonPolicy
+from gpuplan.models.calendar import Reservation, ReservationKind
+from gpuplan.models.explanation_remedies import RemedyKind
+from gpuplan.models.horizon import HorizonPolicy
 
 
 def test_waiting_for_the_last_of_those_in_the_way():

@@ -7,10 +7,10 @@ from datetime import timedelta
 from build import NOW, job, node, queue, replica, snapshot
 from explained import CALM, greedy_plan
 
-from planner.explaining.ground import Ground
-from planner.explaining.question import Question
-from planner.explaining.standing import standing
-from planner.models.policy import Disruption, Policy
+from gpuplan.models.policy import Disruption, Policy
+from gpuplan.planner.explaining.ground import Ground
+from gpuplan.planner.explaining.question import Question
+from gpuplan.planner.explaining.standing import standing
 
 
 def stands(world, name="a", policy=CALM):

@@ -21,14 +21,14 @@ import pytest
 from overfull import overfull
 from targets import judged, legal_target, random_target
 
-from planner.models import verifier
-from planner.models.formulation import FAMILIES, formulate, reference
-from planner.models.formulation.columns import Columns
-from planner.models.policy import Policy
-from planner.models.violation import Rule
-from planner.posing import pose
-from planner.solvers import cpsat
-from planner.solvers.interface import Budget
+from gpuplan.models import verifier
+from gpuplan.models.formulation import FAMILIES, formulate, reference
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.policy import Policy
+from gpuplan.models.violation import Rule
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import cpsat
+from gpuplan.solvers.interface import Budget
 
 COMPARED = {
     "gang": "gang",

@@ -6,12 +6,12 @@ import build
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.models.horizon import HorizonPolicy
-from planner.models.policy import Policy
-from planner.models.target import Target
-from planner.posing import pose
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.policy import Policy
+from gpuplan.models.target import Target
+from gpuplan.planner.posing import pose
 
 SLOTS, RACKS, NODES, GPUS = 4, 2, 3, 4
 POLICY = Policy(horizon=HorizonPolicy(slots=SLOTS))

@@ -4,7 +4,7 @@ import build
 import pytest
 from modelling import most
 
-from planner.models.job import ResourceRequest
+from gpuplan.models.job import ResourceRequest
 
 
 def test_cores_fit_exactly_and_one_more_does_not():

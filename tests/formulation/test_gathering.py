@@ -16,14 +16,14 @@ from gangs import gang, racks
 from modelling import model
 from targets import legal_target
 
-from planner.models.cluster import Level
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.models.formulation.gathering import Gathering
-from planner.posing import pose
-from planner.solvers import milp
-from planner.solvers.certificate import exact_bound
-from planner.solvers.interface import Budget
+from gpuplan.models.cluster import Level
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.gathering import Gathering
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import milp
+from gpuplan.solvers.certificate import exact_bound
+from gpuplan.solvers.interface import Budget
 
 FEATURES = ("racks", "pools", "power", "guarantees", "overcommit")
 

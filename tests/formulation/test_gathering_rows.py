@@ -14,11 +14,11 @@ import pytest
 from gangs import racks
 from targets import legal_target
 
-from planner.models.cluster import Level
-from planner.models.formulation import departures, formulate
-from planner.models.formulation.columns import Columns
-from planner.models.policy import Policy, Prices
-from planner.posing import pose
+from gpuplan.models.cluster import Level
+from gpuplan.models.formulation import departures, formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.policy import Policy, Prices
+from gpuplan.planner.posing import pose
 
 SEEDS = 60
 PRICES = Prices(scaling=0, currency=0)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import build
 from block_model import solved
 
-from planner.models.policy import Policy, Prices
-from planner.models.queue import Queue, Quota
+from gpuplan.models.policy import Policy, Prices
+from gpuplan.models.queue import Queue, Quota
 
 PRICE = 100_000
 

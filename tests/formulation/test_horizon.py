@@ -6,13 +6,13 @@ import build
 import pytest
 from block_model import solved
 
-from planner.models.calendar import Reservation
-from planner.models.dependency import Dependency, DependencyKind
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.models.horizon import HorizonPolicy
-from planner.models.policy import Disruption, Policy
-from planner.posing import pose
+from gpuplan.models.calendar import Reservation
+from gpuplan.models.dependency import Dependency, DependencyKind
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.policy import Disruption, Policy
+from gpuplan.planner.posing import pose
 
 HOUR = timedelta(hours=1)
 

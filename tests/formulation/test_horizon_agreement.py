@@ -18,11 +18,11 @@ import pytest
 import schedules
 from time_instances import FEATURES, timely
 
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.posing import pose
-from planner.solvers import cpsat
-from planner.solvers.interface import Budget
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import cpsat
+from gpuplan.solvers.interface import Budget
 
 SEEDS, OF_EACH = 60, 40
 

@@ -5,12 +5,12 @@ from block_model import solved
 from gangs import gang, racks
 from relaxing import duals
 
-from planner.models.cluster import Level
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.models.job import LocalityPreference, Spread
-from planner.models.policy import Policy, Prices
-from planner.posing import pose
+from gpuplan.models.cluster import Level
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.job import LocalityPreference, Spread
+from gpuplan.models.policy import Policy, Prices
+from gpuplan.planner.posing import pose
 
 
 def test_gang_fits_the_one_rack_that_is_large_enough():

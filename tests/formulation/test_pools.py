@@ -3,9 +3,9 @@ from __future__ import annotations
 import build
 from block_model import solved
 
-from planner.models.cluster import Cluster, NodePool
-from planner.models.policy import Disruption, Policy
-from planner.models.snapshot import Snapshot
+from gpuplan.models.cluster import Cluster, NodePool
+from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.snapshot import Snapshot
 
 
 def snapshot(*, existing=0, jobs=(), least=0, most=4, price=1.0):

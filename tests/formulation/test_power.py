@@ -3,8 +3,8 @@ from __future__ import annotations
 import build
 from block_model import solved
 
-from planner.models.cluster import Cluster, NodeGpus, RackPower
-from planner.models.snapshot import Snapshot
+from gpuplan.models.cluster import Cluster, NodeGpus, RackPower
+from gpuplan.models.snapshot import Snapshot
 
 
 def snapshot(jobs, *, rack_watts=None, node_watts=0, nodes=2):

@@ -5,12 +5,12 @@ import dataclasses
 import build
 from ahead import HOUR
 
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.models.policy import Policy
-from planner.models.target import Planned, Target
-from planner.posing import pose
-from planner.solvers.priorities import Served, stage
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.policy import Policy
+from gpuplan.models.target import Planned, Target
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.priorities import Served, stage
 
 IN_ORDER = {"priority": {"order": "tiers"}}
 

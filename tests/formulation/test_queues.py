@@ -8,11 +8,11 @@ import pytest
 from modelling import most, rows
 from targets import judged
 
-from planner.models.policy import Policy
-from planner.models.solution import SolveStatus
-from planner.posing import pose
-from planner.solvers import portfolio
-from planner.solvers.portfolio import Limits
+from gpuplan.models.policy import Policy
+from gpuplan.models.solution import SolveStatus
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import portfolio
+from gpuplan.solvers.portfolio import Limits
 
 
 def singles(count, queue="q"):

@@ -6,10 +6,10 @@ import instances
 import numpy as np
 import pytest
 
-from planner.models.formulation import departures, formulate
-from planner.models.formulation.columns import Columns
-from planner.models.formulation.rows import dense, row
-from planner.posing import pose
+from gpuplan.models.formulation import departures, formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.rows import dense, row
+from gpuplan.planner.posing import pose
 
 
 def test_entries_of_the_same_column_are_added_up():

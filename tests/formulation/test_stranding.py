@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from modelling import model, most, rows
 from targets import legal_target
 
-from planner.models.formulation import departures, formulate
-from planner.models.formulation.columns import Columns
-from planner.models.policy import Policy
-from planner.posing import pose
+from gpuplan.models.formulation import departures, formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.policy import Policy
+from gpuplan.planner.posing import pose
 
 NODES = build.cluster(2, gpus=8, cpus=96)
 

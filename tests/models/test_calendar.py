@@ -9,7 +9,7 @@ import pytest
 from build import NOW
 from pydantic import ValidationError
 
-from planner.models.calendar import Recurring, Reservation, Tariff
+from gpuplan.models.calendar import Recurring, Reservation, Tariff
 
 HOUR = 3600
 

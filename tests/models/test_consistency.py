@@ -10,9 +10,9 @@ from contradicting import found, only, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.models.cluster import Gpu
-from planner.models.consistency import CHECKS, Section, inconsistencies
-from planner.models.inconsistency import DATASETS, NODES, POOLS
+from gpuplan.models.cluster import Gpu
+from gpuplan.models.consistency import CHECKS, Section, inconsistencies
+from gpuplan.models.inconsistency import DATASETS, NODES, POOLS
 
 
 def test_a_snapshot_without_contradictions_has_none():

@@ -8,8 +8,8 @@ import pytest
 from build import NOW, node, pool
 from contradicting import found, only, world
 
-from planner.models.cluster import Gpu
-from planner.models.inconsistency import NODES, POOLS, RACK_POWER
+from gpuplan.models.cluster import Gpu
+from gpuplan.models.inconsistency import NODES, POOLS, RACK_POWER
 
 
 def test_a_pool_that_was_scaled_after_the_snapshot_was_taken_is_told():

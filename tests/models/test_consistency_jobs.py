@@ -8,7 +8,7 @@ import pytest
 from build import NOW, job, node, pool, queue, replica
 from contradicting import found, only, world
 
-from planner.models.job import Running
+from gpuplan.models.job import Running
 
 HOUR = timedelta(hours=1)
 

@@ -6,8 +6,8 @@ import pytest
 from build import job, node, replica
 from contradicting import found, only, world
 
-from planner.models.consistency import inconsistencies
-from planner.models.inconsistency import DamageKind
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.inconsistency import DamageKind
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from contradicting import found, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.models.consistency import Section, inconsistencies
-from planner.models.dependency import FinishedJob
-from planner.models.inconsistency import RESERVATIONS, TARIFFS
-from planner.models.job import Running
+from gpuplan.models.consistency import Section, inconsistencies
+from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.inconsistency import RESERVATIONS, TARIFFS
+from gpuplan.models.job import Running
 
 HOUR = timedelta(hours=1)
 

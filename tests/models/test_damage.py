@@ -3,12 +3,12 @@
 import pytest
 from build import NOW, cluster, job, node, replica, snapshot
 
-from planner.models.calendar import Reservation
-from planner.models.cluster import Gpu, RackPower
-from planner.models.consistency import inconsistencies
-from planner.models.damage import survey, without_losses
-from planner.models.inconsistency import DamageKind
-from planner.models.progress import Progress
+from gpuplan.models.calendar import Reservation
+from gpuplan.models.cluster import Gpu, RackPower
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.damage import survey, without_losses
+from gpuplan.models.inconsistency import DamageKind
+from gpuplan.models.progress import Progress
 
 SICK = node("n0", details=[Gpu(index=1, healthy=False)])
 

@@ -10,12 +10,12 @@ from build import NOW
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.models.dependency import FinishedJob, Outcome
-from planner.models.durations import Durations, DurationSource
-from planner.models.job import Running
-from planner.models.policy import Policy
-from planner.models.pricing import lost_seconds
-from planner.models.progress import Progress
+from gpuplan.models.dependency import FinishedJob, Outcome
+from gpuplan.models.durations import Durations, DurationSource
+from gpuplan.models.job import Running
+from gpuplan.models.policy import Policy
+from gpuplan.models.pricing import lost_seconds
+from gpuplan.models.progress import Progress
 
 HOUR = 3600
 

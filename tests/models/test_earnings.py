@@ -10,9 +10,9 @@ from build import NOW, by_value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.models.calendar import Tariff
-from planner.models.earnings import Earnings
-from planner.models.policy import completion_points, job_points
+from gpuplan.models.calendar import Tariff
+from gpuplan.models.earnings import Earnings
+from gpuplan.models.policy import completion_points, job_points
 
 HOUR = 3600
 H = 4

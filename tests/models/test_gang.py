@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from planner.models.gang import Gang
-from planner.models.policy import completion_points, replica_points
+from gpuplan.models.gang import Gang
+from gpuplan.models.policy import completion_points, replica_points
 
 TABLE = {1: 1.0, 2: 1.9, 4: 3.4}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from build import cluster, job, node, pool, queue, replica, snapshot
 
-from planner.models.gang import Gang
-from planner.models.input_warnings import input_warnings
+from gpuplan.models.gang import Gang
+from gpuplan.models.input_warnings import input_warnings
 
 
 def warnings(**world):

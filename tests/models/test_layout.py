@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from build import layout
 
-from planner.models.cluster import Gpu
-from planner.models.layout import layout_after
-from planner.models.mig import mig_geometry
+from gpuplan.models.cluster import Gpu
+from gpuplan.models.layout import layout_after
+from gpuplan.models.mig import mig_geometry
 
 H100 = mig_geometry("H100-80GB")
 IDLE = layout(("1g.10gb", 0), ("1g.10gb", 1), ("2g.20gb", 2), ("3g.40gb", 4))

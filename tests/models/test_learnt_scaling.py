@@ -9,9 +9,9 @@ from build import NOW, job, snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.models.dependency import FinishedJob
-from planner.models.gang import Gang
-from planner.models.learnt_scaling import SAMPLES, speeds, with_learnt_scaling
+from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.gang import Gang
+from gpuplan.models.learnt_scaling import SAMPLES, speeds, with_learnt_scaling
 
 HOUR = 3600
 

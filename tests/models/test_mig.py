@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from planner.models.cluster import MigInstance
-from planner.models.mig import mig_geometry, profile_milli
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.mig import mig_geometry, profile_milli
 
 # (name, memory slices, compute slices, starts, most), from the published placement tables.
 SEVEN = (

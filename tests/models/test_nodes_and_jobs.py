@@ -6,8 +6,8 @@ import pytest
 from build import job, node, pool
 from pydantic import ValidationError
 
-from planner.models.cluster import Level, NodePool
-from planner.models.job import NodeMatch
+from gpuplan.models.cluster import Level, NodePool
+from gpuplan.models.job import NodeMatch
 
 
 @pytest.mark.parametrize(

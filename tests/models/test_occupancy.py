@@ -5,9 +5,9 @@ from __future__ import annotations
 import build
 import pytest
 
-from planner.models.cluster import Cluster, QosClass
-from planner.models.occupancy import NodeFree, free_capacity
-from planner.models.overcommit import charged
+from gpuplan.models.cluster import Cluster, QosClass
+from gpuplan.models.occupancy import NodeFree, free_capacity
+from gpuplan.models.overcommit import charged
 
 CLUSTER = Cluster(
     nodes=(build.node("n0", gpus=0, cpus=10, memory_gib=10),),

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import policies
 
-from planner.models.job import ResourceRequest
-from planner.models.policy import Ageing, Policy, SizeBasis, Weights, completion_points, job_points
-from planner.models.progress import Progress
-from planner.models.units import MILLI
+from gpuplan.models.job import ResourceRequest
+from gpuplan.models.policy import Ageing, Policy, SizeBasis, Weights, completion_points, job_points
+from gpuplan.models.progress import Progress
+from gpuplan.models.units import MILLI
 
 HOUR = timedelta(hours=1)
 

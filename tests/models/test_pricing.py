@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from build import NOW, job, node, pool, replica
 
-from planner.models.job import Running
-from planner.models.policy import Policy
-from planner.models.pricing import currency_points, disruption_points, lost_seconds, node_points
+from gpuplan.models.job import Running
+from gpuplan.models.policy import Policy
+from gpuplan.models.pricing import currency_points, disruption_points, lost_seconds, node_points
 
 POLICY = Policy()
 

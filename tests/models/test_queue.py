@@ -6,7 +6,7 @@ from build import queue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.queue import ALL_MODELS, queue_limits
 
 
 def fits(limits, **own):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import build
 import pytest
 
-from planner.models.cluster import Taint, TaintEffect
-from planner.models.job import Toleration
-from planner.models.selection import filters, refusal
+from gpuplan.models.cluster import Taint, TaintEffect
+from gpuplan.models.job import Toleration
+from gpuplan.models.selection import filters, refusal
 
 GOLD = {"key": "tier", "values": ["gold", "silver"]}
 

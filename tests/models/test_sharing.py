@@ -7,9 +7,9 @@ import pickle
 import build
 import pytest
 
-from planner.models import job as job_module
-from planner.models.job import Job, ResourceRequest
-from planner.models.placement import Placement
+from gpuplan.models import job as job_module
+from gpuplan.models.job import Job, ResourceRequest
+from gpuplan.models.placement import Placement
 
 SHARES = [{"index": 0, "milli": 1000}, {"index": 1, "milli": 1000}]
 

@@ -3,8 +3,8 @@
 import pytest
 from build import job, node, replica, snapshot
 
-from planner.models.base import fingerprint_of
-from planner.models.job import Job
+from gpuplan.models.base import fingerprint_of
+from gpuplan.models.job import Job
 
 SORTED = snapshot(nodes=[node("n0"), node("n1")], jobs=[job("a"), job("b")])
 

@@ -8,14 +8,14 @@ import build
 import pytest
 from build import NOW
 
-from planner.epoch import plan_epoch
-from planner.models.calendar import Reservation
-from planner.models.durations import Durations
-from planner.models.job import Running
-from planner.models.policy import Policy
-from planner.models.target import Target
-from planner.models.verifier import verify
-from planner.models.windows import Windows
+from gpuplan.models.calendar import Reservation
+from gpuplan.models.durations import Durations
+from gpuplan.models.job import Running
+from gpuplan.models.policy import Policy
+from gpuplan.models.target import Target
+from gpuplan.models.verifier import verify
+from gpuplan.models.windows import Windows
+from gpuplan.planner.epoch import plan_epoch
 
 HOUR = 3600
 DAY = timedelta(days=1)

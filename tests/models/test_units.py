@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from planner.models.units import (
+from gpuplan.models.units import (
     LARGEST_COUNT,
     LARGEST_MIB,
     Count,

@@ -8,12 +8,12 @@ import timed
 from build import NOW
 from timed import HOUR, hours, runs, waits
 
-from planner.models.calendar import Reservation
-from planner.models.durations import Durations
-from planner.models.policy import Policy
-from planner.models.pricing import lost_seconds
-from planner.models.promise import Promise
-from planner.models.windows import Windows
+from gpuplan.models.calendar import Reservation
+from gpuplan.models.durations import Durations
+from gpuplan.models.policy import Policy
+from gpuplan.models.pricing import lost_seconds
+from gpuplan.models.promise import Promise
+from gpuplan.models.windows import Windows
 
 
 def windows(*reservations, jobs=(), slots=4, **about):

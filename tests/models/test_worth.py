@@ -8,13 +8,13 @@ from math import log
 import build
 import pytest
 
-from planner.models.dependency import FinishedJob
-from planner.models.earnings import Earnings
-from planner.models.horizon import HorizonPolicy
-from planner.models.job import Running
-from planner.models.objective import Goal, Objective
-from planner.models.policy import Disruption, Policy, job_points
-from planner.models.progress import Progress
+from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.earnings import Earnings
+from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.job import Running
+from gpuplan.models.objective import Goal, Objective
+from gpuplan.models.policy import Disruption, Policy, job_points
+from gpuplan.models.progress import Progress
 
 HOUR = 3600
 

@@ -16,9 +16,9 @@ import instances
 import pytest
 import timed
 
-from planner.epoch import plan_epoch
-from planner.models.policy import BudgetMode
-from planner.sources.files import default_policy_path, load_policy, load_snapshot
+from gpuplan.models.policy import BudgetMode
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "tests" / "cases" / "net" / "plans.json"

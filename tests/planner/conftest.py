@@ -8,10 +8,10 @@ import pytest
 from applied import WORLD
 from documented import BASE
 
-from planner.auditing import AuditLog
-from planner.executors.simulated import SimulatedCluster
-from planner.models.errors import BadInputError
-from planner.sources.files import load_snapshot
+from gpuplan.models.errors import BadInputError
+from gpuplan.planner.auditing import AuditLog
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.sources.files import load_snapshot
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 from build import NOW, job, node, placement, pool, queue, replica, snapshot
 from drafts import drafted
 
-from planner.epoch import plan_epoch
-from planner.models.cluster import RackPower
-from planner.models.plan import ReasonCode
-from planner.models.policy import Policy, Prices
+from gpuplan.models.cluster import RackPower
+from gpuplan.models.plan import ReasonCode
+from gpuplan.models.policy import Policy, Prices
+from gpuplan.planner.epoch import plan_epoch
 
 EIGHT = range(8)
 

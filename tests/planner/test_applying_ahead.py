@@ -12,15 +12,15 @@ import timed
 from build import NOW, job, snapshot
 from promising import AHEAD, promises_in
 
-from planner.applying import apply_plan
-from planner.auditing import AuditLog
-from planner.epoch import plan_epoch
-from planner.executors.simulated import SimulatedCluster
-from planner.models.consistency import inconsistencies
-from planner.models.snapshot import Snapshot
-from planner.models.verifier_occupant import same_holdings
-from planner.promises import promises_of
-from planner.sources.files import load_snapshot, snapshot_text
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.verifier_occupant import same_holdings
+from gpuplan.planner.applying import apply_plan
+from gpuplan.planner.auditing import AuditLog
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.promises import promises_of
+from gpuplan.planner.sources.files import load_snapshot, snapshot_text
 
 WORLD = snapshot(
     jobs=[

@@ -23,11 +23,11 @@ from changing import (
     scale_up,
 )
 
-from planner.applying import apply_plan
-from planner.executors.simulated import SimulatedCluster
-from planner.models.audit import AuditKind
-from planner.models.errors import PartlyAppliedError, PlannerError, StalePlanError
-from planner.models.policy import Drift, PoolPolicy
+from gpuplan.models.audit import AuditKind
+from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
+from gpuplan.models.policy import Drift, PoolPolicy
+from gpuplan.planner.applying import apply_plan
+from gpuplan.planner.executors.simulated import SimulatedCluster
 
 IDS = tuple(change.id for change in CHANGES)
 

@@ -14,14 +14,14 @@ from changing import PLAN as OF_ALL_KINDS
 from handmade import plan_of
 from interrupting import apply_at_once, apply_in_pieces, preempting, reclaiming
 
-from planner.epoch import plan_epoch
-from planner.executors.simulated import SimulatedCluster
-from planner.models.errors import PartlyAppliedError, StalePlanError
-from planner.models.job import Running
-from planner.models.policy import Drift
-from planner.progress import verify_rest
-from planner.promises import steps_of
-from planner.sources.files import default_policy_path, load_policy, load_snapshot
+from gpuplan.models.errors import PartlyAppliedError, StalePlanError
+from gpuplan.models.job import Running
+from gpuplan.models.policy import Drift
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.progress import verify_rest
+from gpuplan.planner.promises import steps_of
+from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 
 EVERY_CUT = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -9,9 +9,9 @@ from applied import PLAN, WORLD, A, B, carry_out, running, steal, stop_after
 from build import NOW, cluster, job, placement, replica, snapshot
 from handmade import plan_of
 
-from planner.executors.simulated import SimulatedCluster
-from planner.models.audit import AuditKind
-from planner.models.errors import PartlyAppliedError, PlannerError, StalePlanError
+from gpuplan.models.audit import AuditKind
+from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
+from gpuplan.planner.executors.simulated import SimulatedCluster
 
 
 def test_after_a_stop_the_error_says_what_is_done_and_how_to_go_on(live, log):

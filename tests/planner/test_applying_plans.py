@@ -13,16 +13,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import COIN, ONE_IN_FOUR, snapshots
 
-from planner.applying import apply_plan
-from planner.auditing import AuditLog
-from planner.effects import changes_of
-from planner.epoch import plan_epoch
-from planner.executors.simulated import SimulatedCluster
-from planner.models.cluster import NodePool
-from planner.models.consistency import inconsistencies
-from planner.models.errors import PlannerError
-from planner.models.policy import MigPolicy, Prices, SolverName
-from planner.models.verifier_occupant import same_holdings
+from gpuplan.models.cluster import NodePool
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.policy import MigPolicy, Prices, SolverName
+from gpuplan.models.verifier_occupant import same_holdings
+from gpuplan.planner.applying import apply_plan
+from gpuplan.planner.auditing import AuditLog
+from gpuplan.planner.effects import changes_of
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.executors.simulated import SimulatedCluster
 
 FREE_HAND = MOVING.model_copy(
     update={

@@ -22,14 +22,14 @@ from promising import (
     promising,
 )
 
-from planner.applying import apply_plan
-from planner.drift import drift
-from planner.executors.simulated import SimulatedCluster
-from planner.models.errors import PartlyAppliedError, PlannerError, StalePlanError
-from planner.models.plan import Preempt, Reason, ReasonCode
-from planner.models.policy import Drift, Policy
-from planner.planfile import uid_of
-from planner.promises import carry_over, promise_step
+from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
+from gpuplan.models.plan import Preempt, Reason, ReasonCode
+from gpuplan.models.policy import Drift, Policy
+from gpuplan.planner.applying import apply_plan
+from gpuplan.planner.drift import drift
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.planfile import uid_of
+from gpuplan.planner.promises import carry_over, promise_step
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from applied import PLAN, WORLD, A, B, C, carry_out, running, steal
 from build import NOW, cluster, job, placement, queue, replica, snapshot
 from handmade import plan_of
 
-from planner.applying import apply_plan
-from planner.executors.simulated import SimulatedCluster
-from planner.models.errors import StalePlanError
-from planner.models.policy import Drift
+from gpuplan.models.errors import StalePlanError
+from gpuplan.models.policy import Drift
+from gpuplan.planner.applying import apply_plan
+from gpuplan.planner.executors.simulated import SimulatedCluster
 
 
 def test_a_stale_plan_is_refused_before_anything_is_done(live, log):

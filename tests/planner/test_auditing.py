@@ -12,11 +12,11 @@ from build import NOW
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.auditing import AuditLog, AuditWriter, verify_log
-from planner.locking import LockedError
-from planner.models.audit import AuditKind, Outcome, hash_of_record
-from planner.models.base import canonical_json
-from planner.models.errors import PlannerError, TamperedError
+from gpuplan.models.audit import AuditKind, Outcome, hash_of_record
+from gpuplan.models.base import canonical_json
+from gpuplan.models.errors import PlannerError, TamperedError
+from gpuplan.planner.auditing import AuditLog, AuditWriter, verify_log
+from gpuplan.planner.locking import LockedError
 
 
 def reopen(path):

@@ -20,9 +20,9 @@ from good_document import GOOD, PATHS, paths
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.models.errors import BadInputError
-from planner.models.snapshot import Snapshot
-from planner.sources.files import load_policy, load_snapshot
+from gpuplan.models.errors import BadInputError
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.planner.sources.files import load_policy, load_snapshot
 
 FEW = settings(max_examples=60, deadline=None, database=None)
 

@@ -5,9 +5,9 @@ import sys
 import pytest
 from solver_doubles import __name__ as doubles
 
-from planner import checkup
-from planner.checkup import Finding, chain
-from planner.solvers import SOLVERS
+from gpuplan.planner import checkup
+from gpuplan.planner.checkup import Finding, chain
+from gpuplan.solvers import SOLVERS
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from drafts import POLICY
 from handmade import plan_of
 from samples import BUSY_WORLD, busy_plan
 
-from planner.coherence import contradictions
-from planner.models.base import fingerprint_of
-from planner.models.errors import BadInputError, TamperedError
-from planner.models.plan import Base
-from planner.planfile import load_plan, plan_document, plan_id_of, with_id
+from gpuplan.models.base import fingerprint_of
+from gpuplan.models.errors import BadInputError, TamperedError
+from gpuplan.models.plan import Base
+from gpuplan.planner.coherence import contradictions
+from gpuplan.planner.planfile import load_plan, plan_document, plan_id_of, with_id
 
 SNAPSHOT = build.snapshot(
     jobs=[

@@ -8,11 +8,11 @@ import pytest
 from drafts import drafted
 from timely import LATER, STARTS, WORLD, looking_ahead, whole
 
-from planner.coherence import contradictions
-from planner.models.base import fingerprint_of
-from planner.models.errors import TamperedError
-from planner.models.target import Planned
-from planner.planfile import load_plan, plan_document, plan_id_of
+from gpuplan.models.base import fingerprint_of
+from gpuplan.models.errors import TamperedError
+from gpuplan.models.target import Planned
+from gpuplan.planner.coherence import contradictions
+from gpuplan.planner.planfile import load_plan, plan_document, plan_id_of
 
 PLAN = drafted(WORLD, *STARTS, policy=looking_ahead(kill=True), planned=LATER)
 

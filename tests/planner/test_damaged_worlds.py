@@ -9,25 +9,25 @@ import pytest
 from build import NOW, by_value, cluster, job, node, replica, snapshot
 from damaging import damaged
 
-from planner.applying import apply_plan
-from planner.auditing import AuditLog
-from planner.coherence import contradictions
-from planner.drift import drift
-from planner.epoch import plan_epoch
-from planner.executors.simulated import SimulatedCluster
-from planner.models.cluster import Gpu
-from planner.models.damage import survey
-from planner.models.errors import BadInputError, PlannerError, StalePlanError
-from planner.models.finding import FindingOutcome
-from planner.models.plan import Grow, JobAction, Keep, Preempt, Release, Start, Wait
-from planner.models.policy import Drift, Policy
-from planner.models.verifier import verify_target
-from planner.models.verifier_damage_rule import unnamed_damage
-from planner.planfile import load_plan, save_plan
-from planner.progress import done_in, verify_rest
-from planner.rendering.reports.plan import plan_report
-from planner.rendering.text import plan_text
-from planner.sources.files import inspect_snapshot, load_snapshot, snapshot_text
+from gpuplan.models.cluster import Gpu
+from gpuplan.models.damage import survey
+from gpuplan.models.errors import BadInputError, PlannerError, StalePlanError
+from gpuplan.models.finding import FindingOutcome
+from gpuplan.models.plan import Grow, JobAction, Keep, Preempt, Release, Start, Wait
+from gpuplan.models.policy import Drift, Policy
+from gpuplan.models.verifier import verify_target
+from gpuplan.models.verifier_damage_rule import unnamed_damage
+from gpuplan.planner.applying import apply_plan
+from gpuplan.planner.auditing import AuditLog
+from gpuplan.planner.coherence import contradictions
+from gpuplan.planner.drift import drift
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.planfile import load_plan, save_plan
+from gpuplan.planner.progress import done_in, verify_rest
+from gpuplan.planner.rendering.reports.plan import plan_report
+from gpuplan.planner.rendering.text import plan_text
+from gpuplan.planner.sources.files import inspect_snapshot, load_snapshot, snapshot_text
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 WORLDS = 400 if EVERY_SEED else 8

@@ -8,15 +8,15 @@ from collections import UserDict
 import pytest
 from build import NOW, job, queue, replica, snapshot
 
-from planner.diffing import diff
-from planner.epoch import plan_epoch
-from planner.explaining.queue import below, explain_queue
-from planner.models.policy import Policy
-from planner.models.queue import QueueLimits
-from planner.posing.queues import limited_trees
-from planner.rendering.reports.plan import plan_report
-from planner.rendering.text import diff_text, plan_text
-from planner.rendering.unmet import missed_guarantees
+from gpuplan.models.policy import Policy
+from gpuplan.models.queue import QueueLimits
+from gpuplan.planner.diffing import diff
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.explaining.queue import below, explain_queue
+from gpuplan.planner.posing.queues import limited_trees
+from gpuplan.planner.rendering.reports.plan import plan_report
+from gpuplan.planner.rendering.text import diff_text, plan_text
+from gpuplan.planner.rendering.unmet import missed_guarantees
 
 DEPTH = 3 * sys.getrecursionlimit()
 LAYOUT = {"width": 80, "colour": False, "ascii_only": False}

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from samples import busy_plan
 from strategies import snapshots
 
-from planner.diffing import diff
-from planner.metrics import gpus_in_use
-from planner.models.diff import Diff
-from planner.models.occupancy import free_capacity
-from planner.models.policy import Drift, Policy
+from gpuplan.models.diff import Diff
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.policy import Drift, Policy
+from gpuplan.planner.diffing import diff
+from gpuplan.planner.metrics import gpus_in_use
 
 
 def changes(found):

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from planner.models.errors import BadInputError
-from planner.sources import entries, yaml_text
-from planner.sources.documents import read_file
-from planner.sources.json_text import json_tokens
+from gpuplan.models.errors import BadInputError
+from gpuplan.planner.sources import entries, yaml_text
+from gpuplan.planner.sources.documents import read_file
+from gpuplan.planner.sources.json_text import json_tokens
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_a_file_beyond_the_limit_is_refused(read, refused):
 @pytest.mark.parametrize(("name", "text"), [("x.yaml", "[1, 2, 3, 4]"), ("x.json", "[1, 2, 3, 4]")])
 def test_a_text_with_too_many_values_is_refused(monkeypatch, read, refused, name, text):
     monkeypatch.setattr(entries, "MOST_VALUES", 3)
-    monkeypatch.setattr("planner.sources.json_text.MOST_VALUES", 3)
+    monkeypatch.setattr("gpuplan.planner.sources.json_text.MOST_VALUES", 3)
 
     assert "has more than 3 values" in refused(text, name)
     assert read("[1]", name).documents == [[1]]

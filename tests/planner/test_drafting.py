@@ -16,13 +16,10 @@ from samples import BUSY, BUSY_WORLD, NEW_NODE, busy_plan
 from strategies import policies, snapshots
 from targets import judged, legal_target
 
-from planner.afterwards import cluster_after
-from planner.coherence import contradictions
-from planner.drafting import draft
-from planner.models.cluster import Gpu, MigInstance, NodeGpus
-from planner.models.job import Running
-from planner.models.placement import GpuShare
-from planner.models.plan import (
+from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus
+from gpuplan.models.job import Running
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan import (
     Base,
     Free,
     GpuLayout,
@@ -35,13 +32,16 @@ from planner.models.plan import (
     Start,
     Wait,
 )
-from planner.models.solution import Fallback, Rejected, Solution, SolveStatus
-from planner.models.target import Target
-from planner.models.verifier import verify
-from planner.models.violation import Rule
-from planner.planfile import load_plan, save_plan, with_id
-from planner.posing import pose
-from planner.preconditions import LiveView
+from gpuplan.models.solution import Fallback, Rejected, Solution, SolveStatus
+from gpuplan.models.target import Target
+from gpuplan.models.verifier import verify
+from gpuplan.models.violation import Rule
+from gpuplan.planner.afterwards import cluster_after
+from gpuplan.planner.coherence import contradictions
+from gpuplan.planner.drafting import draft
+from gpuplan.planner.planfile import load_plan, save_plan, with_id
+from gpuplan.planner.posing import pose
+from gpuplan.planner.preconditions import LiveView
 
 
 def ids(plan):

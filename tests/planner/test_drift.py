@@ -8,10 +8,10 @@ import pytest
 from build import NOW, cluster, job, node, placement, queue, replica, snapshot
 from handmade import plan_of
 
-from planner.drift import drift
-from planner.models.cluster import Gpu
-from planner.models.job import Running
-from planner.models.policy import Drift
+from gpuplan.models.cluster import Gpu
+from gpuplan.models.job import Running
+from gpuplan.models.policy import Drift
+from gpuplan.planner.drift import drift
 
 ON_N0 = placement("a", replica("n0", gpus=[0, 1], cpus=4))
 ON_N1 = placement("b", replica("n1", gpus=[0, 1]))

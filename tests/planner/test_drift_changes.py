@@ -26,12 +26,12 @@ from changing import (
     with_pools,
 )
 
-from planner.drift import drift
-from planner.executors.simulated import SimulatedCluster
-from planner.models.cluster import Overcommit, QosClass
-from planner.models.job import Running
-from planner.models.policy import Drift
-from planner.preconditions import LiveView
+from gpuplan.models.cluster import Overcommit, QosClass
+from gpuplan.models.job import Running
+from gpuplan.models.policy import Drift
+from gpuplan.planner.drift import drift
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.preconditions import LiveView
 
 
 def found(live, *, plan=PLAN, done=(), mode=Drift.STRICT):

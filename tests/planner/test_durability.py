@@ -15,12 +15,12 @@ from applied import PLAN, WORLD, carry_out
 from audited import WHO, entry, log_of
 from build import NOW
 
-from planner.auditing import AuditLog
-from planner.executors.simulated import SimulatedCluster
-from planner.planfile import save_plan
-from planner.running.history import History
-from planner.running.plan_store import LATEST, PlanStore
-from planner.writing import make_directory, write_atomically
+from gpuplan.planner.auditing import AuditLog
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.planfile import save_plan
+from gpuplan.planner.running.history import History
+from gpuplan.planner.running.plan_store import LATEST, PlanStore
+from gpuplan.planner.writing import make_directory, write_atomically
 
 
 class Watch:

@@ -9,17 +9,17 @@ import build
 import instances
 import pytest
 
-from planner import epoch
-from planner.coherence import contradictions
-from planner.epoch import limits_of, plan_epoch
-from planner.models.errors import PlannerError
-from planner.models.job import Running
-from planner.models.placement import Placement
-from planner.models.plan import Keep, Start, Wait
-from planner.models.policy import BudgetMode, BudgetPolicy, Policy, SolverName
-from planner.models.target import Target
-from planner.models.verifier import verify
-from planner.progress import done_in
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.job import Running
+from gpuplan.models.placement import Placement
+from gpuplan.models.plan import Keep, Start, Wait
+from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy, SolverName
+from gpuplan.models.target import Target
+from gpuplan.models.verifier import verify
+from gpuplan.planner import epoch
+from gpuplan.planner.coherence import contradictions
+from gpuplan.planner.epoch import limits_of, plan_epoch
+from gpuplan.planner.progress import done_in
 
 DETERMINISTIC = instances.POLICY.model_copy(update={"budget": BudgetPolicy(mode=BudgetMode.DETERMINISTIC)})
 GREEDY = instances.POLICY.model_copy(update={"solvers": ()})

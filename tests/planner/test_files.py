@@ -10,10 +10,10 @@ from textwrap import dedent
 from build import NOW, cluster, job, node, pool, queue, replica, snapshot
 from documented import BASE, JOB
 
-from planner.models.cluster import Gpu, MigInstance, Taint
-from planner.models.job import Running
-from planner.sources.files import load_snapshot, snapshot_text
-from planner.sources.scenario_folder import write_scenario
+from gpuplan.models.cluster import Gpu, MigInstance, Taint
+from gpuplan.models.job import Running
+from gpuplan.planner.sources.files import load_snapshot, snapshot_text
+from gpuplan.planner.sources.scenario_folder import write_scenario
 
 RICH = snapshot(
     nodes=[

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from documented import BASE
 
-from planner.models.errors import BadInputError
-from planner.models.job import ResourceRequest
-from planner.models.policy import Policy
-from planner.models.queue import Quota
-from planner.sources.files import default_policy_path, load_noun, load_policy
+from gpuplan.models.errors import BadInputError
+from gpuplan.models.job import ResourceRequest
+from gpuplan.models.policy import Policy
+from gpuplan.models.queue import Quota
+from gpuplan.planner.sources.files import default_policy_path, load_noun, load_policy
 
 
 def test_a_policy_is_read_with_its_own_names(put):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from documented import BASE, JOB, running
 
-from planner.models.errors import BadInputError
-from planner.sources import judging
-from planner.sources.files import load_snapshot
+from gpuplan.models.errors import BadInputError
+from gpuplan.planner.sources import judging
+from gpuplan.planner.sources.files import load_snapshot
 
 
 def test_an_unknown_queue_is_told_with_the_one_that_was_meant(told):

@@ -9,11 +9,11 @@ from build import job, snapshot
 from documented import BASE
 from handmade import plan_of
 
-from planner.diffing import diff
-from planner.explaining import explain
-from planner.models.errors import BadInputError
-from planner.planfile import plan_document
-from planner.sources.files import load_snapshot
+from gpuplan.models.errors import BadInputError
+from gpuplan.planner.diffing import diff
+from gpuplan.planner.explaining import explain
+from gpuplan.planner.planfile import plan_document
+from gpuplan.planner.sources.files import load_snapshot
 
 
 def test_a_directory_without_documents_says_what_is_expected(put):

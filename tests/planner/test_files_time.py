@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from build import NOW, job, replica, snapshot
 
-from planner.models.dependency import FinishedJob
-from planner.sources.files import load_snapshot, snapshot_text
-from planner.sources.scenario_folder import write_scenario
+from gpuplan.models.dependency import FinishedJob
+from gpuplan.planner.sources.files import load_snapshot, snapshot_text
+from gpuplan.planner.sources.scenario_folder import write_scenario
 
 HOUR = timedelta(hours=1)
 BASE = """\

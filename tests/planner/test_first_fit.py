@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from build import job, node
 
-from planner.models.queue import Queue
-from planner.sources.first_fit import FirstFit, QuotaUse
+from gpuplan.models.queue import Queue
+from gpuplan.planner.sources.first_fit import FirstFit, QuotaUse
 
 
 def test_first_fit_goes_through_the_nodes_in_their_order():

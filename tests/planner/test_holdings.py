@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.changes import Changes
-from planner.holdings import Holdings, count_from, holdings_of
-from planner.metrics import gpus_in_use
-from planner.models.cluster import Overcommit, QosClass
-from planner.models.occupancy import free_capacity
-from planner.models.target import Target
-from planner.node_amounts import REFERENCE_GPUS, gpus_startable
-from planner.quota_room import own_usage
-from planner.settled import recognized
+from gpuplan.models.cluster import Overcommit, QosClass
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.target import Target
+from gpuplan.planner.changes import Changes
+from gpuplan.planner.holdings import Holdings, count_from, holdings_of
+from gpuplan.planner.metrics import gpus_in_use
+from gpuplan.planner.node_amounts import REFERENCE_GPUS, gpus_startable
+from gpuplan.planner.quota_room import own_usage
+from gpuplan.planner.settled import recognized
 
 NODES = (*build.cluster(2, gpus=2), build.node("t4", gpus=2, model="T4"), build.node("cpu", gpus=0))
 

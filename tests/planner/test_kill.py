@@ -12,9 +12,9 @@ from changing import AFTER, CHANGES, PLAN, WORLD
 from handmade import plan_of
 from killing import CHILDREN, CUTS, KILLED, assert_recorded, end_state, in_child
 
-from planner.auditing import AuditLog
-from planner.executors.simulated import SimulatedCluster
-from planner.models.audit import AuditKind, Outcome
+from gpuplan.models.audit import AuditKind, Outcome
+from gpuplan.planner.auditing import AuditLog
+from gpuplan.planner.executors.simulated import SimulatedCluster
 
 STRIDE = 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 3
 """Of the statements to the cluster every so many is one at which it is killed."""

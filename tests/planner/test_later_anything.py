@@ -9,17 +9,17 @@ from build import NOW, node, placement, queue, replica, snapshot
 from drafts import drafted
 from timely import HOUR, at, looking_ahead, promise, running, waiting
 
-from planner.coherence import contradictions
-from planner.diffing import diff
-from planner.explaining import explain
-from planner.models.calendar import Reservation, ReservationKind, Tariff
-from planner.models.cluster import Dataset
-from planner.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
-from planner.models.plan import DeadlineState, Start
-from planner.models.target import Planned
-from planner.rendering.explanation import explanation_text
-from planner.rendering.reports.plan import plan_report
-from planner.rendering.text import diff_text, plan_text
+from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
+from gpuplan.models.cluster import Dataset
+from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
+from gpuplan.models.plan import DeadlineState, Start
+from gpuplan.models.target import Planned
+from gpuplan.planner.coherence import contradictions
+from gpuplan.planner.diffing import diff
+from gpuplan.planner.explaining import explain
+from gpuplan.planner.rendering.explanation import explanation_text
+from gpuplan.planner.rendering.reports.plan import plan_report
+from gpuplan.planner.rendering.text import diff_text, plan_text
 
 SEEDS = 40
 NODES = 4

@@ -9,19 +9,19 @@ from build import NOW, cluster, job, node, placement, queue, replica, snapshot
 from drafts import drafted
 from timely import HOUR, at, looking_ahead, promise, running, timely_plan, waiting, whole
 
-from planner.coherence import contradictions
-from planner.models.calendar import Reservation, ReservationKind, Tariff
-from planner.models.cluster import Dataset
-from planner.models.dependency import Dependency
-from planner.models.job import Running
-from planner.models.plan import DeadlineState, ReasonCode, Start
-from planner.models.policy import Policy
-from planner.models.promise import Promise
-from planner.models.target import Planned
-from planner.models.verifier import verify
-from planner.planfile import load_plan, save_plan
-from planner.promises import promises_of
-from planner.rendering.unmet import unmet
+from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
+from gpuplan.models.cluster import Dataset
+from gpuplan.models.dependency import Dependency
+from gpuplan.models.job import Running
+from gpuplan.models.plan import DeadlineState, ReasonCode, Start
+from gpuplan.models.policy import Policy
+from gpuplan.models.promise import Promise
+from gpuplan.models.target import Planned
+from gpuplan.models.verifier import verify
+from gpuplan.planner.coherence import contradictions
+from gpuplan.planner.planfile import load_plan, save_plan
+from gpuplan.planner.promises import promises_of
+from gpuplan.planner.rendering.unmet import unmet
 
 RUNNING = (
     running("train-a", *whole("n0"), hours=2),

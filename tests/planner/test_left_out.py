@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from build import job, node, pool, replica, snapshot
 
-from planner.models.cluster import Cluster
-from planner.models.horizon import HorizonPolicy
-from planner.models.policy import Disruption, Policy, PoolPolicy, Prices
-from planner.posing.left_out import left_out
+from gpuplan.models.cluster import Cluster
+from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.policy import Disruption, Policy, PoolPolicy, Prices
+from gpuplan.planner.posing.left_out import left_out
 
 
 def told(world, **policy):

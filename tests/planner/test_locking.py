@@ -9,12 +9,12 @@ from applied import WORLD, carry_out, running
 from audited import WHO, entry, log_of
 from build import NOW
 
-from planner import auditing, locking
-from planner.auditing import AuditLog, verify_log
-from planner.executors.simulated import SimulatedCluster
-from planner.locking import LockedError, exclusive
-from planner.models.errors import PlannerError, TamperedError
-from planner.running.history import History
+from gpuplan.models.errors import PlannerError, TamperedError
+from gpuplan.planner import auditing, locking
+from gpuplan.planner.auditing import AuditLog, verify_log
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.locking import LockedError, exclusive
+from gpuplan.planner.running.history import History
 
 
 def test_a_second_one_is_refused_and_told_who_is_first(tmp_path):

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from judging import sliced
 from strategies import snapshots
 
-from planner.changes import Changes
-from planner.metrics import allocation_ratio, fragmentation_ratio, hourly_cost, jain_index, measure
-from planner.models.cluster import Cluster, Gpu, MigInstance, NodeGpus
-from planner.models.occupancy import free_capacity
-from planner.models.plan import JobCounts
-from planner.models.target import Target
+from gpuplan.models.cluster import Cluster, Gpu, MigInstance, NodeGpus
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.plan import JobCounts
+from gpuplan.models.target import Target
+from gpuplan.planner.changes import Changes
+from gpuplan.planner.metrics import allocation_ratio, fragmentation_ratio, hourly_cost, jain_index, measure
 
 
 def nodes_of(*nodes):

@@ -10,17 +10,17 @@ import instances
 import pytest
 from drafts import drafted
 
-from planner.epoch import plan_epoch
-from planner.models.job import Running
-from planner.models.plan import Keep, Plan, Wait
-from planner.models.policy import BudgetPolicy, Policy, PoolPolicy
-from planner.models.snapshot import Snapshot
-from planner.models.solution import Ended
-from planner.models.verifier import verify_target
-from planner.planfile import plan_document
-from planner.posing import pose
-from planner.settled import first_target, newcomers, recognized
-from planner.solvers.continuing import carry_on
+from gpuplan.models.job import Running
+from gpuplan.models.plan import Keep, Plan, Wait
+from gpuplan.models.policy import BudgetPolicy, Policy, PoolPolicy
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.solution import Ended
+from gpuplan.models.verifier import verify_target
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.planfile import plan_document
+from gpuplan.planner.posing import pose
+from gpuplan.planner.settled import first_target, newcomers, recognized
+from gpuplan.solvers.continuing import carry_on
 
 HURRIED = Policy(budget=BudgetPolicy(time_limit="1ms"))
 """No time but for the last plan and who is new to it."""

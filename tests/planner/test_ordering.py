@@ -9,14 +9,14 @@ import pytest
 from build import job, node, placement, pool, replica, snapshot
 from drafts import drafted, target
 
-from planner.changes import Changes
-from planner.drafting.ordering import order
-from planner.models.cluster import MigInstance
-from planner.models.errors import PlannerError
-from planner.models.mig import mig_geometry
-from planner.models.occupancy import free_capacity
-from planner.models.placement import GpuShare, MigSlice
-from planner.preconditions import LiveView
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.planner.changes import Changes
+from gpuplan.planner.drafting.ordering import order
+from gpuplan.planner.preconditions import LiveView
 
 
 def steps(world, *placed, **more):

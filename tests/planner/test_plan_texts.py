@@ -10,12 +10,12 @@ import pytest
 from drafts import drafted
 from handmade import plan_of
 
-from planner.epoch import plan_epoch
-from planner.models.base import canonical_json
-from planner.models.plan import Keep, NodeEmpty, Reason, ReasonCode, Wait, Waiting
-from planner.models.policy import Policy
-from planner.plan_texts import part_texts
-from planner.planfile import plan_document, plan_id_of
+from gpuplan.models.base import canonical_json
+from gpuplan.models.plan import Keep, NodeEmpty, Reason, ReasonCode, Wait, Waiting
+from gpuplan.models.policy import Policy
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.plan_texts import part_texts
+from gpuplan.planner.planfile import plan_document, plan_id_of
 
 KINDS = (instances.mixed, instances.everything, instances.everything_mixed)
 WORDS = Reason(

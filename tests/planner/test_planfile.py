@@ -14,10 +14,10 @@ from handmade import plan_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.models.base import fingerprint_of
-from planner.models.errors import BadInputError, PlannerError, TamperedError
-from planner.models.plan import PLAN_FORMAT
-from planner.planfile import load_plan, plan_document, plan_id_of, save_plan, with_id
+from gpuplan.models.base import fingerprint_of
+from gpuplan.models.errors import BadInputError, PlannerError, TamperedError
+from gpuplan.models.plan import PLAN_FORMAT
+from gpuplan.planner.planfile import load_plan, plan_document, plan_id_of, save_plan, with_id
 
 
 def example():

@@ -9,10 +9,10 @@ import instances
 import pytest
 from asked import allowed, posed
 
-from planner.models.cluster import Taint
-from planner.models.job import Toleration
-from planner.models.problem_jobs import Option, Role
-from planner.posing import pose
+from gpuplan.models.cluster import Taint
+from gpuplan.models.job import Toleration
+from gpuplan.models.problem_jobs import Option, Role
+from gpuplan.planner.posing import pose
 
 
 def test_equal_jobs_are_one_class_oldest_first():

@@ -11,15 +11,15 @@ import timed
 from asked import quotas_allow
 from targets import judged, legal_target, nothing_changed, sorted_by_job
 
-from planner.models.mig import mig_geometry
-from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.problem_jobs import Role
-from planner.models.target import Target
-from planner.models.units import MILLI, print_milli
-from planner.models.verifier_occupant import holding
-from planner.models.violation import Rule
-from planner.posing import pose
-from planner.posing.shapes import POWER
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.target import Target
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.verifier_occupant import holding
+from gpuplan.models.violation import Rule
+from gpuplan.planner.posing import pose
+from gpuplan.planner.posing.shapes import POWER
 
 SEEDS = range(40)
 MADE = (instances.everything, instances.everything_mixed)

@@ -7,14 +7,14 @@ import pytest
 import timed
 from asked import quotas_allow
 
-from planner.models.mig import mig_geometry
-from planner.models.placement import GpuShare, MigSlice, Replica
-from planner.models.problem_jobs import Role
-from planner.models.target import Planned
-from planner.models.units import print_milli
-from planner.models.verifier import verify
-from planner.models.violation import Rule
-from planner.posing import pose
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import GpuShare, MigSlice, Replica
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.target import Planned
+from gpuplan.models.units import print_milli
+from gpuplan.models.verifier import verify
+from gpuplan.models.violation import Rule
+from gpuplan.planner.posing import pose
 
 SEEDS = range(40)
 MADE = (instances.everything, instances.everything_mixed)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import build
 from asked import posed
 
-from planner.models.cluster import Gpu, QosClass
-from planner.models.problem_nodes import MigGpu
+from gpuplan.models.cluster import Gpu, QosClass
+from gpuplan.models.problem_nodes import MigGpu
 
 
 def test_free_amounts_are_what_running_jobs_leave_and_never_negative():

@@ -9,11 +9,11 @@ import build
 import pytest
 from build import NOW, by_value
 
-from planner.models.cluster import Gpu
-from planner.models.job import Running
-from planner.models.problem_jobs import Hold, Role
-from planner.models.snapshot import Snapshot
-from planner.posing import pose
+from gpuplan.models.cluster import Gpu
+from gpuplan.models.job import Running
+from gpuplan.models.problem_jobs import Hold, Role
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.planner.posing import pose
 
 MIGRATE = {"disruption": {"migrate": True}}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import build
 
-from planner.models.cluster import Level
-from planner.models.policy import Policy
-from planner.models.problem import Standing
-from planner.posing import pose
+from gpuplan.models.cluster import Level
+from gpuplan.models.policy import Policy
+from gpuplan.models.problem import Standing
+from gpuplan.planner.posing import pose
 
 PRICES = {"interference": [{"classes": ["train", "serve"], "points": 5}]}
 

@@ -6,9 +6,9 @@ import build
 import pytest
 from asked import names, posed
 
-from planner.models.cluster import Level
-from planner.models.policy import Profile
-from planner.models.problem_jobs import Togetherness
+from gpuplan.models.cluster import Level
+from gpuplan.models.policy import Profile
+from gpuplan.models.problem_jobs import Togetherness
 
 
 def test_faster_gpu_model_comes_first_and_pays_more():

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import build
 
-from planner.models.policy import Policy
-from planner.posing import pose
+from gpuplan.models.policy import Policy
+from gpuplan.planner.posing import pose
 
 PRICED = build.node("s", price_per_hour=2.5, rack="r", ready_at=build.NOW + timedelta(hours=1))
 

@@ -8,9 +8,9 @@ import build
 import pytest
 from timed import HOUR, found, hours, posed, waits
 
-from planner.models.cluster import Gpu, MigInstance
-from planner.models.problem_jobs import Hold
-from planner.models.promise import Promise
+from gpuplan.models.cluster import Gpu, MigInstance
+from gpuplan.models.problem_jobs import Hold
+from gpuplan.models.promise import Promise
 
 AGGRESSIVE = {"mode": "aggressive", "max_delay": HOUR}
 

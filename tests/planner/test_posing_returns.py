@@ -11,15 +11,15 @@ import pytest
 import timed
 from timed import HOUR, found, hours, posed, runs, waits
 
-from planner.models.cluster import Gpu, MigInstance
-from planner.models.durations import Durations
-from planner.models.occupancy import free_capacity
-from planner.models.problem_nodes import Return
-from planner.models.queue import ALL_MODELS
-from planner.models.slots import Slots
-from planner.posing import pose
-from planner.posing.free_nodes import held_milli
-from planner.quota_room import of_resource, own_usage
+from gpuplan.models.cluster import Gpu, MigInstance
+from gpuplan.models.durations import Durations
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.problem_nodes import Return
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.slots import Slots
+from gpuplan.planner.posing import pose
+from gpuplan.planner.posing.free_nodes import held_milli
+from gpuplan.planner.quota_room import of_resource, own_usage
 
 SEEDS = range(60)
 

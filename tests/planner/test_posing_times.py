@@ -13,16 +13,16 @@ import timed
 from asked import quotas_allow
 from timed import HOUR
 
-from planner.models.consistency import inconsistencies
-from planner.models.durations import Durations
-from planner.models.earnings import Earnings
-from planner.models.policy import Policy
-from planner.models.pricing import disruption_points, lost_seconds
-from planner.models.problem_jobs import Role
-from planner.models.selection import refusal
-from planner.models.slots import Slots
-from planner.models.windows import Windows
-from planner.posing import pose
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.durations import Durations
+from gpuplan.models.earnings import Earnings
+from gpuplan.models.policy import Policy
+from gpuplan.models.pricing import disruption_points, lost_seconds
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.selection import refusal
+from gpuplan.models.slots import Slots
+from gpuplan.models.windows import Windows
+from gpuplan.planner.posing import pose
 
 SEEDS = range(60)
 MADE = (instances.everything, instances.everything_mixed)

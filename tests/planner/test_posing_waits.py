@@ -7,9 +7,9 @@ import pytest
 import timed
 from timed import found, hours, posed, runs, waits
 
-from planner.models.dependency import DependencyKind, FinishedJob, Outcome
-from planner.models.problem_jobs import Predecessor, Role
-from planner.posing import pose
+from gpuplan.models.dependency import DependencyKind, FinishedJob, Outcome
+from gpuplan.models.problem_jobs import Predecessor, Role
+from gpuplan.planner.posing import pose
 
 KINDS = list(DependencyKind)
 STARTED, SUCCEEDED, COMPLETED, CHECKPOINTED = KINDS

@@ -6,14 +6,14 @@ import build
 import pytest
 from solver_doubles import apart_in_this_process
 
-from planner.applying import apply_plan
-from planner.auditing import AuditLog
-from planner.epoch import plan_epoch
-from planner.executors.simulated import SimulatedCluster
-from planner.models.policy import Drift, Policy
-from planner.rendering.header import header_lines
-from planner.rendering.style import Style
-from planner.solvers import inquiring
+from gpuplan.models.policy import Drift, Policy
+from gpuplan.planner.applying import apply_plan
+from gpuplan.planner.auditing import AuditLog
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.rendering.header import header_lines
+from gpuplan.planner.rendering.style import Style
+from gpuplan.solvers import inquiring
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from build import NOW, job, replica, snapshot
 from promising import A_NOW, B_LATER, C_LATER, HOUR, PLAN, WORLD, promise, promising
 
-from planner.models.job import Running
-from planner.promises import carry_over, promises_of, reminded_of, steps_of
+from gpuplan.models.job import Running
+from gpuplan.planner.promises import carry_over, promises_of, reminded_of, steps_of
 
 FORGETFUL = WORLD.model_copy(
     update={"jobs": tuple(each.model_copy(update={"promise": None}) for each in WORLD.jobs)}

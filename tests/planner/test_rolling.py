@@ -13,11 +13,11 @@ from build import job, node, replica, snapshot
 from rolling import Rolling
 from rolling_worlds import HOUR, world
 
-from planner.models.dependency import Dependency, DependencyKind
-from planner.models.horizon import Backfill, HorizonPolicy
-from planner.models.plan import Migrate, Preempt, Start
-from planner.models.policy import Disruption, Policy
-from planner.promises import promises_of
+from gpuplan.models.dependency import Dependency, DependencyKind
+from gpuplan.models.horizon import Backfill, HorizonPolicy
+from gpuplan.models.plan import Migrate, Preempt, Start
+from gpuplan.models.policy import Disruption, Policy
+from gpuplan.planner.promises import promises_of
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 EPOCHS = 200 if EVERY_SEED else 80

@@ -11,11 +11,11 @@ from good_document import GOOD
 from handmade import plan_of
 from jsonschema import Draft202012Validator
 
-from planner.models.errors import BadInputError
-from planner.models.policy import Policy
-from planner.planfile import plan_document
-from planner.schemas import KINDS, schema
-from planner.sources.files import load_policy, load_snapshot, snapshot_text
+from gpuplan.models.errors import BadInputError
+from gpuplan.models.policy import Policy
+from gpuplan.planner.planfile import plan_document
+from gpuplan.planner.schemas import KINDS, schema
+from gpuplan.planner.sources.files import load_policy, load_snapshot, snapshot_text
 
 VALIDATORS = {kind: Draft202012Validator(schema(kind)) for kind in KINDS}
 

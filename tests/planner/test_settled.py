@@ -8,16 +8,16 @@ from pathlib import Path
 import build
 import pytest
 
-from planner.afterwards import cluster_after
-from planner.epoch import plan_epoch
-from planner.models.calendar import Reservation
-from planner.models.cluster import Dataset
-from planner.models.dependency import FinishedJob
-from planner.models.job import Running
-from planner.models.policy import Ageing, Disruption, Policy, Weights
-from planner.models.solution import Ended
-from planner.settled import first_target, is_settled, newcomers
-from planner.sources.files import load_snapshot
+from gpuplan.models.calendar import Reservation
+from gpuplan.models.cluster import Dataset
+from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.job import Running
+from gpuplan.models.policy import Ageing, Disruption, Policy, Weights
+from gpuplan.models.solution import Ended
+from gpuplan.planner.afterwards import cluster_after
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.settled import first_target, is_settled, newcomers
+from gpuplan.planner.sources.files import load_snapshot
 
 GREEDY = Policy(solvers=())
 EXACT = Policy()

@@ -11,10 +11,7 @@ from build import MODEL, NOW, cluster, job, node, placement, queue, replica, sna
 from changing import pool
 from handmade import start
 
-from planner.executors.interface import ExecutionError
-from planner.executors.simulated import SimulatedCluster
-from planner.locking import LockedError
-from planner.models.cluster import (
+from gpuplan.models.cluster import (
     Cluster,
     Dataset,
     Gpu,
@@ -25,9 +22,12 @@ from planner.models.cluster import (
     RackPower,
     Taint,
 )
-from planner.models.errors import PlannerError
-from planner.models.job import Job, ResourceRequest
-from planner.models.placement import MigSlice, Replica
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.job import Job, ResourceRequest
+from gpuplan.models.placement import MigSlice, Replica
+from gpuplan.planner.executors.interface import ExecutionError
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.locking import LockedError
 
 
 def world():

@@ -8,10 +8,10 @@ import pytest
 from build import NOW, cluster, job, placement, replica, snapshot
 from handmade import start
 
-from planner.executors.interface import ExecutionError
-from planner.executors.simulated import SimulatedCluster
-from planner.models.errors import PlannerError
-from planner.models.progress import Progress
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.progress import Progress
+from gpuplan.planner.executors.interface import ExecutionError
+from gpuplan.planner.executors.simulated import SimulatedCluster
 
 GANG = job(
     "gang",

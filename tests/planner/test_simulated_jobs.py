@@ -8,14 +8,14 @@ import pytest
 from build import MODEL, NOW, cluster, job, node, placement, queue, replica, snapshot
 from changing import begin, change, grow, mig_job, mig_node, mig_replica, migrate, preempt, shrink
 
-from planner.executors.interface import ExecutionError
-from planner.executors.simulated import SimulatedCluster
-from planner.models.cluster import Gpu, NodeGpus, Overcommit, QosClass
-from planner.models.durations import Durations
-from planner.models.job import ResourceRequest
-from planner.models.plan import Grow, Migrate, Preempt, Shrink
-from planner.models.policy import Policy
-from planner.models.progress import Progress
+from gpuplan.models.cluster import Gpu, NodeGpus, Overcommit, QosClass
+from gpuplan.models.durations import Durations
+from gpuplan.models.job import ResourceRequest
+from gpuplan.models.plan import Grow, Migrate, Preempt, Shrink
+from gpuplan.models.policy import Policy
+from gpuplan.models.progress import Progress
+from gpuplan.planner.executors.interface import ExecutionError
+from gpuplan.planner.executors.simulated import SimulatedCluster
 
 SUBMITTED = timedelta(hours=5)
 WORLD = snapshot(

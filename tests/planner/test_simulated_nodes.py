@@ -21,8 +21,8 @@ from changing import (
     with_pools,
 )
 
-from planner.executors.interface import ExecutionError
-from planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.executors.interface import ExecutionError
+from gpuplan.planner.executors.simulated import SimulatedCluster
 
 CLOUD = pool("cloud", most=3, least=1, provisioning="10m")
 FULL = pool("full", most=0)

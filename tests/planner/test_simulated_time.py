@@ -9,12 +9,12 @@ from build import NOW, job, node, placement, replica, snapshot
 from changing import change, runs
 from handmade import start
 
-from planner.executors import simulated_tables
-from planner.executors.interface import ExecutionError
-from planner.executors.simulated import SimulatedCluster
-from planner.models.consistency import inconsistencies
-from planner.models.dependency import FinishedJob
-from planner.models.plan import Migrate, Preempt, Shrink
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.plan import Migrate, Preempt, Shrink
+from gpuplan.planner.executors import simulated_tables
+from gpuplan.planner.executors.interface import ExecutionError
+from gpuplan.planner.executors.simulated import SimulatedCluster
 
 MINUTE = timedelta(minutes=1)
 

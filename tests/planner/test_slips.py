@@ -6,11 +6,11 @@ from build import cluster, job, node, placement, queue, replica, snapshot
 from drafts import drafted
 from timely import HOUR, at, looking_ahead, promise, running, waiting, whole
 
-from planner.models.calendar import Reservation, ReservationKind
-from planner.models.cluster import Gpu
-from planner.models.dependency import Dependency
-from planner.models.policy import Policy
-from planner.models.target import Planned
+from gpuplan.models.calendar import Reservation, ReservationKind
+from gpuplan.models.cluster import Gpu
+from gpuplan.models.dependency import Dependency
+from gpuplan.models.policy import Policy
+from gpuplan.models.target import Planned
 
 
 def why(subject, *others, planned=(), policy=None, nodes=None, started=(), **world):

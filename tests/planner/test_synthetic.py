@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import SMALL, profile
 
-from planner.models.base import canonical_json
-from planner.models.consistency import inconsistencies
-from planner.models.occupancy import free_capacity
-from planner.models.policy import Policy
-from planner.models.selection import refusal
-from planner.models.verifier import verify
-from planner.sources.synthetic import generate
+from gpuplan.models.base import canonical_json
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.policy import Policy
+from gpuplan.models.selection import refusal
+from gpuplan.models.verifier import verify
+from gpuplan.planner.sources.synthetic import generate
 
 seeds = st.integers(0, 2**32)
 

@@ -12,12 +12,12 @@ import timed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.models.cluster import Gpu
-from planner.models.placement import GpuShare, MigSlice
-from planner.models.policy import Policy
-from planner.models.snapshot import Snapshot
-from planner.posing import pose
-from planner.settled import recognized
+from gpuplan.models.cluster import Gpu
+from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.policy import Policy
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.planner.posing import pose
+from gpuplan.planner.settled import recognized
 
 WORLDS = (instances.everything, instances.everything_mixed, timed.instance)
 

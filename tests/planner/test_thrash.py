@@ -9,12 +9,12 @@ from datetime import timedelta
 import pytest
 from build import job, node, replica, snapshot
 
-from planner.effects import changes_of
-from planner.epoch import plan_epoch
-from planner.executors.simulated import SimulatedCluster
-from planner.models.cluster import NodePool
-from planner.models.plan import Grow, ScaleDown, ScaleUp, Shrink
-from planner.models.policy import Disruption, Policy, PoolPolicy
+from gpuplan.models.cluster import NodePool
+from gpuplan.models.plan import Grow, ScaleDown, ScaleUp, Shrink
+from gpuplan.models.policy import Disruption, Policy, PoolPolicy
+from gpuplan.planner.effects import changes_of
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.executors.simulated import SimulatedCluster
 
 EPOCHS = 20
 EVERY = 180

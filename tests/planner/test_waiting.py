@@ -13,17 +13,17 @@ from judging import asking
 from placing import replica_for
 from strategies import snapshots
 
-from planner.models.cluster import Gpu, Level, NodeGpus, Taint
-from planner.models.job import AntiAffinity, LocalityPreference, NodeMatch, PreferredNodes, Spread, Toleration
-from planner.models.occupancy import NodeFree, free_capacity
-from planner.models.placement import GpuShare, MigSlice, Placement, Replica
-from planner.models.plan import ReasonCode
-from planner.models.policy import Disruption, MigPolicy, Policy, PoolPolicy
-from planner.models.selection import refusal
-from planner.models.target import Target
-from planner.models.verifier import verify
-from planner.models.violation import Rule
-from planner.waiting import waiting_reasons
+from gpuplan.models.cluster import Gpu, Level, NodeGpus, Taint
+from gpuplan.models.job import AntiAffinity, LocalityPreference, NodeMatch, PreferredNodes, Spread, Toleration
+from gpuplan.models.occupancy import NodeFree, free_capacity
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+from gpuplan.models.plan import ReasonCode
+from gpuplan.models.policy import Disruption, MigPolicy, Policy, PoolPolicy
+from gpuplan.models.selection import refusal
+from gpuplan.models.target import Target
+from gpuplan.models.verifier import verify
+from gpuplan.models.violation import Rule
+from gpuplan.planner.waiting import waiting_reasons
 
 OF_ROOM = (
     ReasonCode.RESOURCES,

@@ -9,14 +9,14 @@ from build import NOW, cluster, job, node, placement, queue, replica, snapshot
 from drafts import target
 from timely import HOUR, at, looking_ahead, running, waiting, whole
 
-from planner.models.calendar import Reservation, ReservationKind
-from planner.models.cluster import Dataset
-from planner.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
-from planner.models.job import Running
-from planner.models.plan import ReasonCode
-from planner.models.policy import Policy
-from planner.models.target import Planned
-from planner.waiting import waiting_reasons
+from gpuplan.models.calendar import Reservation, ReservationKind
+from gpuplan.models.cluster import Dataset
+from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
+from gpuplan.models.job import Running
+from gpuplan.models.plan import ReasonCode
+from gpuplan.models.policy import Policy
+from gpuplan.models.target import Planned
+from gpuplan.planner.waiting import waiting_reasons
 
 
 def reasons(*jobs, started=(), planned=(), policy=None, finished=(), **world):

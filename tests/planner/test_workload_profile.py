@@ -6,8 +6,8 @@ import pytest
 from profiles import SMALL, profile
 from pydantic import ValidationError
 
-from planner.models.errors import BadInputError
-from planner.sources.synthetic import load_profile
+from gpuplan.models.errors import BadInputError
+from gpuplan.planner.sources.synthetic import load_profile
 
 
 @pytest.mark.parametrize(

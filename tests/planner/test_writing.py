@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from planner.models.errors import PlannerError
-from planner.writing import require_writable, write_atomically
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.writing import require_writable, write_atomically
 
 
 @pytest.mark.parametrize("content", ["täxt\n", b"\x89PNG\r\n"])

@@ -11,18 +11,18 @@ from drafts import drafted
 from explained import greedy_plan
 from timely import HOUR, at, looking_ahead, running, timely_plan, waiting, whole
 
-from planner.explaining import explain
-from planner.models.dependency import Dependency, FinishedJob, Outcome
-from planner.models.errors import BadInputError
-from planner.models.explanation import Explanation
-from planner.models.explanation_remedies import Remedies
-from planner.models.gang import Gang
-from planner.models.learnt_scaling import with_learnt_scaling
-from planner.models.objective import Objective
-from planner.models.policy import Policy
-from planner.models.progress import Progress
-from planner.models.target import Planned
-from planner.rendering.explanation import explanation_text
+from gpuplan.models.dependency import Dependency, FinishedJob, Outcome
+from gpuplan.models.errors import BadInputError
+from gpuplan.models.explanation import Explanation
+from gpuplan.models.explanation_remedies import Remedies
+from gpuplan.models.gang import Gang
+from gpuplan.models.learnt_scaling import with_learnt_scaling
+from gpuplan.models.objective import Objective
+from gpuplan.models.policy import Policy
+from gpuplan.models.progress import Progress
+from gpuplan.models.target import Planned
+from gpuplan.planner.explaining import explain
+from gpuplan.planner.rendering.explanation import explanation_text
 
 
 def text(plan, name, **more):

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searches import ASKED, ENDED, MILESTONES
 
-from planner.models.solution import Milestone
-from planner.rendering.search import WRITING, now_lines, search_text
-from planner.rendering.style import Style
-from planner.search import Search
+from gpuplan.models.solution import Milestone
+from gpuplan.planner.rendering.search import WRITING, now_lines, search_text
+from gpuplan.planner.rendering.style import Style
+from gpuplan.planner.search import Search
 
 SEARCH = Search(
     ASKED,

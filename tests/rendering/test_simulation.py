@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from build import NOW
 
-from planner.rendering.simulation import simulation_text
-from planner.simulation.outcome import Distribution, EpochFigures, Figure, Run, Scorecard, Simulation
+from gpuplan.planner.rendering.simulation import simulation_text
+from gpuplan.planner.simulation.outcome import Distribution, EpochFigures, Figure, Run, Scorecard, Simulation
 
 
 def spread(value, *, at_least=False):

@@ -8,10 +8,10 @@ from judging import broken
 from samples import NEW_NODE, WORLD, small_plan
 from texts import HEAD, crowd, shown, text, text_of_diff
 
-from planner.diffing import diff
-from planner.models.policy import BudgetMode, BudgetPolicy, Policy
-from planner.models.solution import Ended, Fallback, Rejected, SolveStatus
-from planner.models.violation import Rule
+from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy
+from gpuplan.models.solution import Ended, Fallback, Rejected, SolveStatus
+from gpuplan.models.violation import Rule
+from gpuplan.planner.diffing import diff
 
 
 def test_the_cost_before_is_told_where_the_plan_changes_it():

@@ -10,8 +10,8 @@ from drafts import drafted
 from samples import NODES, WORLD, busy_plan, small_plan
 from texts import crowd, shown, text_of_diff
 
-from planner.diffing import diff
-from planner.models.cluster import Cluster
+from gpuplan.models.cluster import Cluster
+from gpuplan.planner.diffing import diff
 
 
 def test_a_diff_at_eighty_columns():

@@ -17,10 +17,10 @@ from strategies import snapshots
 from targets import legal_target
 from texts import crowd, shown, text, text_of_diff
 
-from planner.diffing import diff
-from planner.drafting import draft
-from planner.models.solution import Solution, SolveStatus
-from planner.posing import pose
+from gpuplan.models.solution import Solution, SolveStatus
+from gpuplan.planner.diffing import diff
+from gpuplan.planner.drafting import draft
+from gpuplan.planner.posing import pose
 
 
 def test_many_changes_of_running_jobs_and_nodes_are_grouped():

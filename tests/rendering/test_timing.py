@@ -10,13 +10,13 @@ from drafts import drafted
 from pages import page
 from timely import WORLD, at, looking_ahead, promise, running, timely_plan, waiting, whole
 
-from planner.clock import clock
-from planner.diffing import diff
-from planner.models.dependency import Dependency
-from planner.models.policy import Policy
-from planner.models.target import Planned
-from planner.rendering.text import diff_text, plan_text
-from planner.rendering.timeline import timeline
+from gpuplan.models.dependency import Dependency
+from gpuplan.models.policy import Policy
+from gpuplan.models.target import Planned
+from gpuplan.planner.clock import clock
+from gpuplan.planner.diffing import diff
+from gpuplan.planner.rendering.text import diff_text, plan_text
+from gpuplan.planner.rendering.timeline import timeline
 
 
 def text(plan, *, width=80, ascii_only=False, verbose=False, path="plan.json"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from comparisons import comparison, figures, trial
 
-from planner.models.comparison import ModelUse
-from planner.models.plan import ReasonCode
-from planner.rendering.whatif import comparison_text
+from gpuplan.models.comparison import ModelUse
+from gpuplan.models.plan import ReasonCode
+from gpuplan.planner.rendering.whatif import comparison_text
 
 
 def text(*scenarios, width=80, ascii_only=False, **more):

@@ -12,13 +12,13 @@ from metric_names import PLAN, exported, full_exposition, record
 from periodic import Bench
 from prometheus_client.parser import text_string_to_metric_families
 
-from planner.apply_outcome import ApplyOutcome, FailedAction
-from planner.effects import changes_of
-from planner.models.dependency import FinishedJob, Outcome
-from planner.models.errors import PlannerError
-from planner.models.plan import Preempt
-from planner.running.exposition import _GAUGES, Exposition, serve
-from planner.running.figures import figures_of
+from gpuplan.models.dependency import FinishedJob, Outcome
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan import Preempt
+from gpuplan.planner.apply_outcome import ApplyOutcome, FailedAction
+from gpuplan.planner.effects import changes_of
+from gpuplan.planner.running.exposition import _GAUGES, Exposition, serve
+from gpuplan.planner.running.figures import figures_of
 
 CONVENTIONS = {
     "gpuplan_plan_duration_seconds_bucket": {"backend", "status", "le"},

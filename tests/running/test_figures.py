@@ -10,9 +10,9 @@ from drafts import drafted
 from instances import everything
 from samples import busy_plan
 
-from planner.epoch import plan_epoch
-from planner.models.cluster import Gpu
-from planner.running.figures import NOT_APPLIED, figures_of
+from gpuplan.models.cluster import Gpu
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.running.figures import NOT_APPLIED, figures_of
 
 HOUR = timedelta(hours=1)
 

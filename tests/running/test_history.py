@@ -11,10 +11,10 @@ import pytest
 from build import NOW
 from killing import KILLED, in_child
 
-from planner.locking import LockedError
-from planner.models.errors import PlannerError
-from planner.running.history import _COLUMNS, _TABLE, History, read_history
-from planner.running.record import EpochOutcome, EpochRecord, KnobChange
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.locking import LockedError
+from gpuplan.planner.running.history import _COLUMNS, _TABLE, History, read_history
+from gpuplan.planner.running.record import EpochOutcome, EpochRecord, KnobChange
 
 
 def record(number=1, **about):

@@ -8,11 +8,11 @@ import pytest
 from build import job
 from periodic import GREEDY
 
-from planner.auditing import verify_log
-from planner.models.approval import Approval
-from planner.models.errors import PlannerError
-from planner.models.policy import Disruption, SolverName
-from planner.running.record import EpochOutcome
+from gpuplan.models.approval import Approval
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.policy import Disruption, SolverName
+from gpuplan.planner.auditing import verify_log
+from gpuplan.planner.running.record import EpochOutcome
 
 PEOPLE = Approval(most_changes=0)
 """Leaves every change to people."""

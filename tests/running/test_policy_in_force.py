@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from planner.models.errors import BadInputError
-from planner.models.policy import BudgetPolicy, Disruption, Policy, Prices, Profile
-from planner.running.policy_in_force import PolicyInForce, knob_changes, policy_reader
-from planner.sources.files import load_policy
+from gpuplan.models.errors import BadInputError
+from gpuplan.models.policy import BudgetPolicy, Disruption, Policy, Prices, Profile
+from gpuplan.planner.running.policy_in_force import PolicyInForce, knob_changes, policy_reader
+from gpuplan.planner.sources.files import load_policy
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ import pytest
 from killing import in_child
 from periodic import carried_out
 
-from planner.executors.simulated import SimulatedCluster
-from planner.models.solution import Milestone
-from planner.running.history import read_history
-from planner.running.stopping import Stop, stopped_by_signals
+from gpuplan.models.solution import Milestone
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.running.history import read_history
+from gpuplan.planner.running.stopping import Stop, stopped_by_signals
 
-GPUPLAN = (sys.executable, "-m", "planner")
+GPUPLAN = (sys.executable, "-m", "gpuplan")
 
 
 def ends_once(number):

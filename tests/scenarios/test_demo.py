@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from planner.epoch import plan_epoch
-from planner.models.job import Running
-from planner.models.plan import Start
-from planner.models.verifier import verify
-from planner.sources.files import load_policy, load_snapshot
+from gpuplan.models.job import Running
+from gpuplan.models.plan import Start
+from gpuplan.models.verifier import verify
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.sources.files import load_policy, load_snapshot
 
 ROOT = Path(__file__).parents[2]
 PRODUCTION = ROOT / "scenarios" / "production"

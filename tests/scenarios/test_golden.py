@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli import main
-from planner.sources.files import default_policy_path, load_policy
+from gpuplan.planner.cli import main
+from gpuplan.planner.sources.files import default_policy_path, load_policy
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 FOLDERS = sorted(path.parent.name for path in SCENARIOS.glob("*/expected.txt"))

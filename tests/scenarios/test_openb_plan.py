@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from planner.epoch import plan_epoch
-from planner.models.policy import Policy
-from planner.models.verifier import verify
-from planner.sources.openb import read_openb
+from gpuplan.models.policy import Policy
+from gpuplan.models.verifier import verify
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.sources.openb import read_openb
 
 FOLDER = os.environ.get("GPUPLAN_OPENB_DIR")
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from planner.epoch import plan_epoch
-from planner.models.damage import survey
-from planner.models.plan import ReasonCode, Start
-from planner.models.verifier import verify
-from planner.sources.files import default_policy_path, load_policy, load_snapshot
-from planner.sources.openb import read_openb
-from planner.sources.scenario_folder import scenario_files
-from planner.sources.synthetic import generate, load_profile
+from gpuplan.models.damage import survey
+from gpuplan.models.plan import ReasonCode, Start
+from gpuplan.models.verifier import verify
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
+from gpuplan.planner.sources.openb import read_openb
+from gpuplan.planner.sources.scenario_folder import scenario_files
+from gpuplan.planner.sources.synthetic import generate, load_profile
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 PRODUCTION = SCENARIOS / "production"

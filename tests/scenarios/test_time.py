@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from planner.epoch import plan_epoch
-from planner.models.plan import Migrate, Preempt, Start
-from planner.models.verifier import verify
-from planner.sources.files import load_policy, load_snapshot
+from gpuplan.models.plan import Migrate, Preempt, Start
+from gpuplan.models.verifier import verify
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.sources.files import load_policy, load_snapshot
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 

@@ -7,14 +7,14 @@ from datetime import timedelta
 import pytest
 from replayed import random_trace
 
-from planner.effects import changes_of
-from planner.epoch import plan_epoch
-from planner.executors.simulated import SimulatedCluster
-from planner.promises import promises_of
-from planner.simulation.acting import carry_out
-from planner.simulation.elapsing import elapse
-from planner.simulation.trace import Physics, Trace
-from planner.simulation.world import opening
+from gpuplan.planner.effects import changes_of
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.executors.simulated import SimulatedCluster
+from gpuplan.planner.promises import promises_of
+from gpuplan.planner.simulation.acting import carry_out
+from gpuplan.planner.simulation.elapsing import elapse
+from gpuplan.planner.simulation.trace import Physics, Trace
+from gpuplan.planner.simulation.world import opening
 
 
 def told(snapshot):

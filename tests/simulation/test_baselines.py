@@ -13,15 +13,15 @@ from build import NOW, job, node, queue, replica, snapshot
 from replayed import random_trace
 from ruling import FREE, MINUTE, comes, epochs, scores, starts, trace
 
-from planner.models.errors import PlannerError
-from planner.models.policy import Policy
-from planner.models.verifier import verify
-from planner.models.violation import Rule
-from planner.simulation.baselines import BASELINES, decide
-from planner.simulation.clock import Clock
-from planner.simulation.happening import Kind
-from planner.simulation.names import BASELINE_NAMES
-from planner.simulation.trace import Physics
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.policy import Policy
+from gpuplan.models.verifier import verify
+from gpuplan.models.violation import Rule
+from gpuplan.planner.simulation.baselines import BASELINES, decide
+from gpuplan.planner.simulation.clock import Clock
+from gpuplan.planner.simulation.happening import Kind
+from gpuplan.planner.simulation.names import BASELINE_NAMES
+from gpuplan.planner.simulation.trace import Physics
 
 PREEMPTIVE = {"srpt", "srsf", "lrpt", "las", "least-slack", "max-min"}
 OF_PLANS = {Rule.EVICTION, Rule.PREEMPTION, Rule.PRIORITY, Rule.ORDER, Rule.PROMISES, Rule.DAMAGE}

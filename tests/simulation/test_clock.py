@@ -8,9 +8,9 @@ import pytest
 from build import NOW, job, pool, snapshot
 from ruling import MINUTE, comes, epochs, trace
 
-from planner.simulation.clock import Clock
-from planner.simulation.trace import Trace
-from planner.sources.outages import NodeEvent, Outage
+from gpuplan.planner.simulation.clock import Clock
+from gpuplan.planner.simulation.trace import Trace
+from gpuplan.planner.sources.outages import NodeEvent, Outage
 
 HOUR = 60 * MINUTE
 

@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 from build import NOW, job, node, replica, snapshot
 
-from planner.models.dependency import Outcome
-from planner.models.job import Running
-from planner.simulation.elapsing import elapse
-from planner.simulation.happening import Kind
-from planner.simulation.trace import Coming, Physics, Trace
-from planner.simulation.world import REMEMBERED, opening
-from planner.sources.outages import NodeEvent, Outage
+from gpuplan.models.dependency import Outcome
+from gpuplan.models.job import Running
+from gpuplan.planner.simulation.elapsing import elapse
+from gpuplan.planner.simulation.happening import Kind
+from gpuplan.planner.simulation.trace import Coming, Physics, Trace
+from gpuplan.planner.simulation.world import REMEMBERED, opening
+from gpuplan.planner.sources.outages import NodeEvent, Outage
 
 HOUR = timedelta(hours=1)
 

@@ -10,11 +10,11 @@ from functools import cache
 import pytest
 from replayed import held_by_gpu, random_trace, steps
 
-from planner.models.units import MILLI
-from planner.models.verifier import verify
-from planner.models.verifier_occupant import same_holdings
-from planner.simulation.elapsing import elapse
-from planner.simulation.happening import Kind
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier import verify
+from gpuplan.models.verifier_occupant import same_holdings
+from gpuplan.planner.simulation.elapsing import elapse
+from gpuplan.planner.simulation.happening import Kind
 
 SEEDS = range(40) if os.environ.get("GPUPLAN_EVERY_SEED") else (0, 4, 7)
 EPOCHS = 16

@@ -9,24 +9,24 @@ import pytest
 from build import NOW, by_value, job, node, pool, replica, snapshot
 from replayed import random_trace
 
-from planner.epoch import plan_epoch
-from planner.models.calendar import Tariff
-from planner.models.errors import PlannerError
-from planner.models.horizon import Backfill, HorizonPolicy
-from planner.models.policy import Disruption, Policy
-from planner.models.units import MILLI
-from planner.simulation import deciding
-from planner.simulation.acting import carry_out
-from planner.simulation.clock import Clock
-from planner.simulation.contest import Case, hold
-from planner.simulation.deciding import SETTLED
-from planner.simulation.elapsing import Elapsed, elapse
-from planner.simulation.happening import Happening, Kind
-from planner.simulation.replay import Progress, replay
-from planner.simulation.scoring import Account
-from planner.simulation.trace import Coming, Physics, Trace
-from planner.simulation.world import opening
-from planner.sources.outages import NodeEvent, Outage
+from gpuplan.models.calendar import Tariff
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.horizon import Backfill, HorizonPolicy
+from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.units import MILLI
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.simulation import deciding
+from gpuplan.planner.simulation.acting import carry_out
+from gpuplan.planner.simulation.clock import Clock
+from gpuplan.planner.simulation.contest import Case, hold
+from gpuplan.planner.simulation.deciding import SETTLED
+from gpuplan.planner.simulation.elapsing import Elapsed, elapse
+from gpuplan.planner.simulation.happening import Happening, Kind
+from gpuplan.planner.simulation.replay import Progress, replay
+from gpuplan.planner.simulation.scoring import Account
+from gpuplan.planner.simulation.trace import Coming, Physics, Trace
+from gpuplan.planner.simulation.world import opening
+from gpuplan.planner.sources.outages import NodeEvent, Outage
 
 GREEDY = by_value(solvers=(), disruption=Disruption(preempt=False, resize=False))
 MINUTE = 60

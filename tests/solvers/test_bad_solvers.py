@@ -15,10 +15,10 @@ import pytest
 import solver_doubles
 from contest import CEILING, GREEDY, OPTIMUM, POLICY, contested, judged
 
-from planner.models.solution import Ended, SolveStatus
-from planner.posing import pose
-from planner.solvers import SOLVERS
-from planner.solvers.portfolio import Limits, solve
+from gpuplan.models.solution import Ended, SolveStatus
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import SOLVERS
+from gpuplan.solvers.portfolio import Limits, solve
 
 pytestmark = pytest.mark.processes
 

@@ -24,12 +24,12 @@ from relaxing import duals
 from targets import judged, nothing_changed
 from time_instances import timely
 
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.posing import pose
-from planner.solvers import cpsat, milp
-from planner.solvers.certificate import exact_bound
-from planner.solvers.interface import Budget
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import cpsat, milp
+from gpuplan.solvers.certificate import exact_bound
+from gpuplan.solvers.interface import Budget
 
 CHUNKS = 4
 SEEDS = 250 if os.environ.get("GPUPLAN_EVERY_SEED") else 20

@@ -14,13 +14,13 @@ from overfull import overfull
 from realizing import realized
 from targets import judged, nothing_changed
 
-from planner.models.formulation.reference import ReferenceColumns, reference
-from planner.models.solution import SolveStatus
-from planner.models.violation import Rule
-from planner.posing import pose
-from planner.solvers import cpsat, portfolio
-from planner.solvers.interface import Budget
-from planner.solvers.portfolio import Limits
+from gpuplan.models.formulation.reference import ReferenceColumns, reference
+from gpuplan.models.solution import SolveStatus
+from gpuplan.models.violation import Rule
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import cpsat, portfolio
+from gpuplan.solvers.interface import Budget
+from gpuplan.solvers.portfolio import Limits
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS = 4

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from planner.models.formulation.rows import Formulation, row
-from planner.solvers.certificate import Certifier, exact_bound
+from gpuplan.models.formulation.rows import Formulation, row
+from gpuplan.solvers.certificate import Certifier, exact_bound
 
 FAMILIES = ("assignment", "eviction", "horizon", "staircase", "gang")
 ANY = st.floats(allow_nan=True, allow_infinity=True)

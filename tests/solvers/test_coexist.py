@@ -13,9 +13,9 @@ def test_both_solvers_answer_in_one_process(order):
     script = f"""
 import time
 import numpy as np
-from planner.models.formulation.rows import Formulation, row
-from planner.solvers import {order[0]}, {order[1]}
-from planner.solvers.interface import Budget
+from gpuplan.models.formulation.rows import Formulation, row
+from gpuplan.solvers import {order[0]}, {order[1]}
+from gpuplan.solvers.interface import Budget
 question = Formulation(
     upper=np.array([5, 5]),
     objective=np.array([3, 2]),

@@ -13,16 +13,16 @@ import pytest
 from planned import realized
 from repacking import one_by_one, planned
 
-from planner.models.horizon import HorizonPolicy
-from planner.models.policy import Policy, Prices
-from planner.models.problem_jobs import Shape
-from planner.models.queue import Queue, Quota
-from planner.posing import pose
-from planner.solvers.configurations import repack
-from planner.solvers.configurations.question import Item, lift
-from planner.solvers.configurations.swaps import swaps_of
-from planner.solvers.greedy import greedy
-from planner.solvers.ledger import Ledger
+from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.policy import Policy, Prices
+from gpuplan.models.problem_jobs import Shape
+from gpuplan.models.queue import Queue, Quota
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.configurations import repack
+from gpuplan.solvers.configurations.question import Item, lift
+from gpuplan.solvers.configurations.swaps import swaps_of
+from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.ledger import Ledger
 
 
 def shares(*milli, **more):

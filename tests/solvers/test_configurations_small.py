@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from repacking import one_by_one, planned
 
-from planner.models.queue import Queue, Quota
-from planner.posing import pose
-from planner.solvers.configurations.packing import pack
-from planner.solvers.configurations.patterns import patterns
-from planner.solvers.ledger import Ledger
+from gpuplan.models.queue import Queue, Quota
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.configurations.packing import pack
+from gpuplan.solvers.configurations.patterns import patterns
+from gpuplan.solvers.ledger import Ledger
 
 
 def small(seed):

@@ -9,11 +9,11 @@ import highspy
 import numpy as np
 import pytest
 
-from planner.models.formulation.rows import Formulation, row
-from planner.models.policy import SolverName
-from planner.models.solution import SolveStatus
-from planner.solvers import SOLVERS, cpsat, milp
-from planner.solvers.interface import Budget, integer_bound
+from gpuplan.models.formulation.rows import Formulation, row
+from gpuplan.models.policy import SolverName
+from gpuplan.models.solution import SolveStatus
+from gpuplan.solvers import SOLVERS, cpsat, milp
+from gpuplan.solvers.interface import Budget, integer_bound
 
 
 def silent(_answer):

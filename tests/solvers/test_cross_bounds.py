@@ -13,8 +13,8 @@ import pytest
 import records
 from records import Found, Record
 
-from planner.solvers import SOLVERS
-from planner.solvers.inquiring import Inquiry
+from gpuplan.solvers import SOLVERS
+from gpuplan.solvers.inquiring import Inquiry
 
 TIGHTEN = float(os.environ.get("GPUPLAN_TIGHTEN", "0"))
 SECONDS = TIGHTEN or 2.0

@@ -12,15 +12,15 @@ import pytest
 from overfull import overfull
 from targets import judged, nothing_changed
 
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.models.formulation.reference import ReferenceColumns, reference
-from planner.models.solution import SolveStatus
-from planner.posing import pose
-from planner.solvers import cpsat, milp
-from planner.solvers.disaggregate import disaggregate
-from planner.solvers.greedy import greedy
-from planner.solvers.interface import Budget
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.formulation.reference import ReferenceColumns, reference
+from gpuplan.models.solution import SolveStatus
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import cpsat, milp
+from gpuplan.solvers.disaggregate import disaggregate
+from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.interface import Budget
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 """A thousand instances of each sort, where `make test` has no patience for them."""

@@ -7,14 +7,14 @@ import random
 import build
 import pytest
 
-from planner.models.cluster import Level
-from planner.models.job import LocalityPreference, Spread
-from planner.models.policy import Policy
-from planner.models.problem_jobs import Togetherness
-from planner.posing import pose
-from planner.solvers.dealing import deal, keeps_rules
-from planner.solvers.ledger import Ledger
-from planner.solvers.site import Site
+from gpuplan.models.cluster import Level
+from gpuplan.models.job import LocalityPreference, Spread
+from gpuplan.models.policy import Policy
+from gpuplan.models.problem_jobs import Togetherness
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.dealing import deal, keeps_rules
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.site import Site
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,17 @@ import build
 import pytest
 from aggregates import Planted, Question
 
-from planner.models.cluster import Level, MigInstance
-from planner.models.formulation.aggregate import Aggregate, Batch
-from planner.models.horizon import HorizonPolicy
-from planner.models.job import LocalityPreference, Spread
-from planner.models.policy import Disruption, MigPolicy, Policy, Prices
-from planner.models.problem_jobs import Role
-from planner.models.promise import Promise
-from planner.models.verifier import verify
-from planner.posing import pose
-from planner.solvers.disaggregate import disaggregate
-from planner.solvers.holding import hold
+from gpuplan.models.cluster import Level, MigInstance
+from gpuplan.models.formulation.aggregate import Aggregate, Batch
+from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.job import LocalityPreference, Spread
+from gpuplan.models.policy import Disruption, MigPolicy, Policy, Prices
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.promise import Promise
+from gpuplan.models.verifier import verify
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.disaggregate import disaggregate
+from gpuplan.solvers.holding import hold
 
 HOUR = timedelta(hours=1)
 

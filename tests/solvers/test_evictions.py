@@ -14,11 +14,11 @@ import instances
 import pytest
 from targets import judged, sorted_by_job
 
-from planner.models.target import Target
-from planner.models.verifier_occupant import same_holdings
-from planner.posing import pose
-from planner.solvers import portfolio
-from planner.solvers.portfolio import Limits
+from gpuplan.models.target import Target
+from gpuplan.models.verifier_occupant import same_holdings
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import portfolio
+from gpuplan.solvers.portfolio import Limits
 
 CHUNKS, PLANS = 2, 500
 

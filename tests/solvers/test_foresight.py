@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import slotted
 
-from planner.models.problem_jobs import Predecessor
-from planner.solvers.filling import ranking
-from planner.solvers.foresight import foresee, mend, schedule
-from planner.solvers.greedy import greedy
-from planner.solvers.ledger import Ledger
+from gpuplan.models.problem_jobs import Predecessor
+from gpuplan.solvers.filling import ranking
+from gpuplan.solvers.foresight import foresee, mend, schedule
+from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.ledger import Ledger
 
 
 def after(*classes, ended=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import build
 from planned import plan
 
-from planner.models.cluster import Dataset, Level, RackPower
-from planner.models.job import AntiAffinity, LocalityPreference, NodeMatch, PreferredNodes, Spread
-from planner.models.policy import Interference, Policy, Prices, Profile
+from gpuplan.models.cluster import Dataset, Level, RackPower
+from gpuplan.models.job import AntiAffinity, LocalityPreference, NodeMatch, PreferredNodes, Spread
+from gpuplan.models.policy import Interference, Policy, Prices, Profile
 
 ONE_RACK = LocalityPreference(required=Level.RACK)
 FEW_RACKS = LocalityPreference(preferred=Level.RACK)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import build
 import pytest
 
-from planner.models.horizon import HorizonPolicy
-from planner.models.policy import Disruption, Policy
-from planner.models.verifier import verify_target
-from planner.posing import pose
-from planner.solvers.foresight import schedule
-from planner.solvers.gangs_ahead import gangs_of, plan_gangs
-from planner.solvers.greedy import greedy, ways
-from planner.solvers.ledger import Ledger
+from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.verifier import verify_target
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.foresight import schedule
+from gpuplan.solvers.gangs_ahead import gangs_of, plan_gangs
+from gpuplan.solvers.greedy import greedy, ways
+from gpuplan.solvers.ledger import Ledger
 
 RACK = {"required": "rack"}
 SLOTS = 6

@@ -15,18 +15,18 @@ from brute import TooLargeError, best_of_all, offered
 from overfull import overfull
 from targets import judged
 
-from planner.epoch import plan_epoch
-from planner.models.horizon import HorizonPolicy
-from planner.models.job import Running
-from planner.models.objective import Blend, Goal, Objective
-from planner.models.policy import Disruption, Policy, SolverName, Weights
-from planner.models.progress import Progress
-from planner.models.solution import SolveStatus
-from planner.posing import pose
-from planner.rendering.header import cares, header_lines
-from planner.rendering.style import Style
-from planner.solvers import portfolio
-from planner.solvers.portfolio import Limits
+from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.job import Running
+from gpuplan.models.objective import Blend, Goal, Objective
+from gpuplan.models.policy import Disruption, Policy, SolverName, Weights
+from gpuplan.models.progress import Progress
+from gpuplan.models.solution import SolveStatus
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.posing import pose
+from gpuplan.planner.rendering.header import cares, header_lines
+from gpuplan.planner.rendering.style import Style
+from gpuplan.solvers import portfolio
+from gpuplan.solvers.portfolio import Limits
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 TIMED = [goal for goal in Goal if goal is not Goal.VALUE]

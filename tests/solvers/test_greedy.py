@@ -8,13 +8,13 @@ import build
 import instances
 import pytest
 
-from planner.models.job import ResourceRequest
-from planner.models.verifier import verify
-from planner.posing import pose
-from planner.solvers.bestfit import Board
-from planner.solvers.filling import fill, ranking
-from planner.solvers.greedy import greedy
-from planner.solvers.ledger import Ledger
+from gpuplan.models.job import ResourceRequest
+from gpuplan.models.verifier import verify
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.bestfit import Board
+from gpuplan.solvers.filling import fill, ranking
+from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.ledger import Ledger
 
 POLICY = instances.POLICY
 

@@ -6,9 +6,9 @@ import build
 import pytest
 from planned import plan
 
-from planner.epoch import plan_epoch
-from planner.models.plan import ReasonCode
-from planner.models.policy import MigPolicy, Policy, Prices
+from gpuplan.models.plan import ReasonCode
+from gpuplan.models.policy import MigPolicy, Policy, Prices
+from gpuplan.planner.epoch import plan_epoch
 
 FREE = Policy(mig=MigPolicy(switch_mode=True), prices=Prices(switch_mode=0, repartition=0))
 

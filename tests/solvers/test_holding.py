@@ -11,20 +11,20 @@ import instances
 import slotted
 from slotted import promised, waiting
 
-from planner.models.dependency import FinishedJob
-from planner.models.durations import Durations
-from planner.models.horizon import Backfill, HorizonPolicy
-from planner.models.job import Running
-from planner.models.policy import Disruption
-from planner.models.problem_jobs import Hold, Incumbent, Predecessor, Shape
-from planner.models.problem_nodes import Return
-from planner.models.promise import Promise
-from planner.models.verifier import verify
-from planner.posing import pose
-from planner.solvers import leaving
-from planner.solvers.greedy import greedy
-from planner.solvers.holding import hold
-from planner.solvers.ledger import Ledger
+from gpuplan.models.dependency import FinishedJob
+from gpuplan.models.durations import Durations
+from gpuplan.models.horizon import Backfill, HorizonPolicy
+from gpuplan.models.job import Running
+from gpuplan.models.policy import Disruption
+from gpuplan.models.problem_jobs import Hold, Incumbent, Predecessor, Shape
+from gpuplan.models.problem_nodes import Return
+from gpuplan.models.promise import Promise
+from gpuplan.models.verifier import verify
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import leaving
+from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.holding import hold
+from gpuplan.solvers.ledger import Ledger
 
 SLOTS = 6
 

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from planned import realized
 
-from planner.models.policy import Disruption, Policy
-from planner.models.problem_jobs import Role
-from planner.models.verifier import verify
-from planner.posing import pose
-from planner.solvers import leaving
-from planner.solvers.filling import fill
-from planner.solvers.greedy import greedy
-from planner.solvers.ledger import Ledger
-from planner.solvers.mig_layout import is_legal
-from planner.solvers.site import Site
-from planner.solvers.starting import start_at
+from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.verifier import verify
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import leaving
+from gpuplan.solvers.filling import fill
+from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.mig_layout import is_legal
+from gpuplan.solvers.site import Site
+from gpuplan.solvers.starting import start_at
 
 KINDS = pytest.mark.parametrize(
     "kind", [instances.everything, instances.everything_mixed], ids=["divisible", "mixed"]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from time_instances import timely
 
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.models.solution import SolveStatus
-from planner.posing import pose
-from planner.solvers import cpsat, milp
-from planner.solvers.interface import Budget
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.solution import SolveStatus
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import cpsat, milp
+from gpuplan.solvers.interface import Budget
 
 
 def model(seed):

@@ -7,13 +7,13 @@ import random
 import instances
 import numpy as np
 
-from planner.models.problem_jobs import Role
-from planner.posing import pose
-from planner.solvers import leaving
-from planner.solvers.eviction import Preemption
-from planner.solvers.filling import fill
-from planner.solvers.ledger import Ledger
-from planner.solvers.offers import Offers
+from gpuplan.models.problem_jobs import Role
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import leaving
+from gpuplan.solvers.eviction import Preemption
+from gpuplan.solvers.filling import fill
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.offers import Offers
 
 SEEDS = 240
 FEATURES = ("drain", "filters", "overcommit", "racks", "sharing")

@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 from targets import judged
 
-from planner.models.job import LocalityPreference
-from planner.models.target import Target
-from planner.posing import pose
-from planner.solvers import partitioning
-from planner.solvers.asking import ask_about, is_free
-from planner.solvers.forking import side_by_side
-from planner.solvers.greedy import greedy
-from planner.solvers.interface import Budget
-from planner.solvers.ledger import Ledger
-from planner.solvers.neighbourhood import lift, may_be_asked_about
-from planner.solvers.partition import divide, parts_of
-from planner.solvers.partitioning import improve_in_parts
+from gpuplan.models.job import LocalityPreference
+from gpuplan.models.target import Target
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import partitioning
+from gpuplan.solvers.asking import ask_about, is_free
+from gpuplan.solvers.forking import side_by_side
+from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.interface import Budget
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.neighbourhood import lift, may_be_asked_about
+from gpuplan.solvers.partition import divide, parts_of
+from gpuplan.solvers.partitioning import improve_in_parts
 
 SEEDS = range(10)
 MAKERS = [instances.everything, instances.everything_mixed]

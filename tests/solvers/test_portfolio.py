@@ -13,13 +13,13 @@ from contest import POLICY, contested, judged
 from solver_doubles import __name__ as doubles
 from solver_doubles import apart_in_this_process
 
-from planner.models.solution import Ended, SolveStatus
-from planner.models.target import Target
-from planner.posing import pose
-from planner.solvers import SOLVERS, consulting, inquiring, portfolio
-from planner.solvers.portfolio import Limits, solve
-from planner.solvers.search import Search
-from planner.solvers.worker import Outcome, messages
+from gpuplan.models.solution import Ended, SolveStatus
+from gpuplan.models.target import Target
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import SOLVERS, consulting, inquiring, portfolio
+from gpuplan.solvers.portfolio import Limits, solve
+from gpuplan.solvers.search import Search
+from gpuplan.solvers.worker import Outcome, messages
 
 pytestmark = pytest.mark.processes
 
@@ -68,11 +68,11 @@ def test_without_solvers_the_plan_is_greedys_and_no_fallback():
 
 
 def test_missing_module_is_a_reason(monkeypatch):
-    monkeypatch.setitem(SOLVERS, "milp", "planner.solvers.not_installed:solve")
+    monkeypatch.setitem(SOLVERS, "milp", "gpuplan.solvers.not_installed:solve")
 
     solution = run(contested())
 
-    assert "No module named 'planner.solvers.not_installed'" in solution.fallback.reason
+    assert "No module named 'gpuplan.solvers.not_installed'" in solution.fallback.reason
 
 
 def test_solver_does_not_import_from_the_users_folder(monkeypatch, tmp_path):

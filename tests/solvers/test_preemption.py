@@ -6,13 +6,13 @@ import build
 import pytest
 from planned import plan
 
-from planner.models.cluster import Level
-from planner.models.job import AntiAffinity, LocalityPreference
-from planner.models.policy import Disruption, Policy, Prices
-from planner.posing import pose
-from planner.solvers.greedy import greedy
-from planner.solvers.leaving import stop
-from planner.solvers.ledger import Ledger
+from gpuplan.models.cluster import Level
+from gpuplan.models.job import AntiAffinity, LocalityPreference
+from gpuplan.models.policy import Disruption, Policy, Prices
+from gpuplan.planner.posing import pose
+from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.leaving import stop
+from gpuplan.solvers.ledger import Ledger
 
 ONE = build.cluster(1)
 

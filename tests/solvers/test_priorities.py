@@ -15,12 +15,12 @@ from solver_doubles import apart_in_this_process
 from targets import judged
 from tiered import best_in_order, could_have_come_first, world
 
-from planner.models.policy import Disruption, Policy, PriorityOrder, PriorityPolicy
-from planner.models.solution import SolveStatus
-from planner.models.violation import Rule
-from planner.posing import pose
-from planner.solvers import inquiring, portfolio
-from planner.solvers.portfolio import Limits
+from gpuplan.models.policy import Disruption, Policy, PriorityOrder, PriorityPolicy
+from gpuplan.models.solution import SolveStatus
+from gpuplan.models.violation import Rule
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import inquiring, portfolio
+from gpuplan.solvers.portfolio import Limits
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS = 4 if EVERY_SEED else 1

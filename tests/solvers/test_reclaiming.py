@@ -17,15 +17,15 @@ from brute import TooLargeError, best_of_all
 from solver_doubles import apart_in_this_process
 from targets import judged, nothing_changed
 
-from planner.drafting import draft
-from planner.explaining.ground import Ground
-from planner.explaining.smallest import remedies
-from planner.models.explanation_remedies import RemedyKind
-from planner.models.policy import Disruption, Policy
-from planner.models.solution import SolveStatus
-from planner.posing import pose
-from planner.solvers import inquiring, portfolio
-from planner.solvers.portfolio import Limits
+from gpuplan.models.explanation_remedies import RemedyKind
+from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.solution import SolveStatus
+from gpuplan.planner.drafting import draft
+from gpuplan.planner.explaining.ground import Ground
+from gpuplan.planner.explaining.smallest import remedies
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import inquiring, portfolio
+from gpuplan.solvers.portfolio import Limits
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 CHUNKS = 4

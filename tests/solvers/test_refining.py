@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from targets import judged
 
-from planner.models.formulation import formulate
-from planner.models.formulation.columns import Columns
-from planner.models.target import Target
-from planner.posing import pose
-from planner.solvers import milp
-from planner.solvers.asking import ask_about
-from planner.solvers.greedy import greedy
-from planner.solvers.interface import Budget
-from planner.solvers.neighbourhood import answered, as_it_was, carry_out, lift, may_be_asked_about
-from planner.solvers.refining import improve, refine
-from planner.solvers.replaying import replay
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.target import Target
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import milp
+from gpuplan.solvers.asking import ask_about
+from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.interface import Budget
+from gpuplan.solvers.neighbourhood import answered, as_it_was, carry_out, lift, may_be_asked_about
+from gpuplan.solvers.refining import improve, refine
+from gpuplan.solvers.replaying import replay
 
 SEEDS = range(60)
 

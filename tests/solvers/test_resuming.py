@@ -13,17 +13,17 @@ from ahead import HOUR, ahead, at, runs, waits
 from build import BY_WEIGHT, node, replica, snapshot
 from time_instances import FEATURES, timely
 
-from planner.epoch import plan_epoch
-from planner.models.dependency import Dependency
-from planner.models.policy import BudgetPolicy, SolverName
-from planner.models.problem_jobs import Role
-from planner.models.verifier import verify_target
-from planner.posing import pose
-from planner.solvers import leaving
-from planner.solvers.fates import Leave
-from planner.solvers.foresight import resume
-from planner.solvers.greedy import greedy, ways
-from planner.solvers.ledger import Ledger
+from gpuplan.models.dependency import Dependency
+from gpuplan.models.policy import BudgetPolicy, SolverName
+from gpuplan.models.problem_jobs import Role
+from gpuplan.models.verifier import verify_target
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import leaving
+from gpuplan.solvers.fates import Leave
+from gpuplan.solvers.foresight import resume
+from gpuplan.solvers.greedy import greedy, ways
+from gpuplan.solvers.ledger import Ledger
 
 SEEDS = range(120)
 FEW = tuple(feature for feature in FEATURES if feature not in ("co_start", "dependencies", "maintenance"))

@@ -7,11 +7,11 @@ from collections import Counter
 import build
 import pytest
 
-from planner.epoch import plan_epoch
-from planner.models.gang import Gang
-from planner.models.objective import Objective
-from planner.models.policy import Disruption, Policy, SolverName
-from planner.models.solution import SolveStatus
+from gpuplan.models.gang import Gang
+from gpuplan.models.objective import Objective
+from gpuplan.models.policy import Disruption, Policy, SolverName
+from gpuplan.models.solution import SolveStatus
+from gpuplan.planner.epoch import plan_epoch
 
 SOLVERS = [(), (SolverName.MILP,), (SolverName.CPSAT,)]
 TABLE = {1: 1.0, 2: 1.8, 4: 2.4}

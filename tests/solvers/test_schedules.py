@@ -10,11 +10,11 @@ import pytest
 import schedules
 from time_instances import FEATURES, timely
 
-from planner.epoch import plan_epoch
-from planner.models.horizon import HorizonPolicy
-from planner.models.policy import BudgetPolicy, Policy, SolverName
-from planner.posing import pose
-from planner.promises import carry_over
+from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.policy import BudgetPolicy, Policy, SolverName
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.posing import pose
+from gpuplan.planner.promises import carry_over
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SEEDS = range(300 if EVERY_SEED else 40)

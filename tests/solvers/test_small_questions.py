@@ -11,11 +11,11 @@ import pytest
 from contest import GREEDY, OPTIMUM, POLICY, contested
 from solver_doubles import apart_in_this_process
 
-from planner.models.solution import SolveStatus
-from planner.models.verifier import verify_target
-from planner.posing import pose
-from planner.solvers import SOLVERS, consulting, inquiring, milp
-from planner.solvers.portfolio import Limits, solve
+from gpuplan.models.solution import SolveStatus
+from gpuplan.models.verifier import verify_target
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import SOLVERS, consulting, inquiring, milp
+from gpuplan.solvers.portfolio import Limits, solve
 
 SEEDS = 300 if os.environ.get("GPUPLAN_EVERY_SEED") else 12
 TICKS = 20

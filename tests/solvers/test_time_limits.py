@@ -10,13 +10,13 @@ import pytest
 from ahead import ahead, waits
 from solver_doubles import apart_in_this_process
 
-from planner.models.policy import PriorityOrder, PriorityPolicy
-from planner.models.verifier import verify_target
-from planner.posing import pose
-from planner.solvers import inquiring, portfolio
-from planner.solvers.ledger import Ledger
-from planner.solvers.portfolio import Limits
-from planner.solvers.rebooking import book_all
+from gpuplan.models.policy import PriorityOrder, PriorityPolicy
+from gpuplan.models.verifier import verify_target
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import inquiring, portfolio
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.portfolio import Limits
+from gpuplan.solvers.rebooking import book_all
 
 JOBS, SLOTS = 40, 12
 

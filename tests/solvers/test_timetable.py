@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import slotted
 
-from planner.models.cluster import Level, MigInstance
-from planner.models.mig import mig_geometry
-from planner.models.problem import Charges, PowerCap, QueueBudget
-from planner.models.problem_jobs import Hold, Incumbent, Shape, Togetherness
-from planner.models.problem_nodes import MigGpu, Return
-from planner.solvers import leaving
-from planner.solvers.coloring import colored
-from planner.solvers.foresight import foresee
-from planner.solvers.ledger import Ledger
-from planner.solvers.quota import QuotaLedger
-from planner.solvers.quota_ahead import QuotaAhead
+from gpuplan.models.cluster import Level, MigInstance
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.problem import Charges, PowerCap, QueueBudget
+from gpuplan.models.problem_jobs import Hold, Incumbent, Shape, Togetherness
+from gpuplan.models.problem_nodes import MigGpu, Return
+from gpuplan.solvers import leaving
+from gpuplan.solvers.coloring import colored
+from gpuplan.solvers.foresight import foresee
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.quota import QuotaLedger
+from gpuplan.solvers.quota_ahead import QuotaAhead
 
 BOTH_RACKS = (0, 0, 1)
 A_LOT = 40_000

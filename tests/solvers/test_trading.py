@@ -9,17 +9,17 @@ import instances
 import pytest
 from planned import realized
 
-from planner.models.cluster import Level
-from planner.models.job import LocalityPreference
-from planner.models.policy import Policy, Prices
-from planner.posing import pose
-from planner.solvers import leaving
-from planner.solvers.eviction import preempt, take_back
-from planner.solvers.filling import fill, ranking
-from planner.solvers.greedy import _plan, greedy, ways
-from planner.solvers.ledger import Ledger
-from planner.solvers.market import Market
-from planner.solvers.trading import give_way, trade
+from gpuplan.models.cluster import Level
+from gpuplan.models.job import LocalityPreference
+from gpuplan.models.policy import Policy, Prices
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import leaving
+from gpuplan.solvers.eviction import preempt, take_back
+from gpuplan.solvers.filling import fill, ranking
+from gpuplan.solvers.greedy import _plan, greedy, ways
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.market import Market
+from gpuplan.solvers.trading import give_way, trade
 
 
 def traded(snapshot, policy=None):
@@ -158,7 +158,7 @@ def test_who_was_stopped_for_nothing_comes_back_though_nothing_is_won():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_thorough_plan_is_no_worse_than_trades_one_by_one(monkeypatch, seed):
-    monkeypatch.setattr("planner.solvers.greedy._FEW", 0)
+    monkeypatch.setattr("gpuplan.solvers.greedy._FEW", 0)
     instance = instances.everything_mixed(seed)
     problem = pose(instance.snapshot, instance.policy)
 

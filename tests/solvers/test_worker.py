@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from solver_doubles import __name__ as doubles
 
-from planner.solvers.worker import run_apart
+from gpuplan.solvers.worker import run_apart
 
 pytestmark = pytest.mark.processes
 
@@ -84,7 +84,7 @@ def test_an_interruption_of_all_processes_leaves_the_child_at_work():
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere its timer ends it in time")
 def test_a_child_does_not_outlive_a_parent_that_was_killed():
     script = textwrap.dedent(f"""
-        from planner.solvers import worker
+        from gpuplan.solvers import worker
         worker.run_apart("{doubles}:tell_pid_and_hang", (), 600.0, lambda pid: pid and print(pid, flush=True))
     """)
     path = os.pathsep.join(folder for folder in sys.path if folder)

@@ -1,7 +1,7 @@
 from build import job, node, placement, replica, snapshot
 from judging import asking, broken, holding, judge
 
-from planner.models.violation import Rule
+from gpuplan.models.violation import Rule
 
 SMALL = node("n0", cpus=8, memory_gib=16, disk_mib=1000, resources={"rdma/hca": 2})
 

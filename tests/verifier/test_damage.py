@@ -3,10 +3,10 @@
 from build import job, node, placement, replica, snapshot
 from judging import broken, judge, rules
 
-from planner.models.cluster import Gpu
-from planner.models.placement import MigSlice
-from planner.models.verifier_damage_rule import unnamed_damage
-from planner.models.violation import Rule
+from gpuplan.models.cluster import Gpu
+from gpuplan.models.placement import MigSlice
+from gpuplan.models.verifier_damage_rule import unnamed_damage
+from gpuplan.models.violation import Rule
 
 SICK = node("n0", details=[Gpu(index=1, healthy=False)])
 SLICED = node("m0", gpus=1, mig={0: [("3g.40gb", 0)]})

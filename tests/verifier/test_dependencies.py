@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judging import broken, judge
 
-from planner.models.cluster import Dataset
-from planner.models.dependency import Dependency, DependencyKind, FinishedJob
-from planner.models.violation import Rule
+from gpuplan.models.cluster import Dataset
+from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob
+from gpuplan.models.violation import Rule
 
 ONE, TWO, THREE = (replica("n0", gpus=(index,)) for index in range(3))
 

@@ -4,9 +4,9 @@ from ahead import ahead, at, later, runs, waits
 from build import node, placement, pool, queue, replica, snapshot
 from judging import broken, judge, sliced
 
-from planner.models.job import AntiAffinity
-from planner.models.policy import MigPolicy
-from planner.models.violation import Rule, Violation
+from gpuplan.models.job import AntiAffinity
+from gpuplan.models.policy import MigPolicy
+from gpuplan.models.violation import Rule, Violation
 
 ALL = replica("n0", gpus=range(8))
 ONE = replica("n0", gpus=(0,))

@@ -15,9 +15,9 @@ import planted_rules
 import planted_worth
 import pytest
 
-from planner import models
-from planner.models import verifier, verifier_moment
-from planner.models.violation import Rule
+from gpuplan import models
+from gpuplan.models import verifier, verifier_moment
+from gpuplan.models.violation import Rule
 
 MODULES = tuple(
     import_module(found.name)

@@ -5,8 +5,8 @@ from datetime import timedelta
 from build import by_value, job, node, placement, replica, snapshot
 from judging import rules
 
-from planner.models import verifier
-from planner.models.policy import Prices
+from gpuplan.models import verifier
+from gpuplan.models.policy import Prices
 
 NODES = (node("n0", model="H100-80GB"), node("n1", model="A100-80GB"), node("cpus", gpus=0))
 SPEEDS = {"H100-80GB": 1, "A100-80GB": 0.5}

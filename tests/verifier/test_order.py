@@ -4,8 +4,8 @@ from itertools import permutations
 from build import job, node, placement, replica, snapshot
 from judging import broken, holding, judge, rules
 
-from planner.models.policy import Disruption, MigPolicy, Policy
-from planner.models.violation import Rule
+from gpuplan.models.policy import Disruption, MigPolicy, Policy
+from gpuplan.models.violation import Rule
 
 MOVES = rules(migrate=True, priority_gap=0)
 MIG = Policy(disruption=Disruption(migrate=True), mig=MigPolicy(switch_mode=True))

@@ -3,9 +3,9 @@ from datetime import timedelta
 from build import job, node, placement, pool, replica, snapshot
 from judging import broken, judge, rules
 
-from planner.models.cluster import Gpu, NodeGpus
-from planner.models.policy import Policy, PoolPolicy
-from planner.models.violation import Rule
+from gpuplan.models.cluster import Gpu, NodeGpus
+from gpuplan.models.policy import Policy, PoolPolicy
+from gpuplan.models.violation import Rule
 
 SPOT = node("spot", zone="z0", labels={"kind": "spot"})
 OLD = [node(f"spot-{number}", zone="z0", labels={"kind": "spot"}, pool="spot") for number in range(3)]

@@ -3,9 +3,9 @@
 from build import cluster, job, node, placement, queue, replica, snapshot
 from judging import broken, judge
 
-from planner.models.placement import Placement
-from planner.models.policy import Policy
-from planner.models.violation import Rule
+from gpuplan.models.placement import Placement
+from gpuplan.models.policy import Policy
+from gpuplan.models.violation import Rule
 
 IN_ORDER = Policy(priority={"order": "tiers"})
 

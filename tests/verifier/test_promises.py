@@ -6,10 +6,10 @@ from ahead import ahead, at, later, promised, runs, waits
 from build import NOW, node, placement, queue, replica, snapshot
 from judging import broken, judge, sliced
 
-from planner.models.calendar import Reservation
-from planner.models.cluster import Gpu
-from planner.models.dependency import Dependency
-from planner.models.violation import Rule
+from gpuplan.models.calendar import Reservation
+from gpuplan.models.cluster import Gpu
+from gpuplan.models.dependency import Dependency
+from gpuplan.models.violation import Rule
 
 ALL = replica("n0", gpus=range(8))
 ONE = replica("n0", gpus=(0,))

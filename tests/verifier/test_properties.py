@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from judging import judge
 from strategies import policies, queue_trees, snapshots
 
-from planner.models.placement import GpuShare
-from planner.models.policy import Policy
-from planner.models.queue import ALL_MODELS, queue_limits
-from planner.models.units import MILLI, print_milli
-from planner.models.verifier import verify
-from planner.models.verifier_occupant import Change, occupant_of
-from planner.models.verifier_terms import TERMS
-from planner.models.violation import Rule
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.policy import Policy
+from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.verifier import verify
+from gpuplan.models.verifier_occupant import Change, occupant_of
+from gpuplan.models.verifier_terms import TERMS
+from gpuplan.models.violation import Rule
 
 RICH = st.booleans().flatmap(lambda rich: snapshots(mig=rich, locality=rich))
 few = settings(max_examples=60, deadline=None)

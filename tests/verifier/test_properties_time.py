@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging import judge
 
-from planner.models.durations import Durations
-from planner.models.slots import Slots
-from planner.models.target import Planned
-from planner.models.verifier import verify
-from planner.models.violation import Rule
+from gpuplan.models.durations import Durations
+from gpuplan.models.slots import Slots
+from gpuplan.models.target import Planned
+from gpuplan.models.verifier import verify
+from gpuplan.models.violation import Rule
 
 few = settings(max_examples=60, deadline=None)
 SLOTS = 5

@@ -1,10 +1,10 @@
 from build import job, node, placement, queue, replica, snapshot
 from judging import apart_from_damage, asking, broken, judge, sliced
 
-from planner.models.cluster import Gpu, MigInstance, NodeGpus
-from planner.models.policy import Disruption, Policy
-from planner.models.queue import Quota
-from planner.models.violation import Rule
+from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus
+from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.queue import Quota
+from gpuplan.models.violation import Rule
 
 NODES = (node("n0", model="H100-80GB"), node("n1", model="A100-80GB"))
 

@@ -1,9 +1,9 @@
 from build import job, node, placement, replica, snapshot
 from judging import asking, broken, holding, judge, rules, sliced
 
-from planner.models.cluster import Gpu, MigInstance, NodeGpus
-from planner.models.placement import GpuShare
-from planner.models.violation import Rule
+from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.violation import Rule
 
 SEVENTHS = tuple(MigInstance(profile="1g.10gb", start=start) for start in range(7))
 

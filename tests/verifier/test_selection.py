@@ -1,9 +1,9 @@
 from build import job, node, placement, pool, replica, snapshot
 from judging import asking, broken, judge, rules, sliced
 
-from planner.models.cluster import Gpu, MigInstance, NodeGpus, Taint
-from planner.models.job import Toleration
-from planner.models.violation import Rule
+from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus, Taint
+from gpuplan.models.job import Toleration
+from gpuplan.models.violation import Rule
 
 HERE = "job a on node n0"
 

@@ -1,7 +1,7 @@
 from build import job, placement, replica, snapshot
 from judging import broken, judge
 
-from planner.models.violation import Rule
+from gpuplan.models.violation import Rule
 
 
 def share(milli, *, gpu=0, node="n0"):

@@ -1,7 +1,7 @@
 from build import job, placement, replica, snapshot
 from judging import broken, judge
 
-from planner.models.violation import Rule
+from gpuplan.models.violation import Rule
 
 WAITS = job("b", gpus=1)
 TAKEN = broken(Rule.STAIRCASE, "node n0 gpu 3", "2 holders: a, b", "1 holder")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from judging import judge
 from strategies import snapshots
 
-from planner.models.violation import Rule
+from gpuplan.models.violation import Rule
 
 EXAMPLES, RUNS = 360, 12
 RULES = set(Rule) - {

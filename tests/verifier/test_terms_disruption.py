@@ -5,8 +5,8 @@ from datetime import timedelta
 from build import NOW, by_value, job, node, placement, replica, snapshot
 from judging import worth
 
-from planner.models.job import Running
-from planner.models.policy import Disruption, Prices
+from gpuplan.models.job import Running
+from gpuplan.models.policy import Disruption, Prices
 
 HERE, THERE = replica("n0", gpus=(0,)), replica("n1", gpus=(0,))
 

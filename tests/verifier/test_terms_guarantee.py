@@ -3,8 +3,8 @@
 from build import MODEL, job, node, placement, queue, replica, snapshot
 from judging import worth
 
-from planner.models.policy import Disruption, Policy, Prices
-from planner.models.queue import Quota
+from gpuplan.models.policy import Disruption, Policy, Prices
+from gpuplan.models.queue import Quota
 
 OTHER = "A100-80GB"
 NODES = (node("n0"), node("n1", model=OTHER))

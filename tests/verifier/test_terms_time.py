@@ -4,8 +4,8 @@ from ahead import ahead, at, later, runs, waits
 from build import node, placement, replica, snapshot
 from judging import worth
 
-from planner.models.calendar import Reservation, Tariff
-from planner.models.policy import Prices
+from gpuplan.models.calendar import Reservation, Tariff
+from gpuplan.models.policy import Prices
 
 ONE, TWO = replica("n0", gpus=(0,)), replica("n0", gpus=(1,))
 NODES = [node("n0"), node("n1"), node("slow", model="A100-80GB")]

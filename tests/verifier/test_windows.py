@@ -4,10 +4,10 @@ from ahead import ahead, at, later, runs, waits
 from build import MODEL, node, placement, queue, replica, snapshot
 from judging import broken, judge, rules
 
-from planner.models.calendar import Reservation
-from planner.models.gang import Gang
-from planner.models.policy import Policy
-from planner.models.violation import Rule
+from gpuplan.models.calendar import Reservation
+from gpuplan.models.gang import Gang
+from gpuplan.models.policy import Policy
+from gpuplan.models.violation import Rule
 
 ONE = replica("n0", gpus=(0,))
 NODES = [node("n0"), node("n1")]

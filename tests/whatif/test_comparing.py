@@ -10,14 +10,14 @@ import pytest
 from build import job, node, replica, snapshot
 from engine_doubles import Failing, Here
 
-from planner.epoch import plan_epoch
-from planner.models.policy import BudgetMode, BudgetPolicy, Policy, Weights
-from planner.models.scenario import Scenario
-from planner.solvers.worker import Outcome
-from planner.whatif.comparing import COMPARED, compare
-from planner.whatif.engines import Processes, Task
-from planner.whatif.patching import patch
-from planner.whatif.trials import figures_of
+from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy, Weights
+from gpuplan.models.scenario import Scenario
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.whatif.comparing import COMPARED, compare
+from gpuplan.planner.whatif.engines import Processes, Task
+from gpuplan.planner.whatif.patching import patch
+from gpuplan.planner.whatif.trials import figures_of
+from gpuplan.solvers.worker import Outcome
 
 STEADY = BudgetPolicy(mode=BudgetMode.DETERMINISTIC)
 POLICY = Policy(budget=STEADY)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from build import job, snapshot
 
-from planner.cli import main
-from planner.models.errors import PlannerError
-from planner.models.policy import BudgetMode, BudgetPolicy, Policy
-from planner.models.scenario import Scenario
-from planner.whatif.comparing import compare
-from planner.whatif.engines import Processes, Task
-from planner.whatif.patching import patch
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy
+from gpuplan.models.scenario import Scenario
+from gpuplan.planner.cli import main
+from gpuplan.planner.whatif.comparing import compare
+from gpuplan.planner.whatif.engines import Processes, Task
+from gpuplan.planner.whatif.patching import patch
 
 distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-dask_engine = pytest.importorskip("planner.whatif.dask_engine")
+dask_engine = pytest.importorskip("gpuplan.planner.whatif.dask_engine")
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 ON_LOOPBACK = {

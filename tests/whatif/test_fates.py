@@ -7,15 +7,15 @@ from datetime import timedelta
 from build import NOW, job, node, queue, replica, snapshot
 from engine_doubles import Here
 
-from planner.models.comparison import Fate
-from planner.models.horizon import HorizonPolicy
-from planner.models.job import Running
-from planner.models.policy import BudgetMode, BudgetPolicy, Policy
-from planner.models.scenario import Scenario
-from planner.rendering.reports.whatif import whatif_report
-from planner.rendering.whatif import comparison_text
-from planner.whatif.comparing import compare
-from planner.whatif.patching import patch
+from gpuplan.models.comparison import Fate
+from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.job import Running
+from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy
+from gpuplan.models.scenario import Scenario
+from gpuplan.planner.rendering.reports.whatif import whatif_report
+from gpuplan.planner.rendering.whatif import comparison_text
+from gpuplan.planner.whatif.comparing import compare
+from gpuplan.planner.whatif.patching import patch
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 RACK_FAILS = {"change": "fail_nodes", "nodes": {"rack": "r1"}}

@@ -9,16 +9,16 @@ import instances
 import pytest
 from build import NOW, job, node, pool, queue, replica, snapshot
 
-from planner.epoch import plan_epoch
-from planner.models.calendar import Reservation
-from planner.models.cluster import Level, RackPower, Taint
-from planner.models.job import AntiAffinity, LocalityPreference, Spread
-from planner.models.plan import ReasonCode
-from planner.models.policy import BudgetMode, BudgetPolicy, Policy
-from planner.rendering.fit import fit_text
-from planner.whatif import fitting
-from planner.whatif.ceiling import ceiling
-from planner.whatif.fitting import fit
+from gpuplan.models.calendar import Reservation
+from gpuplan.models.cluster import Level, RackPower, Taint
+from gpuplan.models.job import AntiAffinity, LocalityPreference, Spread
+from gpuplan.models.plan import ReasonCode
+from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.rendering.fit import fit_text
+from gpuplan.planner.whatif import fitting
+from gpuplan.planner.whatif.ceiling import ceiling
+from gpuplan.planner.whatif.fitting import fit
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 SEEDS = 150

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from patched import POLICY, after, patched, said
 from strategies import snapshots
 
-from planner.models.consistency import inconsistencies
-from planner.models.dependency import Dependency
-from planner.models.scenario_changes import Change
-from planner.whatif import patching
+from gpuplan.models.consistency import inconsistencies
+from gpuplan.models.dependency import Dependency
+from gpuplan.models.scenario_changes import Change
+from gpuplan.planner.whatif import patching
 
 
 @given(snapshots(mig=True, locality=True))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from patched import after, on
 
-from planner.models.dependency import Dependency
+from gpuplan.models.dependency import Dependency
 
 
 def test_jobs_count_more_or_are_let_go():

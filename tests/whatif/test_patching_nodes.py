@@ -6,8 +6,8 @@ import pytest
 from build import job, node, pool, replica, snapshot
 from patched import after, on
 
-from planner.models.calendar import Reservation
-from planner.models.cluster import RackPower
+from gpuplan.models.calendar import Reservation
+from gpuplan.models.cluster import RackPower
 
 
 def test_nodes_like_an_existing_one_are_whole_empty_and_where_they_are_wanted():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from build import node, pool, queue, snapshot
 from patched import after, patched, said
 
-from planner.models.calendar import Tariff
-from planner.models.policy import Policy, SolverName
-from planner.models.queue import Quota
+from gpuplan.models.calendar import Tariff
+from gpuplan.models.policy import Policy, SolverName
+from gpuplan.models.queue import Quota
 
 
 def test_prices_are_set_or_multiplied():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from build import by_value, job, node, pool, snapshot
 from engine_doubles import Failing, Here
 
-from planner.models.policy import BudgetMode, BudgetPolicy
-from planner.rendering.sensitivity import sensitivity_text
-from planner.solvers.worker import Outcome
-from planner.whatif.sensitivity import kinds_of, sensitivity
+from gpuplan.models.policy import BudgetMode, BudgetPolicy
+from gpuplan.planner.rendering.sensitivity import sensitivity_text
+from gpuplan.planner.whatif.sensitivity import kinds_of, sensitivity
+from gpuplan.solvers.worker import Outcome
 
 POLICY = by_value(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 

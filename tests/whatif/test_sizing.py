@@ -10,12 +10,12 @@ import instances
 import pytest
 from build import NOW, job, node, pool, queue, replica, snapshot
 
-from planner.epoch import plan_epoch
-from planner.models.plan import ReasonCode
-from planner.models.policy import BudgetMode, BudgetPolicy, Policy
-from planner.rendering.capacity import capacity_text
-from planner.whatif import sizing
-from planner.whatif.sizing import size
+from gpuplan.models.plan import ReasonCode
+from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.rendering.capacity import capacity_text
+from gpuplan.planner.whatif import sizing
+from gpuplan.planner.whatif.sizing import size
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 FEATURES = ("anti_affinity", "filters", "mig", "overcommit", "power", "racks", "sharing", "spread")

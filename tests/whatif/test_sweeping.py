@@ -8,13 +8,13 @@ from engine_doubles import Failing, Here
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.models.comparison import Figures
-from planner.models.errors import BadInputError
-from planner.models.policy import BudgetMode, BudgetPolicy, Policy
-from planner.rendering.charts.sweep import sweep_chart
-from planner.rendering.sweep import WEIGHABLE, sweep_text
-from planner.whatif.knobs import read_knobs, turned
-from planner.whatif.sweeping import BETTER_LESS, pareto_front, sweep
+from gpuplan.models.comparison import Figures
+from gpuplan.models.errors import BadInputError
+from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy
+from gpuplan.planner.rendering.charts.sweep import sweep_chart
+from gpuplan.planner.rendering.sweep import WEIGHABLE, sweep_text
+from gpuplan.planner.whatif.knobs import read_knobs, turned
+from gpuplan.planner.whatif.sweeping import BETTER_LESS, pareto_front, sweep
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 WORLD = snapshot(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.rendering.charts.canvas import PAGE, figure_of_page, inline_svg, shortened
+from gpuplan.planner.rendering.charts.canvas import PAGE, figure_of_page, inline_svg, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from planner.rendering.charts.canvas import (
+from gpuplan.planner.rendering.charts.canvas import (
     PAGE,
     PAPER,
     figure_of_file,
@@ -16,17 +16,17 @@ from planner.rendering.charts.canvas import (
     file_bytes,
     inline_svg,
 )
-from planner.rendering.header import gap_words, told_gap
+from gpuplan.planner.rendering.header import gap_words, told_gap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
 
-    from planner.models.plan import SolutionSummary
-    from planner.models.solution import Milestone
-    from planner.rendering.charts.canvas import Palette
-    from planner.search import Finished, Search
+    from gpuplan.models.plan import SolutionSummary
+    from gpuplan.models.solution import Milestone
+    from gpuplan.planner.rendering.charts.canvas import Palette
+    from gpuplan.planner.search import Finished, Search
 
 _LINEAR_BELOW: Final = 0.1
 """Percent: above, the axis is logarithmic; below, linear down to 0, where a proof ends."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
 
-from planner.rendering.charts.canvas import DASHES, PAGE, figure_of_page, inline_svg
+from gpuplan.planner.rendering.charts.canvas import DASHES, PAGE, figure_of_page, inline_svg
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from planner.rendering.charts.canvas import PAGE, figure_of_page, inline_svg, shortened
-from planner.wording import duration
+from gpuplan.planner.rendering.charts.canvas import PAGE, figure_of_page, inline_svg, shortened
+from gpuplan.planner.wording import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.simulation.outcome import Distribution, Figure
+    from gpuplan.planner.simulation.outcome import Distribution, Figure
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _TICKS: Final = (

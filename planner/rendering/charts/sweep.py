@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from matplotlib.ticker import PercentFormatter
 
-from planner.models.comparison import RATIOS
-from planner.rendering.charts.canvas import DASHES, PAPER, figure_of_file, file_bytes
+from gpuplan.models.comparison import RATIOS
+from gpuplan.planner.rendering.charts.canvas import DASHES, PAPER, figure_of_file, file_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from planner.models.sweep import Sweep, SweepPoint
+    from gpuplan.models.sweep import Sweep, SweepPoint
 
 _MOST_LABELS: Final = 40
 

@@ -6,17 +6,17 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.models.cluster import Level
-from planner.rendering.hostlist import hostlist
-from planner.rendering.reports.drawing import column
-from planner.wording import counted, decimal
+from gpuplan.models.cluster import Level
+from gpuplan.planner.rendering.hostlist import hostlist
+from gpuplan.planner.rendering.reports.drawing import column
+from gpuplan.planner.wording import counted, decimal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from markupsafe import Markup
 
-    from planner.rendering.reports.nodes import NodePicture
+    from gpuplan.planner.rendering.reports.nodes import NodePicture
 
 MOST_LARGE: Final = 32
 """Nodes that are drawn large; if there are more, all are drawn small."""

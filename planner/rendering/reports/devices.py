@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from planner.models.cluster import MigInstance
-from planner.models.layout import memory_slices
-from planner.models.mig import mig_geometry
-from planner.models.placement import GpuShare, MigSlice
-from planner.models.units import MILLI
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.layout import memory_slices
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from planner.models.cluster import Gpu, Node
-    from planner.models.placement import Replica
+    from gpuplan.models.cluster import Gpu, Node
+    from gpuplan.models.placement import Replica
 
 
 class Fate(StrEnum):

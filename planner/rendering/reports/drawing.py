@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
 
-from planner.models.units import MILLI
-from planner.rendering.reports.devices import Fate
+from gpuplan.models.units import MILLI
+from gpuplan.planner.rendering.reports.devices import Fate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.rendering.reports.devices import Part, Side
-    from planner.rendering.reports.nodes import NodePicture
+    from gpuplan.planner.rendering.reports.devices import Part, Side
+    from gpuplan.planner.rendering.reports.nodes import NodePicture
 
 _PER_ROW: Final = 8
 """GPUs side by side."""

@@ -6,20 +6,20 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.afterwards import cluster_after
-from planner.changes import Changes, Deed
-from planner.models.plan import NodeChange
-from planner.models.units import MILLI
-from planner.rendering.actions import MARKS
-from planner.rendering.reports.devices import Fate, Tenant, devices_of, layouts_of
-from planner.wording import decimal, in_cpus, in_gpus
+from gpuplan.models.plan import NodeChange
+from gpuplan.models.units import MILLI
+from gpuplan.planner.afterwards import cluster_after
+from gpuplan.planner.changes import Changes, Deed
+from gpuplan.planner.rendering.actions import MARKS
+from gpuplan.planner.rendering.reports.devices import Fate, Tenant, devices_of, layouts_of
+from gpuplan.planner.wording import decimal, in_cpus, in_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from planner.models.cluster import Node
-    from planner.models.plan import Plan
-    from planner.rendering.reports.devices import Device
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.plan import Plan
+    from gpuplan.planner.rendering.reports.devices import Device
 
 
 @dataclass(frozen=True, slots=True)

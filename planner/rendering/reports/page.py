@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import jinja2
 from markupsafe import Markup
 
-from planner.models.units import print_timestamp
-from planner.rendering.actions import MARKS, kind_note, node_words, size_and_nodes, why_text
-from planner.rendering.header import short
-from planner.rendering.reports.drawing import large_node
-from planner.rendering.timing import change_of_promise, changed_start, due_text, finish_text
-from planner.wording import counted, node_size
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.rendering.actions import MARKS, kind_note, node_words, size_and_nodes, why_text
+from gpuplan.planner.rendering.header import short
+from gpuplan.planner.rendering.reports.drawing import large_node
+from gpuplan.planner.rendering.timing import change_of_promise, changed_start, due_text, finish_text
+from gpuplan.planner.wording import counted, node_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ class Picture:
 
     @classmethod
     def of(cls, title: str, svg: str, caption: str) -> Picture:
-        """A chart as `planner.rendering.charts` draws it, which escapes all text in it."""
+        """A chart as `gpuplan.planner.rendering.charts` draws it, which escapes all text in it."""
         return cls(title, Markup(svg), caption)  # noqa: S704
 
 
@@ -101,7 +101,7 @@ def render(template: str, **content: Any) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("planner.rendering", "reports"),
+        loader=jinja2.PackageLoader("gpuplan.planner.rendering", "reports"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from planner.diffing import diff
-from planner.rendering.actions import MARKS
-from planner.rendering.charts.gap import gap_svg
-from planner.rendering.findings import becomes
-from planner.rendering.grouping import SEVERITY, job_kinds, node_kinds, sort_actions, wait_kinds
-from planner.rendering.header import (
+from gpuplan.planner.diffing import diff
+from gpuplan.planner.rendering.actions import MARKS
+from gpuplan.planner.rendering.charts.gap import gap_svg
+from gpuplan.planner.rendering.findings import becomes
+from gpuplan.planner.rendering.grouping import SEVERITY, job_kinds, node_kinds, sort_actions, wait_kinds
+from gpuplan.planner.rendering.header import (
     cares,
     change_counts,
     cost_text,
@@ -26,23 +26,23 @@ from planner.rendering.header import (
     shown_terms,
     waiting_text,
 )
-from planner.rendering.hostlist import hostlist
-from planner.rendering.reports.cluster_map import MOST_LARGE, zones
-from planner.rendering.reports.nodes import node_pictures
-from planner.rendering.reports.page import Figure, Picture, render, terms_of
-from planner.rendering.reports.usage import model_picture, model_table, queue_picture, queue_table
-from planner.rendering.timeline import timeline
-from planner.rendering.timing import at_risk, change_of_promise, horizon_parts, projections
-from planner.rendering.unmet import unmet
-from planner.wording import counted, gang_size
+from gpuplan.planner.rendering.hostlist import hostlist
+from gpuplan.planner.rendering.reports.cluster_map import MOST_LARGE, zones
+from gpuplan.planner.rendering.reports.nodes import node_pictures
+from gpuplan.planner.rendering.reports.page import Figure, Picture, render, terms_of
+from gpuplan.planner.rendering.reports.usage import model_picture, model_table, queue_picture, queue_table
+from gpuplan.planner.rendering.timeline import timeline
+from gpuplan.planner.rendering.timing import at_risk, change_of_promise, horizon_parts, projections
+from gpuplan.planner.rendering.unmet import unmet
+from gpuplan.planner.wording import counted, gang_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.models.plan import NodeAction, Plan
-    from planner.models.solution import Milestone
-    from planner.rendering.grouping import JobKind, Moving, NodeKind, SortedActions
-    from planner.rendering.reports.cluster_map import Zone
+    from gpuplan.models.plan import NodeAction, Plan
+    from gpuplan.models.solution import Milestone
+    from gpuplan.planner.rendering.grouping import JobKind, Moving, NodeKind, SortedActions
+    from gpuplan.planner.rendering.reports.cluster_map import Zone
 
 _MOST_LINES: Final = 40
 """Lines of one section before they are gathered into kinds, and then into coarser ones."""

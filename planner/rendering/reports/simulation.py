@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.rendering.charts.canvas import PAGE
-from planner.rendering.charts.over_time import Line, Unit, over_time_svg
-from planner.rendering.charts.spread import Spread, spread_svg
-from planner.rendering.reports.page import Figure, Head, Picture, Table, indented, render
-from planner.rendering.simulation import STOPPED, cadence, score_lines, simulation_notes
-from planner.wording import counted, duration
+from gpuplan.planner.rendering.charts.canvas import PAGE
+from gpuplan.planner.rendering.charts.over_time import Line, Unit, over_time_svg
+from gpuplan.planner.rendering.charts.spread import Spread, spread_svg
+from gpuplan.planner.rendering.reports.page import Figure, Head, Picture, Table, indented, render
+from gpuplan.planner.rendering.simulation import STOPPED, cadence, score_lines, simulation_notes
+from gpuplan.planner.wording import counted, duration
 
 if TYPE_CHECKING:
-    from planner.simulation.outcome import EpochFigures, Run, Simulation
+    from gpuplan.planner.simulation.outcome import EpochFigures, Run, Simulation
 
 _SECONDS_PER_HOUR: Final = 3600
 _MOST_LINES: Final = len(PAGE.series)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from planner.models.queue import ALL_MODELS
-from planner.rendering.charts.changed_bars import ChangedBar, changed_bars_svg
-from planner.rendering.diff_tables import DEEPEST_INDENT
-from planner.rendering.header import percent
-from planner.rendering.reports.page import INDENT, Head, Picture, Table
-from planner.wording import decimal
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.planner.rendering.charts.changed_bars import ChangedBar, changed_bars_svg
+from gpuplan.planner.rendering.diff_tables import DEEPEST_INDENT
+from gpuplan.planner.rendering.header import percent
+from gpuplan.planner.rendering.reports.page import INDENT, Head, Picture, Table
+from gpuplan.planner.wording import decimal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.models.diff import Diff, GpuModelDiff, QueueDiff
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.diff import Diff, GpuModelDiff, QueueDiff
+    from gpuplan.models.snapshot import Snapshot
 
 _MOST_BARS: Final = 24
 """Of one chart; the table below it has all rows."""

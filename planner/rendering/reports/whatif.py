@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.models.comparison import BETTER_IF_MORE, IN_POINTS
-from planner.rendering.charts.changed_bars import ChangedBar, changed_bars_svg
-from planner.rendering.fates import fate_cells, fate_counts
-from planner.rendering.header import percent
-from planner.rendering.reports.page import Head, Picture, Table, indented, render
-from planner.rendering.whatif import cares, comparison_lines, verdicts
-from planner.wording import counted
+from gpuplan.models.comparison import BETTER_IF_MORE, IN_POINTS
+from gpuplan.planner.rendering.charts.changed_bars import ChangedBar, changed_bars_svg
+from gpuplan.planner.rendering.fates import fate_cells, fate_counts
+from gpuplan.planner.rendering.header import percent
+from gpuplan.planner.rendering.reports.page import Head, Picture, Table, indented, render
+from gpuplan.planner.rendering.whatif import cares, comparison_lines, verdicts
+from gpuplan.planner.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from planner.models.comparison import Comparison, Figures, Trial
+    from gpuplan.models.comparison import Comparison, Figures, Trial
 
 _VERDICTS: Final = {True: "better", False: "worse", None: ""}
 _MOST_JOBS: Final = 200

@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from planner.models.errors import PlannerError
-from planner.simulation.baselines import orders, scorers
-from planner.simulation.baselines.backfill import backfill
-from planner.simulation.baselines.contenders import contenders, may_stop, turn_is_over
-from planner.simulation.baselines.listing import serve_in_order, start_in_order
-from planner.simulation.baselines.max_min import max_min
-from planner.simulation.baselines.places import Places
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.simulation.baselines import orders, scorers
+from gpuplan.planner.simulation.baselines.backfill import backfill
+from gpuplan.planner.simulation.baselines.contenders import contenders, may_stop, turn_is_over
+from gpuplan.planner.simulation.baselines.listing import serve_in_order, start_in_order
+from gpuplan.planner.simulation.baselines.max_min import max_min
+from gpuplan.planner.simulation.baselines.places import Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import TypeAlias
 
-    from planner.models.placement import Placement
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
-    from planner.simulation.baselines.contenders import Contender
-    from planner.simulation.baselines.scorers import Scorer
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.simulation.baselines.contenders import Contender
+    from gpuplan.planner.simulation.baselines.scorers import Scorer
 
     Rule: TypeAlias = Callable[[Places, Sequence[Contender]], None]
     """Places waiting jobs, given in the order they came in, and takes running ones off."""

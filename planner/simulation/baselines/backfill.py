@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from planner.models.problem_jobs import JobClass, Option, Shape
-    from planner.simulation.baselines.contenders import Contender
-    from planner.simulation.baselines.places import Places
+    from gpuplan.models.problem_jobs import JobClass, Option, Shape
+    from gpuplan.planner.simulation.baselines.contenders import Contender
+    from gpuplan.planner.simulation.baselines.places import Places
 
     Ints: TypeAlias = NDArray[np.int64]
 

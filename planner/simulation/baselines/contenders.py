@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from planner.models.durations import Durations
-from planner.models.units import MILLI
+from gpuplan.models.durations import Durations
+from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.snapshot import Snapshot
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from planner.simulation.baselines.contenders import Contender
-    from planner.simulation.baselines.places import Places
+    from gpuplan.planner.simulation.baselines.contenders import Contender
+    from gpuplan.planner.simulation.baselines.places import Places
 
 
 def start_in_order(places: Places, order: Iterable[Contender], *, skipping: bool) -> None:

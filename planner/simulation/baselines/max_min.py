@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.models.units import MILLI
-from planner.simulation.baselines.contenders import gpus_of, turn_is_over
-from planner.simulation.baselines.listing import serve_in_order
-from planner.solvers.max_min import max_min_shares
+from gpuplan.models.units import MILLI
+from gpuplan.planner.simulation.baselines.contenders import gpus_of, turn_is_over
+from gpuplan.planner.simulation.baselines.listing import serve_in_order
+from gpuplan.solvers.max_min import max_min_shares
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from planner.models.problem_jobs import JobClass
-    from planner.simulation.baselines.contenders import Contender
-    from planner.simulation.baselines.places import Places
+    from gpuplan.models.problem_jobs import JobClass
+    from gpuplan.planner.simulation.baselines.contenders import Contender
+    from gpuplan.planner.simulation.baselines.places import Places
 
 
 def max_min(places: Places, jobs: Sequence[Contender]) -> None:

@@ -6,17 +6,17 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from planner.models.units import MILLI
-from planner.simulation.baselines.contenders import gpus_of
+from gpuplan.models.units import MILLI
+from gpuplan.planner.simulation.baselines.contenders import gpus_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from planner.models.cluster import Cluster
-    from planner.models.job import Job
-    from planner.simulation.baselines.contenders import Contender
-    from planner.simulation.baselines.places import Places
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.job import Job
+    from gpuplan.planner.simulation.baselines.contenders import Contender
+    from gpuplan.planner.simulation.baselines.places import Places
 
     Key: TypeAlias = tuple[float, tuple[bool, datetime, str]]
 

@@ -12,15 +12,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from planner.models.horizon import HorizonPolicy
-from planner.models.placement import Placement
-from planner.models.policy import Disruption
-from planner.models.problem import Charges
-from planner.posing import pose
-from planner.solvers import parties
-from planner.solvers.ledger import Ledger
-from planner.solvers.site import Site
-from planner.solvers.target import replica_of
+from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.placement import Placement
+from gpuplan.models.policy import Disruption
+from gpuplan.models.problem import Charges
+from gpuplan.planner.posing import pose
+from gpuplan.solvers import parties
+from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.site import Site
+from gpuplan.solvers.target import replica_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from planner.models.cluster import Cluster
-    from planner.models.job import Job
-    from planner.models.policy import Policy
-    from planner.models.problem import Problem
-    from planner.models.problem_jobs import JobClass, Option
-    from planner.models.snapshot import Snapshot
-    from planner.simulation.baselines.scorers import Scorer
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy import Policy
+    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem_jobs import JobClass, Option
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.simulation.baselines.scorers import Scorer
 
 _NO_CHANGES: Final = Disruption(preempt=False, resize=False, migrate=False)
 """What baselines do to running jobs is done by taking these off, not by the ledger's own means."""

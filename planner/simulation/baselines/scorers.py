@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from planner.models.problem_jobs import Shape
-    from planner.solvers.bestfit import Scorer as NodeScorer
-    from planner.solvers.capacity import Capacity
+    from gpuplan.models.problem_jobs import Shape
+    from gpuplan.solvers.bestfit import Scorer as NodeScorer
+    from gpuplan.solvers.capacity import Capacity
 
     Ints: TypeAlias = NDArray[np.int64]
     Floats: TypeAlias = NDArray[np.float64]

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from searches import ASKED, ENDED, MILESTONES
 
-from planner.rendering.charts.gap import gap_chart, gap_svg
-from planner.search import Search
+from gpuplan.planner.rendering.charts.gap import gap_chart, gap_svg
+from gpuplan.planner.search import Search
 
 SEARCH = Search(ASKED, MILESTONES, ENDED, None)
 

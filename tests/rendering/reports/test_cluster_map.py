@@ -8,13 +8,13 @@ from drafts import drafted
 from pages import Page
 from samples import busy_plan
 
-from planner.models.placement import GpuShare
-from planner.models.plan import NodeChange
-from planner.rendering.reports.cluster_map import MOST_LARGE, zones
-from planner.rendering.reports.devices import Fate
-from planner.rendering.reports.drawing import large_node
-from planner.rendering.reports.nodes import node_pictures
-from planner.rendering.reports.plan import plan_report
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan import NodeChange
+from gpuplan.planner.rendering.reports.cluster_map import MOST_LARGE, zones
+from gpuplan.planner.rendering.reports.devices import Fate
+from gpuplan.planner.rendering.reports.drawing import large_node
+from gpuplan.planner.rendering.reports.nodes import node_pictures
+from gpuplan.planner.rendering.reports.plan import plan_report
 
 
 def pictures(plan):

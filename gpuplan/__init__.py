@@ -1,0 +1,1 @@
+"""gpuplan: an optimization-based batch planner for GPU clusters."""

@@ -1,6 +1,0 @@
-"""`python -m planner` is `gpuplan`."""
-
-from planner.cli import main
-
-if __name__ == "__main__":
-    main()
