@@ -17,11 +17,11 @@ from gpuplan.models.cluster import Cluster, Level, Node, NodeGpus
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Job, LocalityPreference, ResourceRequest, Running
 from gpuplan.models.placement import GpuShare, Replica
-from gpuplan.models.policy import Policy
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import Queue, Quota
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
-from gpuplan.planner.sources.draws import Draws
+from gpuplan.planner.sources.synthetic.random_streams import Draws
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from benchmarks.markdown import percent, table
 from benchmarks.records import append
 from gpuplan.models.cluster import Cluster, Node, NodeGpus
-from gpuplan.models.policy import Policy
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import MILLI
-from gpuplan.planner.simulation.baselines import BASELINES
-from gpuplan.planner.simulation.clock import Clock
-from gpuplan.planner.simulation.contest import Case, hold
-from gpuplan.planner.simulation.trace import Window, make_trace
-from gpuplan.planner.sources.arrivals import read_arrivals
+from gpuplan.planner.simulate.baselines import BASELINES
+from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.compare_runs import Case, hold
+from gpuplan.planner.simulate.trace import Window, make_trace
 from gpuplan.planner.sources.files import load_snapshot
-from gpuplan.planner.sources.openb import TRACE_START, read_openb
+from gpuplan.planner.sources.traces.arrivals import read_arrivals
+from gpuplan.planner.sources.traces.openb import TRACE_START, read_openb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from benchmarks.records import Record
-    from gpuplan.planner.simulation.trace import Trace
+    from gpuplan.planner.simulate.trace import Trace
 
 NAME: Final = "greedy claim"
 SCENARIO: Final = Path(__file__).parents[1] / "scenarios" / "arrivals"

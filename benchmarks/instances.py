@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from benchmarks.admission import ADMISSIONS, policy_of, snapshot_of
 from benchmarks.saturation import inventory
 from benchmarks.sizes import SIZES, made_up
-from gpuplan.models.policy import Policy
+from gpuplan.models.policy.policy import Policy
 
 if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot

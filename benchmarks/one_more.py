@@ -19,7 +19,7 @@ from benchmarks.records import append
 from benchmarks.stages import peak_mib
 from gpuplan.models.job import Running
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.planner.afterwards import cluster_after
+from gpuplan.planner.analysis.cluster_after import cluster_after
 from gpuplan.planner.epoch import plan_epoch
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpuplan.models.job import Job
-    from gpuplan.models.plan import Plan
-    from gpuplan.models.policy import Policy
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Policy
 
 ONE_MORE_INSTANCES: Final = (Instance("M", 0.01), Instance("L", 0.1), Instance("XL", 1))
 """With the time limit of the measured epoch: too little to look for anything else."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.models.solution import gap_between
+from gpuplan.models.plan.solution import gap_between
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -25,21 +25,21 @@ from benchmarks.fresh import fresh
 from benchmarks.markdown import percent, seconds, table
 from benchmarks.records import append
 from gpuplan.models.placement import GpuShare, Placement, Replica
-from gpuplan.models.policy import Policy, job_points
-from gpuplan.models.solution import gap_between
+from gpuplan.models.plan.solution import gap_between
+from gpuplan.models.policy.policy import Policy, job_points
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier import verify
+from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import limits_of
-from gpuplan.planner.posing import pose
-from gpuplan.planner.sources.synthetic import generate
-from gpuplan.planner.sources.workload_profile import WorkloadProfile
+from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.sources.synthetic.synthetic import generate
+from gpuplan.planner.sources.synthetic.workload_profile import WorkloadProfile
 from gpuplan.solvers import portfolio
-from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.heuristics.greedy import greedy
 
 if TYPE_CHECKING:
+    from gpuplan.models.plan.desired_state import Target
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.models.target import Target
-    from gpuplan.models.verifier import Verification
+    from gpuplan.models.verifier.verify import Verification
 
 PYTHON: Final = "GPUPLAN_REBALANCER_PYTHON"
 CHILD: Final = Path(__file__).with_name("rebalancer_child.py")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import highspy
 import numpy as np
 
-from gpuplan.solvers.lowering import lowered
+from gpuplan.solvers.exact.highs_arrays import lowered
 
 if TYPE_CHECKING:
     from gpuplan.models.formulation.rows import Formulation

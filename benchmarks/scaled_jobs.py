@@ -21,20 +21,20 @@ from benchmarks.records import append
 from gpuplan.models.cluster import Cluster, Node, NodeGpus
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Job, ResourceRequest
-from gpuplan.models.objective import Goal
-from gpuplan.models.policy import Policy
+from gpuplan.models.policy.objective import Goal
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.planner.simulation.clock import Clock
-from gpuplan.planner.simulation.replay import replay
-from gpuplan.planner.simulation.trace import Physics, make_trace
-from gpuplan.planner.sources.arrivals import Arrival
+from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.replay import replay
+from gpuplan.planner.simulate.trace import Physics, make_trace
+from gpuplan.planner.sources.traces.arrivals import Arrival
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from benchmarks.records import Record
-    from gpuplan.planner.simulation.trace import Trace
+    from gpuplan.planner.simulate.trace import Trace
 
 NAME: Final = "scaled-jobs"
 

@@ -20,11 +20,11 @@ import numpy as np
 from benchmarks.sizes import SIZES, made_up
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.policy import Policy
-from gpuplan.models.solution import SolveStatus
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import cpsat, milp
-from gpuplan.solvers.greedy import greedy
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.exact import cpsat, milp
+from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.interface import Answer, Budget, integer_bound
 from gpuplan.solvers.worker import run_apart
 

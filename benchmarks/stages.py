@@ -20,23 +20,23 @@ from gpuplan.models.formulation import FAMILIES
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.formulation.objective import objective
 from gpuplan.models.formulation.rows import Formulation
-from gpuplan.models.solution import gap_between
-from gpuplan.models.target import Target
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.solution import gap_between
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier import verify_target
+from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.epoch import limits_of
-from gpuplan.planner.posing import pose
+from gpuplan.planner.problem_builder import pose
 from gpuplan.solvers import portfolio
-from gpuplan.solvers.greedy import greedy
+from gpuplan.solvers.heuristics.greedy import greedy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchmarks.instances import Instance
     from gpuplan.models.formulation.rows import Row
-    from gpuplan.models.problem import Problem
+    from gpuplan.models.plan.solution import Solution
+    from gpuplan.models.problem.problem import Problem
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.models.solution import Solution
 
 _RELAXATION_LIMIT = 300.0
 _MIB = 1024

@@ -9,28 +9,28 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.damage import survey
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.policy import BudgetMode
-from gpuplan.models.verifier import verify_target
-from gpuplan.models.verifier_case import Facts
-from gpuplan.models.verifier_damage_rule import unnamed_damage
-from gpuplan.planner.drafting import draft
-from gpuplan.planner.posing import pose
-from gpuplan.planner.settled import first_target, is_settled, newcomers, recognized
+from gpuplan.models.policy.policy import BudgetMode
+from gpuplan.models.validation.damage import survey
+from gpuplan.models.verifier.context import Facts
+from gpuplan.models.verifier.damage import unnamed_damage
+from gpuplan.models.verifier.verify import verify_target
+from gpuplan.planner.plan_builder import draft
+from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.warm_start import first_target, is_settled, newcomers, recognized
 from gpuplan.solvers import portfolio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from gpuplan.models.plan import Plan
-    from gpuplan.models.policy import Policy
+    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.plan.violation import Violation
+    from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.models.target import Target
-    from gpuplan.models.verifier import Verification
-    from gpuplan.models.violation import Violation
-    from gpuplan.solvers.search import Watch
+    from gpuplan.models.verifier.verify import Verification
+    from gpuplan.solvers.incumbent import Watch
 
 _LOG: Final = logging.getLogger(__name__)
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000

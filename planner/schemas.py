@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from gpuplan.models.plan import Plan
-from gpuplan.models.policy import Policy
-from gpuplan.models.scenario import Scenario
+from gpuplan.models.plan.plan import Plan
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
+from gpuplan.planner.whatif.patch.scenario import Scenario
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue

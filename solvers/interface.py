@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from gpuplan.models.solution import SolveStatus
+from gpuplan.models.plan.solution import SolveStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ MANY_COLUMNS: Final = 1_000
 """More columns than this need one too."""
 
 
-RELAXES_FIRST: Final = "gpuplan.solvers.milp:solve"
+RELAXES_FIRST: Final = "gpuplan.solvers.exact.milp:solve"
 """Solves the linear relaxation first where there are so many."""
 
 

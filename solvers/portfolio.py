@@ -15,29 +15,29 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.problem_jobs import Role
-from gpuplan.models.solution import Ended, SolveStatus, Stage
-from gpuplan.models.target import Target
-from gpuplan.solvers.continuing import carry_on
-from gpuplan.solvers.filling import fill
-from gpuplan.solvers.greedy import greedy, greedy_by_turns
-from gpuplan.solvers.holding import hold, start_firm
-from gpuplan.solvers.inquiring import EnoughError, Inquiry
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.solution import Ended, SolveStatus, Stage
+from gpuplan.models.problem.jobs import Role
+from gpuplan.solvers.exact_run import EnoughError, Inquiry
+from gpuplan.solvers.heuristics.greedy import greedy, greedy_by_turns
+from gpuplan.solvers.heuristics.greedy_fill import fill
+from gpuplan.solvers.heuristics.promise_reservations import hold, start_firm
+from gpuplan.solvers.incumbent import LAST_PLAN, NOBODY, Limits, Search
 from gpuplan.solvers.interface import Headroom
-from gpuplan.solvers.ledger import Ledger
-from gpuplan.solvers.priorities import Served, stage, without
-from gpuplan.solvers.search import LAST_PLAN, NOBODY, Limits, Search
+from gpuplan.solvers.priority_stages import Served, stage, without
+from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.targets.warm_start import carry_on
 from gpuplan.solvers.worker import run_apart
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
-    from gpuplan.models.problem import Problem
-    from gpuplan.models.solution import Solution
-    from gpuplan.solvers.search import Check, Watch
+    from gpuplan.models.plan.solution import Solution
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.incumbent import Check, Watch
 
 GREEDY: Final = "greedy"
 REFINER: Final = "neighbourhoods"
-REFINING: Final = "gpuplan.solvers.refining:refine"
+REFINING: Final = "gpuplan.solvers.improve.large_neighbourhood:refine"
 
 _MANY_NODES: Final = 5_000
 """From so many on the first solver begins while greedy plans."""

@@ -23,9 +23,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from gpuplan.models.solution import SolveStatus
+from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.solvers.interface import Answer, well_formed
-from gpuplan.solvers.lifeline import end_with
+from gpuplan.solvers.parent_death_signal import end_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,10 +8,10 @@ from collections import Counter
 import build
 from planned import realized
 
-from gpuplan.models.formulation.aggregate import Aggregate, Batch
-from gpuplan.models.problem_jobs import Role
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.disaggregate import disaggregate
+from gpuplan.models.formulation.structure.aggregate import Aggregate, Batch
+from gpuplan.models.problem.jobs import Role
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.rounding.disaggregate import disaggregate
 
 
 class Question:

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from build import NOW, by_value, job
 
-from gpuplan.models.horizon import Backfill, HorizonPolicy
 from gpuplan.models.job import Running
+from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
 from gpuplan.models.promise import Promise
-from gpuplan.models.target import Planned
 
 HOUR = 3600
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from placing import placements_of, replica_for
 from strategies import HCA, ONE_IN_FOUR, PROFILES
 
-from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.eligibility.node_eligibility import refusal
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.selection import refusal
-from gpuplan.models.verifier import verify
+from gpuplan.models.verifier.verify import verify
 
 UNKNOWN = "nobody"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from build import NOW, job, placement, replica, snapshot
 from handmade import plan_of, start
 
-from gpuplan.planner.applying import apply_plan
+from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.executors.simulated import SimulatedCluster
 
 WORLD = snapshot(

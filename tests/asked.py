@@ -5,7 +5,7 @@ from __future__ import annotations
 import build
 
 from gpuplan.models.queue import ALL_MODELS, queue_limits
-from gpuplan.planner.posing import pose
+from gpuplan.planner.problem_builder import pose
 
 
 def posed(policy=None, **more):

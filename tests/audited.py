@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from build import NOW
 
-from gpuplan.models.audit import AuditEntry, AuditKind
-from gpuplan.planner.auditing import AuditLog
+from gpuplan.models.plan.audit import AuditEntry, AuditKind
+from gpuplan.planner.apply.audit_log import AuditLog
 
 WHO = "ann@login1"
 

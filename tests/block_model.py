@@ -11,8 +11,8 @@ from build import by_value
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import cpsat
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
 
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from gpuplan.models.cluster import Cluster, Gpu, MigInstance, Node, NodeGpus, NodePool
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Job, ResourceRequest, Running
-from gpuplan.models.objective import Goal, Objective
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.policy import Policy, PriorityOrder, PriorityPolicy
+from gpuplan.models.policy.objective import Goal, Objective
+from gpuplan.models.policy.policy import Policy, PriorityOrder, PriorityPolicy
 from gpuplan.models.queue import Queue, Quota
 from gpuplan.models.snapshot import Snapshot
 

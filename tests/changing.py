@@ -8,7 +8,7 @@ from handmade import plan_of, start
 from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus, NodePool
 from gpuplan.models.job import ResourceRequest
 from gpuplan.models.placement import MigSlice, Replica
-from gpuplan.models.plan import (
+from gpuplan.models.plan.plan import (
     Cordon,
     Drain,
     Free,
@@ -27,8 +27,8 @@ from gpuplan.models.plan import (
     ScaleUp,
     Shrink,
 )
-from gpuplan.models.policy import Disruption
-from gpuplan.planner.planfile import with_id
+from gpuplan.models.policy.policy import Disruption
+from gpuplan.planner.plan_file.plan_file import with_id
 
 BECAUSE = Reason(code=ReasonCode.MAKES_ROOM, text="a test wants it")
 MOVING = by_value(disruption=Disruption(migrate=True))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from build import NOW
 
-from gpuplan.models.comparison import Comparison, Figures, ModelUse, Trial
-from gpuplan.models.plan import ReasonCode
-from gpuplan.planner.whatif.comparing import differences
+from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.planner.whatif.answers.comparison import Comparison, Figures, ModelUse, Trial
+from gpuplan.planner.whatif.compare import differences
 
 
 def figures(**more):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 from solver_doubles import apart_in_this_process
 
-from gpuplan.planner.running import loop
-from gpuplan.solvers import inquiring, portfolio
+from gpuplan.planner.service import loop
+from gpuplan.solvers import exact_run, portfolio
 
 # How long an example takes is up to the machine.
 settings.register_profile("any machine", deadline=None)
@@ -30,5 +30,5 @@ def _solvers_in_this_process(request, monkeypatch):
     Tests marked `processes` are about the processes, and so are those that run commands in a shell.
     """
     if request.node.get_closest_marker("processes") is None:
-        monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
+        monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
         monkeypatch.setattr(portfolio, "run_apart", apart_in_this_process)

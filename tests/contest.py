@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import build
 
-from gpuplan.models.verifier import verify_target
+from gpuplan.models.verifier.verify import verify_target
 
 POLICY = build.by_value(priority=build.BY_WEIGHT)
 GREEDY, OPTIMUM, CEILING = 300, 400, 700

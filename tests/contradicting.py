@@ -5,8 +5,8 @@ from __future__ import annotations
 from build import NOW, cluster, queue
 
 from gpuplan.models.cluster import Cluster
-from gpuplan.models.consistency import inconsistencies
 from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.validation.checks import inconsistencies
 
 
 def world(*, nodes=None, jobs=(), queues=None, finished=(), **about):

@@ -11,10 +11,10 @@ from pathlib import Path
 from build import NOW
 from changing import PLAN, WORLD
 
-from gpuplan.planner.applying import apply_plan
-from gpuplan.planner.auditing import AuditLog, AuditWriter
+from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.audit_log import AuditLog, AuditWriter
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.locking import LockedError
+from gpuplan.planner.io.file_lock import LockedError
 
 
 def die():

@@ -13,8 +13,8 @@ import brute
 from targets import judged, sorted_by_job
 
 from gpuplan.models.placement import Placement
-from gpuplan.models.policy import Disruption
-from gpuplan.models.target import Target
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.policy.policy import Disruption
 
 MOST_JUDGED = 2_500
 

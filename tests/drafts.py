@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from build import NOW, by_value
 
-from gpuplan.models.solution import Solution, SolveStatus
-from gpuplan.models.target import Target
-from gpuplan.planner.drafting import draft
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.solution import Solution, SolveStatus
+from gpuplan.planner.plan_builder import draft
 
 POLICY = by_value()
 

@@ -7,9 +7,9 @@ from crashing import die
 from periodic import Bench
 
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.running.exposition import Exposition
-from gpuplan.planner.running.history import History
-from gpuplan.planner.running.plan_store import PlanStore
+from gpuplan.planner.service.history import History
+from gpuplan.planner.service.plan_store import PlanStore
+from gpuplan.planner.service.prometheus import Exposition
 
 WORLD = snapshot(nodes=cluster(3), jobs=[job(name, gpus=8) for name in "abcd"])
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from build import NOW, by_value, job, replica
 from targets import judged
 
-from gpuplan.models.policy import Disruption
-from gpuplan.models.solution import Solution, SolveStatus
-from gpuplan.planner.drafting import draft
-from gpuplan.planner.explaining.ground import Ground
-from gpuplan.planner.explaining.smallest import remedies
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.greedy import greedy
+from gpuplan.models.plan.solution import Solution, SolveStatus
+from gpuplan.models.policy.policy import Disruption
+from gpuplan.planner.explain.feasibility import Ground
+from gpuplan.planner.explain.remedies.minimal_remedies import remedies
+from gpuplan.planner.plan_builder import draft
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics.greedy import greedy
 
 CALM = by_value(disruption=Disruption(preempt=False, resize=False))
 """A policy under which nobody is stopped or resized for another."""

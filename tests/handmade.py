@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from build import NOW
 
-from gpuplan.models.plan import (
+from gpuplan.models.plan.plan import (
     Base,
     Free,
     JobCounts,
@@ -20,8 +20,8 @@ from gpuplan.models.plan import (
     Wait,
     Waiting,
 )
-from gpuplan.models.policy import Policy
-from gpuplan.planner.planfile import with_id
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.plan_file.plan_file import with_id
 
 ADMITTED = Reason(code=ReasonCode.ADMITTED, text="fits")
 

@@ -20,11 +20,11 @@ import surroundings
 import workload
 from kit import CORES_PER_GPU, MODELS, TINY, Kit
 
-from gpuplan.models.damage import survey
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.queue import ALL_MODELS, Queue, Quota, queue_limits
 from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.validation.damage import survey
 
 POLICY = build.by_value(priority=build.BY_WEIGHT, disruption=Disruption(preempt=False, resize=False))
 """That of plain instances."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from build import NOW, by_value, cluster, job, queue, replica, snapshot
 from changing import begin, plan_with, preempt
 
-from gpuplan.planner.applying import apply_plan
-from gpuplan.planner.auditing import AuditLog
+from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.promises import steps_of
 
 
 class CutError(Exception):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from build import by_value
 
-from gpuplan.models import verifier
 from gpuplan.models.placement import MigSlice
-from gpuplan.models.policy import Disruption
-from gpuplan.models.violation import Rule, Violation
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.policy.policy import Disruption
+from gpuplan.models.verifier import verify
 
 
 def judge(snapshot, *placements, policy=None, **more):
     """Everything that breaks a rule if these placements hold; `more` are added, removed and planned."""
-    return verifier.verify(snapshot, policy or by_value(), placements, **more).violations
+    return verify.verify(snapshot, policy or by_value(), placements, **more).violations
 
 
 def apart_from_damage(violations):
@@ -22,7 +22,7 @@ def apart_from_damage(violations):
 
 def worth(snapshot, *placements, policy=None, **more):
     """The terms of the objective if these placements hold; `more` are added, removed and planned."""
-    return verifier.verify(snapshot, policy or by_value(), placements, **more).terms
+    return verify.verify(snapshot, policy or by_value(), placements, **more).terms
 
 
 def rules(**switches):

@@ -6,21 +6,21 @@ import multiprocessing
 import signal
 from collections import Counter
 
-from gpuplan.models.audit import AuditKind
-from gpuplan.planner.auditing import verify_log
+from gpuplan.models.plan.audit import AuditKind
+from gpuplan.planner.apply.audit_log import verify_log
+from gpuplan.planner.apply.promises import steps_of
+from gpuplan.planner.apply.standing import key_of
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.promises import steps_of
-from gpuplan.planner.standing import key_of
 
 CHILDREN = multiprocessing.get_context("forkserver")
 # Imported once, in the server that the children are forked from.
 CHILDREN.set_forkserver_preload(
     [
         "pytest",
-        "gpuplan.planner.applying",
-        "gpuplan.planner.auditing",
+        "gpuplan.planner.apply.apply",
+        "gpuplan.planner.apply.audit_log",
         "gpuplan.planner.executors.simulated",
-        "gpuplan.planner.planfile",
+        "gpuplan.planner.plan_file.plan_file",
     ]
 )
 

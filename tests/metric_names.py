@@ -8,12 +8,12 @@ from build import NOW
 from prometheus_client.parser import text_string_to_metric_families
 from samples import busy_plan
 
-from gpuplan.models.plan import FallbackSummary
-from gpuplan.planner.apply_outcome import ApplyOutcome
-from gpuplan.planner.effects import changes_of
-from gpuplan.planner.running.exposition import Exposition
-from gpuplan.planner.running.figures import figures_of
-from gpuplan.planner.running.record import EpochOutcome, EpochRecord
+from gpuplan.models.plan.plan import FallbackSummary
+from gpuplan.planner.apply.effects import changes_of
+from gpuplan.planner.apply.outcome import ApplyOutcome
+from gpuplan.planner.service.gauges import figures_of
+from gpuplan.planner.service.prometheus import Exposition
+from gpuplan.planner.service.record import EpochOutcome, EpochRecord
 
 PLAN = busy_plan()
 

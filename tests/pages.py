@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from gpuplan.planner.rendering.reports.plan import plan_report
+from gpuplan.planner.render.reports.plan import plan_report
 
 VOID = {"meta", "br"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from build import by_value, job, replica
 
-from gpuplan.models.scenario import Scenario
-from gpuplan.planner.whatif.patching import patch
+from gpuplan.planner.whatif.patch.apply_changes import patch
+from gpuplan.planner.whatif.patch.scenario import Scenario
 
 POLICY = by_value()
 

@@ -11,21 +11,21 @@ from datetime import timedelta
 import build
 from build import NOW, node, queue, snapshot
 
-from gpuplan.models.plan import Plan, Preempt, Start
-from gpuplan.models.policy import Disruption, Policy
-from gpuplan.models.verifier import verify_target
-from gpuplan.models.verifier_occupant import same_holdings
-from gpuplan.planner.auditing import AuditLog
+from gpuplan.models.plan.plan import Plan, Preempt, Start
+from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.verifier.job_changes import same_holdings
+from gpuplan.models.verifier.verify import verify_target
+from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.running.clusters import LiveCluster
-from gpuplan.planner.running.epoch_at_work import Surroundings
-from gpuplan.planner.running.exposition import Exposition
-from gpuplan.planner.running.history import History, read_history
-from gpuplan.planner.running.loop import Run
-from gpuplan.planner.running.pace import Pace
-from gpuplan.planner.running.plan_store import PlanStore
-from gpuplan.planner.running.policy_in_force import PolicyInForce
-from gpuplan.planner.running.stopping import Stop
+from gpuplan.planner.service.clusters import LiveCluster
+from gpuplan.planner.service.history import History, read_history
+from gpuplan.planner.service.loop import Run
+from gpuplan.planner.service.plan_store import PlanStore
+from gpuplan.planner.service.policy_reload import PolicyInForce
+from gpuplan.planner.service.prometheus import Exposition
+from gpuplan.planner.service.run_epoch import Surroundings
+from gpuplan.planner.service.schedule import Pace
+from gpuplan.planner.service.shutdown import Stop
 
 EVERY = 300
 GREEDY = Policy(solvers=(), disruption=Disruption(minimum_runtime=2 * EVERY))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from gpuplan.models.occupancy import free_capacity
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.eligibility.node_eligibility import refusal
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.selection import refusal
 from gpuplan.models.units import MILLI, print_milli
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from build import by_value
 
-from gpuplan.models.verifier import verify
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.greedy import greedy
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics.greedy import greedy
 
 if TYPE_CHECKING:
     from gpuplan.models.placement import Placement
-    from gpuplan.models.target import Target
+    from gpuplan.models.plan.desired_state import Target
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,20 @@
 """Bugs in the verifier's rules of an instant, one a line."""
 
-from gpuplan.models import verifier_capacity_rules as CAPACITY
-from gpuplan.models import verifier_case as CASE
-from gpuplan.models import verifier_damage_rule as DAMAGE
-from gpuplan.models import verifier_disruption_rules as DISRUPTION
-from gpuplan.models import verifier_job_rules as JOB
-from gpuplan.models import verifier_mig_rule as MIG
-from gpuplan.models import verifier_occupant as OCCUPANT
-from gpuplan.models import verifier_order_rule as ORDER
-from gpuplan.models import verifier_place_rules as PLACE
-from gpuplan.models import verifier_pool_rules as POOLS
-from gpuplan.models import verifier_preemption_rule as PREEMPTION
-from gpuplan.models import verifier_queue_rules as QUEUES
-from gpuplan.models import verifier_reclaim as RECLAIM
-from gpuplan.models import verifier_timeline as TIMELINE
-from gpuplan.models import verifier_usage as USAGE
+from gpuplan.models.verifier import context as CASE
+from gpuplan.models.verifier import damage as DAMAGE
+from gpuplan.models.verifier import job_changes as OCCUPANT
+from gpuplan.models.verifier import quota_usage as USAGE
+from gpuplan.models.verifier import reclaim as RECLAIM
+from gpuplan.models.verifier import timeline as TIMELINE
+from gpuplan.models.verifier.rules import capacity as CAPACITY
+from gpuplan.models.verifier.rules import disruption as DISRUPTION
+from gpuplan.models.verifier.rules import gang as JOB
+from gpuplan.models.verifier.rules import mig as MIG
+from gpuplan.models.verifier.rules import migration_order as ORDER
+from gpuplan.models.verifier.rules import placement as PLACE
+from gpuplan.models.verifier.rules import pools as POOLS
+from gpuplan.models.verifier.rules import preemption as PREEMPTION
+from gpuplan.models.verifier.rules import quota as QUEUES
 
 # ruff: noqa: E501, N812 - one bug a line, and short names of what it is in
 PLANTED = (
@@ -157,12 +157,12 @@ PLANTED = (
     ("anti_affinity", PLACE, "(bearers if new else newcomers)", "(bearers if new else ())"),
     ("anti_affinity", PLACE, "jobs[name] = jobs.get(name, False) or number in occupant.new", "jobs[name] = jobs.get(name, False) or bool(occupant.new)"),
     ("anti_affinity", CASE, 'or ("",) * 5 + (name,)', 'or ("",)'),
-    ("staircase", CAPACITY, "if any(milli == MILLI for _, milli in shares):", "if all(milli == MILLI for _, milli in shares):"),
-    ("staircase", CASE, "holders.get((replica.node, held.index))", "holders.get((replica.node, 0))"),
-    ("staircase", CASE, "holders.get((replica.node, held.index))", "holders.get((self.placements[0].replicas[0].node, held.index))"),
-    ("staircase", CASE, "            for occupant in self.others\n            if occupant.new\n            for replica in occupant.new_replicas", "            for occupant in self.occupants\n            for replica in occupant.placement.replicas"),
-    ("sharing", CAPACITY, "for _, milli in shares) > MILLI:", "for _, milli in shares) >= MILLI:"),
-    ("sharing", CAPACITY, "for _, milli in shares) > MILLI:", "for _, milli in shares) > MILLI + 1:"),
+    ("gpu_capacity", CAPACITY, "if any(milli == MILLI for _, milli in shares):", "if all(milli == MILLI for _, milli in shares):"),
+    ("gpu_capacity", CASE, "holders.get((replica.node, held.index))", "holders.get((replica.node, 0))"),
+    ("gpu_capacity", CASE, "holders.get((replica.node, held.index))", "holders.get((self.placements[0].replicas[0].node, held.index))"),
+    ("gpu_capacity", CASE, "            for occupant in self.others\n            if occupant.new\n            for replica in occupant.new_replicas", "            for occupant in self.occupants\n            for replica in occupant.placement.replicas"),
+    ("fractional_gpu", CAPACITY, "for _, milli in shares) > MILLI:", "for _, milli in shares) >= MILLI:"),
+    ("fractional_gpu", CAPACITY, "for _, milli in shares) > MILLI:", "for _, milli in shares) > MILLI + 1:"),
     ("mig", MIG, "    if present is None and not new:\n        return\n", ""),
     ("mig", MIG, "        if isinstance(holder.held, GpuShare):\n            yield", "        if present and isinstance(holder.held, GpuShare):\n            yield"),
     ("mig", MIG, "        if isinstance(holder.held, GpuShare):\n            yield", "        if present is not None and isinstance(holder.held, GpuShare):\n            yield"),
@@ -177,16 +177,16 @@ PLANTED = (
     ("mig", MIG, "geometry.faults(users)", "geometry.faults(new)"),
     ("mig", MIG, "geometry.faults(users)", "geometry.faults({*users, *(present or ())})"),
     ("mig", MIG, "geometry.faults(users)", "()"),
-    ("compute", CAPACITY, "if amount > allowed:", "if amount >= allowed:"),
-    ("compute", CAPACITY, "if amount > allowed:", "if amount > allowed + 1:"),
-    ("compute", CAPACITY, "staying[name][unit] if name in staying else 0)", "0)"),
-    ("compute", CAPACITY, "allowed = max(offered.get(unit, 0), ", "allowed = (offered.get(unit, 0) + "),
-    ("compute", CAPACITY, "held.setdefault(replica.node, ", "held.setdefault(placement.replicas[0].node, "),
-    ("compute", CAPACITY, "        for replica in placement.replicas:\n            if replica.node in names:", "        for replica in placement.replicas[:1]:\n            if replica.node in names:"),
-    ("compute", CAPACITY, "        and job.qos is not QosClass.GUARANTEED\n", ""),
-    ("compute", CAPACITY, "-(-replica.cpu_milli * MILLI // ratio.cpu_milli)", "replica.cpu_milli * MILLI // ratio.cpu_milli"),
-    ("compute", CAPACITY, "-(-replica.memory_mib * MILLI // ratio.memory_milli)", "-(-replica.memory_mib * MILLI // ratio.cpu_milli)"),
-    ("compute", CAPACITY, "overcommit.get(job.qos)", "overcommit.get(QosClass.BURSTABLE)"),
+    ("cpu_memory", CAPACITY, "if amount > allowed:", "if amount >= allowed:"),
+    ("cpu_memory", CAPACITY, "if amount > allowed:", "if amount > allowed + 1:"),
+    ("cpu_memory", CAPACITY, "staying[name][unit] if name in staying else 0)", "0)"),
+    ("cpu_memory", CAPACITY, "allowed = max(offered.get(unit, 0), ", "allowed = (offered.get(unit, 0) + "),
+    ("cpu_memory", CAPACITY, "held.setdefault(replica.node, ", "held.setdefault(placement.replicas[0].node, "),
+    ("cpu_memory", CAPACITY, "        for replica in placement.replicas:\n            if replica.node in names:", "        for replica in placement.replicas[:1]:\n            if replica.node in names:"),
+    ("cpu_memory", CAPACITY, "        and job.qos is not QosClass.GUARANTEED\n", ""),
+    ("cpu_memory", CAPACITY, "-(-replica.cpu_milli * MILLI // ratio.cpu_milli)", "replica.cpu_milli * MILLI // ratio.cpu_milli"),
+    ("cpu_memory", CAPACITY, "-(-replica.memory_mib * MILLI // ratio.memory_milli)", "-(-replica.memory_mib * MILLI // ratio.cpu_milli)"),
+    ("cpu_memory", CAPACITY, "overcommit.get(job.qos)", "overcommit.get(QosClass.BURSTABLE)"),
     ("power", CAPACITY, "if node.power_cap_watts and node.gpus and node.gpus.watts", "if False"),
     ("power", CAPACITY, "> allowed:\n            yield Violation(Rule.POWER", ">= allowed:\n            yield Violation(Rule.POWER"),
     ("power", CAPACITY, "max(watts * MILLI, sum(drawn_by_staying[name] for name in names))", "watts * MILLI"),
@@ -194,26 +194,26 @@ PLANTED = (
     ("power", CAPACITY, "for node in case.nodes.values() if (node.region", "for node in case.snapshot.cluster.nodes if (node.region"),
     ("power", CAPACITY, "gpu_milli(replica) * node.gpus.watts", "len(replica.gpus) * MILLI * node.gpus.watts"),
     ("power", USAGE, "return profile_milli(held.profile)", "return MILLI"),
-    ("queues", QUEUES, "if used[queue.name] > allowed:", "if used[queue.name] >= allowed:"),
-    ("queues", QUEUES, "if used[queue.name] > allowed:", "if used[queue.name] > allowed + 1:"),
-    ("queues", QUEUES, "allowed = max(limit[queue.name], used_by_staying[queue.name])", "allowed = limit[queue.name]"),
-    ("queues", QUEUES, "for resource in (ALL_MODELS, *models):", "for resource in (ALL_MODELS,):"),
-    ("queues", QUEUES, "for resource in (ALL_MODELS, *models):", "for resource in models:"),
-    ("queues", QUEUES, "lending = inf if quota.lending_limit is None else quota.lending_limit", "lending = inf"),
-    ("queues", QUEUES, "borrowing = inf if quota.borrowing_limit is None else quota.borrowing_limit", "borrowing = inf"),
-    ("queues", QUEUES, "subtree if queue.parent is None else subtree + borrowing", "subtree + borrowing"),
-    ("queues", QUEUES, "kept[queue.name] = max(0, subtree - lending)", "kept[queue.name] = 0"),
-    ("queues", QUEUES, "kept[queue.name] = max(0, subtree - lending)", "kept[queue.name] = subtree"),
-    ("queues", QUEUES, "lent[queue.parent].append(min(subtree, lending))", "lent[queue.parent].append(subtree)"),
-    ("queues", QUEUES, "subtree = quota.nominal + sum(part for part in from_children if part < inf)", "subtree = quota.nominal"),
-    ("queues", QUEUES, "sum(part for part in from_children if part < inf)", "sum(from_children)"),
-    ("queues", QUEUES, "subtree = sum(from_children) if from_children else inf", "subtree = sum(from_children)"),
-    ("queues", QUEUES, "subtree = sum(from_children) if from_children else inf", "subtree = inf"),
-    ("queues", USAGE, "if resource in (ALL_MODELS, model):", "if True:"),
-    ("queues", USAGE, "return profile_milli(held.profile)", "return MILLI"),
-    ("queues", CASE, "(*self.stopped, *self.disturbed)", "self.disturbed"),
-    ("queues", CASE, "(*self.stopped, *self.disturbed)", "self.stopped"),
-    ("queues", CASE, "(1, (each.placement for each in self.others))", "(1, ())"),
+    ("quota", QUEUES, "if used[queue.name] > allowed:", "if used[queue.name] >= allowed:"),
+    ("quota", QUEUES, "if used[queue.name] > allowed:", "if used[queue.name] > allowed + 1:"),
+    ("quota", QUEUES, "allowed = max(limit[queue.name], used_by_staying[queue.name])", "allowed = limit[queue.name]"),
+    ("quota", QUEUES, "for resource in (ALL_MODELS, *models):", "for resource in (ALL_MODELS,):"),
+    ("quota", QUEUES, "for resource in (ALL_MODELS, *models):", "for resource in models:"),
+    ("quota", QUEUES, "lending = inf if quota.lending_limit is None else quota.lending_limit", "lending = inf"),
+    ("quota", QUEUES, "borrowing = inf if quota.borrowing_limit is None else quota.borrowing_limit", "borrowing = inf"),
+    ("quota", QUEUES, "subtree if queue.parent is None else subtree + borrowing", "subtree + borrowing"),
+    ("quota", QUEUES, "kept[queue.name] = max(0, subtree - lending)", "kept[queue.name] = 0"),
+    ("quota", QUEUES, "kept[queue.name] = max(0, subtree - lending)", "kept[queue.name] = subtree"),
+    ("quota", QUEUES, "lent[queue.parent].append(min(subtree, lending))", "lent[queue.parent].append(subtree)"),
+    ("quota", QUEUES, "subtree = quota.nominal + sum(part for part in from_children if part < inf)", "subtree = quota.nominal"),
+    ("quota", QUEUES, "sum(part for part in from_children if part < inf)", "sum(from_children)"),
+    ("quota", QUEUES, "subtree = sum(from_children) if from_children else inf", "subtree = sum(from_children)"),
+    ("quota", QUEUES, "subtree = sum(from_children) if from_children else inf", "subtree = inf"),
+    ("quota", USAGE, "if resource in (ALL_MODELS, model):", "if True:"),
+    ("quota", USAGE, "return profile_milli(held.profile)", "return MILLI"),
+    ("quota", CASE, "(*self.stopped, *self.disturbed)", "self.disturbed"),
+    ("quota", CASE, "(*self.stopped, *self.disturbed)", "self.stopped"),
+    ("quota", CASE, "(1, (each.placement for each in self.others))", "(1, ())"),
     ("pools", POOLS, "if not case.policy.pools.scale_up:", "if False:"),
     ("pools", POOLS, "if not case.policy.pools.scale_down:", "if False:"),
     ("pools", POOLS, "if node.name in case.snapshot.cluster.node_by_name:", "if False:"),

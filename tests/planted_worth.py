@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-from gpuplan.models import verifier_dependency_rule as DEPENDENCIES
-from gpuplan.models import verifier_earning_terms as EARNING
-from gpuplan.models import verifier_horizon_rule as HORIZON
-from gpuplan.models import verifier_moment as MOMENT
-from gpuplan.models import verifier_owed_terms as OWED
-from gpuplan.models import verifier_promise_rule as PROMISES
-from gpuplan.models import verifier_queue_rules as QUEUES
-from gpuplan.models import verifier_terms as TERMS
-from gpuplan.models import verifier_time_rules as TIMES
-from gpuplan.models import verifier_timeline as TIMELINE
-from gpuplan.models import verifier_usage as USAGE
+from gpuplan.models.verifier import later_slots as MOMENT
+from gpuplan.models.verifier import objective as TERMS
+from gpuplan.models.verifier import objective_owed as OWED
+from gpuplan.models.verifier import objective_time as EARNING
+from gpuplan.models.verifier import quota_usage as USAGE
+from gpuplan.models.verifier import timeline as TIMELINE
+from gpuplan.models.verifier.rules import dependencies as DEPENDENCIES
+from gpuplan.models.verifier.rules import horizon as HORIZON
+from gpuplan.models.verifier.rules import promises as PROMISES
+from gpuplan.models.verifier.rules import quota as QUEUES
+from gpuplan.models.verifier.rules import windows as TIMES
 
 # ruff: noqa: E501, N812 - one bug a line, and short names of what it is in
 PLANTED = (

@@ -7,10 +7,10 @@ from datetime import timedelta
 from build import NOW, by_value, job, placement, replica, snapshot
 from handmade import plan_of
 
-from gpuplan.models.horizon import HorizonPolicy
-from gpuplan.models.plan import PlannedStart, Start
+from gpuplan.models.plan.plan import PlannedStart, Start
+from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.promise import Promise
-from gpuplan.planner.planfile import with_id
+from gpuplan.planner.plan_file.plan_file import with_id
 
 HOUR = timedelta(hours=1)
 AHEAD = by_value(horizon=HorizonPolicy(slots=4, length=3600))

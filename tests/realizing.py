@@ -5,8 +5,8 @@ from __future__ import annotations
 from targets import sorted_by_job
 
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.problem_jobs import Role
-from gpuplan.models.target import Target
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.problem.jobs import Role
 from gpuplan.models.units import MILLI, print_milli
 
 

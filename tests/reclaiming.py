@@ -6,9 +6,9 @@ import random
 
 import build
 
-from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.queue import ALL_MODELS, Queue, Quota, queue_limits
-from gpuplan.models.verifier_case import Facts
+from gpuplan.models.verifier.context import Facts
 
 SIZES = (1, 1, 1, 2, 2, 3)
 

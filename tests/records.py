@@ -18,16 +18,16 @@ from relaxing import duals
 from schedules import judged
 from targets import nothing_changed
 
-from gpuplan.models.damage import survey
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.policy import SolverName
-from gpuplan.models.solution import SolveStatus
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.policy.policy import SolverName
+from gpuplan.models.validation.damage import survey
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.posing import pose
+from gpuplan.planner.problem_builder import pose
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
-from gpuplan.solvers.certificate import exact_bound
-from gpuplan.solvers.holding import hold
+from gpuplan.solvers.dual_bound import exact_bound
+from gpuplan.solvers.heuristics.promise_reservations import hold
 from gpuplan.solvers.interface import Answer
 
 ROOT = Path(__file__).parents[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import highspy
 import numpy as np
 
-from gpuplan.solvers.lowering import lowered
+from gpuplan.solvers.exact.highs_arrays import lowered
 
 
 def duals(formulation, *, iterations=None):

@@ -16,16 +16,16 @@ from targets import judged, sorted_by_job
 
 from gpuplan.models.cluster import Level
 from gpuplan.models.dependency import FinishedJob
-from gpuplan.models.explanation_remedies import RemedyKind
+from gpuplan.models.eligibility.node_eligibility import condition
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import Running, Toleration
 from gpuplan.models.placement import Placement
-from gpuplan.models.selection import condition
-from gpuplan.models.target import Target
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.violation import Rule
 from gpuplan.models.units import MILLI
-from gpuplan.models.violation import Rule
-from gpuplan.planner.afterwards import cluster_after
-from gpuplan.planner.future import Future
+from gpuplan.planner.analysis.cluster_after import cluster_after
+from gpuplan.planner.analysis.projected_schedule import Future
+from gpuplan.planner.explain.answers.remedies import RemedyKind
 
 MOST_JUDGED = 400
 """Placements of one job, so that nobody waits for a large one."""

@@ -8,10 +8,10 @@ import build
 import numpy as np
 from planned import realized
 
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.configurations import repack
-from gpuplan.solvers.greedy import greedy
-from gpuplan.solvers.ledger import Ledger
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.improve.column_generation import repack
+from gpuplan.solvers.state.ledger import Ledger
 
 
 def planned(snapshot, policy=None, *, start=greedy, nodes=None, seconds=60.0, seed=0):

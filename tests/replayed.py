@@ -12,15 +12,15 @@ import workload
 from kit import Kit
 
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.simulation.acting import carry_out
-from gpuplan.planner.simulation.elapsing import Elapsed, elapse
-from gpuplan.planner.simulation.trace import Coming, Physics, Trace
-from gpuplan.planner.simulation.world import World, opening
-from gpuplan.planner.sources.outages import NodeEvent, Outage
+from gpuplan.planner.simulate.advance_time import Elapsed, elapse
+from gpuplan.planner.simulate.apply_actions import carry_out
+from gpuplan.planner.simulate.trace import Coming, Physics, Trace
+from gpuplan.planner.simulate.world import World, opening
+from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
 
 if TYPE_CHECKING:
-    from gpuplan.models.plan import Plan
-    from gpuplan.planner.simulation.happening import Happening
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.planner.simulate.events import Happening
 
 LENGTHS = (240, 600, 1800, 3600, 5400, 9000)
 EVERY = 900

@@ -12,12 +12,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpuplan.models.dependency import FinishedJob, Outcome
-from gpuplan.models.durations import Durations
 from gpuplan.models.job import Running
-from gpuplan.models.plan import Migrate, Preempt, Start
-from gpuplan.planner.effects import change_nodes, changes_of
+from gpuplan.models.plan.plan import Migrate, Preempt, Start
+from gpuplan.models.timing.durations import Durations
+from gpuplan.planner.apply.effects import change_nodes, changes_of
+from gpuplan.planner.apply.promises import promises_of
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.promises import promises_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
-    from gpuplan.models.plan import Plan
-    from gpuplan.models.policy import Policy
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
 
 

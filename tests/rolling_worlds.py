@@ -14,8 +14,8 @@ from rolling import Rolling
 
 from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.dependency import Dependency, DependencyKind
-from gpuplan.models.horizon import Backfill, HorizonPolicy
-from gpuplan.models.policy import Disruption
+from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
+from gpuplan.models.policy.policy import Disruption
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from build import NOW, by_value, job, node, snapshot
 
-from gpuplan.models.policy import Disruption
-from gpuplan.planner.simulation.clock import Clock
-from gpuplan.planner.simulation.deciding import Ruling
-from gpuplan.planner.simulation.elapsing import elapse
-from gpuplan.planner.simulation.happening import Kind
-from gpuplan.planner.simulation.replay import replay
-from gpuplan.planner.simulation.trace import Coming, Physics, Trace
-from gpuplan.planner.simulation.world import opening
+from gpuplan.models.policy.policy import Disruption
+from gpuplan.planner.simulate.advance_time import elapse
+from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.decide import Ruling
+from gpuplan.planner.simulate.events import Kind
+from gpuplan.planner.simulate.replay import replay
+from gpuplan.planner.simulate.trace import Coming, Physics, Trace
+from gpuplan.planner.simulate.world import opening
 
 if TYPE_CHECKING:
-    from gpuplan.planner.simulation.happening import Happening
-    from gpuplan.planner.simulation.world import World
+    from gpuplan.planner.simulate.events import Happening
+    from gpuplan.planner.simulate.world import World
 
 MINUTE = 60
 EVENTS = Clock(24 * 3600, at_events=True)

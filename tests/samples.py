@@ -7,8 +7,8 @@ from datetime import timedelta
 from build import job, node, placement, pool, queue, replica, snapshot
 from drafts import drafted
 
-from gpuplan.models.plan import Base
-from gpuplan.models.solution import SolveStatus
+from gpuplan.models.plan.plan import Base
+from gpuplan.models.plan.solution import SolveStatus
 
 NODES = [
     node(f"h100-{index:02d}", rack="r2" if index > 2 else "r1", price_per_hour=24.5) for index in range(1, 9)

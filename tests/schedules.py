@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 
-from gpuplan.models.durations import Durations
 from gpuplan.models.placement import GpuShare, Placement, Replica
-from gpuplan.models.slots import Slots
-from gpuplan.models.target import Planned, Target
-from gpuplan.models.verifier import verify_target
+from gpuplan.models.plan.desired_state import Planned, Target
+from gpuplan.models.timing.durations import Durations
+from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.verifier.verify import verify_target
 
 MOST_JUDGED = 6_000
 

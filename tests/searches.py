@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from build import NOW
 
-from gpuplan.models.solution import Milestone
-from gpuplan.planner.search import Began, Finished
+from gpuplan.models.plan.solution import Milestone
+from gpuplan.planner.io.search_log import Began, Finished
 
 ASKED = Began(
     at=NOW,

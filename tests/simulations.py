@@ -8,7 +8,14 @@ from typing import get_args
 
 from build import NOW
 
-from gpuplan.planner.simulation.outcome import Distribution, EpochFigures, Figure, Run, Scorecard, Simulation
+from gpuplan.planner.simulate.outcome import (
+    Distribution,
+    EpochFigures,
+    Figure,
+    Run,
+    Scorecard,
+    Simulation,
+)
 
 
 def nothing(noun):

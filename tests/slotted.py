@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gpuplan.models.problem import Problem
-from gpuplan.models.problem_jobs import Hold, JobClass, Option, Promised, Shape
-from gpuplan.models.problem_nodes import FreeNode, NodeGroup, Return
+from gpuplan.models.problem.jobs import Hold, JobClass, Option, Promised, Shape
+from gpuplan.models.problem.nodes import FreeNode, NodeGroup, Return
+from gpuplan.models.problem.problem import Problem
 
 MODEL = "H100-80GB"
 HOUR = 3600

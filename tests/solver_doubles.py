@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuplan.models.solution import SolveStatus
-from gpuplan.solvers import cpsat
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Answer
 from gpuplan.solvers.worker import Outcome, run_apart
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from placing import placements_of
 
 from gpuplan.models.cluster import Cluster, Gpu, Level, MigInstance, Node, NodeGpus, NodePool, Taint
-from gpuplan.models.damage import survey
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import (
     AntiAffinity,
@@ -24,9 +23,10 @@ from gpuplan.models.job import (
     Spread,
     Toleration,
 )
-from gpuplan.models.policy import Ageing, Policy, SizeBasis, Weights
+from gpuplan.models.policy.policy import Ageing, Policy, SizeBasis, Weights
 from gpuplan.models.queue import Queue, Quota
 from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.validation.damage import survey
 
 GPU_MEMORY_MIB = {"A100-80GB": 81920, "H100-80GB": 81559, "T4": 15360}
 MODELS = (("H100-80GB",), ("A100-80GB", "T4"), ("H100-80GB", "T4"))

@@ -18,7 +18,7 @@ from gpuplan.models.cluster import (
     RackPower,
 )
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.policy import Disruption, Interference, MigPolicy, PoolPolicy, Prices, Weights
+from gpuplan.models.policy.policy import Disruption, Interference, MigPolicy, PoolPolicy, Prices, Weights
 
 
 def cluster(draw, features, kit):

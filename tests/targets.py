@@ -8,14 +8,14 @@ another and keeps those after which the verifier finds nothing wrong.
 from __future__ import annotations
 
 from gpuplan.models.cluster import MigInstance
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.eligibility.overcommit import charged
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.occupancy import free_capacity
-from gpuplan.models.overcommit import charged
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.problem_jobs import Incumbent, Role
-from gpuplan.models.target import Target
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.problem.jobs import Incumbent, Role
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.models.verifier import verify_target
+from gpuplan.models.verifier.verify import verify_target
 
 
 def judged(snapshot, policy, target):

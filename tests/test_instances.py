@@ -7,15 +7,15 @@ from collections import Counter
 
 import instances
 import pytest
+from oracle.reference import ReferenceColumns, reference
 from realizing import realized
 from targets import judged, nothing_changed
 
-from gpuplan.models.consistency import inconsistencies
-from gpuplan.models.formulation.reference import ReferenceColumns, reference
-from gpuplan.models.verifier_case import Case
-from gpuplan.models.verifier_terms import TERMS
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import cpsat
+from gpuplan.models.validation.checks import inconsistencies
+from gpuplan.models.verifier.context import Case
+from gpuplan.models.verifier.objective import TERMS
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
 
 MAKERS = (instances.everything, instances.everything_mixed, instances.tiny)

@@ -8,7 +8,7 @@ from textwrap import dedent
 from build import cluster, job, placement, queue, replica, snapshot
 from samples import small_plan
 
-from gpuplan.planner.rendering.text import diff_text, plan_text
+from gpuplan.planner.render.plan.text import diff_text, plan_text
 
 COLOURS = re.compile(r"\x1b\[\d+m")
 

@@ -10,9 +10,9 @@ from datetime import timedelta
 import build
 from brute import everything_legal
 
-from gpuplan.models.policy import completion_points, job_points
-from gpuplan.models.pricing import resize_points
-from gpuplan.models.problem_jobs import Role
+from gpuplan.models.policy.policy import completion_points, job_points
+from gpuplan.models.problem.jobs import Role
+from gpuplan.models.value.disruption_cost import resize_points
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import build
 
 from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
 from gpuplan.models.dependency import Dependency, DependencyKind
-from gpuplan.models.horizon import HorizonPolicy
-from gpuplan.models.objective import Goal, Objective
-from gpuplan.models.policy import Ageing, Disruption, Policy, Weights
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.objective import Goal, Objective
+from gpuplan.models.policy.policy import Ageing, Disruption, Policy, Weights
 
 if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot

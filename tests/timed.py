@@ -10,13 +10,13 @@ import build
 import instances
 
 from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
-from gpuplan.models.damage import survey
 from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
-from gpuplan.models.horizon import Backfill, HorizonPolicy
 from gpuplan.models.job import Running
-from gpuplan.models.problem_jobs import Role
+from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
+from gpuplan.models.problem.jobs import Role
 from gpuplan.models.promise import Promise
-from gpuplan.planner.posing import pose
+from gpuplan.models.validation.damage import survey
+from gpuplan.planner.problem_builder import pose
 
 HOUR = 3600
 FAR = 7

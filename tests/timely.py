@@ -8,13 +8,13 @@ from build import NOW, job, node, placement, queue, replica, snapshot
 from drafts import drafted
 
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.horizon import Backfill, HorizonPolicy
 from gpuplan.models.job import Running
-from gpuplan.models.plan import Base
-from gpuplan.models.policy import Policy
+from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.plan import Base
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.promise import Promise
-from gpuplan.models.solution import SolveStatus
-from gpuplan.models.target import Planned
 
 HOUR = 3600
 

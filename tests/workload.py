@@ -9,6 +9,8 @@ import build
 from kit import APPS, CLASSES, CORES_PER_GPU, HCA, TAINT
 
 from gpuplan.models.cluster import Level, QosClass
+from gpuplan.models.eligibility.free_resources import NodeFree
+from gpuplan.models.eligibility.overcommit import charged
 from gpuplan.models.gang import Gang
 from gpuplan.models.job import (
     AntiAffinity,
@@ -22,8 +24,6 @@ from gpuplan.models.job import (
     Spread,
     Toleration,
 )
-from gpuplan.models.occupancy import NodeFree
-from gpuplan.models.overcommit import charged
 from gpuplan.models.placement import GpuShare, MigSlice, Replica
 from gpuplan.models.units import MILLI, print_milli
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.saturation.trace import MILLI
 from gpuplan.models.cluster import Cluster, Node, NodeGpus
 from gpuplan.models.job import Job, ResourceRequest, Running
-from gpuplan.models.policy import Policy
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import Queue
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.models.verifier import verify_target
+from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.epoch import limits_of
-from gpuplan.planner.posing import pose
+from gpuplan.planner.problem_builder import pose
 from gpuplan.solvers import portfolio
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from benchmarks.saturation.trace import Arrivals, Machine, Shape, Trace
     from gpuplan.models.placement import Placement
-    from gpuplan.models.solution import Solution
+    from gpuplan.models.plan.solution import Solution
 
 NOW: Final = datetime(2023, 1, 1, tzinfo=UTC)
 """All happens at one instant: nobody ages and nobody ends."""

@@ -27,7 +27,7 @@ SCARCITY: Final = 0.01
 
 class Stranding:
     """
-    What gpuplan's greedy goes by (gpuplan.solvers.bestfit, profile pack), pod by pod.
+    What gpuplan's greedy goes by (gpuplan.solvers.state.node_scoring, profile pack), pod by pod.
 
     A pod goes where it adds least to the GPUs that a node strands, each part in terms of the whole node,
 

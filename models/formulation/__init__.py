@@ -6,42 +6,42 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from gpuplan.models.formulation.assignment import assignment
-from gpuplan.models.formulation.compute import compute
-from gpuplan.models.formulation.eviction import eviction
-from gpuplan.models.formulation.fragmentation import fragmentation
-from gpuplan.models.formulation.gang import gang
-from gpuplan.models.formulation.gathering import gatherings
-from gpuplan.models.formulation.guarantees import guarantees
-from gpuplan.models.formulation.horizon import horizon
-from gpuplan.models.formulation.locality import locality
-from gpuplan.models.formulation.mig import mig
+from gpuplan.models.formulation.cuts.gang_cover import gang_cover
+from gpuplan.models.formulation.cuts.stranded_gpu import stranded_gpu
+from gpuplan.models.formulation.families.assignment import assignment
+from gpuplan.models.formulation.families.cpu_memory import cpu_memory
+from gpuplan.models.formulation.families.eviction import eviction
+from gpuplan.models.formulation.families.fractional_gpu import fractional_gpu
+from gpuplan.models.formulation.families.fragmentation import fragmentation
+from gpuplan.models.formulation.families.gang import gang
+from gpuplan.models.formulation.families.gpu_capacity import gpu_capacity
+from gpuplan.models.formulation.families.guarantees import guarantees
+from gpuplan.models.formulation.families.locality import locality
+from gpuplan.models.formulation.families.mig import mig
+from gpuplan.models.formulation.families.pools import pools
+from gpuplan.models.formulation.families.power import power
+from gpuplan.models.formulation.families.preemption import preemption
+from gpuplan.models.formulation.families.quota import quota
 from gpuplan.models.formulation.objective import objective
-from gpuplan.models.formulation.pools import pools
-from gpuplan.models.formulation.power import power
-from gpuplan.models.formulation.preemption import preemption
 from gpuplan.models.formulation.priority import priority
-from gpuplan.models.formulation.queues import queues
 from gpuplan.models.formulation.rows import Formulation, Row
-from gpuplan.models.formulation.sharing import sharing
-from gpuplan.models.formulation.staircase import staircase
-from gpuplan.models.formulation.stranding import stranding
+from gpuplan.models.formulation.time_indexed.horizon import horizon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from gpuplan.models.formulation.columns import Columns
-    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem.problem import Problem
 
 FAMILIES: Final[tuple[Callable[[Problem, Columns], Iterator[Row]], ...]] = (
     assignment,
     gang,
-    staircase,
-    sharing,
-    compute,
-    stranding,
+    gpu_capacity,
+    fractional_gpu,
+    cpu_memory,
+    stranded_gpu,
     mig,
-    queues,
+    quota,
     guarantees,
     locality,
     eviction,
@@ -63,5 +63,5 @@ def formulate(problem: Problem, x: Columns) -> Formulation:
         rows=tuple(row for family in FAMILIES for row in family(problem, x)),
         now=tuple(x.jobs.values()),
         later=tuple(x.later.starts.values()),
-        gatherings=tuple(gatherings(problem, x)),
+        gatherings=tuple(gang_cover(problem, x)),
     )

@@ -13,7 +13,7 @@ Columns of the block model: its decision variables, by name.
     given[v,n]       of them, those on crowded node n
     freed[n,g]       GPU g of crowded node n is wholly free, since all who shared it have left
     emptied[n]       all incumbents of crowded node n are moved
-    open[p], close[p]  nodes of pools, see `cells.Opening` and `cells.Closing`
+    open[p], close[p]  nodes of pools, see `node_classes.Opening` and `node_classes.Closing`
     instance[m,π,a]  MIG instances of profile π at slice a in new use on the GPUs of state m
     whole[i,k,d]     gangs of kind i that are wholly in domain d, which has room for one at least
     touched[i,d]     gangs of kind i that have replicas in domain d
@@ -24,7 +24,7 @@ Columns of the block model: its decision variables, by name.
     fresh[h]         somebody new is in rack h, which drew too much
     missing[g]       whole GPUs missing from guarantee g
     phantom[c]       blocks of the reference size left free;  waste[c]  free GPUs outside of them
-    later, flow      starts in later slots, see `later.Later`
+    later, flow      starts in later slots, see `time_variables.Later`
 
 All are integers ≥ 0.
 """
@@ -38,30 +38,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuplan.models.formulation.cells import Cells
-from gpuplan.models.formulation.decoding import decode
-from gpuplan.models.formulation.departures import Departures
-from gpuplan.models.formulation.encoding import encode
-from gpuplan.models.formulation.fates import Fates
-from gpuplan.models.formulation.kinds import kinds_of
-from gpuplan.models.formulation.later import Later
-from gpuplan.models.formulation.mig_states import mig_states
-from gpuplan.models.formulation.parts import parts
-from gpuplan.models.problem_jobs import Role
+from gpuplan.models.formulation.decode import decode
+from gpuplan.models.formulation.encode import encode
+from gpuplan.models.formulation.structure.eviction_patterns import Departures
+from gpuplan.models.formulation.structure.incumbent_variables import Fates
+from gpuplan.models.formulation.structure.mig_states import mig_states
+from gpuplan.models.formulation.structure.node_classes import Cells
+from gpuplan.models.formulation.structure.parts import parts
+from gpuplan.models.formulation.structure.replica_types import kinds_of
+from gpuplan.models.formulation.time_indexed.time_variables import Later
+from gpuplan.models.problem.jobs import Role
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuplan.models.cluster import Level
-    from gpuplan.models.formulation.aggregate import Aggregate
-    from gpuplan.models.formulation.kinds import Kind
-    from gpuplan.models.formulation.parts import Part
+    from gpuplan.models.eligibility.preemption_order import View
     from gpuplan.models.formulation.rows import Ints, Term
-    from gpuplan.models.outranking import View
-    from gpuplan.models.problem import Problem
-    from gpuplan.models.problem_jobs import Shape
-    from gpuplan.models.target import Target
+    from gpuplan.models.formulation.structure.aggregate import Aggregate
+    from gpuplan.models.formulation.structure.parts import Part
+    from gpuplan.models.formulation.structure.replica_types import Kind
+    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.problem.jobs import Shape
+    from gpuplan.models.problem.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Ints
-    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem.problem import Problem
 
 
 def completion(problem: Problem, x: Columns, points: Ints) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from gpuplan.models.formulation.columns import Columns
     from gpuplan.models.formulation.rows import Row, Term
-    from gpuplan.models.problem import Problem
+    from gpuplan.models.problem.problem import Problem
 
 
 def priority(problem: Problem, x: Columns) -> Iterator[Row]:

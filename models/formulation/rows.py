@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from gpuplan.models.formulation.gathering import Gathering
+    from gpuplan.models.formulation.cuts.gang_cover import Gathering
 
 Ints: TypeAlias = "NDArray[np.int64]"
 Floats: TypeAlias = "NDArray[np.float64]"

@@ -95,7 +95,7 @@ class NameIn(click.ParamType[str]):
 def _quietly_read(source: str) -> Snapshot | None:
     """The snapshot of a source, a saved plan or a simulated cluster; None if there is none to be had."""
     from gpuplan.models.errors import PlannerError
-    from gpuplan.planner.planfile import load_plan
+    from gpuplan.planner.plan_file.plan_file import load_plan
     from gpuplan.planner.sources.files import load_snapshot
 
     path = Path(source)

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from gpuplan.planner.cli.arguments import ANY_PATH
-from gpuplan.planner.cli.layout import json_option, show_json
 from gpuplan.planner.cli.options import stray_option, working
+from gpuplan.planner.cli.output_options import json_option, show_json
 from gpuplan.planner.cli.outputs import NewFile, WritingCommand
 from gpuplan.planner.cli.speaking import say, say_json
 
@@ -54,10 +54,10 @@ def snapshot_command(
     out: Path | None,
 ) -> None:
     """Read a real system, a trace or a generator into a snapshot."""
+    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.io.atomic_write import write_atomically
+    from gpuplan.planner.sources.documents.scenario_folder import write_scenario
     from gpuplan.planner.sources.files import snapshot_text
-    from gpuplan.planner.sources.scenario_folder import write_scenario
-    from gpuplan.planner.wording import counted
-    from gpuplan.planner.writing import write_atomically
 
     for other in sorted(_OPTIONS.keys() - {kind}):
         if stray := stray_option(_OPTIONS[other]):
@@ -65,11 +65,11 @@ def snapshot_command(
     with working(f"reading {kind}"):
         match kind:
             case "openb":
-                from gpuplan.planner.sources.openb import read_openb
+                from gpuplan.planner.sources.traces.openb import read_openb
 
                 snapshot = read_openb(_required(nodes, "--nodes"), _required(pods, "--pods"), at=at)
             case "synthetic":
-                from gpuplan.planner.sources.synthetic import generate, load_profile
+                from gpuplan.planner.sources.synthetic.synthetic import generate, load_profile
 
                 snapshot = generate(load_profile(_required(profile, "--profile")), seed=seed)
             case _:
@@ -106,9 +106,9 @@ def validate_command(source: str, *, strict: bool, as_json: bool) -> int:
     node can hold, quotas beyond the cluster.
     """
     from gpuplan.models.errors import BadInputError
-    from gpuplan.models.input_warnings import input_warnings
+    from gpuplan.models.validation.input_warnings import input_warnings
+    from gpuplan.planner.formatting import counted
     from gpuplan.planner.sources.files import default_policy_path, inspect_snapshot, load_policy
-    from gpuplan.planner.wording import counted
 
     try:
         with working("reading"):
@@ -152,7 +152,7 @@ def schema_command(document: str, *, markdown: bool) -> None:
     """Print the JSON Schema of a document."""
     import json
 
-    from gpuplan.planner.rendering.reference import reference_page
+    from gpuplan.planner.render.reference import reference_page
     from gpuplan.planner.schemas import schema
 
     made = schema(document)

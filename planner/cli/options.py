@@ -116,7 +116,7 @@ def progress_label(text: str) -> str:
     """A text as rich shows it beside a spinner or a bar, word for word."""
     from rich.markup import escape
 
-    from gpuplan.planner.wording import on_one_line
+    from gpuplan.planner.formatting import on_one_line
 
     return escape(on_one_line(text))
 

@@ -31,7 +31,7 @@ class NewFile(click.ParamType[Path]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Its path, at which it can be written."""
-        from gpuplan.planner.writing import require_writable
+        from gpuplan.planner.io.atomic_write import require_writable
 
         path = Path(value)
         if self._kinds and path.suffix.lower() not in self._kinds:
@@ -44,7 +44,7 @@ class NewFile(click.ParamType[Path]):
         """What is written, given the path."""
         if not (self._folder and path.is_dir()):
             return [path]
-        from gpuplan.planner.sources.scenario_folder import SCENARIO_FILES
+        from gpuplan.planner.sources.documents.scenario_folder import SCENARIO_FILES
 
         return [path / name for name in SCENARIO_FILES]
 

@@ -14,7 +14,7 @@ from gpuplan.planner.cli.speaking import say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpuplan.models.policy import Policy
+    from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
 
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
@@ -93,8 +93,8 @@ def read_sound_question(source: str, **planning: Any) -> Question:
 
 def sound_part(snapshot: Snapshot) -> Snapshot:
     """The snapshot without what is lost; how much that is goes to standard error."""
-    from gpuplan.models.damage import survey
-    from gpuplan.planner.wording import counted
+    from gpuplan.models.validation.damage import survey
+    from gpuplan.planner.formatting import counted
 
     found = survey(snapshot)
     if released := sum(loss.released for loss in found.losses.values()):
@@ -112,7 +112,7 @@ def with_options(
     stop_gap: float | None = None,
 ) -> Policy:
     """The policy with what the command line overrides."""
-    from gpuplan.models.policy import BudgetMode, SolverName
+    from gpuplan.models.policy.policy import BudgetMode, SolverName
 
     budget = policy.budget
     if time_limit is not None:

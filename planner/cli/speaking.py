@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Print a text of one or more lines; `err` to standard error."""
-    from gpuplan.planner.wording import printable
+    from gpuplan.planner.formatting import printable
 
     click.echo(printable(text), err=err, nl=nl)
 
 
 def say_json(text: str, *, nl: bool = True) -> None:
     """Print a JSON text; what a terminal would obey in it is written as JSON escapes."""
-    from gpuplan.planner.wording import printable_json
+    from gpuplan.planner.formatting import printable_json
 
     click.echo(printable_json(text), nl=nl)
 
 
 def say_in_colour(told: Callable[[bool], str]) -> None:
     """Print a text that can be told with colours or without, which it is where its data has escapes in it."""
-    from gpuplan.planner.wording import printable
+    from gpuplan.planner.formatting import printable
 
     plain = told(False)
     safe = printable(plain)
@@ -49,6 +49,6 @@ class LogLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record, without anything that a terminal would obey."""
-        from gpuplan.planner.wording import printable
+        from gpuplan.planner.formatting import printable
 
         return printable(super().format(record))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from gpuplan.models.layout import memory_slices
-from gpuplan.models.occupancy import NodeFree
-from gpuplan.models.overcommit import charged
+from gpuplan.models.eligibility.free_resources import NodeFree
+from gpuplan.models.eligibility.mig_layout import memory_slices
+from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.eligibility.overcommit import charged
 from gpuplan.models.placement import GpuShare, MigSlice
-from gpuplan.models.selection import refusal
 from gpuplan.models.units import MILLI
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.plan import (
+from gpuplan.models.plan.plan import (
     Cordon,
     Drain,
     Grow,
@@ -24,14 +24,14 @@ from gpuplan.models.plan import (
     Shrink,
     Start,
 )
-from gpuplan.planner.change_words import subject
+from gpuplan.planner.action_labels import subject
+from gpuplan.planner.apply.promises import SUBJECT
 from gpuplan.planner.executors import simulated_events as events
 from gpuplan.planner.executors import simulated_jobs as jobs
 from gpuplan.planner.executors import simulated_nodes as nodes
 from gpuplan.planner.executors.simulated_file import clear_errors, create_file, open_file, transaction
 from gpuplan.planner.executors.simulated_tables import Tables
-from gpuplan.planner.locking import exclusive
-from gpuplan.planner.promises import SUBJECT
+from gpuplan.planner.io.file_lock import exclusive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from gpuplan.models.job import Job
-    from gpuplan.models.plan import Change
+    from gpuplan.models.plan.plan import Change
     from gpuplan.models.promise import Promise
     from gpuplan.models.snapshot import Snapshot
 

@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.consistency import inconsistencies
 from gpuplan.models.dependency import FinishedJob, Outcome
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.inconsistency import gpu_indices
 from gpuplan.models.progress import pace, works_since
 from gpuplan.models.units import MILLI
+from gpuplan.models.validation.base import gpu_indices
+from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.planner.executors.simulated_jobs import interrupt
 
 if TYPE_CHECKING:

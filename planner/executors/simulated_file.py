@@ -13,10 +13,10 @@ from gpuplan.models.base import canonical_json
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.progress import pace, works_since
 from gpuplan.models.units import MILLI, print_timestamp
-from gpuplan.planner.databases import BUSY_SECONDS, DatabaseKind
 from gpuplan.planner.executors.admission import as_charged
-from gpuplan.planner.locking import exclusive, real_path
-from gpuplan.planner.writing import sync_directory
+from gpuplan.planner.io.atomic_write import sync_directory
+from gpuplan.planner.io.file_lock import exclusive, real_path
+from gpuplan.planner.io.sqlite import BUSY_SECONDS, DatabaseKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import MigSlice
-from gpuplan.planner.effects import with_layout, with_pool_scaled
+from gpuplan.planner.apply.effects import with_layout, with_pool_scaled
 from gpuplan.planner.executors.interface import ExecutionError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from gpuplan.models.cluster import Gpu, MigInstance, Node, NodeGpus, NodePool
-    from gpuplan.models.plan import Cordon, Drain, Repartition, ScaleDown, ScaleUp
+    from gpuplan.models.plan.plan import Cordon, Drain, Repartition, ScaleDown, ScaleUp
     from gpuplan.planner.executors.simulated_tables import Tables
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpuplan.models.errors import BadInputError, InputProblem
-from gpuplan.models.near_miss import NearMisses
-from gpuplan.models.policy import Policy
-from gpuplan.planner.sources.documents import (
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.validation.suggestions import NearMisses
+from gpuplan.planner.sources.documents.assemble import assemble, is_plan
+from gpuplan.planner.sources.documents.build_snapshot import AnyNoun, judge_noun, judge_snapshot
+from gpuplan.planner.sources.documents.documents import (
     JSON_SUFFIX,
     LARGEST_BYTES,
     STDIN,
@@ -22,10 +24,8 @@ from gpuplan.planner.sources.documents import (
     DocumentFile,
     read_file,
 )
-from gpuplan.planner.sources.fields import words_of
-from gpuplan.planner.sources.judging import AnyNoun, judge_noun, judge_snapshot
-from gpuplan.planner.sources.sections import assemble, is_plan
-from gpuplan.planner.sources.spots import Spot, located
+from gpuplan.planner.sources.documents.field_paths import words_of
+from gpuplan.planner.sources.documents.source_location import Spot, located
 
 if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.writing import sync_directory, write_atomically
+from gpuplan.planner.io.atomic_write import sync_directory, write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path

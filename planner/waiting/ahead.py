@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
-from gpuplan.models.policy import PriorityOrder
-from gpuplan.planner.changes import Deed
-from gpuplan.planner.wording import in_gpus, named
+from gpuplan.models.policy.policy import PriorityOrder
+from gpuplan.planner.analysis.job_changes import Deed
+from gpuplan.planner.formatting import in_gpus, named
 
 if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
-    from gpuplan.models.policy import Policy
-    from gpuplan.planner.changes import Changes
-    from gpuplan.planner.waiting.free_pool import FreePool
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.planner.analysis.job_changes import Changes
+    from gpuplan.planner.waiting.free_capacity import FreePool
 
 _Began: TypeAlias = "tuple[Job, tuple[Replica, ...]]"
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuplan.models.occupancy import NodeFree
-from gpuplan.planner.waiting.free_pool import FreePool, Place
+from gpuplan.models.eligibility.free_resources import NodeFree
+from gpuplan.planner.waiting.free_capacity import FreePool, Place
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
     from gpuplan.models.cluster import Node
-    from gpuplan.planner.waiting.matching import Match
-    from gpuplan.planner.waiting.mig_room import MigRoom
+    from gpuplan.planner.waiting.eligible_nodes import Match
+    from gpuplan.planner.waiting.mig_capacity import MigRoom
 
 
 class EmptyNodes:

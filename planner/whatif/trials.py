@@ -6,23 +6,23 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.comparison import Figures, ModelUse
-from gpuplan.models.durations import Durations
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.plan import Start
+from gpuplan.models.plan.plan import Start
+from gpuplan.models.timing.durations import Durations
 from gpuplan.models.units import print_milli
-from gpuplan.planner.afterwards import cluster_after
+from gpuplan.planner.analysis.cluster_after import cluster_after
+from gpuplan.planner.analysis.lost_work import lost_gpu_hours
+from gpuplan.planner.analysis.metrics import gpus_in_use
 from gpuplan.planner.epoch import limits_of, plan_epoch
-from gpuplan.planner.lost_work import lost_gpu_hours
-from gpuplan.planner.metrics import gpus_in_use
-from gpuplan.planner.whatif.engines import Task
-from gpuplan.planner.whatif.fates import Outlook, outlooks
+from gpuplan.planner.whatif.answers.comparison import Figures, ModelUse
+from gpuplan.planner.whatif.grid.workers import Task
+from gpuplan.planner.whatif.job_outcomes import Outlook, outlooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpuplan.models.plan import Plan
-    from gpuplan.models.policy import Policy
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.solvers.worker import Outcome
 

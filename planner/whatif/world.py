@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.cluster import rack_of
-from gpuplan.models.durations import Durations
-from gpuplan.models.near_miss import NearMisses, listed
+from gpuplan.models.timing.durations import Durations
+from gpuplan.models.validation.suggestions import NearMisses, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
-    from gpuplan.models.policy import Policy
-    from gpuplan.models.scenario_choices import JobChoice, NodeChoice
+    from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.whatif.patch.scenario_choices import JobChoice, NodeChoice
 
 Faults: TypeAlias = Iterator[str]
 """What is wrong with a change, given the world it is made in."""

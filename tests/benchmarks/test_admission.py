@@ -5,10 +5,10 @@ import pytest
 from benchmarks.admission import ADMISSIONS, Admission, policy_of, snapshot_of
 from benchmarks.instances import Instance
 from gpuplan.models.cluster import Level
-from gpuplan.models.consistency import inconsistencies
-from gpuplan.models.verifier import verify
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.greedy import greedy
+from gpuplan.models.validation.checks import inconsistencies
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics.greedy import greedy
 
 SMALL = Admission(gpus=2_560, jobs=400)
 

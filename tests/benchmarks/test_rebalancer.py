@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import rebalancer
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier import verify
+from gpuplan.models.verifier.verify import verify
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks.saturation import epochs, inventory
 from benchmarks.saturation.report import Settings, report
 from benchmarks.saturation.trace import Machine, Shape, read_trace, shuffled, trace_of
-from gpuplan.models.consistency import inconsistencies
 from gpuplan.models.placement import GpuShare, Placement, Replica
-from gpuplan.models.policy import Policy
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.validation.checks import inconsistencies
 
 FLEET = os.environ.get("GPUPLAN_ALIBABA_2026")
 NODES = "sn,cpu_milli,memory_mib,gpu,model\na,16000,65536,2,T4\nb,16000,65536,2,P100\n"

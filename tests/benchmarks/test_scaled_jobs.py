@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.scaled_jobs import SIZES, tables, trace
-from gpuplan.models.policy import Policy
+from gpuplan.models.policy.policy import Policy
 
 POLICY = Policy(solvers=())
 

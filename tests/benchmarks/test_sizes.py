@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks.sizes import SIZES, made_up, profile_of
 from gpuplan.models.cluster import Level
-from gpuplan.models.consistency import inconsistencies
 from gpuplan.models.units import MILLI
+from gpuplan.models.validation.checks import inconsistencies
 
 SEEDS = (1, 2)
 

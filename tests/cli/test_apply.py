@@ -11,9 +11,9 @@ import sys
 import pytest
 from killing import in_child
 
-from gpuplan.planner import applying
+from gpuplan.planner.apply import apply
 from gpuplan.planner.cli import main
-from gpuplan.planner.cli.apply import who_acts
+from gpuplan.planner.cli.commands.apply import who_acts
 from gpuplan.planner.executors.simulated import SimulatedCluster
 
 APPLY = ("apply", "--executor", "simulated", "--auto-approve", "--state", "c.db")
@@ -32,14 +32,14 @@ def test_a_user_without_a_name_is_a_number_in_the_audit_log(monkeypatch, error):
 def apply_told_to_stop(folder, plan_file, *numbers):
     """In a child process: signals come while the first action is done."""
     os.chdir(folder)
-    perform, left = applying._Run._perform, list(numbers)
+    perform, left = apply._Run._perform, list(numbers)
 
     def interrupted(run, step):
         while left:
             os.kill(os.getpid(), left.pop())
         perform(run, step)
 
-    applying._Run._perform = interrupted
+    apply._Run._perform = interrupted
     sys.argv = ["gpuplan", *APPLY, str(plan_file)]
     main()
 

@@ -16,12 +16,12 @@ from build import NOW, cluster, job, snapshot
 from interrupting import preempting
 
 from gpuplan.models.errors import PartlyAppliedError
-from gpuplan.models.policy import Policy
-from gpuplan.planner.auditing import AuditLog
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.planfile import load_plan, save_plan
-from gpuplan.planner.promises import steps_of
+from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
 
 APPLY = ("apply", "plan.json", "--executor", "simulated", "--state", "c.db", "--audit", "a.jsonl")
 
@@ -193,7 +193,7 @@ def test_after_a_restore_a_new_plan_is_carried_out_and_the_old_one_refused(gpupl
 
 
 def test_a_plan_of_many_steps_is_asked_about_by_kind(gpuplan, tmp_path, asked, monkeypatch):
-    monkeypatch.setattr("gpuplan.planner.planfile.contradictions", lambda _: ())
+    monkeypatch.setattr("gpuplan.planner.plan_file.plan_file.contradictions", lambda _: ())
     plan = preempting(20, 30)
     save_plan(plan, tmp_path / "plan.json")
 

@@ -8,13 +8,13 @@ import pytest
 from changing import MOVING, PLAN, WORLD
 
 from gpuplan.models.errors import StalePlanError
-from gpuplan.planner.planfile import save_plan
+from gpuplan.planner.plan_file.plan_file import save_plan
 
 
 @pytest.fixture
 def made_by_hand(tmp_path, monkeypatch):
     """A plan file with changes of all ten kinds."""
-    monkeypatch.setattr("gpuplan.planner.planfile.contradictions", lambda _: ())
+    monkeypatch.setattr("gpuplan.planner.plan_file.plan_file.contradictions", lambda _: ())
     save_plan(PLAN, tmp_path / "plan.json")
     return tmp_path / "plan.json"
 
@@ -106,7 +106,7 @@ def test_a_refused_apply_leaves_no_new_cluster_behind(gpuplan, tmp_path, monkeyp
 
     (tmp_path / "world.json").write_text(json.dumps(WORLD.document()))
     gpuplan("plan", "world.json", "-o", "plan.json")
-    monkeypatch.setattr("gpuplan.planner.applying.apply_plan", refuse)
+    monkeypatch.setattr("gpuplan.planner.apply.apply.apply_plan", refuse)
 
     assert gpuplan("apply", "plan.json", "--executor", "simulated", "--auto-approve").code == 21
     assert not (tmp_path / ".gpuplan" / "simulated.db").exists()

@@ -9,7 +9,7 @@ from build import job, snapshot
 from promising import B_LATER, C_LATER, PLAN, PROMISES_ONLY, WORLD, promises_in, promising
 
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.planfile import save_plan
+from gpuplan.planner.plan_file.plan_file import save_plan
 from gpuplan.planner.sources.files import snapshot_text
 
 APPLY = ("--executor", "simulated", "--state", "c.db")
@@ -19,7 +19,7 @@ AFTER = {"b": B_LATER, "c": C_LATER}
 @pytest.fixture
 def saved(tmp_path, monkeypatch):
     """Saves a plan made by hand."""
-    monkeypatch.setattr("gpuplan.planner.planfile.contradictions", lambda _: ())
+    monkeypatch.setattr("gpuplan.planner.plan_file.plan_file.contradictions", lambda _: ())
 
     def save(plan):
         save_plan(plan, tmp_path / "plan.json")

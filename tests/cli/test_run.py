@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from gpuplan.planner.planfile import load_plan
+from gpuplan.planner.plan_file.plan_file import load_plan
 from gpuplan.planner.sources import files
 from gpuplan.planner.sources.files import load_snapshot
 

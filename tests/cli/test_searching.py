@@ -17,7 +17,7 @@ import pytest
 from searches import MILESTONES
 from terminals import blank, screen
 
-from gpuplan.planner.cli.searching import searching
+from gpuplan.planner.cli.live_search import searching
 
 pytestmark = pytest.mark.processes
 

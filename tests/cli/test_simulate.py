@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.planner.simulation import contest
+from gpuplan.planner.simulate import compare_runs
 
 POLICY = "solvers: []\nobjective: {goal: value}\nweights: {basis: job}\n"
 PHILLY = "timestamp,duration,num_gpus,cluster\n2017-10-09 07:00:00,600,1,vc\n2017-10-09 07:20:00,60,16,vc\n"
@@ -109,7 +109,7 @@ def test_wrong_options_are_usage_errors(gpuplan, quickstart, options, word):
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_replayed(
     gpuplan, quickstart, option, monkeypatch
 ):
-    monkeypatch.setattr(contest, "hold", None)
+    monkeypatch.setattr(compare_runs, "hold", None)
 
     shown = gpuplan("simulate", quickstart, *SHORT, option, "no/such/folder/file")
 
@@ -121,13 +121,13 @@ def test_what_was_found_is_shown_though_a_file_cannot_be_written_any_more(
     gpuplan, quickstart, tmp_path, monkeypatch
 ):
     (tmp_path / "there").mkdir()
-    hold = contest.hold
+    hold = compare_runs.hold
 
     def and_gone(*given, **more):
         (tmp_path / "there").rmdir()
         return hold(*given, **more)
 
-    monkeypatch.setattr(contest, "hold", and_gone)
+    monkeypatch.setattr(compare_runs, "hold", and_gone)
     shown = gpuplan("simulate", quickstart, *SHORT, "--csv", "there/series.csv")
 
     assert shown.code == 1

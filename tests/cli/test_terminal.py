@@ -11,11 +11,11 @@ import click
 import pytest
 from build import NOW
 
-from gpuplan.models.audit import AuditEntry, AuditKind
-from gpuplan.planner.auditing import AuditLog
+from gpuplan.models.plan.audit import AuditEntry, AuditKind
+from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.cli import speaking
-from gpuplan.planner.running.log_lines import JsonLines, TextLines, tell
-from gpuplan.planner.wording import on_one_line, printable, printable_json
+from gpuplan.planner.formatting import on_one_line, printable, printable_json
+from gpuplan.planner.service.event_log import JsonLines, TextLines, tell
 
 EVIL = "x\x1b]0;pwned\x07\x9b31m\u202edaer\u2066\x7f\u200f\u2028é"
 """A title, a colour in C1 form, directions, a deletion, a line separator; and a letter that may stay."""

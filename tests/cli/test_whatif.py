@@ -8,7 +8,7 @@ import json
 import pytest
 from terminals import blank
 
-from gpuplan.planner.cli.counting import counting
+from gpuplan.planner.cli.progress_bar import counting
 
 SCENARIOS = ("lose-rack", "more-nodes", "other-quota", "tenfold")
 

@@ -34,6 +34,6 @@ def test_every_family_has_its_tag_file_and_test_in_the_document(family):
     tag = re.match(r"\((C\d+)\)", inspect.getmodule(family).__doc__)[0]
     section = DOCUMENT.split(f"### {tag}")[1].split("\n### ")[0]
 
-    assert f"`models/formulation/{family.__name__}.py`" in section
+    assert f"`{inspect.getmodule(family).__name__.replace('.', '/').removeprefix('gpuplan/')}.py`" in section
     test = re.search(r"test `([^`]+)`", section)[1]
     assert (Path(__file__).parents[2] / test).is_file()

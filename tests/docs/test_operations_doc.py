@@ -9,9 +9,9 @@ import yaml
 from commands import run_command
 from fences import fenced
 
-from gpuplan.models.horizon import HorizonPolicy
-from gpuplan.models.plan import ReasonCode
-from gpuplan.models.policy import Policy
+from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.policy import Policy
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")

@@ -8,12 +8,12 @@ from typing import get_args
 
 import pytest
 
-from gpuplan.models.plan import Action, Metrics, Plan, Precondition, ReasonCode, SolutionSummary
-from gpuplan.models.policy import SolverName
+from gpuplan.models.plan.plan import Action, Metrics, Plan, Precondition, ReasonCode, SolutionSummary
+from gpuplan.models.policy.policy import SolverName
 from gpuplan.solvers import SOLVERS
-from gpuplan.solvers.consulting import RELAXATION
+from gpuplan.solvers.incumbent import LAST_PLAN, NOBODY
 from gpuplan.solvers.portfolio import GREEDY, REFINER
-from gpuplan.solvers.search import LAST_PLAN, NOBODY
+from gpuplan.solvers.solver_child import RELAXATION
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "plan-format.md").read_text(encoding="utf-8")
 

@@ -12,9 +12,9 @@ from fences import fenced
 from metric_names import full_exposition
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuplan.models.approval import Approval
-from gpuplan.models.policy import Policy
-from gpuplan.planner.running.record import EpochOutcome
+from gpuplan.models.plan.approval import Approval
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.service.record import EpochOutcome
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def test_every_outcome_is_explained(outcome):
 
 
 def test_every_event_is_named():
-    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "planner" / "running").glob("*.py"))
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "planner" / "service").glob("*.py"))
     events = {event for source in sources for event in re.findall(r'\btell\(\s*_LOG,\s*"(\w+)"', source)}
 
     assert {event for event in events if f"`{event}`" not in TEXT} == set()

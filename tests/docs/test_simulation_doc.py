@@ -7,8 +7,8 @@ from pathlib import Path
 
 from commands import run_command
 
-from gpuplan.planner.cli.simulate import simulate_command
-from gpuplan.planner.simulation.names import BASELINE_NAMES
+from gpuplan.planner.cli.commands.simulate import simulate_command
+from gpuplan.planner.simulate.names import BASELINE_NAMES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")

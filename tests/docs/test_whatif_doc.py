@@ -9,11 +9,11 @@ import yaml
 from commands import run_command
 from fences import fenced
 
-from gpuplan.models.scenario import Scenario
-from gpuplan.models.scenario_changes import Change
-from gpuplan.models.scenario_expectations import Expectation
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
-from gpuplan.planner.whatif.patching import patch
+from gpuplan.planner.whatif.patch.apply_changes import patch
+from gpuplan.planner.whatif.patch.scenario import Scenario
+from gpuplan.planner.whatif.patch.scenario_changes import Change
+from gpuplan.planner.whatif.patch.scenario_expectations import Expectation
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "whatif.md").read_text(encoding="utf-8")

@@ -7,10 +7,10 @@ from build import by_value, job, node, queue, replica, snapshot
 from explained import CALM, greedy_plan
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.policy import Disruption, MigPolicy, Policy, Prices
-from gpuplan.planner.policy_changes import changed_knobs
-from gpuplan.planner.policy_review import plan_of, review
-from gpuplan.planner.rendering.policy_review import review_text
+from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, Prices
+from gpuplan.planner.analysis.policy_changes import changed_knobs
+from gpuplan.planner.render.whatif.policy_review import review_text
+from gpuplan.planner.whatif.policy_review import plan_of, review
 from gpuplan.solvers.worker import Outcome
 
 FREE = by_value(disruption=Disruption(preempt=True, resize=False))

@@ -10,13 +10,13 @@ from explained import CALM, greedy_plan
 
 from gpuplan.models.cluster import Gpu, RackPower
 from gpuplan.models.errors import BadInputError
-from gpuplan.models.plan import ReasonCode
-from gpuplan.models.policy import Disruption, Policy
-from gpuplan.planner.explaining.naming import meaning
-from gpuplan.planner.explaining.node import explain_node
-from gpuplan.planner.explaining.queue import explain_queue
-from gpuplan.planner.rendering.explanation_node import node_text
-from gpuplan.planner.rendering.explanation_queue import queue_text
+from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.planner.explain.lookup import meaning
+from gpuplan.planner.explain.node import explain_node
+from gpuplan.planner.explain.queue import explain_queue
+from gpuplan.planner.render.explain.node import node_text
+from gpuplan.planner.render.explain.queue import queue_text
 
 LAYOUT = {"width": 80, "colour": False, "ascii_only": True}
 

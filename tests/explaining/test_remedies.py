@@ -10,12 +10,12 @@ from instances import everything_mixed, tiny
 from remedying import as_planned, changed, lesser
 from time_instances import timely
 
-from gpuplan.models.explanation_remedies import RemedyKind
 from gpuplan.models.job import NodeMatch, PreferredNodes
-from gpuplan.models.slots import Slots
-from gpuplan.models.verifier import Verification
-from gpuplan.models.violation import Rule, Violation
-from gpuplan.planner.explaining import judging
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.verifier.verify import Verification
+from gpuplan.planner.explain import verify_trial
+from gpuplan.planner.explain.answers.remedies import RemedyKind
 
 
 def checked(plan, name):
@@ -65,8 +65,8 @@ def test_each_remedy_is_enough_and_nothing_less_is(make, seeds, least):
 
 
 def test_nothing_is_told_that_the_verifier_does_not_accept(monkeypatch):
-    wrong = Violation(Rule.QUEUES, "queue q", "9 GPUs", "8 GPUs")
-    monkeypatch.setattr(judging, "verify", lambda *_: Verification((wrong,), objective=0, terms={}))
+    wrong = Violation(Rule.QUOTA, "queue q", "9 GPUs", "8 GPUs")
+    monkeypatch.setattr(verify_trial, "verify", lambda *_: Verification((wrong,), objective=0, terms={}))
 
     remedies = remedies_of(greedy_plan(snapshot(jobs=[*FULL, job("a", gpus=8)]), CALM), "a")
 
@@ -77,8 +77,8 @@ def test_nothing_is_told_that_the_verifier_does_not_accept(monkeypatch):
 def test_room_without_places_is_told_apart_from_changes_that_do_not_help(monkeypatch):
     world = snapshot(nodes=[node("n0")], jobs=[job("a", gpus=1, weight=0)])
     plan = greedy_plan(world, CALM)
-    wrong = Violation(Rule.QUEUES, "queue q", "9 GPUs", "8 GPUs")
-    monkeypatch.setattr(judging, "verify", lambda *_: Verification((wrong,), objective=0, terms={}))
+    wrong = Violation(Rule.QUOTA, "queue q", "9 GPUs", "8 GPUs")
+    monkeypatch.setattr(verify_trial, "verify", lambda *_: Verification((wrong,), objective=0, terms={}))
 
     remedies = remedies_of(plan, "a")
 

@@ -6,9 +6,9 @@ from build import job, node, pool, queue, snapshot
 from explained import CALM, FULL, found, greedy_plan, remedies_of, runs
 
 from gpuplan.models.cluster import Level, RackPower
-from gpuplan.models.explanation_remedies import RemedyKind
 from gpuplan.models.job import LocalityPreference
-from gpuplan.models.policy import MigPolicy
+from gpuplan.models.policy.policy import MigPolicy
+from gpuplan.planner.explain.answers.remedies import RemedyKind
 
 
 def test_the_least_quota_of_the_queue_that_is_in_the_way():

@@ -9,8 +9,8 @@ from build import NOW, job, node, replica, snapshot
 from explained import FULL, found
 
 from gpuplan.models.cluster import Level, Taint
-from gpuplan.models.explanation_remedies import RemedyKind
 from gpuplan.models.job import LocalityPreference, Spread
+from gpuplan.planner.explain.answers.remedies import RemedyKind
 
 
 def test_another_gpu_model():

@@ -6,9 +6,9 @@ from build import by_value, job, node, queue, replica, snapshot
 from explained import CALM, FULL, found, greedy_plan, kinds, remedies_of, runs
 
 from gpuplan.models.cluster import Level
-from gpuplan.models.explanation_remedies import RemedyKind
 from gpuplan.models.job import AntiAffinity
-from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.planner.explain.answers.remedies import RemedyKind
 
 
 def test_the_lowest_priority_that_pays_and_whom_it_stops():

@@ -8,8 +8,8 @@ from build import NOW, job, node, queue, snapshot
 from explained import CALM, FULL, found, greedy_plan, remedies_of, runs
 
 from gpuplan.models.calendar import Reservation, ReservationKind
-from gpuplan.models.explanation_remedies import RemedyKind
-from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.planner.explain.answers.remedies import RemedyKind
 
 
 def test_waiting_for_the_last_of_those_in_the_way():

@@ -7,10 +7,10 @@ from datetime import timedelta
 from build import NOW, job, node, queue, replica, snapshot
 from explained import CALM, greedy_plan
 
-from gpuplan.models.policy import Disruption, Policy
-from gpuplan.planner.explaining.ground import Ground
-from gpuplan.planner.explaining.question import Question
-from gpuplan.planner.explaining.standing import standing
+from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.planner.explain.feasibility import Ground
+from gpuplan.planner.explain.hypothesis import Question
+from gpuplan.planner.explain.queue_position import standing
 
 
 def stands(world, name="a", policy=CALM):

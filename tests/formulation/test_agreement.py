@@ -18,16 +18,17 @@ import build
 import instances
 import numpy as np
 import pytest
+from oracle import reference
 from overfull import overfull
 from targets import judged, legal_target, random_target
 
-from gpuplan.models import verifier
-from gpuplan.models.formulation import FAMILIES, formulate, reference
+from gpuplan.models.formulation import FAMILIES, formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.policy import Policy
-from gpuplan.models.violation import Rule
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import cpsat
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.verifier import verify
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
 
 COMPARED = {
@@ -37,12 +38,12 @@ COMPARED = {
     "spread": "spread",
     "preemption": "preemption",
     "anti_affinity": "anti_affinity",
-    "staircase": "GPUs",
-    "sharing": "GPUs",
+    "gpu_capacity": "GPUs",
+    "fractional_gpu": "GPUs",
     "mig": "mig",
-    "compute": "compute",
+    "cpu_memory": "cpu_memory",
     "power": "power",
-    "queues": "queues",
+    "quota": "quota",
     "pools": "pools",
 }
 """What is compared by rule; whose fault a full GPU is, a whole holder's or a share's, rows cannot tell."""
@@ -84,7 +85,7 @@ def posed(number):
     return instance.snapshot, instance.policy, pose(instance.snapshot, instance.policy)
 
 
-RELAXED_IF_OVERFULL = {"compute", "power", "preemption", "queues"}
+RELAXED_IF_OVERFULL = {"cpu_memory", "power", "preemption", "quota"}
 
 
 def rules_broken(snapshot, policy, target):
@@ -214,14 +215,14 @@ def test_block_model_accepts_every_legal_target_and_values_it_no_lower():
 
 @pytest.mark.parametrize("rule", sorted({*COMPARED, *ALONE}))
 def test_rule_missing_from_the_verifier_is_noticed(monkeypatch, rule):
-    monkeypatch.setitem(verifier.RULES, Rule(rule), lambda _: iter(()))
+    monkeypatch.setitem(verify.RULES, Rule(rule), lambda _: iter(()))
 
     wrong, _ = disagreements()
 
     assert COMPARED.get(rule, rule) in wrong
 
 
-ROWS_OF = {"gpus": {"staircase", "sharing"}}
+ROWS_OF = {"gpus": {"gpu_capacity", "fractional_gpu"}}
 """Families of rows of the functions that make several."""
 
 

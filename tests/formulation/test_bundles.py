@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.horizon import HorizonPolicy
-from gpuplan.models.policy import Policy
-from gpuplan.models.target import Target
-from gpuplan.planner.posing import pose
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.problem_builder import pose
 
 SLOTS, RACKS, NODES, GPUS = 4, 2, 3, 4
 POLICY = Policy(horizon=HorizonPolicy(slots=SLOTS))

@@ -5,10 +5,10 @@ from datetime import timedelta
 import build
 from block_model import solved
 
-from gpuplan.models.formulation.departures import Departures
+from gpuplan.models.formulation.structure.eviction_patterns import Departures
 from gpuplan.models.job import Running
-from gpuplan.models.policy import Disruption, Policy, Prices
-from gpuplan.planner.posing import pose
+from gpuplan.models.policy.policy import Disruption, Policy, Prices
+from gpuplan.planner.problem_builder import pose
 
 
 def held(name, gpus, *, node="n0", **more):

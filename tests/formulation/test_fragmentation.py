@@ -3,7 +3,7 @@ from __future__ import annotations
 import build
 from block_model import solved
 
-from gpuplan.models.policy import Prices
+from gpuplan.models.policy.policy import Prices
 
 POLICY = build.by_value(prices=Prices(fragmentation=3, reference_gpus=8))
 

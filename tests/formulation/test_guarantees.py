@@ -3,7 +3,7 @@ from __future__ import annotations
 import build
 from block_model import solved
 
-from gpuplan.models.policy import Policy, Prices
+from gpuplan.models.policy.policy import Policy, Prices
 from gpuplan.models.queue import Queue, Quota
 
 PRICE = 100_000

@@ -10,9 +10,9 @@ from gpuplan.models.calendar import Reservation
 from gpuplan.models.dependency import Dependency, DependencyKind
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.horizon import HorizonPolicy
-from gpuplan.models.policy import Disruption, Policy
-from gpuplan.planner.posing import pose
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.planner.problem_builder import pose
 
 HOUR = timedelta(hours=1)
 

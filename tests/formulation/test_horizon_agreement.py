@@ -20,8 +20,8 @@ from time_instances import FEATURES, timely
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import cpsat
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
 
 SEEDS, OF_EACH = 60, 40
@@ -113,10 +113,10 @@ def test_row_of_the_horizon_that_is_too_tight_is_noticed():
         if row.family == "horizon" and not tighter(row).holds(values)
     }
 
-    assert {"once", "there", "after", "together", "quota", "resumed", "blocks of 1"} <= noticed & names
+    assert {"once", "there", "after", "together", "queues", "resumed", "blocks of 1"} <= noticed & names
 
 
-@pytest.mark.parametrize("name", ["once", "blocks of", "after", "together", "quota", "resumed"])
+@pytest.mark.parametrize("name", ["once", "blocks of", "after", "together", "queues", "resumed"])
 def test_rows_of_the_horizon_that_are_missing_are_noticed(name):
     def without(formulation):
         rows = tuple(row for row in formulation.rows if not str(row.key[0]).startswith(name))

@@ -9,8 +9,8 @@ from gpuplan.models.cluster import Level
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.job import LocalityPreference, Spread
-from gpuplan.models.policy import Policy, Prices
-from gpuplan.planner.posing import pose
+from gpuplan.models.policy.policy import Policy, Prices
+from gpuplan.planner.problem_builder import pose
 
 
 def test_gang_fits_the_one_rack_that_is_large_enough():

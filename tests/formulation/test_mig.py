@@ -7,7 +7,7 @@ from block_model import solved
 from gpuplan.models.cluster import Gpu, MigInstance, Node, NodeGpus
 from gpuplan.models.job import Job, ResourceRequest, Running
 from gpuplan.models.placement import MigSlice, Replica
-from gpuplan.models.policy import Disruption, MigPolicy
+from gpuplan.models.policy.policy import Disruption, MigPolicy
 
 ONE, TWO, THREE, FOUR = "1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb"
 

@@ -4,7 +4,7 @@ import build
 from block_model import solved
 
 from gpuplan.models.cluster import Cluster, NodePool
-from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.snapshot import Snapshot
 
 

@@ -7,10 +7,10 @@ from ahead import HOUR
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.policy import Policy
-from gpuplan.models.target import Planned, Target
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.priorities import Served, stage
+from gpuplan.models.plan.desired_state import Planned, Target
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.priority_stages import Served, stage
 
 IN_ORDER = {"priority": {"order": "tiers"}}
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.models.consistency import CHECKS, Section, inconsistencies
-from gpuplan.models.inconsistency import DATASETS, NODES, POOLS
+from gpuplan.models.validation.base import DATASETS, NODES, POOLS
+from gpuplan.models.validation.checks import CHECKS, Section, inconsistencies
 
 
 def test_a_snapshot_without_contradictions_has_none():

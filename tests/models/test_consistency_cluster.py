@@ -9,7 +9,7 @@ from build import NOW, node, pool
 from contradicting import found, only, world
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.models.inconsistency import NODES, POOLS, RACK_POWER
+from gpuplan.models.validation.base import NODES, POOLS, RACK_POWER
 
 
 def test_a_pool_that_was_scaled_after_the_snapshot_was_taken_is_told():

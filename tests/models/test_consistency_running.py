@@ -6,8 +6,8 @@ import pytest
 from build import job, node, replica
 from contradicting import found, only, world
 
-from gpuplan.models.consistency import inconsistencies
-from gpuplan.models.inconsistency import DamageKind
+from gpuplan.models.validation.base import DamageKind
+from gpuplan.models.validation.checks import inconsistencies
 
 
 @pytest.mark.parametrize(

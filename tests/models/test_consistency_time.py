@@ -10,10 +10,10 @@ from contradicting import found, world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuplan.models.consistency import Section, inconsistencies
 from gpuplan.models.dependency import FinishedJob
-from gpuplan.models.inconsistency import RESERVATIONS, TARIFFS
 from gpuplan.models.job import Running
+from gpuplan.models.validation.base import RESERVATIONS, TARIFFS
+from gpuplan.models.validation.checks import Section, inconsistencies
 
 HOUR = timedelta(hours=1)
 

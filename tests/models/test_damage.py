@@ -5,10 +5,10 @@ from build import NOW, cluster, job, node, replica, snapshot
 
 from gpuplan.models.calendar import Reservation
 from gpuplan.models.cluster import Gpu, RackPower
-from gpuplan.models.consistency import inconsistencies
-from gpuplan.models.damage import survey, without_losses
-from gpuplan.models.inconsistency import DamageKind
 from gpuplan.models.progress import Progress
+from gpuplan.models.validation.base import DamageKind
+from gpuplan.models.validation.checks import inconsistencies
+from gpuplan.models.validation.damage import survey, without_losses
 
 SICK = node("n0", details=[Gpu(index=1, healthy=False)])
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuplan.models.dependency import FinishedJob, Outcome
-from gpuplan.models.durations import Durations, DurationSource
 from gpuplan.models.job import Running
-from gpuplan.models.policy import Policy
-from gpuplan.models.pricing import lost_seconds
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.progress import Progress
+from gpuplan.models.timing.durations import Durations, DurationSource
+from gpuplan.models.value.disruption_cost import lost_seconds
 
 HOUR = 3600
 

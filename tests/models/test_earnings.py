@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuplan.models.calendar import Tariff
-from gpuplan.models.earnings import Earnings
-from gpuplan.models.policy import completion_points, job_points
+from gpuplan.models.policy.policy import completion_points, job_points
+from gpuplan.models.value.start_value import Earnings
 
 HOUR = 3600
 H = 4

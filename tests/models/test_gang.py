@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gpuplan.models.gang import Gang
-from gpuplan.models.policy import completion_points, replica_points
+from gpuplan.models.policy.policy import completion_points, replica_points
 
 TABLE = {1: 1.0, 2: 1.9, 4: 3.4}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.models.gittins import seconds_of_any, seconds_per_completion, spread
+from gpuplan.models.timing.gittins_index import seconds_of_any, seconds_per_completion, spread
 
 
 def by_definition(durations, attained):

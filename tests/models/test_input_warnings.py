@@ -6,7 +6,7 @@ import pytest
 from build import cluster, job, node, pool, queue, replica, snapshot
 
 from gpuplan.models.gang import Gang
-from gpuplan.models.input_warnings import input_warnings
+from gpuplan.models.validation.input_warnings import input_warnings
 
 
 def warnings(**world):

@@ -6,7 +6,7 @@ import pytest
 from build import layout
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.models.layout import layout_after
+from gpuplan.models.eligibility.mig_layout import layout_after
 from gpuplan.models.mig import mig_geometry
 
 H100 = mig_geometry("H100-80GB")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.gang import Gang
-from gpuplan.models.learnt_scaling import SAMPLES, speeds, with_learnt_scaling
+from gpuplan.models.timing.learnt_scaling import SAMPLES, speeds, with_learnt_scaling
 
 HOUR = 3600
 

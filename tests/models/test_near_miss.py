@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuplan.models.near_miss import NearMisses, listed
+from gpuplan.models.validation.suggestions import NearMisses, listed
 
 
 def test_suggestions_stop_after_so_many_questions():

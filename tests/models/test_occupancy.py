@@ -6,8 +6,8 @@ import build
 import pytest
 
 from gpuplan.models.cluster import Cluster, QosClass
-from gpuplan.models.occupancy import NodeFree, free_capacity
-from gpuplan.models.overcommit import charged
+from gpuplan.models.eligibility.free_resources import NodeFree, free_capacity
+from gpuplan.models.eligibility.overcommit import charged
 
 CLUSTER = Cluster(
     nodes=(build.node("n0", gpus=0, cpus=10, memory_gib=10),),

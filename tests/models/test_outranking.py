@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.models.outranking import MOST_UNIONS, View, may_follow, safe_views, views
+from gpuplan.models.eligibility.preemption_order import MOST_UNIONS, View, may_follow, safe_views, views
 
 
 class Victim(NamedTuple):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import policies
 
 from gpuplan.models.job import ResourceRequest
-from gpuplan.models.policy import Ageing, Policy, SizeBasis, Weights, completion_points, job_points
+from gpuplan.models.policy.policy import Ageing, Policy, SizeBasis, Weights, completion_points, job_points
 from gpuplan.models.progress import Progress
 from gpuplan.models.units import MILLI
 

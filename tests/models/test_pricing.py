@@ -8,8 +8,13 @@ import pytest
 from build import NOW, job, node, pool, replica
 
 from gpuplan.models.job import Running
-from gpuplan.models.policy import Policy
-from gpuplan.models.pricing import currency_points, disruption_points, lost_seconds, node_points
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.value.disruption_cost import (
+    currency_points,
+    disruption_points,
+    lost_seconds,
+    node_points,
+)
 
 POLICY = Policy()
 

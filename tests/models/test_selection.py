@@ -6,8 +6,8 @@ import build
 import pytest
 
 from gpuplan.models.cluster import Taint, TaintEffect
+from gpuplan.models.eligibility.node_eligibility import filters, refusal
 from gpuplan.models.job import Toleration
-from gpuplan.models.selection import filters, refusal
 
 GOLD = {"key": "tier", "values": ["gold", "silver"]}
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.models.horizon import HorizonPolicy
-from gpuplan.models.slots import Slots
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.timing.time_slots import Slots
 
 LENGTHS = st.sampled_from((60, 600, 2400, 3600, 86_400, 5000))
 

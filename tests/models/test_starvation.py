@@ -9,12 +9,12 @@ import pytest
 from build import NOW
 
 from gpuplan.models.calendar import Reservation
-from gpuplan.models.durations import Durations
 from gpuplan.models.job import Running
-from gpuplan.models.policy import Policy
-from gpuplan.models.target import Target
-from gpuplan.models.verifier import verify
-from gpuplan.models.windows import Windows
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.timing.durations import Durations
+from gpuplan.models.timing.reservation_windows import Windows
+from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch
 
 HOUR = 3600

@@ -9,11 +9,11 @@ from build import NOW
 from timed import HOUR, hours, runs, waits
 
 from gpuplan.models.calendar import Reservation
-from gpuplan.models.durations import Durations
-from gpuplan.models.policy import Policy
-from gpuplan.models.pricing import lost_seconds
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.promise import Promise
-from gpuplan.models.windows import Windows
+from gpuplan.models.timing.durations import Durations
+from gpuplan.models.timing.reservation_windows import Windows
+from gpuplan.models.value.disruption_cost import lost_seconds
 
 
 def windows(*reservations, jobs=(), slots=4, **about):

@@ -9,12 +9,12 @@ import build
 import pytest
 
 from gpuplan.models.dependency import FinishedJob
-from gpuplan.models.earnings import Earnings
-from gpuplan.models.horizon import HorizonPolicy
 from gpuplan.models.job import Running
-from gpuplan.models.objective import Goal, Objective
-from gpuplan.models.policy import Disruption, Policy, job_points
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.objective import Goal, Objective
+from gpuplan.models.policy.policy import Disruption, Policy, job_points
 from gpuplan.models.progress import Progress
+from gpuplan.models.value.start_value import Earnings
 
 HOUR = 3600
 

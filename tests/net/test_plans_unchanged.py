@@ -16,7 +16,7 @@ import instances
 import pytest
 import timed
 
-from gpuplan.models.policy import BudgetMode
+from gpuplan.models.policy.policy import BudgetMode
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 

@@ -9,7 +9,7 @@ from applied import WORLD
 from documented import BASE
 
 from gpuplan.models.errors import BadInputError
-from gpuplan.planner.auditing import AuditLog
+from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster
 from gpuplan.planner.sources.files import load_snapshot
 

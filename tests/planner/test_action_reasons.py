@@ -10,8 +10,8 @@ from build import NOW, job, node, placement, pool, queue, replica, snapshot
 from drafts import drafted
 
 from gpuplan.models.cluster import RackPower
-from gpuplan.models.plan import ReasonCode
-from gpuplan.models.policy import Policy, Prices
+from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.policy.policy import Policy, Prices
 from gpuplan.planner.epoch import plan_epoch
 
 EIGHT = range(8)

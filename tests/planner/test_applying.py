@@ -9,12 +9,12 @@ from applied import PLAN, WORLD, A, B, C, carry_out, recorded, running
 from build import NOW, job, placement, replica, snapshot
 from handmade import plan_of, start
 
-from gpuplan.models.audit import AuditKind, Outcome
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.auditing import AuditLog
+from gpuplan.models.plan.audit import AuditKind, Outcome
+from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.locking import LockedError
-from gpuplan.planner.planfile import load_plan, save_plan
+from gpuplan.planner.io.file_lock import LockedError
+from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
 
 
 def test_the_jobs_run_where_the_plan_says(live, log):

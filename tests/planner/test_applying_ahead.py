@@ -12,14 +12,14 @@ import timed
 from build import NOW, job, snapshot
 from promising import AHEAD, promises_in
 
-from gpuplan.models.consistency import inconsistencies
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.models.verifier_occupant import same_holdings
-from gpuplan.planner.applying import apply_plan
-from gpuplan.planner.auditing import AuditLog
+from gpuplan.models.validation.checks import inconsistencies
+from gpuplan.models.verifier.job_changes import same_holdings
+from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.apply.promises import promises_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.promises import promises_of
 from gpuplan.planner.sources.files import load_snapshot, snapshot_text
 
 WORLD = snapshot(

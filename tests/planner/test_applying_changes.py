@@ -23,10 +23,10 @@ from changing import (
     scale_up,
 )
 
-from gpuplan.models.audit import AuditKind
 from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
-from gpuplan.models.policy import Drift, PoolPolicy
-from gpuplan.planner.applying import apply_plan
+from gpuplan.models.plan.audit import AuditKind
+from gpuplan.models.policy.policy import Drift, PoolPolicy
+from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.executors.simulated import SimulatedCluster
 
 IDS = tuple(change.id for change in CHANGES)

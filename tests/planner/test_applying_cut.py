@@ -16,11 +16,11 @@ from interrupting import apply_at_once, apply_in_pieces, preempting, reclaiming
 
 from gpuplan.models.errors import PartlyAppliedError, StalePlanError
 from gpuplan.models.job import Running
-from gpuplan.models.policy import Drift
+from gpuplan.models.policy.policy import Drift
+from gpuplan.planner.apply.progress import verify_rest
+from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.progress import verify_rest
-from gpuplan.planner.promises import steps_of
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 
 EVERY_CUT = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
@@ -76,7 +76,7 @@ def test_what_others_changed_while_a_plan_was_cut_off_is_noticed_all_the_same(tm
             carry_out(live, log, plan=plan, stop=stop_after(4))
         live._db.execute("""UPDATE queues SET document = replace(document, '"nominal":6', '"nominal":1')""")
 
-        with pytest.raises(StalePlanError, match="queues: queue all: found 4 GPUs, allowed 3 GPUs"):
+        with pytest.raises(StalePlanError, match="quota: queue all: found 4 GPUs, allowed 3 GPUs"):
             carry_out(live, log, plan=plan, resume=True, drift_mode=mode)
 
 

@@ -9,8 +9,8 @@ from applied import PLAN, WORLD, A, B, carry_out, running, steal, stop_after
 from build import NOW, cluster, job, placement, replica, snapshot
 from handmade import plan_of
 
-from gpuplan.models.audit import AuditKind
 from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
+from gpuplan.models.plan.audit import AuditKind
 from gpuplan.planner.executors.simulated import SimulatedCluster
 
 

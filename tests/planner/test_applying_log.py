@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from applied import carry_out, recorded, running, stop_after
 
-from gpuplan.models.audit import Outcome
 from gpuplan.models.errors import PartlyAppliedError
-from gpuplan.planner.auditing import AuditLog, AuditWriter
+from gpuplan.models.plan.audit import Outcome
+from gpuplan.planner.apply.audit_log import AuditLog, AuditWriter
 
 
 def test_an_error_nobody_foresaw_leaves_the_outcome_in_the_log(live, log):

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from strategies import COIN, ONE_IN_FOUR, snapshots
 
 from gpuplan.models.cluster import NodePool
-from gpuplan.models.consistency import inconsistencies
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.policy import MigPolicy, Prices, SolverName
-from gpuplan.models.verifier_occupant import same_holdings
-from gpuplan.planner.applying import apply_plan
-from gpuplan.planner.auditing import AuditLog
-from gpuplan.planner.effects import changes_of
+from gpuplan.models.policy.policy import MigPolicy, Prices, SolverName
+from gpuplan.models.validation.checks import inconsistencies
+from gpuplan.models.verifier.job_changes import same_holdings
+from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.apply.effects import changes_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 

@@ -23,13 +23,13 @@ from promising import (
 )
 
 from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
-from gpuplan.models.plan import Preempt, Reason, ReasonCode
-from gpuplan.models.policy import Drift, Policy
-from gpuplan.planner.applying import apply_plan
-from gpuplan.planner.drift import drift
+from gpuplan.models.plan.plan import Preempt, Reason, ReasonCode
+from gpuplan.models.policy.policy import Drift, Policy
+from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.promises import carry_over, promise_step
+from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.planfile import uid_of
-from gpuplan.planner.promises import carry_over, promise_step
+from gpuplan.planner.plan_file.plan_file import uid_of
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from build import NOW, cluster, job, placement, queue, replica, snapshot
 from handmade import plan_of
 
 from gpuplan.models.errors import StalePlanError
-from gpuplan.models.policy import Drift
-from gpuplan.planner.applying import apply_plan
+from gpuplan.models.policy.policy import Drift
+from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.executors.simulated import SimulatedCluster
 
 
@@ -89,7 +89,7 @@ def test_quota_that_shrank_since_the_plan_makes_it_stale(tmp_path, log, mode):
     plan = plan_of(planned, placement("a", replica("n0", gpus=range(4))))
     shrunk = planned.model_copy(update={"queues": (queue("q", nominal=3),)})
     with SimulatedCluster.create(tmp_path / "cluster.db", shrunk) as live:
-        with pytest.raises(StalePlanError, match="queues: queue q: found 4 GPUs, allowed 3 GPUs"):
+        with pytest.raises(StalePlanError, match="quota: queue q: found 4 GPUs, allowed 3 GPUs"):
             apply_plan(plan, live, log, who="me", now=lambda: NOW, drift_mode=mode)
 
         assert live.snapshot().running_placements == ()

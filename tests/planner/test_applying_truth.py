@@ -10,10 +10,10 @@ from applied import PLAN, WORLD, carry_out, recorded, running, stop_after
 from build import NOW
 
 from gpuplan.models.errors import PartlyAppliedError, StalePlanError
-from gpuplan.planner.apply_outcome import UnperformedError
-from gpuplan.planner.auditing import AuditLog
+from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.apply.outcome import UnperformedError
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.planfile import load_plan, save_plan, uid_of
+from gpuplan.planner.plan_file.plan_file import load_plan, save_plan, uid_of
 
 MADE_AGAIN = PLAN.model_copy(update={"created_at": NOW + timedelta(minutes=5)})
 

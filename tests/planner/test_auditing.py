@@ -12,11 +12,11 @@ from build import NOW
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuplan.models.audit import AuditKind, Outcome, hash_of_record
 from gpuplan.models.base import canonical_json
 from gpuplan.models.errors import PlannerError, TamperedError
-from gpuplan.planner.auditing import AuditLog, AuditWriter, verify_log
-from gpuplan.planner.locking import LockedError
+from gpuplan.models.plan.audit import AuditKind, Outcome, hash_of_record
+from gpuplan.planner.apply.audit_log import AuditLog, AuditWriter, verify_log
+from gpuplan.planner.io.file_lock import LockedError
 
 
 def reopen(path):

@@ -5,8 +5,8 @@ import sys
 import pytest
 from solver_doubles import __name__ as doubles
 
-from gpuplan.planner import checkup
-from gpuplan.planner.checkup import Finding, chain
+from gpuplan.planner import doctor
+from gpuplan.planner.doctor import Finding, chain
 from gpuplan.solvers import SOLVERS
 
 
@@ -17,7 +17,7 @@ def findings(monkeypatch):
     def found(**replaced):
         for name, double in replaced.items():
             monkeypatch.setitem(SOLVERS, name, f"{doubles}:{double}")
-        return {finding.subject: finding for finding in checkup.checkup()}
+        return {finding.subject: finding for finding in doctor.checkup()}
 
     return found
 
@@ -60,9 +60,9 @@ def test_without_an_exact_solver_of_the_policy_a_plan_is_greedys():
 
 
 def test_scip_is_not_needed(monkeypatch):
-    monkeypatch.setattr(checkup, "_SCIP", "import no_such_module")
+    monkeypatch.setattr(doctor, "_SCIP", "import no_such_module")
 
-    found = checkup._scip()
+    found = doctor._scip()
 
     assert found.works is None
     assert "No module named 'no_such_module'" in found.detail
@@ -70,9 +70,9 @@ def test_scip_is_not_needed(monkeypatch):
 
 @pytest.mark.parametrize("order", ["_HIGHS_FIRST", "_ORTOOLS_FIRST"])
 def test_each_order_of_imports_counts(monkeypatch, order):
-    monkeypatch.setattr(checkup, order, "raise ImportError('undefined symbol')")
+    monkeypatch.setattr(doctor, order, "raise ImportError('undefined symbol')")
 
-    found = checkup._coexistence()
+    found = doctor._coexistence()
 
     assert found.works is False
     assert "first: ImportError: undefined symbol" in found.detail
@@ -80,14 +80,14 @@ def test_each_order_of_imports_counts(monkeypatch, order):
 
 
 def test_a_check_that_hangs_is_ended(monkeypatch):
-    monkeypatch.setattr(checkup, "_SECONDS", 0.2)
-    monkeypatch.setattr(checkup, "_NVML", "import time; time.sleep(600)")
+    monkeypatch.setattr(doctor, "_SECONDS", 0.2)
+    monkeypatch.setattr(doctor, "_NVML", "import time; time.sleep(600)")
 
-    assert checkup._nvml().works is None
+    assert doctor._nvml().works is None
 
 
 def test_modules_in_the_users_folder_are_not_imported(monkeypatch, tmp_path):
     (tmp_path / "highspy.py").write_text("raise SystemExit(3)")
     monkeypatch.chdir(tmp_path)
 
-    assert checkup._coexistence().works, sys.path
+    assert doctor._coexistence().works, sys.path

@@ -12,9 +12,9 @@ from samples import BUSY_WORLD, busy_plan
 
 from gpuplan.models.base import fingerprint_of
 from gpuplan.models.errors import BadInputError, TamperedError
-from gpuplan.models.plan import Base
-from gpuplan.planner.coherence import contradictions
-from gpuplan.planner.planfile import load_plan, plan_document, plan_id_of, with_id
+from gpuplan.models.plan.plan import Base
+from gpuplan.planner.plan_file.integrity import contradictions
+from gpuplan.planner.plan_file.plan_file import load_plan, plan_document, plan_id_of, with_id
 
 SNAPSHOT = build.snapshot(
     jobs=[

@@ -10,9 +10,9 @@ from timely import LATER, STARTS, WORLD, looking_ahead, whole
 
 from gpuplan.models.base import fingerprint_of
 from gpuplan.models.errors import TamperedError
-from gpuplan.models.target import Planned
-from gpuplan.planner.coherence import contradictions
-from gpuplan.planner.planfile import load_plan, plan_document, plan_id_of
+from gpuplan.models.plan.desired_state import Planned
+from gpuplan.planner.plan_file.integrity import contradictions
+from gpuplan.planner.plan_file.plan_file import load_plan, plan_document, plan_id_of
 
 PLAN = drafted(WORLD, *STARTS, policy=looking_ahead(kill=True), planned=LATER)
 

@@ -10,23 +10,23 @@ from build import NOW, by_value, cluster, job, node, replica, snapshot
 from damaging import damaged
 
 from gpuplan.models.cluster import Gpu
-from gpuplan.models.damage import survey
 from gpuplan.models.errors import BadInputError, PlannerError, StalePlanError
-from gpuplan.models.finding import FindingOutcome
-from gpuplan.models.plan import Grow, JobAction, Keep, Preempt, Release, Start, Wait
-from gpuplan.models.policy import Drift, Policy
-from gpuplan.models.verifier import verify_target
-from gpuplan.models.verifier_damage_rule import unnamed_damage
-from gpuplan.planner.applying import apply_plan
-from gpuplan.planner.auditing import AuditLog
-from gpuplan.planner.coherence import contradictions
-from gpuplan.planner.drift import drift
+from gpuplan.models.plan.plan import Grow, JobAction, Keep, Preempt, Release, Start, Wait
+from gpuplan.models.policy.policy import Drift, Policy
+from gpuplan.models.validation.damage import survey
+from gpuplan.models.validation.finding import FindingOutcome
+from gpuplan.models.verifier.damage import unnamed_damage
+from gpuplan.models.verifier.verify import verify_target
+from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.audit_log import AuditLog
+from gpuplan.planner.apply.progress import done_in, verify_rest
+from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.planfile import load_plan, save_plan
-from gpuplan.planner.progress import done_in, verify_rest
-from gpuplan.planner.rendering.reports.plan import plan_report
-from gpuplan.planner.rendering.text import plan_text
+from gpuplan.planner.plan_file.integrity import contradictions
+from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
+from gpuplan.planner.render.plan.text import plan_text
+from gpuplan.planner.render.reports.plan import plan_report
 from gpuplan.planner.sources.files import inspect_snapshot, load_snapshot, snapshot_text
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))

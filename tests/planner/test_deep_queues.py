@@ -8,15 +8,15 @@ from collections import UserDict
 import pytest
 from build import NOW, job, queue, replica, snapshot
 
-from gpuplan.models.policy import Policy
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import QueueLimits
-from gpuplan.planner.diffing import diff
+from gpuplan.planner.diff.diff import diff
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.explaining.queue import below, explain_queue
-from gpuplan.planner.posing.queues import limited_trees
-from gpuplan.planner.rendering.reports.plan import plan_report
-from gpuplan.planner.rendering.text import diff_text, plan_text
-from gpuplan.planner.rendering.unmet import missed_guarantees
+from gpuplan.planner.explain.queue import below, explain_queue
+from gpuplan.planner.problem_builder.queues import limited_trees
+from gpuplan.planner.render.plan.text import diff_text, plan_text
+from gpuplan.planner.render.plan.unmet_guarantees import missed_guarantees
+from gpuplan.planner.render.reports.plan import plan_report
 
 DEPTH = 3 * sys.getrecursionlimit()
 LAYOUT = {"width": 80, "colour": False, "ascii_only": False}

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from samples import busy_plan
 from strategies import snapshots
 
-from gpuplan.models.diff import Diff
-from gpuplan.models.occupancy import free_capacity
-from gpuplan.models.policy import Drift, Policy
-from gpuplan.planner.diffing import diff
-from gpuplan.planner.metrics import gpus_in_use
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.plan.diff import Diff
+from gpuplan.models.policy.policy import Drift, Policy
+from gpuplan.planner.analysis.metrics import gpus_in_use
+from gpuplan.planner.diff.diff import diff
 
 
 def changes(found):
@@ -240,7 +240,7 @@ def test_a_rule_that_the_plan_would_break_by_now_makes_it_stale():
 
     (broken,) = diff(drafted(before, PLANNED), live).stale
 
-    assert broken.startswith("it would break a rule: queues: queue q: found 1 GPU")
+    assert broken.startswith("it would break a rule: quota: queue q: found 1 GPU")
 
 
 VICTIM = job("v", gpus=8, at=[replica(gpus=range(8))])

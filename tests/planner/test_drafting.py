@@ -19,7 +19,8 @@ from targets import judged, legal_target
 from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus
 from gpuplan.models.job import Running
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.plan import (
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.plan import (
     Base,
     Free,
     GpuLayout,
@@ -32,16 +33,15 @@ from gpuplan.models.plan import (
     Start,
     Wait,
 )
-from gpuplan.models.solution import Fallback, Rejected, Solution, SolveStatus
-from gpuplan.models.target import Target
-from gpuplan.models.verifier import verify
-from gpuplan.models.violation import Rule
-from gpuplan.planner.afterwards import cluster_after
-from gpuplan.planner.coherence import contradictions
-from gpuplan.planner.drafting import draft
-from gpuplan.planner.planfile import load_plan, save_plan, with_id
-from gpuplan.planner.posing import pose
-from gpuplan.planner.preconditions import LiveView
+from gpuplan.models.plan.solution import Fallback, Rejected, Solution, SolveStatus
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.analysis.cluster_after import cluster_after
+from gpuplan.planner.apply.live_view import LiveView
+from gpuplan.planner.plan_builder import draft
+from gpuplan.planner.plan_file.integrity import contradictions
+from gpuplan.planner.plan_file.plan_file import load_plan, save_plan, with_id
+from gpuplan.planner.problem_builder import pose
 
 
 def ids(plan):
@@ -160,7 +160,7 @@ def test_node_states_are_what_the_plan_leaves():
 
 
 def test_the_summary_tells_how_the_answer_came_about():
-    violations = broken(Rule.SHARING, "node n0 gpu 0", "1.5 GPUs", "1 GPU")
+    violations = broken(Rule.FRACTIONAL_GPU, "node n0 gpu 0", "1.5 GPUs", "1 GPU")
     plan = drafted(
         snapshot(jobs=[job("a", gpus=1)]),
         status=SolveStatus.FEASIBLE,

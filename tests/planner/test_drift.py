@@ -10,8 +10,8 @@ from handmade import plan_of
 
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.job import Running
-from gpuplan.models.policy import Drift
-from gpuplan.planner.drift import drift
+from gpuplan.models.policy.policy import Drift
+from gpuplan.planner.diff.drift import drift
 
 ON_N0 = placement("a", replica("n0", gpus=[0, 1], cpus=4))
 ON_N1 = placement("b", replica("n1", gpus=[0, 1]))

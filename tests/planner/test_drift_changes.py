@@ -28,10 +28,10 @@ from changing import (
 
 from gpuplan.models.cluster import Overcommit, QosClass
 from gpuplan.models.job import Running
-from gpuplan.models.policy import Drift
-from gpuplan.planner.drift import drift
+from gpuplan.models.policy.policy import Drift
+from gpuplan.planner.apply.live_view import LiveView
+from gpuplan.planner.diff.drift import drift
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.preconditions import LiveView
 
 
 def found(live, *, plan=PLAN, done=(), mode=Drift.STRICT):

@@ -15,12 +15,12 @@ from applied import PLAN, WORLD, carry_out
 from audited import WHO, entry, log_of
 from build import NOW
 
-from gpuplan.planner.auditing import AuditLog
+from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.planfile import save_plan
-from gpuplan.planner.running.history import History
-from gpuplan.planner.running.plan_store import LATEST, PlanStore
-from gpuplan.planner.writing import make_directory, write_atomically
+from gpuplan.planner.io.atomic_write import make_directory, write_atomically
+from gpuplan.planner.plan_file.plan_file import save_plan
+from gpuplan.planner.service.history import History
+from gpuplan.planner.service.plan_store import LATEST, PlanStore
 
 
 class Watch:

@@ -12,14 +12,14 @@ import pytest
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.job import Running
 from gpuplan.models.placement import Placement
-from gpuplan.models.plan import Keep, Start, Wait
-from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy, SolverName
-from gpuplan.models.target import Target
-from gpuplan.models.verifier import verify
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.plan import Keep, Start, Wait
+from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy, SolverName
+from gpuplan.models.verifier.verify import verify
 from gpuplan.planner import epoch
-from gpuplan.planner.coherence import contradictions
+from gpuplan.planner.apply.progress import done_in
 from gpuplan.planner.epoch import limits_of, plan_epoch
-from gpuplan.planner.progress import done_in
+from gpuplan.planner.plan_file.integrity import contradictions
 
 DETERMINISTIC = instances.POLICY.model_copy(update={"budget": BudgetPolicy(mode=BudgetMode.DETERMINISTIC)})
 GREEDY = instances.POLICY.model_copy(update={"solvers": ()})

@@ -12,8 +12,8 @@ from documented import BASE, JOB
 
 from gpuplan.models.cluster import Gpu, MigInstance, Taint
 from gpuplan.models.job import Running
+from gpuplan.planner.sources.documents.scenario_folder import write_scenario
 from gpuplan.planner.sources.files import load_snapshot, snapshot_text
-from gpuplan.planner.sources.scenario_folder import write_scenario
 
 RICH = snapshot(
     nodes=[

@@ -7,7 +7,7 @@ from documented import BASE
 
 from gpuplan.models.errors import BadInputError
 from gpuplan.models.job import ResourceRequest
-from gpuplan.models.policy import Policy
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import Quota
 from gpuplan.planner.sources.files import default_policy_path, load_noun, load_policy
 

@@ -6,7 +6,7 @@ import pytest
 from documented import BASE, JOB, running
 
 from gpuplan.models.errors import BadInputError
-from gpuplan.planner.sources import judging
+from gpuplan.planner.sources.documents import build_snapshot
 from gpuplan.planner.sources.files import load_snapshot
 
 
@@ -150,7 +150,7 @@ def test_places_begin_with_the_path_that_was_given(put, tmp_path):
 
 
 def test_more_problems_than_anybody_reads_are_cut_short(monkeypatch, told):
-    monkeypatch.setattr(judging, "MOST_PROBLEMS", 3)
+    monkeypatch.setattr(build_snapshot, "MOST_PROBLEMS", 3)
 
     found = told("jobs:\n" + "- {}\n" * 100)
 

@@ -10,9 +10,9 @@ from documented import BASE
 from handmade import plan_of
 
 from gpuplan.models.errors import BadInputError
-from gpuplan.planner.diffing import diff
-from gpuplan.planner.explaining import explain
-from gpuplan.planner.planfile import plan_document
+from gpuplan.planner.diff.diff import diff
+from gpuplan.planner.explain import explain
+from gpuplan.planner.plan_file.plan_file import plan_document
 from gpuplan.planner.sources.files import load_snapshot
 
 

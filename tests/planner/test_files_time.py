@@ -8,8 +8,8 @@ import pytest
 from build import NOW, job, replica, snapshot
 
 from gpuplan.models.dependency import FinishedJob
+from gpuplan.planner.sources.documents.scenario_folder import write_scenario
 from gpuplan.planner.sources.files import load_snapshot, snapshot_text
-from gpuplan.planner.sources.scenario_folder import write_scenario
 
 HOUR = timedelta(hours=1)
 BASE = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 from build import job, node
 
 from gpuplan.models.queue import Queue
-from gpuplan.planner.sources.first_fit import FirstFit, QuotaUse
+from gpuplan.planner.sources.synthetic.first_fit import FirstFit, QuotaUse
 
 
 def test_first_fit_goes_through_the_nodes_in_their_order():

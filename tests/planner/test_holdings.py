@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.cluster import Overcommit, QosClass
-from gpuplan.models.occupancy import free_capacity
-from gpuplan.models.target import Target
-from gpuplan.planner.changes import Changes
-from gpuplan.planner.holdings import Holdings, count_from, holdings_of
-from gpuplan.planner.metrics import gpus_in_use
-from gpuplan.planner.node_amounts import REFERENCE_GPUS, gpus_startable
-from gpuplan.planner.quota_room import own_usage
-from gpuplan.planner.settled import recognized
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.planner.analysis.allocations import Holdings, count_from, holdings_of
+from gpuplan.planner.analysis.job_changes import Changes
+from gpuplan.planner.analysis.metrics import gpus_in_use
+from gpuplan.planner.analysis.node_totals import REFERENCE_GPUS, gpus_startable
+from gpuplan.planner.analysis.quota_headroom import own_usage
+from gpuplan.planner.warm_start import recognized
 
 NODES = (*build.cluster(2, gpus=2), build.node("t4", gpus=2, model="T4"), build.node("cpu", gpus=0))
 

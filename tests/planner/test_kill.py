@@ -12,8 +12,8 @@ from changing import AFTER, CHANGES, PLAN, WORLD
 from handmade import plan_of
 from killing import CHILDREN, CUTS, KILLED, assert_recorded, end_state, in_child
 
-from gpuplan.models.audit import AuditKind, Outcome
-from gpuplan.planner.auditing import AuditLog
+from gpuplan.models.plan.audit import AuditKind, Outcome
+from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster
 
 STRIDE = 1 if os.environ.get("GPUPLAN_EVERY_SEED") else 3

@@ -11,8 +11,8 @@ import pytest
 from interrupting import preempting
 from killing import CHILDREN, KILLED, assert_recorded, end_state, in_child
 
+from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.promises import steps_of
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SEEDS = range(200 if EVERY_SEED else 6)

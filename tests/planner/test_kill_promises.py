@@ -7,8 +7,8 @@ import pytest
 from killing import CUTS, KILLED, assert_recorded, end_state, in_child
 from promising import B_LATER, C_LATER, LOST, PLAN, PROMISES_ONLY, WORLD, promises_in
 
+from gpuplan.planner.apply.promises import steps_of
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.promises import steps_of
 
 BEFORE, AFTER = {"d": LOST}, {"b": B_LATER, "c": C_LATER}
 PLANS = pytest.mark.parametrize("plan", [PLAN, PROMISES_ONLY], ids=["with a start", "promises only"])

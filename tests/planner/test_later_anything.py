@@ -12,14 +12,14 @@ from timely import HOUR, at, looking_ahead, promise, running, waiting
 from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
-from gpuplan.models.plan import DeadlineState, Start
-from gpuplan.models.target import Planned
-from gpuplan.planner.coherence import contradictions
-from gpuplan.planner.diffing import diff
-from gpuplan.planner.explaining import explain
-from gpuplan.planner.rendering.explanation import explanation_text
-from gpuplan.planner.rendering.reports.plan import plan_report
-from gpuplan.planner.rendering.text import diff_text, plan_text
+from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.plan import DeadlineState, Start
+from gpuplan.planner.diff.diff import diff
+from gpuplan.planner.explain import explain
+from gpuplan.planner.plan_file.integrity import contradictions
+from gpuplan.planner.render.explain.job import explanation_text
+from gpuplan.planner.render.plan.text import diff_text, plan_text
+from gpuplan.planner.render.reports.plan import plan_report
 
 SEEDS = 40
 NODES = 4

@@ -13,15 +13,15 @@ from gpuplan.models.calendar import Reservation, ReservationKind, Tariff
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency
 from gpuplan.models.job import Running
-from gpuplan.models.plan import DeadlineState, ReasonCode, Start
-from gpuplan.models.policy import Policy
+from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.plan import DeadlineState, ReasonCode, Start
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.promise import Promise
-from gpuplan.models.target import Planned
-from gpuplan.models.verifier import verify
-from gpuplan.planner.coherence import contradictions
-from gpuplan.planner.planfile import load_plan, save_plan
-from gpuplan.planner.promises import promises_of
-from gpuplan.planner.rendering.unmet import unmet
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.apply.promises import promises_of
+from gpuplan.planner.plan_file.integrity import contradictions
+from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
+from gpuplan.planner.render.plan.unmet_guarantees import unmet
 
 RUNNING = (
     running("train-a", *whole("n0"), hours=2),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from build import job, node, pool, replica, snapshot
 
 from gpuplan.models.cluster import Cluster
-from gpuplan.models.horizon import HorizonPolicy
-from gpuplan.models.policy import Disruption, Policy, PoolPolicy, Prices
-from gpuplan.planner.posing.left_out import left_out
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy, Prices
+from gpuplan.planner.problem_builder.left_out import left_out
 
 
 def told(world, **policy):

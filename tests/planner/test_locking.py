@@ -10,11 +10,12 @@ from audited import WHO, entry, log_of
 from build import NOW
 
 from gpuplan.models.errors import PlannerError, TamperedError
-from gpuplan.planner import auditing, locking
-from gpuplan.planner.auditing import AuditLog, verify_log
+from gpuplan.planner.apply import audit_log
+from gpuplan.planner.apply.audit_log import AuditLog, verify_log
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.locking import LockedError, exclusive
-from gpuplan.planner.running.history import History
+from gpuplan.planner.io import file_lock
+from gpuplan.planner.io.file_lock import LockedError, exclusive
+from gpuplan.planner.service.history import History
 
 
 def test_a_second_one_is_refused_and_told_who_is_first(tmp_path):
@@ -137,7 +138,7 @@ def test_a_cluster_is_made_where_its_link_leads(links):
 @pytest.fixture
 def without_locks(monkeypatch):
     """As on a file system that knows no locks."""
-    monkeypatch.setattr(locking.fcntl, "flock", lambda *_: None)
+    monkeypatch.setattr(file_lock.fcntl, "flock", lambda *_: None)
 
 
 @pytest.mark.usefixtures("without_locks")
@@ -154,7 +155,7 @@ def test_a_writer_overwrites_nothing_that_another_one_appended(tmp_path):
 
 @pytest.mark.usefixtures("without_locks")
 def test_the_check_of_a_log_notices_two_writers_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(auditing.AuditWriter, "_refuse_foreign_records", lambda _: None)
+    monkeypatch.setattr(audit_log.AuditWriter, "_refuse_foreign_records", lambda _: None)
     log = AuditLog(tmp_path / "audit.jsonl")
 
     with log.writing(who=WHO, now=lambda: NOW) as one, log.writing(who=WHO, now=lambda: NOW) as two:

@@ -10,11 +10,17 @@ from judging import sliced
 from strategies import snapshots
 
 from gpuplan.models.cluster import Cluster, Gpu, MigInstance, NodeGpus
-from gpuplan.models.occupancy import free_capacity
-from gpuplan.models.plan import JobCounts
-from gpuplan.models.target import Target
-from gpuplan.planner.changes import Changes
-from gpuplan.planner.metrics import allocation_ratio, fragmentation_ratio, hourly_cost, jain_index, measure
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.plan import JobCounts
+from gpuplan.planner.analysis.job_changes import Changes
+from gpuplan.planner.analysis.metrics import (
+    allocation_ratio,
+    fragmentation_ratio,
+    hourly_cost,
+    jain_index,
+    measure,
+)
 
 
 def nodes_of(*nodes):

@@ -11,16 +11,16 @@ import pytest
 from drafts import drafted
 
 from gpuplan.models.job import Running
-from gpuplan.models.plan import Keep, Plan, Wait
-from gpuplan.models.policy import BudgetPolicy, Policy, PoolPolicy
+from gpuplan.models.plan.plan import Keep, Plan, Wait
+from gpuplan.models.plan.solution import Ended
+from gpuplan.models.policy.policy import BudgetPolicy, Policy, PoolPolicy
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.models.solution import Ended
-from gpuplan.models.verifier import verify_target
+from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.planfile import plan_document
-from gpuplan.planner.posing import pose
-from gpuplan.planner.settled import first_target, newcomers, recognized
-from gpuplan.solvers.continuing import carry_on
+from gpuplan.planner.plan_file.plan_file import plan_document
+from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.warm_start import first_target, newcomers, recognized
+from gpuplan.solvers.targets.warm_start import carry_on
 
 HURRIED = Policy(budget=BudgetPolicy(time_limit="1ms"))
 """No time but for the last plan and who is new to it."""

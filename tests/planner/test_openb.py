@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuplan.models.consistency import inconsistencies
 from gpuplan.models.errors import BadInputError
-from gpuplan.planner.sources.openb import PRIORITY, TRACE_START, QosClass, read_openb
+from gpuplan.models.validation.checks import inconsistencies
+from gpuplan.planner.sources.traces.openb import PRIORITY, TRACE_START, QosClass, read_openb
 
 NODES = """\
 sn,cpu_milli,memory_mib,gpu,model

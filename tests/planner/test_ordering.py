@@ -10,13 +10,13 @@ from build import job, node, placement, pool, replica, snapshot
 from drafts import drafted, target
 
 from gpuplan.models.cluster import MigInstance
+from gpuplan.models.eligibility.free_resources import free_capacity
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.occupancy import free_capacity
 from gpuplan.models.placement import GpuShare, MigSlice
-from gpuplan.planner.changes import Changes
-from gpuplan.planner.drafting.ordering import order
-from gpuplan.planner.preconditions import LiveView
+from gpuplan.planner.analysis.job_changes import Changes
+from gpuplan.planner.apply.live_view import LiveView
+from gpuplan.planner.plan_builder.ordering import order
 
 
 def steps(world, *placed, **more):

@@ -11,11 +11,11 @@ from drafts import drafted
 from handmade import plan_of
 
 from gpuplan.models.base import canonical_json
-from gpuplan.models.plan import Keep, NodeEmpty, Reason, ReasonCode, Wait, Waiting
-from gpuplan.models.policy import Policy
+from gpuplan.models.plan.plan import Keep, NodeEmpty, Reason, ReasonCode, Wait, Waiting
+from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.plan_texts import part_texts
-from gpuplan.planner.planfile import plan_document, plan_id_of
+from gpuplan.planner.plan_file.canonical_json import part_texts
+from gpuplan.planner.plan_file.plan_file import plan_document, plan_id_of
 
 KINDS = (instances.mixed, instances.everything, instances.everything_mixed)
 WORDS = Reason(

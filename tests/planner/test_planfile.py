@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from gpuplan.models.base import fingerprint_of
 from gpuplan.models.errors import BadInputError, PlannerError, TamperedError
-from gpuplan.models.plan import PLAN_FORMAT
-from gpuplan.planner.planfile import load_plan, plan_document, plan_id_of, save_plan, with_id
+from gpuplan.models.plan.plan import PLAN_FORMAT
+from gpuplan.planner.plan_file.plan_file import load_plan, plan_document, plan_id_of, save_plan, with_id
 
 
 def example():

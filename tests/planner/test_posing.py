@@ -11,8 +11,8 @@ from asked import allowed, posed
 
 from gpuplan.models.cluster import Taint
 from gpuplan.models.job import Toleration
-from gpuplan.models.problem_jobs import Option, Role
-from gpuplan.planner.posing import pose
+from gpuplan.models.problem.jobs import Option, Role
+from gpuplan.planner.problem_builder import pose
 
 
 def test_equal_jobs_are_one_class_oldest_first():

@@ -13,13 +13,13 @@ from targets import judged, legal_target, nothing_changed, sorted_by_job
 
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.problem_jobs import Role
-from gpuplan.models.target import Target
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.problem.jobs import Role
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.models.verifier_occupant import holding
-from gpuplan.models.violation import Rule
-from gpuplan.planner.posing import pose
-from gpuplan.planner.posing.shapes import POWER
+from gpuplan.models.verifier.job_changes import holding
+from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder.nodes.resource_vectors import POWER
 
 SEEDS = range(40)
 MADE = (instances.everything, instances.everything_mixed)
@@ -233,13 +233,13 @@ def test_a_replica_has_room_just_where_its_amounts_are_free(make, seed):
             for cap in problem.power_caps
             if index in cap.nodes
         )
-        overfull = bool(rules & {Rule.STAIRCASE, Rule.SHARING, Rule.MIG, Rule.REQUEST})
+        overfull = bool(rules & {Rule.GPU_CAPACITY, Rule.FRACTIONAL_GPU, Rule.MIG, Rule.REQUEST})
         if POWER in short or overfull:
             # Caps that all GPUs in use together would keep are left out.
             assert overfull or Rule.POWER in rules
         else:
             assert hot == (Rule.POWER in rules)
-        assert bool(short - {POWER}) == (Rule.COMPUTE in rules)
+        assert bool(short - {POWER}) == (Rule.CPU_MEMORY in rules)
 
 
 @pytest.mark.parametrize("make", WITH_TIME)

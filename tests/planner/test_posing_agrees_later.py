@@ -9,12 +9,12 @@ from asked import quotas_allow
 
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Replica
-from gpuplan.models.problem_jobs import Role
-from gpuplan.models.target import Planned
+from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.problem.jobs import Role
 from gpuplan.models.units import print_milli
-from gpuplan.models.verifier import verify
-from gpuplan.models.violation import Rule
-from gpuplan.planner.posing import pose
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.problem_builder import pose
 
 SEEDS = range(40)
 MADE = (instances.everything, instances.everything_mixed)

@@ -6,7 +6,7 @@ import build
 from asked import posed
 
 from gpuplan.models.cluster import Gpu, QosClass
-from gpuplan.models.problem_nodes import MigGpu
+from gpuplan.models.problem.nodes import MigGpu
 
 
 def test_free_amounts_are_what_running_jobs_leave_and_never_negative():

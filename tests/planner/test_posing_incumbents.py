@@ -11,9 +11,9 @@ from build import NOW, by_value
 
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.job import Running
-from gpuplan.models.problem_jobs import Hold, Role
+from gpuplan.models.problem.jobs import Hold, Role
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.planner.posing import pose
+from gpuplan.planner.problem_builder import pose
 
 MIGRATE = {"disruption": {"migrate": True}}
 

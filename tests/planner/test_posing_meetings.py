@@ -5,9 +5,9 @@ from __future__ import annotations
 import build
 
 from gpuplan.models.cluster import Level
-from gpuplan.models.policy import Policy
-from gpuplan.models.problem import Standing
-from gpuplan.planner.posing import pose
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.problem.problem import Standing
+from gpuplan.planner.problem_builder import pose
 
 PRICES = {"interference": [{"classes": ["train", "serve"], "points": 5}]}
 

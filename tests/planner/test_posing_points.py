@@ -7,8 +7,8 @@ import pytest
 from asked import names, posed
 
 from gpuplan.models.cluster import Level
-from gpuplan.models.policy import Profile
-from gpuplan.models.problem_jobs import Togetherness
+from gpuplan.models.policy.policy import Profile
+from gpuplan.models.problem.jobs import Togetherness
 
 
 def test_faster_gpu_model_comes_first_and_pays_more():

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import build
 
-from gpuplan.models.policy import Policy
-from gpuplan.planner.posing import pose
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.problem_builder import pose
 
 PRICED = build.node("s", price_per_hour=2.5, rack="r", ready_at=build.NOW + timedelta(hours=1))
 

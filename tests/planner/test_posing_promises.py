@@ -9,7 +9,7 @@ import pytest
 from timed import HOUR, found, hours, posed, waits
 
 from gpuplan.models.cluster import Gpu, MigInstance
-from gpuplan.models.problem_jobs import Hold
+from gpuplan.models.problem.jobs import Hold
 from gpuplan.models.promise import Promise
 
 AGGRESSIVE = {"mode": "aggressive", "max_delay": HOUR}

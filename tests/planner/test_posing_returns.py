@@ -12,14 +12,14 @@ import timed
 from timed import HOUR, found, hours, posed, runs, waits
 
 from gpuplan.models.cluster import Gpu, MigInstance
-from gpuplan.models.durations import Durations
-from gpuplan.models.occupancy import free_capacity
-from gpuplan.models.problem_nodes import Return
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.problem.nodes import Return
 from gpuplan.models.queue import ALL_MODELS
-from gpuplan.models.slots import Slots
-from gpuplan.planner.posing import pose
-from gpuplan.planner.posing.free_nodes import held_milli
-from gpuplan.planner.quota_room import of_resource, own_usage
+from gpuplan.models.timing.durations import Durations
+from gpuplan.models.timing.time_slots import Slots
+from gpuplan.planner.analysis.quota_headroom import of_resource, own_usage
+from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.problem_builder.nodes.free_nodes import held_milli
 
 SEEDS = range(60)
 

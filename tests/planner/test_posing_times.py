@@ -13,16 +13,16 @@ import timed
 from asked import quotas_allow
 from timed import HOUR
 
-from gpuplan.models.consistency import inconsistencies
-from gpuplan.models.durations import Durations
-from gpuplan.models.earnings import Earnings
-from gpuplan.models.policy import Policy
-from gpuplan.models.pricing import disruption_points, lost_seconds
-from gpuplan.models.problem_jobs import Role
-from gpuplan.models.selection import refusal
-from gpuplan.models.slots import Slots
-from gpuplan.models.windows import Windows
-from gpuplan.planner.posing import pose
+from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.problem.jobs import Role
+from gpuplan.models.timing.durations import Durations
+from gpuplan.models.timing.reservation_windows import Windows
+from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.validation.checks import inconsistencies
+from gpuplan.models.value.disruption_cost import disruption_points, lost_seconds
+from gpuplan.models.value.start_value import Earnings
+from gpuplan.planner.problem_builder import pose
 
 SEEDS = range(60)
 MADE = (instances.everything, instances.everything_mixed)

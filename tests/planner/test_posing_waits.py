@@ -8,8 +8,8 @@ import timed
 from timed import found, hours, posed, runs, waits
 
 from gpuplan.models.dependency import DependencyKind, FinishedJob, Outcome
-from gpuplan.models.problem_jobs import Predecessor, Role
-from gpuplan.planner.posing import pose
+from gpuplan.models.problem.jobs import Predecessor, Role
+from gpuplan.planner.problem_builder import pose
 
 KINDS = list(DependencyKind)
 STARTED, SUCCEEDED, COMPLETED, CHECKPOINTED = KINDS

@@ -8,7 +8,7 @@ import build
 import pytest
 from timed import HOUR, found, hours, posed, runs, waits
 
-from gpuplan.models.problem_jobs import Role
+from gpuplan.models.problem.jobs import Role
 
 
 def names(problem, groups):

@@ -6,20 +6,20 @@ import build
 import pytest
 from solver_doubles import apart_in_this_process
 
-from gpuplan.models.policy import Drift, Policy
-from gpuplan.planner.applying import apply_plan
-from gpuplan.planner.auditing import AuditLog
+from gpuplan.models.policy.policy import Drift, Policy
+from gpuplan.planner.apply.apply import apply_plan
+from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.rendering.header import header_lines
-from gpuplan.planner.rendering.style import Style
-from gpuplan.solvers import inquiring
+from gpuplan.planner.render.plan.header import header_lines
+from gpuplan.planner.render.style import Style
+from gpuplan.solvers import exact_run
 
 
 @pytest.fixture
 def planned(monkeypatch):
     """Plans under the two orders."""
-    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
 
     def plan(snapshot, order="tiers"):
         policy = build.by_value(priority={"order": order}, solvers=("cpsat",))

@@ -9,7 +9,7 @@ from build import NOW, job, replica, snapshot
 from promising import A_NOW, B_LATER, C_LATER, HOUR, PLAN, WORLD, promise, promising
 
 from gpuplan.models.job import Running
-from gpuplan.planner.promises import carry_over, promises_of, reminded_of, steps_of
+from gpuplan.planner.apply.promises import carry_over, promises_of, reminded_of, steps_of
 
 FORGETFUL = WORLD.model_copy(
     update={"jobs": tuple(each.model_copy(update={"promise": None}) for each in WORLD.jobs)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import build
 
-from gpuplan.planner.quota_room import QuotaRoom, own_usage
+from gpuplan.planner.analysis.quota_headroom import QuotaRoom, own_usage
 
 NEW = build.node("new", model="T4")
 WORLD = build.snapshot(

@@ -14,10 +14,10 @@ from rolling import Rolling
 from rolling_worlds import HOUR, world
 
 from gpuplan.models.dependency import Dependency, DependencyKind
-from gpuplan.models.horizon import Backfill, HorizonPolicy
-from gpuplan.models.plan import Migrate, Preempt, Start
-from gpuplan.models.policy import Disruption, Policy
-from gpuplan.planner.promises import promises_of
+from gpuplan.models.plan.plan import Migrate, Preempt, Start
+from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
+from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.planner.apply.promises import promises_of
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 EPOCHS = 200 if EVERY_SEED else 80

@@ -5,9 +5,9 @@ from __future__ import annotations
 from build import NOW
 from profiles import profile
 
+from gpuplan.planner.sources.documents.scenario_folder import scenario_files, write_scenario
 from gpuplan.planner.sources.files import load_snapshot
-from gpuplan.planner.sources.scenario_folder import scenario_files, write_scenario
-from gpuplan.planner.sources.synthetic import generate
+from gpuplan.planner.sources.synthetic.synthetic import generate
 
 
 def test_a_scenario_without_jobs_is_read_back_too(tmp_path):

@@ -12,8 +12,8 @@ from handmade import plan_of
 from jsonschema import Draft202012Validator
 
 from gpuplan.models.errors import BadInputError
-from gpuplan.models.policy import Policy
-from gpuplan.planner.planfile import plan_document
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.plan_file.plan_file import plan_document
 from gpuplan.planner.schemas import KINDS, schema
 from gpuplan.planner.sources.files import load_policy, load_snapshot, snapshot_text
 

@@ -13,8 +13,8 @@ import pytest
 from searches import ASKED, ENDED, MILESTONES
 
 from gpuplan.models.errors import BadInputError, PlannerError
-from gpuplan.planner.search import read_search
-from gpuplan.planner.searchlog import logging_search
+from gpuplan.planner.io.search_log import read_search
+from gpuplan.planner.io.search_log_writer import logging_search
 
 
 def lines_of(path):
@@ -59,7 +59,7 @@ def test_killed_at_any_moment_it_leaves_whole_lines(tmp_path):
         "import itertools, sys\n"
         "from dataclasses import replace\n"
         "from searches import ASKED, MILESTONES\n"
-        "from gpuplan.planner.searchlog import logging_search\n"
+        "from gpuplan.planner.io.search_log_writer import logging_search\n"
         "with logging_search(sys.argv[1], ASKED) as log:\n"
         "    for found in itertools.count():\n"
         "        log.milestone(replace(MILESTONES[0], found=found))\n"

@@ -12,12 +12,12 @@ from gpuplan.models.calendar import Reservation
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import FinishedJob
 from gpuplan.models.job import Running
-from gpuplan.models.policy import Ageing, Disruption, Policy, Weights
-from gpuplan.models.solution import Ended
-from gpuplan.planner.afterwards import cluster_after
+from gpuplan.models.plan.solution import Ended
+from gpuplan.models.policy.policy import Ageing, Disruption, Policy, Weights
+from gpuplan.planner.analysis.cluster_after import cluster_after
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.settled import first_target, is_settled, newcomers
 from gpuplan.planner.sources.files import load_snapshot
+from gpuplan.planner.warm_start import first_target, is_settled, newcomers
 
 GREEDY = Policy(solvers=())
 EXACT = Policy()

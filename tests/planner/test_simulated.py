@@ -27,7 +27,7 @@ from gpuplan.models.job import Job, ResourceRequest
 from gpuplan.models.placement import MigSlice, Replica
 from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.locking import LockedError
+from gpuplan.planner.io.file_lock import LockedError
 
 
 def world():

@@ -9,11 +9,11 @@ from build import MODEL, NOW, cluster, job, node, placement, queue, replica, sna
 from changing import begin, change, grow, mig_job, mig_node, mig_replica, migrate, preempt, shrink
 
 from gpuplan.models.cluster import Gpu, NodeGpus, Overcommit, QosClass
-from gpuplan.models.durations import Durations
 from gpuplan.models.job import ResourceRequest
-from gpuplan.models.plan import Grow, Migrate, Preempt, Shrink
-from gpuplan.models.policy import Policy
+from gpuplan.models.plan.plan import Grow, Migrate, Preempt, Shrink
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.progress import Progress
+from gpuplan.models.timing.durations import Durations
 from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster
 

@@ -9,9 +9,9 @@ from build import NOW, job, node, placement, replica, snapshot
 from changing import change, runs
 from handmade import start
 
-from gpuplan.models.consistency import inconsistencies
 from gpuplan.models.dependency import FinishedJob
-from gpuplan.models.plan import Migrate, Preempt, Shrink
+from gpuplan.models.plan.plan import Migrate, Preempt, Shrink
+from gpuplan.models.validation.checks import inconsistencies
 from gpuplan.planner.executors import simulated_tables
 from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.simulated import SimulatedCluster

@@ -9,8 +9,8 @@ from timely import HOUR, at, looking_ahead, promise, running, waiting, whole
 from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.policy import Policy
-from gpuplan.models.target import Planned
+from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.policy.policy import Policy
 
 
 def why(subject, *others, planned=(), policy=None, nodes=None, started=(), **world):

@@ -10,15 +10,15 @@ import pytest
 from build import MODEL, NOW, job, node, replica, snapshot
 from changing import begin, grow, migrate, preempt, shrink
 
-from gpuplan.models.durations import Durations
 from gpuplan.models.job import Running
-from gpuplan.models.plan import Preempt, Start
-from gpuplan.models.policy import Disruption, Policy
-from gpuplan.models.pricing import lost_seconds, recovery_seconds
-from gpuplan.planner.effects import changes_of
+from gpuplan.models.plan.plan import Preempt, Start
+from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.timing.durations import Durations
+from gpuplan.models.value.disruption_cost import lost_seconds, recovery_seconds
+from gpuplan.planner.apply.effects import changes_of
+from gpuplan.planner.apply.promises import carry_over, reminded_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.promises import carry_over, reminded_of
 
 HOUR = 3600
 SAVED = {"completed": "9h25m", "last_checkpoint_at": "2026-11-20T11:55:00Z", "served": "76h"}

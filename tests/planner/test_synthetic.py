@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from profiles import SMALL, profile
 
 from gpuplan.models.base import canonical_json
-from gpuplan.models.consistency import inconsistencies
-from gpuplan.models.occupancy import free_capacity
-from gpuplan.models.policy import Policy
-from gpuplan.models.selection import refusal
-from gpuplan.models.verifier import verify
-from gpuplan.planner.sources.synthetic import generate
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.validation.checks import inconsistencies
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.sources.synthetic.synthetic import generate
 
 seeds = st.integers(0, 2**32)
 

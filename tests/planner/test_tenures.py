@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.placement import GpuShare, MigSlice
-from gpuplan.models.policy import Policy
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.planner.posing import pose
-from gpuplan.planner.settled import recognized
+from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.warm_start import recognized
 
 WORLDS = (instances.everything, instances.everything_mixed, timed.instance)
 

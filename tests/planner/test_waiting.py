@@ -14,15 +14,22 @@ from placing import replica_for
 from strategies import snapshots
 
 from gpuplan.models.cluster import Gpu, Level, NodeGpus, Taint
-from gpuplan.models.job import AntiAffinity, LocalityPreference, NodeMatch, PreferredNodes, Spread, Toleration
-from gpuplan.models.occupancy import NodeFree, free_capacity
+from gpuplan.models.eligibility.free_resources import NodeFree, free_capacity
+from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.job import (
+    AntiAffinity,
+    LocalityPreference,
+    NodeMatch,
+    PreferredNodes,
+    Spread,
+    Toleration,
+)
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
-from gpuplan.models.plan import ReasonCode
-from gpuplan.models.policy import Disruption, MigPolicy, Policy, PoolPolicy
-from gpuplan.models.selection import refusal
-from gpuplan.models.target import Target
-from gpuplan.models.verifier import verify
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, PoolPolicy
+from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.waiting import waiting_reasons
 
 OF_ROOM = (
@@ -406,7 +413,7 @@ def _breaks_quota(world, placements, waiting, node):
     one = Replica(node=node.name, gpus=held)
     added = Placement(job=waiting.name, replicas=(one,) * waiting.gang.minimum)
     violations = verify(world, by_value(), (*placements, added)).violations
-    return any(violation.rule is Rule.QUEUES for violation in violations)
+    return any(violation.rule is Rule.QUOTA for violation in violations)
 
 
 @settings(max_examples=120)

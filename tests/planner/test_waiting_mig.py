@@ -2,9 +2,9 @@
 
 from build import job, node, placement, replica, snapshot
 
-from gpuplan.models.occupancy import free_capacity
-from gpuplan.models.policy import MigPolicy
-from gpuplan.planner.waiting.mig_room import MigRoom, profiles_of
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.policy.policy import MigPolicy
+from gpuplan.planner.waiting.mig_capacity import MigRoom, profiles_of
 
 
 def room_for(mig, *, gpus, used=(), repartition=True):

@@ -13,9 +13,9 @@ from gpuplan.models.calendar import Reservation, ReservationKind
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob, Outcome
 from gpuplan.models.job import Running
-from gpuplan.models.plan import ReasonCode
-from gpuplan.models.policy import Policy
-from gpuplan.models.target import Planned
+from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.waiting import waiting_reasons
 
 

@@ -4,7 +4,7 @@ import pytest
 from build import job, layout, node, placement, replica
 from judging import asking, sliced
 
-from gpuplan.planner.wording import (
+from gpuplan.planner.formatting import (
     counted,
     duration,
     gang_size,

@@ -7,7 +7,7 @@ from profiles import SMALL, profile
 from pydantic import ValidationError
 
 from gpuplan.models.errors import BadInputError
-from gpuplan.planner.sources.synthetic import load_profile
+from gpuplan.planner.sources.synthetic.synthetic import load_profile
 
 
 @pytest.mark.parametrize(

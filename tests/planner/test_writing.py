@@ -7,7 +7,7 @@ import os
 import pytest
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.writing import require_writable, write_atomically
+from gpuplan.planner.io.atomic_write import require_writable, write_atomically
 
 
 @pytest.mark.parametrize("content", ["täxt\n", b"\x89PNG\r\n"])

@@ -13,16 +13,16 @@ from timely import HOUR, at, looking_ahead, running, timely_plan, waiting, whole
 
 from gpuplan.models.dependency import Dependency, FinishedJob, Outcome
 from gpuplan.models.errors import BadInputError
-from gpuplan.models.explanation import Explanation
-from gpuplan.models.explanation_remedies import Remedies
 from gpuplan.models.gang import Gang
-from gpuplan.models.learnt_scaling import with_learnt_scaling
-from gpuplan.models.objective import Objective
-from gpuplan.models.policy import Policy
+from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.policy.objective import Objective
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.progress import Progress
-from gpuplan.models.target import Planned
-from gpuplan.planner.explaining import explain
-from gpuplan.planner.rendering.explanation import explanation_text
+from gpuplan.models.timing.learnt_scaling import with_learnt_scaling
+from gpuplan.planner.explain import explain
+from gpuplan.planner.explain.answers.job import Explanation
+from gpuplan.planner.explain.answers.remedies import Remedies
+from gpuplan.planner.render.explain.job import explanation_text
 
 
 def text(plan, name, **more):

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from build import NOW
 
-from gpuplan.planner.rendering.history import history_text
-from gpuplan.planner.rendering.style import Style
-from gpuplan.planner.running.record import EpochOutcome, EpochRecord, KnobChange
+from gpuplan.planner.render.history import history_text
+from gpuplan.planner.render.style import Style
+from gpuplan.planner.service.record import EpochOutcome, EpochRecord, KnobChange
 
 STYLE = Style(width=80, colour=False, ascii_only=False)
 

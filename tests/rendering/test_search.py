@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searches import ASKED, ENDED, MILESTONES
 
-from gpuplan.models.solution import Milestone
-from gpuplan.planner.rendering.search import WRITING, now_lines, search_text
-from gpuplan.planner.rendering.style import Style
-from gpuplan.planner.search import Search
+from gpuplan.models.plan.solution import Milestone
+from gpuplan.planner.io.search_log import Search
+from gpuplan.planner.render.plan.search import WRITING, now_lines, search_text
+from gpuplan.planner.render.style import Style
 
 SEARCH = Search(
     ASKED,

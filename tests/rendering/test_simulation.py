@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from build import NOW
 
-from gpuplan.planner.rendering.simulation import simulation_text
-from gpuplan.planner.simulation.outcome import Distribution, EpochFigures, Figure, Run, Scorecard, Simulation
+from gpuplan.planner.render.simulation import simulation_text
+from gpuplan.planner.simulate.outcome import (
+    Distribution,
+    EpochFigures,
+    Figure,
+    Run,
+    Scorecard,
+    Simulation,
+)
 
 
 def spread(value, *, at_least=False):

@@ -8,10 +8,10 @@ from judging import broken
 from samples import NEW_NODE, WORLD, small_plan
 from texts import HEAD, crowd, shown, text, text_of_diff
 
-from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy
-from gpuplan.models.solution import Ended, Fallback, Rejected, SolveStatus
-from gpuplan.models.violation import Rule
-from gpuplan.planner.diffing import diff
+from gpuplan.models.plan.solution import Ended, Fallback, Rejected, SolveStatus
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
+from gpuplan.planner.diff.diff import diff
 
 
 def test_the_cost_before_is_told_where_the_plan_changes_it():
@@ -25,7 +25,7 @@ def test_the_cost_before_is_told_where_the_plan_changes_it():
 
 
 def test_what_went_another_way_than_meant_is_said():
-    violations = broken(Rule.SHARING, "node h100-02 gpu 4", "1.5 GPUs", "1 GPU")
+    violations = broken(Rule.FRACTIONAL_GPU, "node h100-02 gpu 4", "1.5 GPUs", "1 GPU")
     plan = small_plan(
         solver="greedy",
         objective=43_790,

@@ -11,7 +11,7 @@ from samples import NODES, WORLD, busy_plan, small_plan
 from texts import crowd, shown, text_of_diff
 
 from gpuplan.models.cluster import Cluster
-from gpuplan.planner.diffing import diff
+from gpuplan.planner.diff.diff import diff
 
 
 def test_a_diff_at_eighty_columns():

@@ -17,10 +17,10 @@ from strategies import snapshots
 from targets import legal_target
 from texts import crowd, shown, text, text_of_diff
 
-from gpuplan.models.solution import Solution, SolveStatus
-from gpuplan.planner.diffing import diff
-from gpuplan.planner.drafting import draft
-from gpuplan.planner.posing import pose
+from gpuplan.models.plan.solution import Solution, SolveStatus
+from gpuplan.planner.diff.diff import diff
+from gpuplan.planner.plan_builder import draft
+from gpuplan.planner.problem_builder import pose
 
 
 def test_many_changes_of_running_jobs_and_nodes_are_grouped():

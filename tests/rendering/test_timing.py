@@ -11,12 +11,12 @@ from pages import page
 from timely import WORLD, at, looking_ahead, promise, running, timely_plan, waiting, whole
 
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.policy import Policy
-from gpuplan.models.target import Planned
-from gpuplan.planner.clock import clock
-from gpuplan.planner.diffing import diff
-from gpuplan.planner.rendering.text import diff_text, plan_text
-from gpuplan.planner.rendering.timeline import timeline
+from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.diff.diff import diff
+from gpuplan.planner.render.plan.text import diff_text, plan_text
+from gpuplan.planner.render.plan.timeline import timeline
+from gpuplan.planner.time_format import clock
 
 
 def text(plan, *, width=80, ascii_only=False, verbose=False, path="plan.json"):

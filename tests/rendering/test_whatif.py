@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from comparisons import comparison, figures, trial
 
-from gpuplan.models.comparison import ModelUse
-from gpuplan.models.plan import ReasonCode
-from gpuplan.planner.rendering.whatif import comparison_text
+from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.planner.render.whatif.comparison import comparison_text
+from gpuplan.planner.whatif.answers.comparison import ModelUse
 
 
 def text(*scenarios, width=80, ascii_only=False, **more):

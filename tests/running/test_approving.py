@@ -9,11 +9,11 @@ from build import job, placement, replica, snapshot
 from handmade import plan_of
 from samples import busy_plan
 
-from gpuplan.models.approval import Approval, ChangeKind
-from gpuplan.models.plan import Change
-from gpuplan.models.policy import Policy
-from gpuplan.planner.effects import changes_of
-from gpuplan.planner.running.approving import why_approval_is_needed
+from gpuplan.models.plan.approval import Approval, ChangeKind
+from gpuplan.models.plan.plan import Change
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.apply.effects import changes_of
+from gpuplan.planner.service.approval import why_approval_is_needed
 
 PLAN = busy_plan()
 CHANGES = len(changes_of(PLAN.actions))

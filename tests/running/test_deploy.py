@@ -12,7 +12,7 @@ import pytest
 import yaml
 from metric_names import exported, full_exposition, grouped, named
 
-from gpuplan.planner.cli.run import run_command
+from gpuplan.planner.cli.commands.run import run_command
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ALERTS = DEPLOY / "prometheus" / "alerts.yaml"

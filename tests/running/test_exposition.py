@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpuplan.models.dependency import FinishedJob, Outcome
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.plan import Preempt
-from gpuplan.planner.apply_outcome import ApplyOutcome, FailedAction
-from gpuplan.planner.effects import changes_of
-from gpuplan.planner.running.exposition import _GAUGES, Exposition, serve
-from gpuplan.planner.running.figures import figures_of
+from gpuplan.models.plan.plan import Preempt
+from gpuplan.planner.apply.effects import changes_of
+from gpuplan.planner.apply.outcome import ApplyOutcome, FailedAction
+from gpuplan.planner.service.gauges import figures_of
+from gpuplan.planner.service.prometheus import _GAUGES, Exposition, serve
 
 CONVENTIONS = {
     "gpuplan_plan_duration_seconds_bucket": {"backend", "status", "le"},

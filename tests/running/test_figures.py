@@ -12,7 +12,7 @@ from samples import busy_plan
 
 from gpuplan.models.cluster import Gpu
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.running.figures import NOT_APPLIED, figures_of
+from gpuplan.planner.service.gauges import NOT_APPLIED, figures_of
 
 HOUR = timedelta(hours=1)
 

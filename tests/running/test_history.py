@@ -12,9 +12,9 @@ from build import NOW
 from killing import KILLED, in_child
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.locking import LockedError
-from gpuplan.planner.running.history import _COLUMNS, _TABLE, History, read_history
-from gpuplan.planner.running.record import EpochOutcome, EpochRecord, KnobChange
+from gpuplan.planner.io.file_lock import LockedError
+from gpuplan.planner.service.history import _COLUMNS, _TABLE, History, read_history
+from gpuplan.planner.service.record import EpochOutcome, EpochRecord, KnobChange
 
 
 def record(number=1, **about):

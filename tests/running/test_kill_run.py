@@ -9,8 +9,8 @@ from dying import POINTS, WORLD, run_dying
 from killing import KILLED, in_child
 from periodic import Bench, carried_out
 
-from gpuplan.planner.auditing import verify_log
-from gpuplan.planner.running.history import read_history
+from gpuplan.planner.apply.audit_log import verify_log
+from gpuplan.planner.service.history import read_history
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.planner.running.log_lines import LogFormat, logging_to, tell
+from gpuplan.planner.service.event_log import LogFormat, logging_to, tell
 
-LOG = logging.getLogger("gpuplan.planner.running.testing")
+LOG = logging.getLogger("gpuplan.planner.service.testing")
 
 
 def lines(form, *tellings):
@@ -78,10 +78,16 @@ def test_a_defect_has_its_traceback_in_the_same_line(form):
 
 
 def test_what_others_log_has_its_logger_and_message():
-    (line,) = lines(LogFormat.JSON, lambda: logging.getLogger("gpuplan.planner.applying").warning("a=%s", 1))
+    (line,) = lines(
+        LogFormat.JSON, lambda: logging.getLogger("gpuplan.planner.apply.apply").warning("a=%s", 1)
+    )
 
     told = json.loads(line)
-    assert (told["level"], told["logger"], told["message"]) == ("warning", "gpuplan.planner.applying", "a=1")
+    assert (told["level"], told["logger"], told["message"]) == (
+        "warning",
+        "gpuplan.planner.apply.apply",
+        "a=1",
+    )
 
 
 def test_others_are_heard_at_the_level_that_is_set_only():
@@ -92,11 +98,11 @@ def test_others_are_heard_at_the_level_that_is_set_only():
 
 def test_afterwards_logging_is_as_it_was():
     root = logging.getLogger()
-    before = root.handlers[:], logging.getLogger("gpuplan.planner.running").level
+    before = root.handlers[:], logging.getLogger("gpuplan.planner.service").level
 
     lines(LogFormat.TEXT)
 
-    assert (root.handlers[:], logging.getLogger("gpuplan.planner.running").level) == before
+    assert (root.handlers[:], logging.getLogger("gpuplan.planner.service").level) == before
 
 
 def test_where_nobody_watches_only_trouble_is_told():

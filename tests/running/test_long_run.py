@@ -8,9 +8,9 @@ from itertools import pairwise
 
 from periodic import EVERY, Busy, carried_out
 
-from gpuplan.models.policy import Disruption, Policy
-from gpuplan.planner.running.history import read_history
-from gpuplan.planner.running.record import EpochOutcome
+from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.planner.service.history import read_history
+from gpuplan.planner.service.record import EpochOutcome
 
 EPOCHS, SEED = (200, 200) if os.environ.get("GPUPLAN_EVERY_SEED") else (60, 2)
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 from build import cluster, job, queue, replica, snapshot
 from periodic import EVERY, GREEDY
 
-from gpuplan.models.approval import Approval
-from gpuplan.models.horizon import HorizonPolicy
-from gpuplan.models.policy import Disruption
-from gpuplan.planner.running.record import EpochOutcome
+from gpuplan.models.plan.approval import Approval
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.policy import Disruption
+from gpuplan.planner.service.record import EpochOutcome
 
 
 def test_a_plan_is_applied_and_then_nothing_is_left_to_do(bench):

@@ -8,11 +8,11 @@ import pytest
 from build import job
 from periodic import GREEDY
 
-from gpuplan.models.approval import Approval
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.policy import Disruption, SolverName
-from gpuplan.planner.auditing import verify_log
-from gpuplan.planner.running.record import EpochOutcome
+from gpuplan.models.plan.approval import Approval
+from gpuplan.models.policy.policy import Disruption, SolverName
+from gpuplan.planner.apply.audit_log import verify_log
+from gpuplan.planner.service.record import EpochOutcome
 
 PEOPLE = Approval(most_changes=0)
 """Leaves every change to people."""

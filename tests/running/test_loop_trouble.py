@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from gpuplan.models.errors import BadInputError, InputProblem, PlannerError
-from gpuplan.planner.running.history import History
-from gpuplan.planner.running.record import EpochOutcome
+from gpuplan.planner.service.history import History
+from gpuplan.planner.service.record import EpochOutcome
 
 
 class FailingAt:
@@ -90,7 +90,7 @@ def test_a_defect_in_one_epoch_does_not_end_the_run(bench, caplog):
         return one.live.read()
 
     one.reader = broken
-    with caplog.at_level(logging.ERROR, "gpuplan.planner.running"):
+    with caplog.at_level(logging.ERROR, "gpuplan.planner.service"):
         one.epochs(2)
 
     assert one.outcomes() == ["failed", "applied"]
@@ -115,7 +115,7 @@ def test_a_history_that_cannot_be_written_is_trouble_but_no_end(bench, caplog, m
 
     with monkeypatch.context() as patch:
         patch.setattr(History, "add", full)
-        with caplog.at_level(logging.ERROR, "gpuplan.planner.running"):
+        with caplog.at_level(logging.ERROR, "gpuplan.planner.service"):
             assert not one.epochs(1)
     assert "not_recorded" in caplog.text
     assert one.epochs(1)
@@ -158,7 +158,7 @@ def test_an_audit_log_that_cannot_be_read_at_the_start_is_no_end(bench, caplog):
     one = bench()
     one.epochs(1)
     (one.folder / "audit.jsonl").write_text("edited\n")
-    with caplog.at_level(logging.ERROR, "gpuplan.planner.running"):
+    with caplog.at_level(logging.ERROR, "gpuplan.planner.service"):
         assert one.epochs(1)
 
     assert "not_resumed" in caplog.text

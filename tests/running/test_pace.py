@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.planner.running.pace import FIRST_RETRY, LONGEST_RETRY, LONGEST_SECONDS, Pace
+from gpuplan.planner.service.schedule import FIRST_RETRY, LONGEST_RETRY, LONGEST_SECONDS, Pace
 
 EVERY = 60.0
 

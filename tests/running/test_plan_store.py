@@ -9,7 +9,7 @@ from build import job, placement, replica, snapshot
 from handmade import plan_of
 
 from gpuplan.models.errors import PlannerError, TamperedError
-from gpuplan.planner.running.plan_store import LATEST, PlanStore
+from gpuplan.planner.service.plan_store import LATEST, PlanStore
 
 PLAN = plan_of(snapshot(jobs=[job("a", gpus=1)]), placement("a", replica(gpus=[0])))
 OTHER = plan_of(snapshot(jobs=[job("b", gpus=1)]), placement("b", replica(gpus=[0])))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuplan.models.errors import BadInputError
-from gpuplan.models.policy import BudgetPolicy, Disruption, Policy, Prices, Profile
-from gpuplan.planner.running.policy_in_force import PolicyInForce, knob_changes, policy_reader
+from gpuplan.models.policy.policy import BudgetPolicy, Disruption, Policy, Prices, Profile
+from gpuplan.planner.service.policy_reload import PolicyInForce, knob_changes, policy_reader
 from gpuplan.planner.sources.files import load_policy
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from build import NOW, job, placement, replica, snapshot
 from handmade import plan_of
 
-from gpuplan.models.audit import AuditEntry, AuditKind, Outcome, seal
-from gpuplan.planner.planfile import uid_of
-from gpuplan.planner.running.resuming import trail_of
+from gpuplan.models.plan.audit import AuditEntry, AuditKind, Outcome, seal
+from gpuplan.planner.plan_file.plan_file import uid_of
+from gpuplan.planner.service.resume import trail_of
 
 WORLD = snapshot(jobs=[job("a", gpus=1), job("b", gpus=1)])
 PLAN = plan_of(WORLD, placement("a", replica(gpus=[0])), placement("b", replica(gpus=[1])))

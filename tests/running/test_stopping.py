@@ -15,10 +15,10 @@ import pytest
 from killing import in_child
 from periodic import carried_out
 
-from gpuplan.models.solution import Milestone
+from gpuplan.models.plan.solution import Milestone
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.running.history import read_history
-from gpuplan.planner.running.stopping import Stop, stopped_by_signals
+from gpuplan.planner.service.history import read_history
+from gpuplan.planner.service.shutdown import Stop, stopped_by_signals
 
 GPUPLAN = (sys.executable, "-m", "gpuplan")
 

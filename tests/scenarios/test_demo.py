@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpuplan.models.job import Running
-from gpuplan.models.plan import Start
-from gpuplan.models.verifier import verify
+from gpuplan.models.plan.plan import Start
+from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.sources.files import load_policy, load_snapshot
 

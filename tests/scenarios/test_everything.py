@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.models.policy import BudgetPolicy
-from gpuplan.models.verifier import verify
+from gpuplan.models.policy.policy import BudgetPolicy
+from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.sources.documents.scenario_folder import scenario_files
 from gpuplan.planner.sources.files import load_policy
-from gpuplan.planner.sources.scenario_folder import scenario_files
-from gpuplan.planner.sources.synthetic import generate, load_profile
+from gpuplan.planner.sources.synthetic.synthetic import generate, load_profile
 
 EVERYTHING = Path(__file__).parents[2] / "scenarios" / "everything"
 SEED = 7

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.models.policy import Policy
-from gpuplan.models.verifier import verify
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.sources.openb import read_openb
+from gpuplan.planner.sources.traces.openb import read_openb
 
 FOLDER = os.environ.get("GPUPLAN_OPENB_DIR")
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuplan.models.damage import survey
-from gpuplan.models.plan import ReasonCode, Start
-from gpuplan.models.verifier import verify
+from gpuplan.models.plan.plan import ReasonCode, Start
+from gpuplan.models.validation.damage import survey
+from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.sources.documents.scenario_folder import scenario_files
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
-from gpuplan.planner.sources.openb import read_openb
-from gpuplan.planner.sources.scenario_folder import scenario_files
-from gpuplan.planner.sources.synthetic import generate, load_profile
+from gpuplan.planner.sources.synthetic.synthetic import generate, load_profile
+from gpuplan.planner.sources.traces.openb import read_openb
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 PRODUCTION = SCENARIOS / "production"

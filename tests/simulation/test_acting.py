@@ -6,14 +6,14 @@ from datetime import timedelta
 
 from build import NOW, job, node, pool, replica, snapshot
 
-from gpuplan.models.plan import Grow, Migrate, Preempt, ScaleUp, Shrink, Start
-from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.plan.plan import Grow, Migrate, Preempt, ScaleUp, Shrink, Start
+from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.simulation.acting import carry_out
-from gpuplan.planner.simulation.elapsing import elapse
-from gpuplan.planner.simulation.happening import Kind
-from gpuplan.planner.simulation.trace import Physics, Trace
-from gpuplan.planner.simulation.world import opening
+from gpuplan.planner.simulate.advance_time import elapse
+from gpuplan.planner.simulate.apply_actions import carry_out
+from gpuplan.planner.simulate.events import Kind
+from gpuplan.planner.simulate.trace import Physics, Trace
+from gpuplan.planner.simulate.world import opening
 
 PHYSICS = Physics(checkpoint_every=600, checkpoint=60, restart=120)
 FREE = Disruption(preempt=True, resize=True, migrate=True)

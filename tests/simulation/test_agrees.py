@@ -7,14 +7,14 @@ from datetime import timedelta
 import pytest
 from replayed import random_trace
 
-from gpuplan.planner.effects import changes_of
+from gpuplan.planner.apply.effects import changes_of
+from gpuplan.planner.apply.promises import promises_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
-from gpuplan.planner.promises import promises_of
-from gpuplan.planner.simulation.acting import carry_out
-from gpuplan.planner.simulation.elapsing import elapse
-from gpuplan.planner.simulation.trace import Physics, Trace
-from gpuplan.planner.simulation.world import opening
+from gpuplan.planner.simulate.advance_time import elapse
+from gpuplan.planner.simulate.apply_actions import carry_out
+from gpuplan.planner.simulate.trace import Physics, Trace
+from gpuplan.planner.simulate.world import opening
 
 
 def told(snapshot):

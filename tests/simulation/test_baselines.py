@@ -14,14 +14,14 @@ from replayed import random_trace
 from ruling import FREE, MINUTE, comes, epochs, scores, starts, trace
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.policy import Policy
-from gpuplan.models.verifier import verify
-from gpuplan.models.violation import Rule
-from gpuplan.planner.simulation.baselines import BASELINES, decide
-from gpuplan.planner.simulation.clock import Clock
-from gpuplan.planner.simulation.happening import Kind
-from gpuplan.planner.simulation.names import BASELINE_NAMES
-from gpuplan.planner.simulation.trace import Physics
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.simulate.baselines import BASELINES, decide
+from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.events import Kind
+from gpuplan.planner.simulate.names import BASELINE_NAMES
+from gpuplan.planner.simulate.trace import Physics
 
 PREEMPTIVE = {"srpt", "srsf", "lrpt", "las", "least-slack", "max-min"}
 OF_PLANS = {Rule.EVICTION, Rule.PREEMPTION, Rule.PRIORITY, Rule.ORDER, Rule.PROMISES, Rule.DAMAGE}

@@ -8,9 +8,9 @@ import pytest
 from build import NOW, job, pool, snapshot
 from ruling import MINUTE, comes, epochs, trace
 
-from gpuplan.planner.simulation.clock import Clock
-from gpuplan.planner.simulation.trace import Trace
-from gpuplan.planner.sources.outages import NodeEvent, Outage
+from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.trace import Trace
+from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
 
 HOUR = 60 * MINUTE
 

@@ -8,8 +8,8 @@ import pytest
 from build import NOW, job, node, replica
 from ruling import MINUTE, comes, scores, trace
 
-from gpuplan.planner.simulation.clock import Clock
-from gpuplan.planner.simulation.contention import Contention
+from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.scores.contention import Contention
 
 
 def at(minute):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.planner.simulation.distribution import Observed, distribution
+from gpuplan.planner.simulate.scores.distribution import Observed, distribution
 
 SECONDS = st.integers(0, 50)
 

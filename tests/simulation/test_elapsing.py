@@ -10,11 +10,11 @@ from build import NOW, job, node, replica, snapshot
 
 from gpuplan.models.dependency import Outcome
 from gpuplan.models.job import Running
-from gpuplan.planner.simulation.elapsing import elapse
-from gpuplan.planner.simulation.happening import Kind
-from gpuplan.planner.simulation.trace import Coming, Physics, Trace
-from gpuplan.planner.simulation.world import REMEMBERED, opening
-from gpuplan.planner.sources.outages import NodeEvent, Outage
+from gpuplan.planner.simulate.advance_time import elapse
+from gpuplan.planner.simulate.events import Kind
+from gpuplan.planner.simulate.trace import Coming, Physics, Trace
+from gpuplan.planner.simulate.world import REMEMBERED, opening
+from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
 
 HOUR = timedelta(hours=1)
 

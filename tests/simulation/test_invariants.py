@@ -11,10 +11,10 @@ import pytest
 from replayed import held_by_gpu, random_trace, steps
 
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier import verify
-from gpuplan.models.verifier_occupant import same_holdings
-from gpuplan.planner.simulation.elapsing import elapse
-from gpuplan.planner.simulation.happening import Kind
+from gpuplan.models.verifier.job_changes import same_holdings
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.simulate.advance_time import elapse
+from gpuplan.planner.simulate.events import Kind
 
 SEEDS = range(40) if os.environ.get("GPUPLAN_EVERY_SEED") else (0, 4, 7)
 EPOCHS = 16

@@ -11,22 +11,22 @@ from replayed import random_trace
 
 from gpuplan.models.calendar import Tariff
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.horizon import Backfill, HorizonPolicy
-from gpuplan.models.policy import Disruption, Policy
+from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
+from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.units import MILLI
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.simulation import deciding
-from gpuplan.planner.simulation.acting import carry_out
-from gpuplan.planner.simulation.clock import Clock
-from gpuplan.planner.simulation.contest import Case, hold
-from gpuplan.planner.simulation.deciding import SETTLED
-from gpuplan.planner.simulation.elapsing import Elapsed, elapse
-from gpuplan.planner.simulation.happening import Happening, Kind
-from gpuplan.planner.simulation.replay import Progress, replay
-from gpuplan.planner.simulation.scoring import Account
-from gpuplan.planner.simulation.trace import Coming, Physics, Trace
-from gpuplan.planner.simulation.world import opening
-from gpuplan.planner.sources.outages import NodeEvent, Outage
+from gpuplan.planner.simulate import decide
+from gpuplan.planner.simulate.advance_time import Elapsed, elapse
+from gpuplan.planner.simulate.apply_actions import carry_out
+from gpuplan.planner.simulate.clock import Clock
+from gpuplan.planner.simulate.compare_runs import Case, hold
+from gpuplan.planner.simulate.decide import SETTLED
+from gpuplan.planner.simulate.events import Happening, Kind
+from gpuplan.planner.simulate.replay import Progress, replay
+from gpuplan.planner.simulate.scores.scoring import Account
+from gpuplan.planner.simulate.trace import Coming, Physics, Trace
+from gpuplan.planner.simulate.world import opening
+from gpuplan.planner.sources.traces.outages import NodeEvent, Outage
 
 GREEDY = by_value(solvers=(), disruption=Disruption(preempt=False, resize=False))
 MINUTE = 60
@@ -319,7 +319,7 @@ def test_an_epoch_that_cannot_be_planned_is_named(monkeypatch):
     def fails(*_args, **_more):
         raise PlannerError("no plan")
 
-    monkeypatch.setattr(deciding, "plan_epoch", fails)
+    monkeypatch.setattr(decide, "plan_epoch", fails)
 
     with pytest.raises(PlannerError, match="epoch 0 at 2026-11-20T12:00:00Z could not be planned: no plan"):
         run(trace(comes("a", 0, 900)))

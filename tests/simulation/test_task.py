@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gpuplan.models.job import Running
 from gpuplan.models.progress import Progress
 from gpuplan.models.units import MILLI
-from gpuplan.planner.simulation.task import Task, stretch_of
-from gpuplan.planner.simulation.trace import Physics
+from gpuplan.planner.simulate.simulated_job import Task, stretch_of
+from gpuplan.planner.simulate.trace import Physics
 
 NODES = {"n0": node("n0"), "n1": node("n1", model="A100-80GB")}
 SPEEDS = {"H100-80GB": 1, "A100-80GB": 0.5}

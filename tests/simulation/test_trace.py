@@ -10,9 +10,9 @@ from build import NOW, job, node, queue, snapshot
 
 from gpuplan.models.cluster import Cluster
 from gpuplan.models.errors import BadInputError
-from gpuplan.planner.simulation.trace import Estimates, Window, make_trace
-from gpuplan.planner.sources.arrivals import Arrival, read_arrivals
-from gpuplan.planner.sources.outages import NodeEvent, Outage, read_outages
+from gpuplan.planner.simulate.trace import Estimates, Window, make_trace
+from gpuplan.planner.sources.traces.arrivals import Arrival, read_arrivals
+from gpuplan.planner.sources.traces.outages import NodeEvent, Outage, read_outages
 
 PROFILE = Path(__file__).parents[2] / "scenarios" / "arrivals" / "profile.yaml"
 CLUSTER = Cluster(nodes=(node("n0"), node("n1")))

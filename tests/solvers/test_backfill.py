@@ -13,8 +13,8 @@ from __future__ import annotations
 import pytest
 import slotted
 
-from gpuplan.solvers.foresight import foresee, schedule
-from gpuplan.solvers.ledger import Ledger
+from gpuplan.solvers.heuristics.list_scheduling import foresee, schedule
+from gpuplan.solvers.state.ledger import Ledger
 
 SLOTS = 24
 MINUTES = {6: 121, 7: 179, 8: 239, 9: 239, 10: 299, 11: 59}

@@ -15,8 +15,8 @@ import pytest
 import solver_doubles
 from contest import CEILING, GREEDY, OPTIMUM, POLICY, contested, judged
 
-from gpuplan.models.solution import Ended, SolveStatus
-from gpuplan.planner.posing import pose
+from gpuplan.models.plan.solution import Ended, SolveStatus
+from gpuplan.planner.problem_builder import pose
 from gpuplan.solvers import SOLVERS
 from gpuplan.solvers.portfolio import Limits, solve
 

@@ -26,9 +26,9 @@ from time_instances import timely
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import cpsat, milp
-from gpuplan.solvers.certificate import exact_bound
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.dual_bound import exact_bound
+from gpuplan.solvers.exact import cpsat, milp
 from gpuplan.solvers.interface import Budget
 
 CHUNKS = 4

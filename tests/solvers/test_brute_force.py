@@ -10,15 +10,16 @@ from functools import partial
 import instances
 import pytest
 from brute import TooLargeError, best_of_all, offered
+from oracle.reference import ReferenceColumns, reference
 from overfull import overfull
 from realizing import realized
 from targets import judged, nothing_changed
 
-from gpuplan.models.formulation.reference import ReferenceColumns, reference
-from gpuplan.models.solution import SolveStatus
-from gpuplan.models.violation import Rule
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import cpsat, portfolio
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.plan.violation import Rule
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers import portfolio
+from gpuplan.solvers.exact import cpsat
 from gpuplan.solvers.interface import Budget
 from gpuplan.solvers.portfolio import Limits
 

@@ -12,9 +12,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from gpuplan.models.formulation.rows import Formulation, row
-from gpuplan.solvers.certificate import Certifier, exact_bound
+from gpuplan.solvers.dual_bound import Certifier, exact_bound
 
-FAMILIES = ("assignment", "eviction", "horizon", "staircase", "gang")
+FAMILIES = ("assignment", "eviction", "horizon", "gpu_capacity", "gang")
 ANY = st.floats(allow_nan=True, allow_infinity=True)
 USUAL = st.floats(-20, 20)
 EXACT = st.builds(lambda eighths: eighths / 8, st.integers(-100, 100))
@@ -114,8 +114,8 @@ LARGE = Formulation(
     upper=np.array([2**31, 2**31, 2**20]),
     objective=np.array([10**9, 999_999_999, -1]),
     rows=(
-        row("staircase", (), [(0, 10**6), (1, 999_999), (2, -7)], upper=10**15),
-        row("queues", (), [(0, 1), (1, 1)], lower=3),
+        row("gpu_capacity", (), [(0, 10**6), (1, 999_999), (2, -7)], upper=10**15),
+        row("quota", (), [(0, 1), (1, 1)], lower=3),
     ),
 )
 
@@ -143,7 +143,7 @@ def test_large_numbers_keep_the_last_point():
 
 
 def test_huge_multiplier_of_a_row_without_columns_is_no_overflow():
-    program = Formulation(np.array([1]), np.array([5]), (row("queues", (), [], upper=3),))
+    program = Formulation(np.array([1]), np.array([5]), (row("quota", (), [], upper=3),))
 
     assert exact_bound(program, np.array([1e300])) >= 5
     assert exact_bound(program, np.array([0.0])) == 5
@@ -151,7 +151,7 @@ def test_huge_multiplier_of_a_row_without_columns_is_no_overflow():
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), float("-inf"), -2.0])
 def test_multipliers_that_say_nothing_count_as_none(wrong):
-    program = Formulation(np.array([4]), np.array([3]), (row("staircase", (), [(0, 1)], upper=2),))
+    program = Formulation(np.array([4]), np.array([3]), (row("gpu_capacity", (), [(0, 1)], upper=2),))
 
     assert exact_bound(program, np.array([wrong])) == exact_bound(program, np.array([0.0])) == 12
     assert exact_bound(program, np.array([3.0])) == 6

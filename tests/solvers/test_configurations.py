@@ -13,16 +13,16 @@ import pytest
 from planned import realized
 from repacking import one_by_one, planned
 
-from gpuplan.models.horizon import HorizonPolicy
-from gpuplan.models.policy import Policy, Prices
-from gpuplan.models.problem_jobs import Shape
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.policy import Policy, Prices
+from gpuplan.models.problem.jobs import Shape
 from gpuplan.models.queue import Queue, Quota
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.configurations import repack
-from gpuplan.solvers.configurations.question import Item, lift
-from gpuplan.solvers.configurations.swaps import swaps_of
-from gpuplan.solvers.greedy import greedy
-from gpuplan.solvers.ledger import Ledger
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.improve.column_generation import repack
+from gpuplan.solvers.improve.column_generation.dominance import swaps_of
+from gpuplan.solvers.improve.column_generation.subproblem import Item, lift
+from gpuplan.solvers.state.ledger import Ledger
 
 
 def shares(*milli, **more):

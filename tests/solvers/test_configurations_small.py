@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from repacking import one_by_one, planned
 
 from gpuplan.models.queue import Queue, Quota
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.configurations.packing import pack
-from gpuplan.solvers.configurations.patterns import patterns
-from gpuplan.solvers.ledger import Ledger
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.improve.column_generation.bin_packing import pack
+from gpuplan.solvers.improve.column_generation.patterns import patterns
+from gpuplan.solvers.state.ledger import Ledger
 
 
 def small(seed):

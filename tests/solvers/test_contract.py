@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from gpuplan.models.formulation.rows import Formulation, row
-from gpuplan.models.policy import SolverName
-from gpuplan.models.solution import SolveStatus
-from gpuplan.solvers import SOLVERS, cpsat, milp
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.policy.policy import SolverName
+from gpuplan.solvers import SOLVERS
+from gpuplan.solvers.exact import cpsat, milp
 from gpuplan.solvers.interface import Budget, integer_bound
 
 

@@ -14,7 +14,7 @@ import records
 from records import Found, Record
 
 from gpuplan.solvers import SOLVERS
-from gpuplan.solvers.inquiring import Inquiry
+from gpuplan.solvers.exact_run import Inquiry
 
 TIGHTEN = float(os.environ.get("GPUPLAN_TIGHTEN", "0"))
 SECONDS = TIGHTEN or 2.0

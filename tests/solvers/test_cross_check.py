@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 import instances
 import pytest
+from oracle.reference import ReferenceColumns, reference
 from overfull import overfull
 from targets import judged, nothing_changed
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.formulation.reference import ReferenceColumns, reference
-from gpuplan.models.solution import SolveStatus
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import cpsat, milp
-from gpuplan.solvers.disaggregate import disaggregate
-from gpuplan.solvers.greedy import greedy
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.exact import cpsat, milp
+from gpuplan.solvers.heuristics.greedy import greedy
 from gpuplan.solvers.interface import Budget
+from gpuplan.solvers.rounding.disaggregate import disaggregate
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 """A thousand instances of each sort, where `make test` has no patience for them."""

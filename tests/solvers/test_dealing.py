@@ -9,12 +9,12 @@ import pytest
 
 from gpuplan.models.cluster import Level
 from gpuplan.models.job import LocalityPreference, Spread
-from gpuplan.models.policy import Policy
-from gpuplan.models.problem_jobs import Togetherness
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.dealing import deal, keeps_rules
-from gpuplan.solvers.ledger import Ledger
-from gpuplan.solvers.site import Site
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.problem.jobs import Togetherness
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.rounding.domain_swaps import deal, keeps_rules
+from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.state.ledger import Ledger
 
 
 @pytest.fixture(scope="module")

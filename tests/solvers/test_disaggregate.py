@@ -10,16 +10,16 @@ import pytest
 from aggregates import Planted, Question
 
 from gpuplan.models.cluster import Level, MigInstance
-from gpuplan.models.formulation.aggregate import Aggregate, Batch
-from gpuplan.models.horizon import HorizonPolicy
+from gpuplan.models.formulation.structure.aggregate import Aggregate, Batch
 from gpuplan.models.job import LocalityPreference, Spread
-from gpuplan.models.policy import Disruption, MigPolicy, Policy, Prices
-from gpuplan.models.problem_jobs import Role
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, Prices
+from gpuplan.models.problem.jobs import Role
 from gpuplan.models.promise import Promise
-from gpuplan.models.verifier import verify
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.disaggregate import disaggregate
-from gpuplan.solvers.holding import hold
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics.promise_reservations import hold
+from gpuplan.solvers.rounding.disaggregate import disaggregate
 
 HOUR = timedelta(hours=1)
 

@@ -14,9 +14,9 @@ import instances
 import pytest
 from targets import judged, sorted_by_job
 
-from gpuplan.models.target import Target
-from gpuplan.models.verifier_occupant import same_holdings
-from gpuplan.planner.posing import pose
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.verifier.job_changes import same_holdings
+from gpuplan.planner.problem_builder import pose
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.portfolio import Limits
 

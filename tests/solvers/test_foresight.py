@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import slotted
 
-from gpuplan.models.problem_jobs import Predecessor
-from gpuplan.solvers.filling import ranking
-from gpuplan.solvers.foresight import foresee, mend, schedule
-from gpuplan.solvers.greedy import greedy
-from gpuplan.solvers.ledger import Ledger
+from gpuplan.models.problem.jobs import Predecessor
+from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.heuristics.greedy_fill import ranking
+from gpuplan.solvers.heuristics.list_scheduling import foresee, mend, schedule
+from gpuplan.solvers.state.ledger import Ledger
 
 
 def after(*classes, ended=True):

@@ -7,7 +7,7 @@ from planned import plan
 
 from gpuplan.models.cluster import Dataset, Level, RackPower
 from gpuplan.models.job import AntiAffinity, LocalityPreference, NodeMatch, PreferredNodes, Spread
-from gpuplan.models.policy import Interference, Policy, Prices, Profile
+from gpuplan.models.policy.policy import Interference, Policy, Prices, Profile
 
 ONE_RACK = LocalityPreference(required=Level.RACK)
 FEW_RACKS = LocalityPreference(preferred=Level.RACK)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import build
 import pytest
 
-from gpuplan.models.horizon import HorizonPolicy
-from gpuplan.models.policy import Disruption, Policy
-from gpuplan.models.verifier import verify_target
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.foresight import schedule
-from gpuplan.solvers.gangs_ahead import gangs_of, plan_gangs
-from gpuplan.solvers.greedy import greedy, ways
-from gpuplan.solvers.ledger import Ledger
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.verifier.verify import verify_target
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics.gang_preplacement import gangs_of, plan_gangs
+from gpuplan.solvers.heuristics.greedy import greedy, ways
+from gpuplan.solvers.heuristics.list_scheduling import schedule
+from gpuplan.solvers.state.ledger import Ledger
 
 RACK = {"required": "rack"}
 SLOTS = 6

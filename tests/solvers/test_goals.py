@@ -15,16 +15,16 @@ from brute import TooLargeError, best_of_all, offered
 from overfull import overfull
 from targets import judged
 
-from gpuplan.models.horizon import HorizonPolicy
 from gpuplan.models.job import Running
-from gpuplan.models.objective import Blend, Goal, Objective
-from gpuplan.models.policy import Disruption, Policy, SolverName, Weights
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.objective import Blend, Goal, Objective
+from gpuplan.models.policy.policy import Disruption, Policy, SolverName, Weights
 from gpuplan.models.progress import Progress
-from gpuplan.models.solution import SolveStatus
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.posing import pose
-from gpuplan.planner.rendering.header import cares, header_lines
-from gpuplan.planner.rendering.style import Style
+from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.render.plan.header import cares, header_lines
+from gpuplan.planner.render.style import Style
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.portfolio import Limits
 

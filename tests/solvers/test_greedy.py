@@ -9,12 +9,12 @@ import instances
 import pytest
 
 from gpuplan.models.job import ResourceRequest
-from gpuplan.models.verifier import verify
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.bestfit import Board
-from gpuplan.solvers.filling import fill, ranking
-from gpuplan.solvers.greedy import greedy
-from gpuplan.solvers.ledger import Ledger
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.heuristics.greedy_fill import fill, ranking
+from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.state.node_scoring import Board
 
 POLICY = instances.POLICY
 

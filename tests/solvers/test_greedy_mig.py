@@ -6,8 +6,8 @@ import build
 import pytest
 from planned import plan
 
-from gpuplan.models.plan import ReasonCode
-from gpuplan.models.policy import MigPolicy, Policy, Prices
+from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.policy.policy import MigPolicy, Policy, Prices
 from gpuplan.planner.epoch import plan_epoch
 
 FREE = Policy(mig=MigPolicy(switch_mode=True), prices=Prices(switch_mode=0, repartition=0))

@@ -12,19 +12,19 @@ import slotted
 from slotted import promised, waiting
 
 from gpuplan.models.dependency import FinishedJob
-from gpuplan.models.durations import Durations
-from gpuplan.models.horizon import Backfill, HorizonPolicy
 from gpuplan.models.job import Running
-from gpuplan.models.policy import Disruption
-from gpuplan.models.problem_jobs import Hold, Incumbent, Predecessor, Shape
-from gpuplan.models.problem_nodes import Return
+from gpuplan.models.policy.horizon import Backfill, HorizonPolicy
+from gpuplan.models.policy.policy import Disruption
+from gpuplan.models.problem.jobs import Hold, Incumbent, Predecessor, Shape
+from gpuplan.models.problem.nodes import Return
 from gpuplan.models.promise import Promise
-from gpuplan.models.verifier import verify
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import leaving
-from gpuplan.solvers.greedy import greedy
-from gpuplan.solvers.holding import hold
-from gpuplan.solvers.ledger import Ledger
+from gpuplan.models.timing.durations import Durations
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.heuristics.promise_reservations import hold
+from gpuplan.solvers.state.ledger import Ledger
 
 SLOTS = 6
 
@@ -159,12 +159,12 @@ def test_a_preempted_job_does_not_return_to_booked_places():
     ledger = Ledger(ask(nodes, a(None), incumbents=(runs,)))
 
     assert ledger.book(0, 0, 2) is None
-    assert leaving.stop(ledger, 0)
+    assert vacate.stop(ledger, 0)
     number = ledger.book(0, 0, 2)
     assert number is not None
-    assert not leaving.restore(ledger, 0)
+    assert not vacate.restore(ledger, 0)
     ledger.unbook(number)
-    assert leaving.restore(ledger, 0)
+    assert vacate.restore(ledger, 0)
     assert ledger.book(0, 0, 4) is not None
 
 

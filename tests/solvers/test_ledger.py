@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from planned import realized
 
-from gpuplan.models.policy import Disruption, Policy
-from gpuplan.models.problem_jobs import Role
-from gpuplan.models.verifier import verify
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import leaving
-from gpuplan.solvers.filling import fill
-from gpuplan.solvers.greedy import greedy
-from gpuplan.solvers.ledger import Ledger
-from gpuplan.solvers.mig_layout import is_legal
-from gpuplan.solvers.site import Site
-from gpuplan.solvers.starting import start_at
+from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.models.problem.jobs import Role
+from gpuplan.models.verifier.verify import verify
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.heuristics.greedy_fill import fill
+from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.state.constraints.mig_packing import is_legal
+from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.targets.place_at import start_at
 
 KINDS = pytest.mark.parametrize(
     "kind", [instances.everything, instances.everything_mixed], ids=["divisible", "mixed"]
@@ -66,20 +66,20 @@ def disturb(ledger, draw, steps=12):
                 index = draw.randrange(len(problem.classes))
                 ledger.place(index, draw.choice(problem.classes[index].options), jobs=draw.randint(1, 3))
             case 2 if problem.incumbents:
-                leaving.stop(ledger, draw.randrange(len(problem.incumbents)))
+                vacate.stop(ledger, draw.randrange(len(problem.incumbents)))
             case 3 if problem.incumbents:
                 index = draw.randrange(len(problem.incumbents))
-                if leaving.leave_to_move(ledger, index):
+                if vacate.leave_to_move(ledger, index):
                     move = problem.incumbents[index].move
                     options = problem.classes[move].options
                     if not any(ledger.place(move, option, jobs=1) for option in options):
-                        leaving.restore(ledger, index)
+                        vacate.restore(ledger, index)
             case 4 if problem.incumbents:
                 index = draw.randrange(len(problem.incumbents))
                 holds = range(len(problem.incumbents[index].holds))
-                leaving.shrink(ledger, index, draw.sample(holds, draw.randint(1, len(holds))))
+                vacate.shrink(ledger, index, draw.sample(holds, draw.randint(1, len(holds))))
             case 5 if problem.incumbents:
-                leaving.restore(ledger, draw.randrange(len(problem.incumbents)))
+                vacate.restore(ledger, draw.randrange(len(problem.incumbents)))
             case 6 if problem.pools:
                 ledger.open(draw.randrange(len(problem.pools)))
                 for node in problem.pools[0].closable:
@@ -115,7 +115,7 @@ def test_whatever_a_ledger_does_is_legal():
         ledger = Ledger(problem)
         disturb(ledger, random.Random(seed), steps=20)
         for index in homeless(ledger):
-            leaving.restore(ledger, index)
+            vacate.restore(ledger, index)
         if homeless(ledger):
             continue
         target = ledger.target(instance.snapshot.running_placements)
@@ -165,13 +165,13 @@ def test_shrunk_job_gets_its_replicas_back_one_by_one():
     snapshot, problem = elastic_on_two_nodes()
     ledger = Ledger(problem)
 
-    assert leaving.shrink(ledger, 0, [0, 1])
-    assert not leaving.shrink(ledger, 0, [2])
+    assert vacate.shrink(ledger, 0, [0, 1])
+    assert not vacate.shrink(ledger, 0, [2])
     # A resize: 10, and 66 minutes of four GPUs, for checkpoint, restart and an hour of unsaved work.
     assert ledger.objective == -2 * 200 - (10 + 440)
-    assert leaving.restore(ledger, 0, [0])
+    assert vacate.restore(ledger, 0, [0])
     assert ledger.objective == -200 - (10 + 440)
-    assert leaving.restore(ledger, 0)
+    assert vacate.restore(ledger, 0)
     assert ledger.objective == 0
     assert realized(snapshot, build.by_value(), ledger).terms == {"completion": 0}
 
@@ -179,12 +179,12 @@ def test_shrunk_job_gets_its_replicas_back_one_by_one():
 def test_stopped_job_may_come_back_smaller():
     snapshot, problem = elastic_on_two_nodes()
     ledger = Ledger(problem)
-    leaving.stop(ledger, 0)
+    vacate.stop(ledger, 0)
     start(ledger, "high")
 
-    assert not leaving.restore(ledger, 0)
-    assert not leaving.restore(ledger, 0, [2])
-    assert leaving.restore(ledger, 0, leaving.restorable(ledger, 0))
+    assert not vacate.restore(ledger, 0)
+    assert not vacate.restore(ledger, 0, [2])
+    assert vacate.restore(ledger, 0, vacate.restorable(ledger, 0))
     assert len(realized(snapshot, build.by_value(), ledger).places["r"].replicas) == 2
 
 
@@ -198,12 +198,12 @@ def test_who_is_put_back_displaces_those_on_its_gpus_and_nobody_else():
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
     ledger = Ledger(pose(snapshot, build.by_value()))
     names = [job_class.jobs[0] for job_class in ledger.problem.classes]
-    leaving.stop(ledger, 0)
+    vacate.stop(ledger, 0)
     assert start_at(ledger, names.index("high"), [Site(0, tuple(range(4)))])
     assert start_at(ledger, names.index("low"), [Site(0, (4,))])
 
-    assert not leaving.put_back(ledger, 0, most=100)
-    assert leaving.put_back(ledger, 0)
+    assert not vacate.put_back(ledger, 0, most=100)
+    assert vacate.put_back(ledger, 0)
     # The ledger is not in order of priority here.
     assert set(realized(snapshot, build.by_value(priority=build.BY_WEIGHT), ledger).places) == {"r", "low"}
 
@@ -212,13 +212,13 @@ def test_nobody_of_lower_rank_follows_and_nobody_of_higher_rank_leaves_after_one
     _, problem = elastic_on_two_nodes()
 
     preempted = Ledger(problem)
-    leaving.shrink(preempted, 0, [0, 1])
+    vacate.shrink(preempted, 0, [0, 1])
     assert start(preempted, "low") == 0
     assert start(preempted, "high") == 1
 
     visited = Ledger(problem)
-    leaving.leave_to_move(visited, 0)
-    assert leaving.restore(visited, 0) is False  # it may not be moved: nothing has happened
+    vacate.leave_to_move(visited, 0)
+    assert vacate.restore(visited, 0) is False  # it may not be moved: nothing has happened
     assert visited.fates[0] is None
 
 
@@ -239,7 +239,7 @@ def test_what_was_free_beside_a_victim_is_for_any_rank_before_and_after():
         snapshot, ledger = beside_a_victim()
         if first == "low":
             assert start(ledger, "low") == 1
-        assert leaving.stop(ledger, 0)
+        assert vacate.stop(ledger, 0)
         assert start(ledger, "all") == 0
         # It takes the GPU that was freed, and leaves to the other what was free before.
         assert start(ledger, "high") == 1
@@ -261,8 +261,8 @@ def test_what_moves_away_beside_a_victim_is_for_no_rank_that_does_not_outrank_it
     at = {incumbent.job: index for index, incumbent in enumerate(ledger.problem.incumbents)}
     n0 = np.array([0])
 
-    assert leaving.stop(ledger, at["r"])
-    assert leaving.leave_to_move(ledger, at["m"])
+    assert vacate.stop(ledger, at["r"])
+    assert vacate.leave_to_move(ledger, at["m"])
     low = next(index for index, each in enumerate(ledger.problem.classes) if each.jobs == ("low",))
 
     assert ledger.place(low, ledger.problem.classes[low].options[0], jobs=1, nodes=n0) == 0
@@ -278,8 +278,8 @@ def test_grown_job_may_not_leave():
     grow = problem.incumbents[0].grow
     ledger.place(grow, problem.classes[grow].options[0], jobs=1)
 
-    assert not leaving.stop(ledger, 0)
-    assert not leaving.leave_to_move(ledger, 0)
+    assert not vacate.stop(ledger, 0)
+    assert not vacate.leave_to_move(ledger, 0)
 
 
 def test_shrunk_job_does_not_grow():
@@ -287,7 +287,7 @@ def test_shrunk_job_does_not_grow():
     jobs = [build.job("r", gpus=1, replicas=(1, 4), at=at), build.job(gpus=8, priority=9)]
     problem = pose(build.snapshot(nodes=build.cluster(1), jobs=jobs), build.by_value())
     ledger = Ledger(problem)
-    leaving.shrink(ledger, 0, [1])
+    vacate.shrink(ledger, 0, [1])
     fill(ledger)
 
     assert [problem.classes[placed.job_class].role for placed in ledger.placed.values()] == []

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.models.policy import Policy
-from gpuplan.models.problem_jobs import Role
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.ledger import Ledger
-from gpuplan.solvers.market import Market
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.problem.jobs import Role
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics.market_prices import Market
+from gpuplan.solvers.state.ledger import Ledger
 
 NODES = [
     build.node(f"{model}-{index}", model=model) for model in ("A100-80GB", "H100-80GB") for index in "ab"

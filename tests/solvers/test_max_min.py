@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gpuplan.solvers.max_min import max_min_shares
+from gpuplan.solvers.exact.max_min import max_min_shares
 
 
 def least(speed, gpus, capacity, shares):

@@ -10,9 +10,9 @@ from time_instances import timely
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.solution import SolveStatus
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import cpsat, milp
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.exact import cpsat, milp
 from gpuplan.solvers.interface import Budget
 
 

@@ -7,13 +7,13 @@ import random
 import instances
 import numpy as np
 
-from gpuplan.models.problem_jobs import Role
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import leaving
-from gpuplan.solvers.eviction import Preemption
-from gpuplan.solvers.filling import fill
-from gpuplan.solvers.ledger import Ledger
-from gpuplan.solvers.offers import Offers
+from gpuplan.models.problem.jobs import Role
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics.greedy_fill import fill
+from gpuplan.solvers.heuristics.preemption import Preemption
+from gpuplan.solvers.state.constraints.preemption_cost_index import Offers
+from gpuplan.solvers.state.ledger import Ledger
 
 SEEDS = 240
 FEATURES = ("drain", "filters", "overcommit", "racks", "sharing")
@@ -32,7 +32,7 @@ def questions(*more):
         preemption = Preemption(ledger)
         for index in draw.sample(range(len(problem.incumbents)), len(problem.incumbents) // 2):
             if draw.random() < 0.3:
-                leaving.stop(ledger, index)
+                vacate.stop(ledger, index)
         for index, job_class in enumerate(problem.classes):
             if job_class.role is Role.START:
                 for option in job_class.options:
@@ -72,7 +72,7 @@ def test_offers_kept_up_to_date_are_offers_made_anew():
         tenant, mark = ledger.tenants[index], ledger.mark()
         kept = Offers(ledger, preemption.victims, tenant, nodes)
         for incumbent in range(len(ledger.problem.incumbents)):
-            changed += leaving.stop(ledger, incumbent)
+            changed += vacate.stop(ledger, incumbent)
         anew = Offers(ledger, preemption.victims, tenant, nodes)
 
         assert kept.bounds().tolist() == anew.bounds().tolist()

@@ -15,17 +15,17 @@ import pytest
 from targets import judged
 
 from gpuplan.models.job import LocalityPreference
-from gpuplan.models.target import Target
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import partitioning
-from gpuplan.solvers.asking import ask_about, is_free
-from gpuplan.solvers.forking import side_by_side
-from gpuplan.solvers.greedy import greedy
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.improve import pop_search
+from gpuplan.solvers.improve.destroy import lift, may_be_asked_about
+from gpuplan.solvers.improve.pop_partition import divide, parts_of
+from gpuplan.solvers.improve.pop_search import improve_in_parts
+from gpuplan.solvers.improve.subproblem import ask_about, is_free
 from gpuplan.solvers.interface import Budget
-from gpuplan.solvers.ledger import Ledger
-from gpuplan.solvers.neighbourhood import lift, may_be_asked_about
-from gpuplan.solvers.partition import divide, parts_of
-from gpuplan.solvers.partitioning import improve_in_parts
+from gpuplan.solvers.parallel import side_by_side
+from gpuplan.solvers.state.ledger import Ledger
 
 SEEDS = range(10)
 MAKERS = [instances.everything, instances.everything_mixed]
@@ -245,7 +245,7 @@ def test_what_was_frozen_before_stays_frozen():
 
 def test_where_nothing_can_be_gained_one_round_is_enough(monkeypatch):
     rounds = []
-    monkeypatch.setattr(partitioning, "_improve_each", lambda *_: rounds.append("done"))
+    monkeypatch.setattr(pop_search, "_improve_each", lambda *_: rounds.append("done"))
     ledger = greedy(pose(build.snapshot(), instances.POLICY))
 
     improve_in_parts(ledger, 1, Budget(time.monotonic() + 1), lambda: None)

@@ -13,12 +13,12 @@ from contest import POLICY, contested, judged
 from solver_doubles import __name__ as doubles
 from solver_doubles import apart_in_this_process
 
-from gpuplan.models.solution import Ended, SolveStatus
-from gpuplan.models.target import Target
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import SOLVERS, consulting, inquiring, portfolio
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.solution import Ended, SolveStatus
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers import SOLVERS, exact_run, portfolio, solver_child
+from gpuplan.solvers.incumbent import Search
 from gpuplan.solvers.portfolio import Limits, solve
-from gpuplan.solvers.search import Search
 from gpuplan.solvers.worker import Outcome, messages
 
 pytestmark = pytest.mark.processes
@@ -178,15 +178,15 @@ def test_greedys_plan_that_breaks_a_rule_leaves_all_as_it_is():
 
 
 def test_plan_the_model_has_no_column_for_is_no_hint_and_no_end(monkeypatch):
-    encode = consulting.Columns.encode
+    encode = solver_child.Columns.encode
 
     def only_doing_nothing(x, target):
         if target.placements:
             raise KeyError("no such column")
         return encode(x, target)
 
-    monkeypatch.setattr(consulting.Columns, "encode", only_doing_nothing)
-    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(solver_child.Columns, "encode", only_doing_nothing)
+    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
 
     assert run(contested()).solver == "milp"
 
@@ -209,8 +209,8 @@ def test_a_relaxation_that_broke_while_greedy_planned_is_left_out(monkeypatch):
         yield Broken()
 
     monkeypatch.setattr(portfolio, "_MANY_NODES", 0)
-    monkeypatch.setattr(inquiring, "begun", begun)
-    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(exact_run, "begun", begun)
+    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
 
     solution = run(contested(), seconds=30.0)
 
@@ -221,7 +221,7 @@ def test_a_relaxation_that_broke_while_greedy_planned_is_left_out(monkeypatch):
 @pytest.mark.parametrize("many", [0, 10**9])
 def test_time_counts_from_the_beginning_of_the_epoch(monkeypatch, many):
     monkeypatch.setattr(portfolio, "_MANY_NODES", many)
-    monkeypatch.setattr(inquiring, "begun", None)
+    monkeypatch.setattr(exact_run, "begun", None)
 
     solution = run(contested(), seconds=30.0, began=time.monotonic() - 60)
 

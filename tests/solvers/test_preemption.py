@@ -8,11 +8,11 @@ from planned import plan
 
 from gpuplan.models.cluster import Level
 from gpuplan.models.job import AntiAffinity, LocalityPreference
-from gpuplan.models.policy import Disruption, Policy, Prices
-from gpuplan.planner.posing import pose
-from gpuplan.solvers.greedy import greedy
-from gpuplan.solvers.leaving import stop
-from gpuplan.solvers.ledger import Ledger
+from gpuplan.models.policy.policy import Disruption, Policy, Prices
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.heuristics.vacate import stop
+from gpuplan.solvers.state.ledger import Ledger
 
 ONE = build.cluster(1)
 

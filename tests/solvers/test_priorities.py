@@ -15,11 +15,11 @@ from solver_doubles import apart_in_this_process
 from targets import judged
 from tiered import best_in_order, could_have_come_first, world
 
-from gpuplan.models.policy import Disruption, Policy, PriorityOrder, PriorityPolicy
-from gpuplan.models.solution import SolveStatus
-from gpuplan.models.violation import Rule
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import inquiring, portfolio
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import Disruption, Policy, PriorityOrder, PriorityPolicy
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers import exact_run, portfolio
 from gpuplan.solvers.portfolio import Limits
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
@@ -46,7 +46,7 @@ def worlds(chunk):
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_plans_are_best_for_one_priority_after_the_other(monkeypatch, chunk):
-    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
     monkeypatch.setattr(portfolio, "_refine", lambda _: None)
     tally = Counter()
     for seed, snapshot, policy in worlds(chunk):
@@ -113,7 +113,7 @@ def test_verifier_reports_each_job_that_could_have_had_the_place_of_a_lower_one(
 
 
 def test_one_gpu_of_high_priority_is_served_before_eight_of_low_priority(monkeypatch):
-    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
     jobs = [build.job("large", gpus=8, priority=1), build.job("small", gpus=1, priority=10)]
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=jobs)
 

@@ -17,14 +17,14 @@ from brute import TooLargeError, best_of_all
 from solver_doubles import apart_in_this_process
 from targets import judged, nothing_changed
 
-from gpuplan.models.explanation_remedies import RemedyKind
-from gpuplan.models.policy import Disruption, Policy
-from gpuplan.models.solution import SolveStatus
-from gpuplan.planner.drafting import draft
-from gpuplan.planner.explaining.ground import Ground
-from gpuplan.planner.explaining.smallest import remedies
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import inquiring, portfolio
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.policy.policy import Disruption, Policy
+from gpuplan.planner.explain.answers.remedies import RemedyKind
+from gpuplan.planner.explain.feasibility import Ground
+from gpuplan.planner.explain.remedies.minimal_remedies import remedies
+from gpuplan.planner.plan_builder import draft
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers import exact_run, portfolio
 from gpuplan.solvers.portfolio import Limits
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
@@ -62,7 +62,7 @@ def pays_by_itself(plan):
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_what_is_proven_is_the_best_of_all_legal_plans(monkeypatch, chunk):
-    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
     monkeypatch.setattr(portfolio, "_refine", lambda _: None)
     tally = Counter()
     for seed in range(chunk * SEEDS, (chunk + 1) * SEEDS):
@@ -89,7 +89,7 @@ def test_what_is_proven_is_the_best_of_all_legal_plans(monkeypatch, chunk):
 
 
 def plan_of(monkeypatch, queues, *jobs, nodes=2, policy=None):
-    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
     snapshot = build.snapshot(nodes=build.cluster(nodes), jobs=jobs, queues=queues)
     return answered(snapshot, policy or Policy())[1]
 

@@ -12,15 +12,15 @@ from targets import judged
 
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
-from gpuplan.models.target import Target
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import milp
-from gpuplan.solvers.asking import ask_about
-from gpuplan.solvers.greedy import greedy
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.exact import milp
+from gpuplan.solvers.heuristics.greedy import greedy
+from gpuplan.solvers.improve.destroy import answered, as_it_was, carry_out, lift, may_be_asked_about
+from gpuplan.solvers.improve.large_neighbourhood import improve, refine
+from gpuplan.solvers.improve.subproblem import ask_about
 from gpuplan.solvers.interface import Budget
-from gpuplan.solvers.neighbourhood import answered, as_it_was, carry_out, lift, may_be_asked_about
-from gpuplan.solvers.refining import improve, refine
-from gpuplan.solvers.replaying import replay
+from gpuplan.solvers.targets.from_target import replay
 
 SEEDS = range(60)
 

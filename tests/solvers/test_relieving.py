@@ -11,15 +11,15 @@ from targets import judged
 from gpuplan.models.formulation import formulate
 from gpuplan.models.formulation.columns import Columns
 from gpuplan.models.job import AntiAffinity
-from gpuplan.models.policy import Policy
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import disaggregate as placing
-from gpuplan.solvers import milp
+from gpuplan.models.policy.policy import Policy
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.exact import milp
 from gpuplan.solvers.interface import Budget
-from gpuplan.solvers.ledger import Ledger
-from gpuplan.solvers.relieving import Relief, movable
-from gpuplan.solvers.site import Site
-from gpuplan.solvers.starting import start_at
+from gpuplan.solvers.rounding import disaggregate as placing
+from gpuplan.solvers.rounding.swap_repair import Relief, movable
+from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.targets.place_at import start_at
 
 
 class World:
@@ -191,7 +191,7 @@ def test_change_on_the_same_node_is_none():
 
 
 def test_it_is_given_up_after_some_nodes_in_vain(monkeypatch):
-    monkeypatch.setattr("gpuplan.solvers.relieving._PATIENCE", 0)
+    monkeypatch.setattr("gpuplan.solvers.rounding.swap_repair._PATIENCE", 0)
     jobs = [heavy("h0"), heavy("h1"), *lights(), build.job("waits", gpus=1, cpus=4)]
 
     assert World(*jobs, placed={"h0": ("n0", 0), "h1": ("n0", 1)} | ALL_OF_A_NODE).relieved("waits") is None

@@ -14,16 +14,16 @@ from build import BY_WEIGHT, node, replica, snapshot
 from time_instances import FEATURES, timely
 
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.policy import BudgetPolicy, SolverName
-from gpuplan.models.problem_jobs import Role
-from gpuplan.models.verifier import verify_target
+from gpuplan.models.policy.policy import BudgetPolicy, SolverName
+from gpuplan.models.problem.jobs import Role
+from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import leaving
-from gpuplan.solvers.fates import Leave
-from gpuplan.solvers.foresight import resume
-from gpuplan.solvers.greedy import greedy, ways
-from gpuplan.solvers.ledger import Ledger
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics.greedy import greedy, ways
+from gpuplan.solvers.heuristics.list_scheduling import resume
+from gpuplan.solvers.state.disruption_state import Leave
+from gpuplan.solvers.state.ledger import Ledger
 
 SEEDS = range(120)
 FEW = tuple(feature for feature in FEATURES if feature not in ("co_start", "dependencies", "maintenance"))
@@ -171,12 +171,12 @@ def test_only_the_way_that_hopes_for_resumption_is_added_and_only_where_somebody
 
 def test_who_returns_to_its_places_gives_up_its_later_start():
     ledger = Ledger(pose(world(runs("r", ONE, hours=4), urgent()), looking()))
-    assert leaving.stop(ledger, 0)
+    assert vacate.stop(ledger, 0)
     resume(ledger, [0])
     stopped = ledger.objective
     assert len(ledger.booked) == 1
 
-    assert leaving.restore(ledger, 0)
+    assert vacate.restore(ledger, 0)
 
     assert (ledger.booked, ledger.objective) == ({}, 0)
     assert stopped < 0
@@ -198,11 +198,11 @@ def test_whoever_resumes_breaks_no_rule():
         problem = pose(instance.snapshot, policy)
         ledger = Ledger(problem)
         for index in draw.sample(range(len(problem.incumbents)), len(problem.incumbents)):
-            leaving.stop(ledger, index)
+            vacate.stop(ledger, index)
         resume(ledger, ledger.fates.having(Leave.STOP))
         for index in range(len(problem.incumbents)):
             if draw.random() < 0.3:
-                done["returned"] += leaving.restore(ledger, index)
+                done["returned"] += vacate.restore(ledger, index)
         target = ledger.target(instance.snapshot.running_placements)
         found = verify_target(instance.snapshot, policy, target)
         idle = verify_target(

@@ -8,9 +8,9 @@ import build
 import pytest
 
 from gpuplan.models.gang import Gang
-from gpuplan.models.objective import Objective
-from gpuplan.models.policy import Disruption, Policy, SolverName
-from gpuplan.models.solution import SolveStatus
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.policy.objective import Objective
+from gpuplan.models.policy.policy import Disruption, Policy, SolverName
 from gpuplan.planner.epoch import plan_epoch
 
 SOLVERS = [(), (SolverName.MILP,), (SolverName.CPSAT,)]

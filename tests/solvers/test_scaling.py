@@ -5,7 +5,7 @@ from __future__ import annotations
 import build
 from planned import plan
 
-from gpuplan.models.policy import Policy, PoolPolicy, Prices
+from gpuplan.models.policy.policy import Policy, PoolPolicy, Prices
 
 POLICY = build.by_value(prices=Prices(scaling=0))
 

@@ -10,11 +10,11 @@ import pytest
 import schedules
 from time_instances import FEATURES, timely
 
-from gpuplan.models.horizon import HorizonPolicy
-from gpuplan.models.policy import BudgetPolicy, Policy, SolverName
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.policy import BudgetPolicy, Policy, SolverName
+from gpuplan.planner.apply.promises import carry_over
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.posing import pose
-from gpuplan.planner.promises import carry_over
+from gpuplan.planner.problem_builder import pose
 
 EVERY_SEED = bool(os.environ.get("GPUPLAN_EVERY_SEED"))
 SEEDS = range(300 if EVERY_SEED else 40)

@@ -11,10 +11,11 @@ import pytest
 from contest import GREEDY, OPTIMUM, POLICY, contested
 from solver_doubles import apart_in_this_process
 
-from gpuplan.models.solution import SolveStatus
-from gpuplan.models.verifier import verify_target
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import SOLVERS, consulting, inquiring, milp
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.verifier.verify import verify_target
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers import SOLVERS, exact_run, solver_child
+from gpuplan.solvers.exact import milp
 from gpuplan.solvers.portfolio import Limits, solve
 
 SEEDS = 300 if os.environ.get("GPUPLAN_EVERY_SEED") else 12
@@ -30,7 +31,7 @@ def asked_apart(monkeypatch):
         asked.append(arguments[0].solver)
         return apart_in_this_process(entry, arguments, seconds, listen)
 
-    monkeypatch.setattr(inquiring, "run_apart", run_apart)
+    monkeypatch.setattr(exact_run, "run_apart", run_apart)
     return asked
 
 
@@ -72,7 +73,7 @@ def test_where_nothing_that_waits_can_start_nothing_is_asked_apart(asked_apart):
     [("_SMALL", 0), ("_FEW_COLUMNS", 0), ("_ITERATIONS_HERE", 0), ("_VERY_FEW_COLUMNS", 0)],
 )
 def test_what_is_beyond_a_limit_is_asked_in_a_process_of_its_own(monkeypatch, asked_apart, limit, value):
-    monkeypatch.setattr(consulting, limit, value)
+    monkeypatch.setattr(solver_child, limit, value)
 
     solution = run(contested())
 
@@ -81,8 +82,8 @@ def test_what_is_beyond_a_limit_is_asked_in_a_process_of_its_own(monkeypatch, as
 
 
 def test_a_large_question_is_not_even_stated_in_this_process(monkeypatch, asked_apart):
-    monkeypatch.setattr(consulting, "_SMALL", 0)
-    monkeypatch.setattr(inquiring, "consult_here", None)
+    monkeypatch.setattr(solver_child, "_SMALL", 0)
+    monkeypatch.setattr(exact_run, "consult_here", None)
 
     run(contested())
 
@@ -119,7 +120,7 @@ def test_a_question_is_answered_here_as_well_as_apart(monkeypatch, seed, solvers
     one = instances.everything(seed)
 
     here = run(one.snapshot, one.policy, solvers=solvers)
-    monkeypatch.setattr(consulting, "_SMALL", 0)
+    monkeypatch.setattr(solver_child, "_SMALL", 0)
     apart = run(one.snapshot, one.policy, solvers=solvers)
 
     assert (here.objective, here.bound, here.status) == (apart.objective, apart.bound, apart.status)

@@ -10,13 +10,13 @@ import pytest
 from ahead import ahead, waits
 from solver_doubles import apart_in_this_process
 
-from gpuplan.models.policy import PriorityOrder, PriorityPolicy
-from gpuplan.models.verifier import verify_target
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import inquiring, portfolio
-from gpuplan.solvers.ledger import Ledger
+from gpuplan.models.policy.policy import PriorityOrder, PriorityPolicy
+from gpuplan.models.verifier.verify import verify_target
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers import exact_run, portfolio
+from gpuplan.solvers.improve.squeaky_wheel import book_all
 from gpuplan.solvers.portfolio import Limits
-from gpuplan.solvers.rebooking import book_all
+from gpuplan.solvers.state.ledger import Ledger
 
 JOBS, SLOTS = 40, 12
 
@@ -95,20 +95,20 @@ def test_priorities_in_order_are_not_planned_one_by_one_once_the_time_is_up(cloc
 
 
 def test_what_a_solver_found_takes_no_longer_to_place_than_was_set_aside(clock, monkeypatch):
-    monkeypatch.setattr(inquiring, "run_apart", apart_in_this_process)
+    monkeypatch.setattr(exact_run, "run_apart", apart_in_this_process)
     clock.seconds = 0.01
     snapshot, policy = crowd(), ahead(SLOTS)
     limit = 10.0
     placed = []
 
-    def place(*given, whole=inquiring.disaggregate, **more):
+    def place(*given, whole=exact_run.disaggregate, **more):
         # From now on the host is busy with something else.
         clock.seconds, began = 2.0, clock.now
         found = whole(*given, **more)
         placed.append(clock.now - began)
         return found
 
-    monkeypatch.setattr(inquiring, "disaggregate", place)
+    monkeypatch.setattr(exact_run, "disaggregate", place)
 
     solution = run(snapshot, policy, limit, "milp")
 

@@ -12,15 +12,15 @@ import slotted
 
 from gpuplan.models.cluster import Level, MigInstance
 from gpuplan.models.mig import mig_geometry
-from gpuplan.models.problem import Charges, PowerCap, QueueBudget
-from gpuplan.models.problem_jobs import Hold, Incumbent, Shape, Togetherness
-from gpuplan.models.problem_nodes import MigGpu, Return
-from gpuplan.solvers import leaving
-from gpuplan.solvers.coloring import colored
-from gpuplan.solvers.foresight import foresee
-from gpuplan.solvers.ledger import Ledger
-from gpuplan.solvers.quota import QuotaLedger
-from gpuplan.solvers.quota_ahead import QuotaAhead
+from gpuplan.models.problem.jobs import Hold, Incumbent, Shape, Togetherness
+from gpuplan.models.problem.nodes import MigGpu, Return
+from gpuplan.models.problem.problem import Charges, PowerCap, QueueBudget
+from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics.list_scheduling import foresee
+from gpuplan.solvers.rounding.interval_coloring import colored
+from gpuplan.solvers.state.constraints.future_quota import QuotaAhead
+from gpuplan.solvers.state.constraints.quota import QuotaLedger
+from gpuplan.solvers.state.ledger import Ledger
 
 BOTH_RACKS = (0, 0, 1)
 A_LOT = 40_000
@@ -126,9 +126,9 @@ def disturb(ledger, draw, steps):
             case 1 | 2 | 3:
                 ledger.book(index, 0, draw.randint(1, problem.slots - 1))
             case 4 if problem.incumbents:
-                leaving.stop(ledger, draw.randrange(len(problem.incumbents)))
+                vacate.stop(ledger, draw.randrange(len(problem.incumbents)))
             case 5 if problem.incumbents:
-                leaving.restore(ledger, draw.randrange(len(problem.incumbents)))
+                vacate.restore(ledger, draw.randrange(len(problem.incumbents)))
             case 6 if ledger.booked:
                 number = draw.choice(sorted(ledger.booked))
                 ledger.start_booked(number) if draw.random() < 0.4 else ledger.unbook(number)

@@ -11,15 +11,15 @@ from planned import realized
 
 from gpuplan.models.cluster import Level
 from gpuplan.models.job import LocalityPreference
-from gpuplan.models.policy import Policy, Prices
-from gpuplan.planner.posing import pose
-from gpuplan.solvers import leaving
-from gpuplan.solvers.eviction import preempt, take_back
-from gpuplan.solvers.filling import fill, ranking
-from gpuplan.solvers.greedy import _plan, greedy, ways
-from gpuplan.solvers.ledger import Ledger
-from gpuplan.solvers.market import Market
-from gpuplan.solvers.trading import give_way, trade
+from gpuplan.models.policy.policy import Policy, Prices
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics.bulk_preemption import give_way, trade
+from gpuplan.solvers.heuristics.greedy import _plan, greedy, ways
+from gpuplan.solvers.heuristics.greedy_fill import fill, ranking
+from gpuplan.solvers.heuristics.market_prices import Market
+from gpuplan.solvers.heuristics.preemption import preempt, take_back
+from gpuplan.solvers.state.ledger import Ledger
 
 
 def traded(snapshot, policy=None):
@@ -149,7 +149,7 @@ def test_who_was_stopped_for_nothing_comes_back_though_nothing_is_won():
     jobs = [running("r", "n0", weight=0), build.job("a", gpus=8, cpus=500, priority=3)]
     snapshot = build.snapshot(nodes=build.cluster(1), jobs=[*jobs, build.job("b", gpus=8, priority=3)])
     ledger = Ledger(pose(snapshot, Policy(prices=Prices(disruption=0))))
-    assert leaving.stop(ledger, 0)
+    assert vacate.stop(ledger, 0)
 
     take_back(ledger)
 
@@ -158,7 +158,7 @@ def test_who_was_stopped_for_nothing_comes_back_though_nothing_is_won():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_thorough_plan_is_no_worse_than_trades_one_by_one(monkeypatch, seed):
-    monkeypatch.setattr("gpuplan.solvers.greedy._FEW", 0)
+    monkeypatch.setattr("gpuplan.solvers.heuristics.greedy._FEW", 0)
     instance = instances.everything_mixed(seed)
     problem = pose(instance.snapshot, instance.policy)
 

@@ -1,7 +1,7 @@
 from build import job, placement, replica, snapshot
 from judging import broken, judge
 
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
 
 
 def test_a_waiting_job_may_start():
@@ -37,7 +37,7 @@ def test_a_running_job_is_placed_once_and_a_copy_takes_room():
 
     assert found == (
         *broken(Rule.ASSIGNMENT, "job a", "2 placements", "1 placement"),
-        *broken(Rule.STAIRCASE, "node n0 gpu 0", "2 holders: a, a", "1 holder"),
+        *broken(Rule.GPU_CAPACITY, "node n0 gpu 0", "2 holders: a, a", "1 holder"),
     )
 
 

@@ -5,8 +5,8 @@ from judging import broken, judge, rules
 
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.placement import MigSlice
-from gpuplan.models.verifier_damage_rule import unnamed_damage
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.verifier.damage import unnamed_damage
 
 SICK = node("n0", details=[Gpu(index=1, healthy=False)])
 SLICED = node("m0", gpus=1, mig={0: [("3g.40gb", 0)]})

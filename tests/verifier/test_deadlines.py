@@ -4,7 +4,7 @@ from ahead import ahead, at, later, runs, waits
 from build import node, placement, replica, snapshot
 from judging import broken, judge
 
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
 
 ONE = replica("n0", gpus=(0,))
 

@@ -8,7 +8,7 @@ from judging import broken, judge
 
 from gpuplan.models.cluster import Dataset
 from gpuplan.models.dependency import Dependency, DependencyKind, FinishedJob
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
 
 ONE, TWO, THREE = (replica("n0", gpus=(index,)) for index in range(3))
 

@@ -4,7 +4,7 @@ from build import NOW, job, node, placement, replica, snapshot
 from judging import broken, holding, judge, rules, sliced
 
 from gpuplan.models.job import Running
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
 
 TWO = (replica("n0", gpus=(0, 1), cpus=2), replica("n1", gpus=(2, 3), cpus=2))
 RUNS = job("a", gpus=2, cpus=2, replicas=2, at=TWO)

@@ -1,7 +1,7 @@
 from build import cluster, job, node, placement, replica, snapshot
 from judging import broken, judge, rules
 
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
 
 MIXED = (node("n0", model="H100-80GB"), node("n1", model="A100-80GB"))
 

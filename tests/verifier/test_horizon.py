@@ -5,8 +5,8 @@ from build import node, placement, pool, queue, replica, snapshot
 from judging import broken, judge, sliced
 
 from gpuplan.models.job import AntiAffinity
-from gpuplan.models.policy import MigPolicy
-from gpuplan.models.violation import Rule, Violation
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.policy.policy import MigPolicy
 
 ALL = replica("n0", gpus=range(8))
 ONE = replica("n0", gpus=(0,))
@@ -110,7 +110,7 @@ def test_a_job_that_resumes_counts_as_new_where_its_queue_holds_too_much():
         return {each.rule for each in judge(world, held, policy=policy, planned=starts)}
 
     assert planned(later("a", 1, ONE), nominal=2) == set()
-    assert planned(later("a", 1, ONE), nominal=1) == {Rule.QUEUES}
+    assert planned(later("a", 1, ONE), nominal=1) == {Rule.QUOTA}
 
 
 def test_a_job_starts_once():
@@ -193,7 +193,7 @@ def test_added_nodes_take_later_starts_and_removed_ones_do_not():
 
 def twice(slot, *names):
     return Violation(
-        Rule.STAIRCASE, f"node n0 gpu 0 in slot {slot}", f"2 holders: {', '.join(names)}", "1 holder"
+        Rule.GPU_CAPACITY, f"node n0 gpu 0 in slot {slot}", f"2 holders: {', '.join(names)}", "1 holder"
     )
 
 
@@ -265,7 +265,7 @@ def test_a_stopped_job_is_there_no_more_and_a_moved_one_is_where_it_goes():
     assert judged(placement("r", there), at_slot=1, on=ONE) == ()
     # What it has done so far, an hour, is lost: it goes on for four.
     assert judged(placement("r", there), at_slot=4, on=there) == ()
-    assert {each.rule for each in judged(placement("r", there), at_slot=3, on=there)} == {Rule.STAIRCASE}
+    assert {each.rule for each in judged(placement("r", there), at_slot=3, on=there)} == {Rule.GPU_CAPACITY}
 
 
 def test_a_job_that_shrinks_gives_up_its_replica_and_stays_as_long():
@@ -315,7 +315,7 @@ def test_shares_of_a_gpu_add_up_in_every_slot():
     jobs = [waits("b", gpus=0, milli=600, hours=2), waits(gpus=0, milli=600)]
 
     assert rules_broken(jobs, later("b", 1, half), later("a", 3, half)) == set()
-    assert rules_broken(jobs, later("b", 1, half), later("a", 2, half)) == {Rule.SHARING}
+    assert rules_broken(jobs, later("b", 1, half), later("a", 2, half)) == {Rule.FRACTIONAL_GPU}
 
 
 def test_cpu_and_memory_suffice_in_every_slot():
@@ -323,7 +323,7 @@ def test_cpu_and_memory_suffice_in_every_slot():
     jobs = [waits("b", gpus=0, cpus=60, hours=2), waits(gpus=0, cpus=60)]
 
     assert rules_broken(jobs, later("b", 1, half), later("a", 3, half)) == set()
-    assert rules_broken(jobs, later("b", 1, half), later("a", 2, half)) == {Rule.COMPUTE}
+    assert rules_broken(jobs, later("b", 1, half), later("a", 2, half)) == {Rule.CPU_MEMORY}
 
 
 def test_power_suffices_in_every_slot():
@@ -341,7 +341,7 @@ def test_no_queue_exceeds_its_limit_in_any_slot():
 
     assert plan(jobs, later("a", 2, there), queues=tight) == ()
     assert plan(jobs, later("a", 1, there), queues=tight) == wrong(
-        "3 GPUs", "2 GPUs", "queue q in slot 1", Rule.QUEUES
+        "3 GPUs", "2 GPUs", "queue q in slot 1", Rule.QUOTA
     )
 
 
@@ -355,7 +355,7 @@ def test_what_running_jobs_hold_too_much_of_they_keep_and_nobody_adds_to_it():
     assert plan([*jobs, elsewhere], later("x", 1, other), queues=queues, nodes=nodes) == ()
     assert plan(jobs, later("a", 2, other), queues=tight, nodes=nodes) == ()
     assert plan(jobs, later("a", 1, other), queues=tight, nodes=nodes) == wrong(
-        "5 GPUs", "4 GPUs", "queue q in slot 1", Rule.QUEUES
+        "5 GPUs", "4 GPUs", "queue q in slot 1", Rule.QUOTA
     )
 
 
@@ -375,7 +375,7 @@ def test_who_is_there_already_keeps_what_starts_now_in_its_queue_too():
     )
 
     # Told where it begins, and only there.
-    assert found == wrong("2 GPUs", "1 GPU", "queue p in slot 1", Rule.QUEUES)
+    assert found == wrong("2 GPUs", "1 GPU", "queue p in slot 1", Rule.QUOTA)
 
 
 # --- MIG ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 from build import job, node, placement, replica, snapshot
 from judging import broken, judge, rules
 
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
 
 NODES = (
     node("n0", zone="z0", rack="r0", nvlink_island="i0"),

@@ -4,8 +4,8 @@ from build import job, node, placement, replica, snapshot
 from judging import apart_from_damage, asking, broken, judge, sliced
 
 from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus
-from gpuplan.models.policy import MigPolicy, Policy
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import MigPolicy, Policy
 
 HALVES = (("3g.40gb", 0), ("3g.40gb", 4))
 HERE = "node n0 gpu 0"

@@ -8,21 +8,19 @@ least one of them must fail after. Examples take no arguments, so that they can 
 import importlib.util
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from types import ModuleType
 
 import planted_rules
 import planted_worth
 import pytest
 
-from gpuplan import models
-from gpuplan.models import verifier, verifier_moment
-from gpuplan.models.violation import Rule
+from gpuplan.models import verifier
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.verifier import later_slots, verify
 
 MODULES = tuple(
-    import_module(found.name)
-    for found in iter_modules(models.__path__, f"{models.__name__}.")
-    if found.name.rpartition(".")[2].startswith("verifier")
+    import_module(found.name) for found in walk_packages(verifier.__path__, f"{verifier.__name__}.")
 )
 
 PLANTED = (*planted_rules.PLANTED, *planted_worth.PLANTED)
@@ -75,7 +73,7 @@ def plant(monkeypatch, module, old, new):
         if getattr(value, "__module__", None) != module.__name__:
             continue
         original = vars(module)[name]
-        for table in (verifier.RULES, verifier.TERMS, verifier_moment.RULES_OF_AN_INSTANT):
+        for table in (verify.RULES, verify.TERMS, later_slots.RULES_OF_AN_INSTANT):
             for key, function in table.items():
                 if function is original:
                     monkeypatch.setitem(table, key, value)
@@ -92,14 +90,14 @@ def test_examples_pass_without_a_bug(name):
 
 @pytest.mark.parametrize("rule", Rule)
 def test_a_rule_that_finds_nothing_is_noticed(monkeypatch, rule):
-    monkeypatch.setitem(verifier.RULES, rule, lambda _: iter(()))
+    monkeypatch.setitem(verify.RULES, rule, lambda _: iter(()))
 
     assert some_example_fails(rule)
 
 
-@pytest.mark.parametrize("term", verifier.TERMS)
+@pytest.mark.parametrize("term", verify.TERMS)
 def test_a_term_that_is_always_zero_is_noticed(monkeypatch, term):
-    monkeypatch.setitem(verifier.TERMS, term, lambda _: 0)
+    monkeypatch.setitem(verify.TERMS, term, lambda _: 0)
 
     assert some_example_fails(EXAMPLES_OF_TERM[term])
 
@@ -112,4 +110,4 @@ def test_a_planted_bug_is_noticed(monkeypatch, name, module, old, new):
 
 
 def test_every_rule_is_judged():
-    assert set(verifier.RULES) == set(Rule)
+    assert set(verify.RULES) == set(Rule)

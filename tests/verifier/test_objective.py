@@ -5,8 +5,8 @@ from datetime import timedelta
 from build import by_value, job, node, placement, replica, snapshot
 from judging import rules
 
-from gpuplan.models import verifier
-from gpuplan.models.policy import Prices
+from gpuplan.models.policy.policy import Prices
+from gpuplan.models.verifier import verify
 
 NODES = (node("n0", model="H100-80GB"), node("n1", model="A100-80GB"), node("cpus", gpus=0))
 SPEEDS = {"H100-80GB": 1, "A100-80GB": 0.5}
@@ -15,7 +15,7 @@ FREE = Prices(disruption=0, migration=0, resize=0)
 
 
 def value(jobs, *placements, policy=None):
-    return verifier.verify(snapshot(nodes=NODES, jobs=jobs), policy or by_value(), placements).objective
+    return verify.verify(snapshot(nodes=NODES, jobs=jobs), policy or by_value(), placements).objective
 
 
 def change(runs, *replicas, **switches):
@@ -45,8 +45,8 @@ def test_a_started_job_earns_its_points():
 def test_terms_are_named_and_sum_to_the_objective():
     world = snapshot(jobs=[job("a", gpus=8), job("b", gpus=1)])
 
-    some = verifier.verify(world, by_value(), [placement("a", gpus(8)), placement("b", gpus(1, "n1"))])
-    none = verifier.verify(world, by_value(), [])
+    some = verify.verify(world, by_value(), [placement("a", gpus(8)), placement("b", gpus(1, "n1"))])
+    none = verify.verify(world, by_value(), [])
 
     assert (some.objective, some.terms) == (900, {"completion": 900})
     assert (none.objective, none.terms) == (0, {"completion": 0})
@@ -55,7 +55,7 @@ def test_terms_are_named_and_sum_to_the_objective():
 def test_every_term_that_is_not_zero_is_told():
     runs = job("r", gpus=1, at=[gpus(1)])
 
-    answer = verifier.verify(
+    answer = verify.verify(
         snapshot(jobs=[runs, job("a", gpus=8)]), by_value(), [placement("a", gpus(8, "n1"))]
     )
 

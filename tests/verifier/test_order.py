@@ -4,8 +4,8 @@ from itertools import permutations
 from build import job, node, placement, replica, snapshot
 from judging import broken, holding, judge, rules
 
-from gpuplan.models.policy import Disruption, MigPolicy, Policy
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy
 
 MOVES = rules(migrate=True, priority_gap=0)
 MIG = Policy(disruption=Disruption(migrate=True), mig=MigPolicy(switch_mode=True))
@@ -370,7 +370,7 @@ def test_what_another_rule_forbids_is_not_told_as_a_matter_of_order():
 
     found = carry_out(jobs, jobs[1].placement, placement("a", on(1)), placement("c", on(9, node="gone")))
 
-    assert {each.rule for each in found} == {Rule.STAIRCASE, Rule.SELECTION}
+    assert {each.rule for each in found} == {Rule.GPU_CAPACITY, Rule.SELECTION}
 
 
 def test_a_job_that_is_changed_as_none_may_be_is_in_nobodys_way():

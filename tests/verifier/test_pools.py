@@ -4,8 +4,8 @@ from build import job, node, placement, pool, replica, snapshot
 from judging import broken, judge, rules
 
 from gpuplan.models.cluster import Gpu, NodeGpus
-from gpuplan.models.policy import Policy, PoolPolicy
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import Policy, PoolPolicy
 
 SPOT = node("spot", zone="z0", labels={"kind": "spot"})
 OLD = [node(f"spot-{number}", zone="z0", labels={"kind": "spot"}, pool="spot") for number in range(3)]

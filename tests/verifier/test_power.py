@@ -1,7 +1,7 @@
 from build import job, node, placement, pool, replica, snapshot
 from judging import broken, judge, sliced
 
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
 
 CAPPED = node("n0", watts=700, power_cap_watts=2100)
 

@@ -1,8 +1,8 @@
 from build import MODEL, job, node, placement, queue, replica, snapshot
 from judging import broken, judge, rules
 
-from gpuplan.models.policy import MigPolicy, Policy
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import MigPolicy, Policy
 
 HERE = replica(gpus=(0,))
 

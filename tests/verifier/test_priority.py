@@ -4,8 +4,8 @@ from build import cluster, job, node, placement, queue, replica, snapshot
 from judging import broken, judge
 
 from gpuplan.models.placement import Placement
-from gpuplan.models.policy import Policy
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import Policy
 
 IN_ORDER = Policy(priority={"order": "tiers"})
 

@@ -9,7 +9,7 @@ from judging import broken, judge, sliced
 from gpuplan.models.calendar import Reservation
 from gpuplan.models.cluster import Gpu
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
 
 ALL = replica("n0", gpus=range(8))
 ONE = replica("n0", gpus=(0,))

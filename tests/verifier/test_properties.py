@@ -12,13 +12,13 @@ from judging import judge
 from strategies import policies, queue_trees, snapshots
 
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.policy import Policy
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import Policy
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.models.verifier import verify
-from gpuplan.models.verifier_occupant import Change, occupant_of
-from gpuplan.models.verifier_terms import TERMS
-from gpuplan.models.violation import Rule
+from gpuplan.models.verifier.job_changes import Change, occupant_of
+from gpuplan.models.verifier.objective import TERMS
+from gpuplan.models.verifier.verify import verify
 
 RICH = st.booleans().flatmap(lambda rich: snapshots(mig=rich, locality=rich))
 few = settings(max_examples=60, deadline=None)
@@ -109,8 +109,8 @@ def test_gpus_are_overfull_exactly_where_a_plain_count_says_so(data):
 
     found = judge(world, *placements)
 
-    blamed = {each.subject for each in found if each.rule in (Rule.STAIRCASE, Rule.SHARING)}
-    by_whole = {each.subject for each in found if each.rule is Rule.STAIRCASE}
+    blamed = {each.subject for each in found if each.rule in (Rule.GPU_CAPACITY, Rule.FRACTIONAL_GPU)}
+    by_whole = {each.subject for each in found if each.rule is Rule.GPU_CAPACITY}
     for name, index in known:
         here, subject = (name, index), f"node {name} gpu {index}"
         if total[here] > max(MILLI, was[here]):

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging import judge
 
-from gpuplan.models.durations import Durations
-from gpuplan.models.slots import Slots
-from gpuplan.models.target import Planned
-from gpuplan.models.verifier import verify
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.desired_state import Planned
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.timing.durations import Durations
+from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.verifier.verify import verify
 
 few = settings(max_examples=60, deadline=None)
 SLOTS = 5
@@ -78,13 +78,13 @@ def test_gpus_and_quotas_suffice_exactly_where_a_plain_count_says_so(given_):
     limit = world.queues[0].quota.nominal // 1000
     running = sum(len(job.running.replicas[0].gpus) for job in world.jobs if job.running)
     by_rule = {rule: {each.subject for each in found if each.rule is rule} for rule in Rule}
-    assert bool(by_rule[Rule.STAIRCASE]) == any(count > 1 for count in holders.values())
+    assert bool(by_rule[Rule.GPU_CAPACITY]) == any(count > 1 for count in holders.values())
     over = {slot for slot, count in total.items() if slot and count > limit}
     if not over:
-        assert not by_rule[Rule.QUEUES]
+        assert not by_rule[Rule.QUOTA]
     if running <= limit:
-        assert bool(by_rule[Rule.QUEUES]) == bool(over)
-    assert {each.rule for each in found} <= {Rule.STAIRCASE, Rule.QUEUES}
+        assert bool(by_rule[Rule.QUOTA]) == bool(over)
+    assert {each.rule for each in found} <= {Rule.GPU_CAPACITY, Rule.QUOTA}
 
 
 @given(schedules(), st.data())

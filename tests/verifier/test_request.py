@@ -3,7 +3,7 @@ from judging import asking, broken, holding, judge, rules, sliced
 
 from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
 
 SEVENTHS = tuple(MigInstance(profile="1g.10gb", start=start) for start in range(7))
 
@@ -56,8 +56,8 @@ def test_another_share_is_not_what_was_asked_for():
 
 def test_whole_gpus_are_distinct():
     assert judge_one(job(gpus=2), replica(gpus=(3, 3))) == (
+        *broken(Rule.GPU_CAPACITY, "node n0 gpu 3", "2 holders: a, a", "1 holder"),
         *wrong("gpu 3 more than once", "each GPU once"),
-        *broken(Rule.STAIRCASE, "node n0 gpu 3", "2 holders: a, a", "1 holder"),
     )
 
 

@@ -3,7 +3,7 @@ from judging import asking, broken, judge, rules, sliced
 
 from gpuplan.models.cluster import Gpu, MigInstance, NodeGpus, Taint
 from gpuplan.models.job import Toleration
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
 
 HERE = "job a on node n0"
 

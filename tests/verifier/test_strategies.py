@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from judging import judge
 from strategies import snapshots
 
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
 
 EXAMPLES, RUNS = 360, 12
 RULES = set(Rule) - {
@@ -65,6 +65,6 @@ def test_candidates_break_every_rule_and_most_alone_and_are_often_legal():
     assert {rule: broken[rule] for rule in RULES if broken[rule] < 3} == {}
     assert len(alone) >= 6, alone
     assert min(seen.values()) >= EXAMPLES // 10, seen
-    for rule in (Rule.STAIRCASE, Rule.COMPUTE, Rule.QUEUES):
+    for rule in (Rule.GPU_CAPACITY, Rule.CPU_MEMORY, Rule.QUOTA):
         assert broken[rule] >= EXAMPLES // 20, broken
     print(broken, alone, seen)

@@ -6,7 +6,7 @@ from build import NOW, by_value, job, node, placement, replica, snapshot
 from judging import worth
 
 from gpuplan.models.job import Running
-from gpuplan.models.policy import Disruption, Prices
+from gpuplan.models.policy.policy import Disruption, Prices
 
 HERE, THERE = replica("n0", gpus=(0,)), replica("n1", gpus=(0,))
 

@@ -3,7 +3,7 @@
 from build import MODEL, job, node, placement, queue, replica, snapshot
 from judging import worth
 
-from gpuplan.models.policy import Disruption, Policy, Prices
+from gpuplan.models.policy.policy import Disruption, Policy, Prices
 from gpuplan.models.queue import Quota
 
 OTHER = "A100-80GB"

@@ -3,7 +3,7 @@
 from build import by_value, job, node, placement, pool, replica, snapshot
 from judging import asking, judge, sliced, worth
 
-from gpuplan.models.policy import Disruption, MigPolicy, Policy, PoolPolicy, Prices
+from gpuplan.models.policy.policy import Disruption, MigPolicy, Policy, PoolPolicy, Prices
 
 
 def policy(**prices):

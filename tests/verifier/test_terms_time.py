@@ -5,7 +5,7 @@ from build import node, placement, replica, snapshot
 from judging import worth
 
 from gpuplan.models.calendar import Reservation, Tariff
-from gpuplan.models.policy import Prices
+from gpuplan.models.policy.policy import Prices
 
 ONE, TWO = replica("n0", gpus=(0,)), replica("n0", gpus=(1,))
 NODES = [node("n0"), node("n1"), node("slow", model="A100-80GB")]

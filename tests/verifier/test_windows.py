@@ -6,8 +6,8 @@ from judging import broken, judge, rules
 
 from gpuplan.models.calendar import Reservation
 from gpuplan.models.gang import Gang
-from gpuplan.models.policy import Policy
-from gpuplan.models.violation import Rule
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.policy.policy import Policy
 
 ONE = replica("n0", gpus=(0,))
 NODES = [node("n0"), node("n1")]

@@ -10,12 +10,12 @@ import pytest
 from build import job, node, replica, snapshot
 from engine_doubles import Failing, Here
 
-from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy, Weights
-from gpuplan.models.scenario import Scenario
+from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy, Weights
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.whatif.comparing import COMPARED, compare
-from gpuplan.planner.whatif.engines import Processes, Task
-from gpuplan.planner.whatif.patching import patch
+from gpuplan.planner.whatif.compare import COMPARED, compare
+from gpuplan.planner.whatif.grid.workers import Processes, Task
+from gpuplan.planner.whatif.patch.apply_changes import patch
+from gpuplan.planner.whatif.patch.scenario import Scenario
 from gpuplan.planner.whatif.trials import figures_of
 from gpuplan.solvers.worker import Outcome
 

@@ -6,15 +6,15 @@ import pytest
 from build import job, snapshot
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy
-from gpuplan.models.scenario import Scenario
+from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.cli import main
-from gpuplan.planner.whatif.comparing import compare
-from gpuplan.planner.whatif.engines import Processes, Task
-from gpuplan.planner.whatif.patching import patch
+from gpuplan.planner.whatif.compare import compare
+from gpuplan.planner.whatif.grid.workers import Processes, Task
+from gpuplan.planner.whatif.patch.apply_changes import patch
+from gpuplan.planner.whatif.patch.scenario import Scenario
 
 distributed = pytest.importorskip("distributed", reason="the extra `dask` is not installed")
-dask_engine = pytest.importorskip("gpuplan.planner.whatif.dask_engine")
+dask_engine = pytest.importorskip("gpuplan.planner.whatif.grid.dask_workers")
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 ON_LOOPBACK = {

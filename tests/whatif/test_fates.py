@@ -7,15 +7,15 @@ from datetime import timedelta
 from build import NOW, job, node, queue, replica, snapshot
 from engine_doubles import Here
 
-from gpuplan.models.comparison import Fate
-from gpuplan.models.horizon import HorizonPolicy
 from gpuplan.models.job import Running
-from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy
-from gpuplan.models.scenario import Scenario
-from gpuplan.planner.rendering.reports.whatif import whatif_report
-from gpuplan.planner.rendering.whatif import comparison_text
-from gpuplan.planner.whatif.comparing import compare
-from gpuplan.planner.whatif.patching import patch
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
+from gpuplan.planner.render.reports.whatif import whatif_report
+from gpuplan.planner.render.whatif.comparison import comparison_text
+from gpuplan.planner.whatif.answers.comparison import Fate
+from gpuplan.planner.whatif.compare import compare
+from gpuplan.planner.whatif.patch.apply_changes import patch
+from gpuplan.planner.whatif.patch.scenario import Scenario
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 RACK_FAILS = {"change": "fail_nodes", "nodes": {"rack": "r1"}}

@@ -12,16 +12,16 @@ from build import NOW, job, node, pool, queue, replica, snapshot
 from gpuplan.models.calendar import Reservation
 from gpuplan.models.cluster import Level, RackPower, Taint
 from gpuplan.models.job import AntiAffinity, LocalityPreference, Spread
-from gpuplan.models.plan import ReasonCode
-from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy
+from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.rendering.fit import fit_text
-from gpuplan.planner.whatif import fitting
-from gpuplan.planner.whatif.ceiling import ceiling
-from gpuplan.planner.whatif.fitting import fit
+from gpuplan.planner.render.whatif.fit import fit_text
+from gpuplan.planner.whatif.capacity.fit import fit
+from gpuplan.planner.whatif.capacity.fit_upper_bound import ceiling
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 SEEDS = 150
+FIT = "gpuplan.planner.whatif.capacity.fit."
 
 
 def fitted(world, wanted, policy=POLICY, **more):
@@ -197,7 +197,7 @@ def test_where_the_plan_falls_short_the_answer_is_an_interval(monkeypatch):
         lower = plan.solution.model_copy(update={"objective": plan.solution.objective - 100})
         return plan.model_copy(update={"placements": plan.placements[:-1], "solution": lower})
 
-    monkeypatch.setattr(fitting, "plan_epoch", worse)
+    monkeypatch.setattr(FIT + "plan_epoch", worse)
     wanted = job(gpus=2)
 
     found = fitted(snapshot(nodes=[node("n0", gpus=8)], jobs=[wanted]), wanted)
@@ -208,7 +208,7 @@ def test_where_the_plan_falls_short_the_answer_is_an_interval(monkeypatch):
 
 
 def test_the_bound_of_a_solver_counts_where_counting_says_more(monkeypatch):
-    monkeypatch.setattr(fitting, "ceiling", lambda *_: 6)
+    monkeypatch.setattr(FIT + "ceiling", lambda *_: 6)
     wanted = job(gpus=2)
 
     found = fitted(snapshot(nodes=[node("n0", gpus=8)], jobs=[wanted]), wanted)

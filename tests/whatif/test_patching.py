@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from patched import POLICY, after, patched, said
 from strategies import snapshots
 
-from gpuplan.models.consistency import inconsistencies
 from gpuplan.models.dependency import Dependency
-from gpuplan.models.scenario_changes import Change
-from gpuplan.planner.whatif import patching
+from gpuplan.models.validation.checks import inconsistencies
+from gpuplan.planner.whatif.patch import apply_changes
+from gpuplan.planner.whatif.patch.scenario_changes import Change
 
 
 @given(snapshots(mig=True, locality=True))
@@ -101,5 +101,5 @@ def test_changes_are_made_in_their_order():
 def test_every_change_of_a_document_can_be_made():
     arms = set(Change.__args__[0].__args__)
 
-    assert set(patching._MAKERS) == arms
+    assert set(apply_changes._MAKERS) == arms
     assert len({arm.model_fields["change"].annotation for arm in arms}) == len(arms)

@@ -6,7 +6,7 @@ from build import node, pool, queue, snapshot
 from patched import after, patched, said
 
 from gpuplan.models.calendar import Tariff
-from gpuplan.models.policy import Policy, SolverName
+from gpuplan.models.policy.policy import Policy, SolverName
 from gpuplan.models.queue import Quota
 
 

@@ -10,13 +10,13 @@ from build import job, node, snapshot
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
-from gpuplan.models.comparison import Figures
 from gpuplan.models.errors import BadInputError
-from gpuplan.models.policy import Policy
-from gpuplan.models.scenario_expectations import Expectation, holds
+from gpuplan.models.policy.policy import Policy
 from gpuplan.planner.schemas import schema
 from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
-from gpuplan.planner.whatif.loading import load_scenarios
+from gpuplan.planner.whatif.answers.comparison import Figures
+from gpuplan.planner.whatif.load_changes import load_scenarios
+from gpuplan.planner.whatif.patch.scenario_expectations import Expectation, holds
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 SHIPPED = sorted(SCENARIOS.glob("*/scenario.*.yaml"))

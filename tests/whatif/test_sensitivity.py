@@ -5,9 +5,9 @@ from __future__ import annotations
 from build import by_value, job, node, pool, snapshot
 from engine_doubles import Failing, Here
 
-from gpuplan.models.policy import BudgetMode, BudgetPolicy
-from gpuplan.planner.rendering.sensitivity import sensitivity_text
-from gpuplan.planner.whatif.sensitivity import kinds_of, sensitivity
+from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy
+from gpuplan.planner.render.whatif.sensitivity import sensitivity_text
+from gpuplan.planner.whatif.grid.sensitivity import kinds_of, sensitivity
 from gpuplan.solvers.worker import Outcome
 
 POLICY = by_value(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))

@@ -10,12 +10,12 @@ import instances
 import pytest
 from build import NOW, job, node, pool, queue, replica, snapshot
 
-from gpuplan.models.plan import ReasonCode
-from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy
+from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.rendering.capacity import capacity_text
-from gpuplan.planner.whatif import sizing
-from gpuplan.planner.whatif.sizing import size
+from gpuplan.planner.render.whatif.capacity import capacity_text
+from gpuplan.planner.whatif.capacity import capacity
+from gpuplan.planner.whatif.capacity.capacity import size
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 FEATURES = ("anti_affinity", "filters", "mig", "overcommit", "power", "racks", "sharing", "spread")
@@ -305,7 +305,7 @@ def test_what_is_not_proven_is_not_said_to_be(monkeypatch):
         solution = plan.solution.model_copy(update={"bound": plan.solution.objective + doubt})
         return plan.model_copy(update={"solution": solution})
 
-    monkeypatch.setattr(sizing, "plan_epoch", unproven)
+    monkeypatch.setattr(capacity, "plan_epoch", unproven)
     waiting = [job(f"j{index}", gpus=4) for index in range(3)]
     world = snapshot(nodes=[], jobs=waiting, pools=[priced("p", 10)])
 

@@ -8,13 +8,13 @@ from engine_doubles import Failing, Here
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuplan.models.comparison import Figures
 from gpuplan.models.errors import BadInputError
-from gpuplan.models.policy import BudgetMode, BudgetPolicy, Policy
-from gpuplan.planner.rendering.charts.sweep import sweep_chart
-from gpuplan.planner.rendering.sweep import WEIGHABLE, sweep_text
-from gpuplan.planner.whatif.knobs import read_knobs, turned
-from gpuplan.planner.whatif.sweeping import BETTER_LESS, pareto_front, sweep
+from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy
+from gpuplan.planner.render.charts.sweep import sweep_chart
+from gpuplan.planner.render.whatif.sweep import WEIGHABLE, sweep_text
+from gpuplan.planner.whatif.answers.comparison import Figures
+from gpuplan.planner.whatif.grid.sweep import BETTER_LESS, pareto_front, sweep
+from gpuplan.planner.whatif.patch.knobs import read_knobs, turned
 
 POLICY = Policy(budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC))
 WORLD = snapshot(

@@ -6,9 +6,9 @@ import instances
 import pytest
 from build import job, node, queue, replica, snapshot
 
-from gpuplan.models.policy import BudgetMode, BudgetPolicy, Disruption, Policy
+from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Disruption, Policy
 from gpuplan.planner.epoch import plan_epoch
-from gpuplan.planner.whatif.undisturbed import undisturbed
+from gpuplan.planner.whatif.capacity.no_disruption_world import undisturbed
 
 ANYTHING = Policy(
     budget=BudgetPolicy(mode=BudgetMode.DETERMINISTIC),

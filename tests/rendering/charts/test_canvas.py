@@ -4,7 +4,14 @@ import re
 
 import pytest
 
-from gpuplan.planner.rendering.charts.canvas import DASHES, PAGE, PAPER, figure_of_page, inline_svg, shortened
+from gpuplan.planner.render.charts.canvas import (
+    DASHES,
+    PAGE,
+    PAPER,
+    figure_of_page,
+    inline_svg,
+    shortened,
+)
 
 
 def drawn(key="k", *, words="word", marker="o"):

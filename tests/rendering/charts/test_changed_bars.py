@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gpuplan.planner.rendering.charts.changed_bars import ChangedBar, changed_bars_svg
+from gpuplan.planner.render.charts.changed_bars import ChangedBar, changed_bars_svg
 
 
 def bar(before=4, after=6, **more):

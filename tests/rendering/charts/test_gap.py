@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from searches import ASKED, ENDED, MILESTONES
 
-from gpuplan.planner.rendering.charts.gap import gap_chart, gap_svg
-from gpuplan.planner.search import Search
+from gpuplan.planner.io.search_log import Search
+from gpuplan.planner.render.charts.gap import gap_chart, gap_svg
 
 SEARCH = Search(ASKED, MILESTONES, ENDED, None)
 

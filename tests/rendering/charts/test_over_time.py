@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gpuplan.planner.rendering.charts.over_time import Line, Unit, over_time_svg
+from gpuplan.planner.render.charts.over_time import Line, Unit, over_time_svg
 
 
 def drawn(*lines, **more):

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from simulations import distribution
 
-from gpuplan.planner.rendering.charts.spread import Spread, spread_svg, spread_words
+from gpuplan.planner.render.charts.spread import Spread, spread_svg, spread_words
 
 
 def drawn(*spreads):

@@ -9,9 +9,9 @@ from samples import busy_plan, small_plan, throng
 from searches import MILESTONES
 from simulations import run, simulation
 
-from gpuplan.planner.rendering.reports.plan import plan_report
-from gpuplan.planner.rendering.reports.simulation import simulation_report
-from gpuplan.planner.rendering.reports.whatif import whatif_report
+from gpuplan.planner.render.reports.plan import plan_report
+from gpuplan.planner.render.reports.simulation import simulation_report
+from gpuplan.planner.render.reports.whatif import whatif_report
 
 LONG = "x" * 250
 """As long as a name may be nearly, without a place to break it."""

@@ -9,12 +9,12 @@ from pages import Page
 from samples import busy_plan
 
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.plan import NodeChange
-from gpuplan.planner.rendering.reports.cluster_map import MOST_LARGE, zones
-from gpuplan.planner.rendering.reports.devices import Fate
-from gpuplan.planner.rendering.reports.drawing import large_node
-from gpuplan.planner.rendering.reports.nodes import node_pictures
-from gpuplan.planner.rendering.reports.plan import plan_report
+from gpuplan.models.plan.plan import NodeChange
+from gpuplan.planner.render.reports.cluster_map import MOST_LARGE, zones
+from gpuplan.planner.render.reports.devices import Fate
+from gpuplan.planner.render.reports.drawing import large_node
+from gpuplan.planner.render.reports.nodes import node_pictures
+from gpuplan.planner.render.reports.plan import plan_report
 
 
 def pictures(plan):

@@ -9,8 +9,8 @@ from build import cluster, job, node, placement, replica, snapshot
 from drafts import drafted
 from samples import busy_plan
 
-from gpuplan.planner.rendering.reports.drawing import column, large_node
-from gpuplan.planner.rendering.reports.nodes import node_pictures
+from gpuplan.planner.render.reports.drawing import column, large_node
+from gpuplan.planner.render.reports.nodes import node_pictures
 
 
 def picture(plan, name="n0"):

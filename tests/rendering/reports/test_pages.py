@@ -13,11 +13,11 @@ from pages import Page, page
 from samples import small_plan
 from simulations import run, simulation
 
-from gpuplan.planner.rendering.reports.simulation import simulation_report
-from gpuplan.planner.rendering.reports.whatif import whatif_report
+from gpuplan.planner.render.reports.simulation import simulation_report
+from gpuplan.planner.render.reports.whatif import whatif_report
 
 HOSTILE = "<script>alert('$1_2$')</script>"
-STYLE = files("gpuplan.planner.rendering.reports").joinpath("style.css.j2").read_text(encoding="utf-8")
+STYLE = files("gpuplan.planner.render.reports").joinpath("style.css.j2").read_text(encoding="utf-8")
 LIGHT, DARK = (
     dict(re.findall(r"--([\w-]+): (#\w+);", block))
     for block in re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)

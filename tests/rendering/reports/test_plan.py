@@ -12,8 +12,8 @@ from samples import busy_plan, small_plan, throng
 from searches import MILESTONES
 from strategies import snapshots
 
-from gpuplan.models.solution import Fallback, SolveStatus
-from gpuplan.planner.rendering.reports.plan import plan_report
+from gpuplan.models.plan.solution import Fallback, SolveStatus
+from gpuplan.planner.render.reports.plan import plan_report
 
 
 def test_the_page_shows_what_the_plan_claims():

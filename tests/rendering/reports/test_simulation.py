@@ -5,7 +5,7 @@ import re
 from pages import Page
 from simulations import distribution, epoch, run, simulation
 
-from gpuplan.planner.rendering.reports.simulation import simulation_report
+from gpuplan.planner.render.reports.simulation import simulation_report
 
 
 def page(*runs, **more):

@@ -3,7 +3,7 @@ from __future__ import annotations
 from comparisons import TRIALS, comparison, trial
 from pages import Page
 
-from gpuplan.planner.rendering.reports.whatif import whatif_report
+from gpuplan.planner.render.reports.whatif import whatif_report
 
 
 def page(*trials, **more):

@@ -1,0 +1,131 @@
+"""What is free on each node once given placements are in force: plain accounting, no rule is judged here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuplan.models.eligibility.mig_layout import memory_slices
+from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.mig import MigGeometry, mig_geometry
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.placement import MigSlice, Placement, Replica
+    from gpuplan.models.snapshot import Snapshot
+
+
+@dataclass(slots=True)
+class NodeFree:
+    """Free amounts on one node; negative where running jobs already hold more than there is."""
+
+    gpu_milli: list[int]
+    """Thousandths free by GPU index; 0 where the GPU is unhealthy or in MIG mode."""
+    cpu_milli: int
+    memory_mib: int
+    disk_mib: int
+    resources: dict[str, int]
+    mig_used: set[tuple[int, int]]
+    """(GPU index, memory slice) of MIG instances in use."""
+    geometry: MigGeometry | None = None
+    """Of the node's GPUs."""
+
+    @classmethod
+    def of(cls, node: Node) -> NodeFree:
+        """Everything the node offers, with nothing placed."""
+        gpus = node.gpus
+        gpu_milli = [MILLI] * gpus.count if gpus else []
+        for gpu in gpus.details if gpus else ():
+            if gpu.index < len(gpu_milli):
+                gpu_milli[gpu.index] = MILLI if gpu.healthy and gpu.mig is None else 0
+        return cls(
+            gpu_milli=gpu_milli,
+            cpu_milli=node.cpu_milli,
+            memory_mib=node.memory_mib,
+            disk_mib=node.disk_mib,
+            resources=dict(node.resources),
+            mig_used=set(),
+            geometry=mig_geometry(gpus.model) if gpus else None,
+        )
+
+    @property
+    def whole_gpus(self) -> int:
+        """GPUs of which nothing is taken."""
+        return self.gpu_milli.count(MILLI)
+
+    @property
+    def largest_share(self) -> int:
+        """Most thousandths free of one GPU."""
+        return max(self.gpu_milli, default=0)
+
+    @property
+    def all_shares(self) -> int:
+        """Thousandths free of all GPUs, parts of GPUs included."""
+        gpu_milli = self.gpu_milli
+        if min(gpu_milli, default=0) >= 0:
+            return sum(gpu_milli)
+        return sum([milli for milli in gpu_milli if milli > 0])
+
+    def take(self, replica: Replica, charge: tuple[int, int] | None = None) -> None:
+        """Subtract what a replica holds; CPU and memory as charged, where that is less (overcommit)."""
+        gpu_milli = self.gpu_milli
+        for held in replica.gpus:
+            if not isinstance(held, GpuShare):
+                self.mig_used.update(self._slices(held))
+            elif held.index < len(gpu_milli):
+                gpu_milli[held.index] -= held.milli
+        cpu_milli, memory_mib = charge or (replica.cpu_milli, replica.memory_mib)
+        self.cpu_milli -= cpu_milli
+        self.memory_mib -= memory_mib
+        self.disk_mib -= replica.disk_mib
+        for name, amount in replica.resources.items():
+            self.resources[name] = self.resources.get(name, 0) - amount
+
+    def holds(self, replica: Replica, charge: tuple[int, int] | None = None) -> bool:
+        """True if the replica fits into what is free; CPU and memory as charged."""
+        shares: dict[int, int] = {}
+        wanted: set[tuple[int, int]] = set()
+        for held in replica.gpus:
+            if isinstance(held, GpuShare):
+                shares[held.index] = shares.get(held.index, 0) + held.milli
+                continue
+            slices = self._slices(held)
+            if not slices.isdisjoint(self.mig_used | wanted):
+                return False
+            wanted |= slices
+        cpu_milli, memory_mib = charge or (replica.cpu_milli, replica.memory_mib)
+        return (
+            all(
+                index < len(self.gpu_milli) and milli <= self.gpu_milli[index]
+                for index, milli in shares.items()
+            )
+            and cpu_milli <= self.cpu_milli
+            and memory_mib <= self.memory_mib
+            and replica.disk_mib <= self.disk_mib
+            and all(amount <= self.resources.get(name, 0) for name, amount in replica.resources.items())
+        )
+
+    def _slices(self, held: MigSlice) -> set[tuple[int, int]]:
+        return {(held.index, piece) for piece in memory_slices(held, self.geometry)}
+
+
+def free_capacity(
+    nodes: Iterable[Node], placements: Iterable[Placement], *, snapshot: Snapshot | None = None
+) -> dict[str, NodeFree]:
+    """
+    Free amounts by node name; replicas on unknown nodes are passed over.
+
+    The snapshot tells the QoS class of each job and what the cluster promises more than once to whom; without
+    it all CPU and memory counts in full.
+    """
+    free = {node.name: NodeFree.of(node) for node in nodes}
+    for placement in placements:
+        job = snapshot.job_by_name.get(placement.job) if snapshot and snapshot.cluster.overcommit else None
+        for replica in placement.replicas:
+            if (node := free.get(replica.node)) is not None:
+                node.take(replica, charged(replica, job.qos, snapshot.cluster) if snapshot and job else None)
+    return free

@@ -1,0 +1,1 @@
+"""Valid inequalities: they cut off fractions of the relaxation, and no plan."""

@@ -1,0 +1,165 @@
+"""
+Gathering: what gangs that need one domain can have of its nodes, and the rows that follow from it.
+
+For a linear relaxation a gang may be in many domains a little, wherever a node is cheap. Rows that forbid it
+are too many to write down: it begins with those of the nodes that are dearest to clear, and those are added
+that an answer breaks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.formulation.rows import dense
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Ints, Row
+    from gpuplan.models.problem.jobs import Shape
+    from gpuplan.models.problem.problem import Problem
+
+    Floats: TypeAlias = NDArray[np.float64]
+
+_BROKEN: Final = 1e-3
+"""By so many replicas at least an answer must break a row that is worth adding."""
+
+_MOST_CUTS: Final = 8
+"""Rows of one domain at a time: those that an answer breaks by most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """
+    Replicas of one shape, of gangs of several kinds, in one domain d.
+
+        Σ_i max(0, min_i − Σ_{n ∈ d∖T} most_n) · whole[i,k,d]  ≤  Σ_{n ∈ T} room_n    ∀ sets T of nodes of d
+
+    room_n are the replicas that fit node n in the state it is in, most_n those in any state. What nodes
+    outside of T cannot take of a gang is on T; of several gangs that is no less than the sum of what each
+    alone would have there.
+    """
+
+    gangs: Ints
+    """Columns whole[i,k,d]."""
+    least: Ints
+    """min_i of each."""
+    most: Ints
+    """most_n by node; those come first that may be in T, since their state is known."""
+    fixed: Ints
+    """By node that may be in T, what fits while everybody stays."""
+    columns: Ints
+    """Columns that change the state of a node …"""
+    node: Ints
+    """… of which this is the position …"""
+    gained: Ints
+    """… by so many replicas."""
+    dearest: Ints
+    """The nodes that may be in T, by what is lost when all leave them, most first."""
+
+    def likely(self) -> Iterator[tuple[int, ...]]:
+        """Sets T whose rows an answer is likely to break: the dearest nodes, one more each time."""
+        elsewhere = int(self.most.sum()) - np.cumsum(self.most[self.dearest])
+        for last in np.flatnonzero(elsewhere < self.least.max(initial=0)).tolist():
+            yield tuple(sorted(self.dearest[: last + 1].tolist()))
+
+    def broken(self, values: Floats) -> Iterator[tuple[int, ...]]:
+        """Sets T whose rows are broken by values of all columns, which may be fractions; the worst first."""
+        known = len(self.fixed)
+        room = self.fixed + np.bincount(
+            self.node, weights=self.gained * values[self.columns], minlength=known
+        )
+        order = np.argsort(room, kind="stable")
+        elsewhere = int(self.most.sum()) - np.cumsum(self.most[order])
+        needed = np.maximum(0, self.least[:, np.newaxis] - elsewhere)
+        excess = values[self.gangs] @ needed - np.cumsum(room[order])
+        for last in np.argsort(-excess, kind="stable")[:_MOST_CUTS].tolist():
+            if excess[last] > _BROKEN:
+                yield tuple(sorted(order[: last + 1].tolist()))
+
+    def row(self, key: tuple[str | int, ...], chosen: tuple[int, ...]) -> Row:
+        """The row of a set T of nodes, given by their positions."""
+        inside = np.zeros(len(self.fixed), dtype=bool)
+        inside[list(chosen)] = True
+        elsewhere = int(self.most.sum()) - int(self.most[: len(inside)][inside].sum())
+        changing = inside[self.node]
+        return dense(
+            "locality",
+            key,
+            np.append(self.gangs, self.columns[changing]),
+            np.append(np.maximum(0, self.least - elsewhere), -self.gained[changing]),
+            upper=int(self.fixed[inside].sum()),
+        )
+
+
+def gang_cover(problem: Problem, x: Columns) -> Iterator[Gathering]:
+    """Those of all domains in which some gang must be."""
+    users: dict[tuple[Level, int, tuple[int, ...], Shape], list[tuple[int, int]]] = defaultdict(list)
+    for (index, tier, domain), column in x.whole.items():
+        kind = x.kinds[index]
+        if (level := kind.together.required) is not None:
+            key = level, domain, kind.groups[tier], kind.shape
+            users[key].append((column, kind.minimum))
+    losses = _losses(problem)
+    for (level, domain, groups, shape), gangs in users.items():
+        cells = [
+            cell
+            for group in groups
+            for cell in x.cells.of_group[group]
+            if problem.domain_of(level)[x.cells.all[cell].nodes[0]] == domain
+        ]
+        yield _gathered(x, cells, shape, gangs, losses)
+
+
+def _losses(problem: Problem) -> Floats:
+    """By node, points lost when all incumbents leave it, each gang's shared out evenly over its nodes."""
+    losses = np.zeros(len(problem.nodes))
+    for one in problem.incumbents:
+        lost = -(one.stop_points or 0) / len(one.holds)
+        for hold in one.holds:
+            if hold.node is not None:
+                losses[hold.node] += lost
+    return losses
+
+
+def _gathered(
+    x: Columns, cells: list[int], shape: Shape, gangs: list[tuple[int, int]], losses: Floats
+) -> Gathering:
+    nodes = sorted({node for cell in cells for node in x.cells.all[cell].nodes})
+    most, fixed = np.zeros(len(nodes), dtype=np.int64), np.zeros(len(nodes), dtype=np.int64)
+    known = np.ones(len(nodes), dtype=bool)
+    changes = []
+    for cell in cells:
+        found = x.cells.all[cell]
+        states, at = x.cells.states[found.group], np.searchsorted(nodes, found.nodes)
+        room = states.room(shape)
+        np.maximum.at(most, at[found.reachable[:, 0]], room[found.reachable[:, 1]])
+        if len(found.constant):
+            fixed[at] += room[found.constant]
+        else:  # whether it is opened at all is not said of each node
+            known[at] = False
+        of_one = found.changed >= 0
+        where, brought = at[found.changed[of_one]], found.brought[of_one]
+        known[where[states.rounded[brought]]] = False
+        changes.append((found.columns[of_one], where, room[brought] - room[found.taken[of_one]]))
+    columns, where, gained = (np.concatenate(each) for each in zip(*changes, strict=True))
+    known &= most > 0
+    counts = known[where] & (gained != 0)
+    return Gathering(
+        gangs=np.array([column for column, _ in gangs], dtype=np.int64),
+        least=np.array([least for _, least in gangs], dtype=np.int64),
+        most=np.append(most[known], most[~known]),
+        fixed=fixed[known],
+        columns=columns[counts],
+        node=(np.cumsum(known) - 1)[where[counts]],
+        gained=gained[counts],
+        dearest=np.argsort(-losses[nodes][known], kind="stable"),
+    )

@@ -1,0 +1,133 @@
+"""(C15) Stranding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gpuplan.models.formulation.rows import Row, dense
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Ints
+    from gpuplan.models.problem.problem import Problem
+
+_MOST_UNITS: Final = 256
+"""In which what a node has of a resource is counted, at most."""
+
+
+def stranded_gpu(problem: Problem, x: Columns) -> Iterator[Row]:
+    """
+    Who is heavy on a resource takes with it the GPUs that nobody can use then.
+
+        Σ_i taken_i · replicas[i,t]  ≤  Σ_{n of t} usable[n]    ∀ t, resources
+        usable[n] = max { Σ_i taken_i · y_i : Σ_i g_i · y_i ≤ f_n, Σ_i a_i · y_i ≤ free_n, y integer }
+
+    opened[c] and switched[c] are replicas of one GPU here, which take of the resource what the most frugal
+    share does, or nothing; shares are left out. The rows hold whatever taken_i is. It is g_i, or if that is
+    more what each of k such replicas costs the freest node S of the group, kind after kind, the heaviest a
+    GPU first:
+
+        taken_i = max(g_i, min_k ⌊(usable[S] − usable[S less k · (g_i, a_i)]) / k⌋)
+
+    Amounts are counted in units, rounded down on both sides. Where nobody takes more than g_i there is no
+    row.
+    """
+    for group, cells in x.cells.of_group.items():
+        columns, gpus, amounts = _takers(x, group, cells)
+        states = x.cells.states[group]
+        for resource, name in enumerate(problem.resources):
+            free = np.where(states.rounded, 0, states.amounts[:, resource])
+            unit = _unit(amounts[:, resource], int(free.max()))
+            free, whole = free // unit, np.where(states.rounded, 0, states.whole)
+            usable, taken = _lifted(int(whole.max()), int(free.max()), gpus, amounts[:, resource] // unit)
+            if (taken == gpus).all():
+                continue
+            supplies = [_supply(x, cell, usable[whole, free]) for cell in cells]
+            yield dense(
+                "stranded_gpu",
+                ("group", group, name),
+                np.concatenate([columns, *(givers for _, givers, _ in supplies)]),
+                np.concatenate([taken, *(-given for _, _, given in supplies)]),
+                upper=sum(constant for constant, _, _ in supplies),
+            )
+
+
+def _takers(x: Columns, group: int, cells: tuple[int, ...]) -> tuple[Ints, Ints, Ints]:
+    """Columns of all but shares, with the whole GPUs and the amounts that one unit of each takes."""
+    members = x.members(group)
+    for cell in cells:
+        members += x.located_members(cell)
+    sharing = members.milli > 0
+    opened = [x.opened[cell] for cell in cells if cell in x.opened]
+    single = [*opened, *(column for cell in cells for column in x.single_gpus(cell) if column not in opened)]
+    amounts = np.zeros((len(single), members.amounts.shape[1]), dtype=np.int64)
+    if opened:
+        amounts[: len(opened)] = members.amounts[sharing].min(axis=0)
+    return (
+        np.append(members.columns[~sharing], np.array(single, dtype=np.int64)),
+        np.append(members.gpus[~sharing], np.ones(len(single), dtype=np.int64)),
+        np.append(members.amounts[~sharing], amounts, axis=0),
+    )
+
+
+def _unit(amounts: Ints, largest: int) -> int:
+    """Common to all amounts if a node does not have too many of it."""
+    return max(1, int(np.gcd.reduce(amounts, initial=0)), -(-largest // _MOST_UNITS))
+
+
+def _lifted(gpus: int, units: int, of_gpus: Ints, of_units: Ints) -> tuple[Ints, Ints]:
+    """By free GPUs and units, up to those of the freest node, what is usable; and what each column takes."""
+    usable = np.zeros((gpus + 1, units + 1), dtype=np.int64)
+    sizes, position = np.unique(np.column_stack([of_gpus, of_units]), axis=0, return_inverse=True)
+    taken = sizes[:, 0].copy()
+    for size in sizes.tolist():
+        usable = _with(usable, size, size[0])
+    for at in np.lexsort((taken, -sizes[:, 1] / np.maximum(sizes[:, 0], 0.5))).tolist():
+        size = sizes[at].tolist()
+        left = [_left(usable, size, times) for times in range(1, _times(usable, size) + 1)]
+        cost = [int(usable[-1, -1] - rest[-1, -1]) // times for times, rest in enumerate(left, start=1)]
+        if min(cost, default=0) > taken[at]:
+            taken[at] = min(cost)
+            usable = _with(usable, size, int(taken[at]))
+    return usable, taken[position.reshape(-1)]
+
+
+def _with(usable: Ints, size: list[int], taken: int) -> Ints:
+    """What is usable if any number of replicas of one more size may be there."""
+    more = usable.copy()
+    for times in range(1, _times(usable, size) + 1):
+        rest = _left(usable, size, times)
+        part = more[times * size[0] :, times * size[1] :]
+        np.maximum(part, rest + times * taken, out=part)
+    return more
+
+
+def _times(usable: Ints, size: list[int]) -> int:
+    """How many replicas of a size fit the freest node; none of what takes nothing."""
+    room = [(most - 1) // each for most, each in zip(usable.shape, size, strict=True) if each]
+    return min(room, default=0)
+
+
+def _left(usable: Ints, size: list[int], times: int) -> Ints:
+    """What is usable beside some replicas of a size, where they fit."""
+    return usable[: len(usable) - times * size[0], : usable.shape[1] - times * size[1]]
+
+
+def _supply(x: Columns, cell: int, by_state: Ints) -> tuple[int, Ints, Ints]:
+    """
+    What a cell offers: constant, columns, coefficients.
+
+    What leavers free on a crowded node does not add up: each counts as if it freed all that anybody may.
+    """
+    found = x.cells.all[cell]
+    constant, columns, given = x.cells.supply(cell, by_state)
+    rounded = x.cells.states[found.group].rounded[found.brought]
+    if rounded.any():
+        most = np.zeros(len(found.nodes), dtype=np.int64)
+        np.maximum.at(most, found.reachable[:, 0], by_state[found.reachable[:, 1]])
+        given = np.where(rounded, (most - by_state[found.constant])[found.changed], given)
+    return constant, columns, given

@@ -1,0 +1,38 @@
+"""(C1) Assignment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.formulation.rows import Row, row
+from gpuplan.models.problem.jobs import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.problem.problem import Problem
+
+
+def assignment(problem: Problem, x: Columns) -> Iterator[Row]:
+    """
+    No job is placed twice; one that is to be moved is placed, and one that stays is not.
+
+        Σ_k jobs[j,k]  ≤  n_j    ∀ classes j of several tiers
+        Σ_k jobs[j,k]  =  move[v]    ∀ classes j that are incumbent v, to be moved
+
+    A class of one tier needs no row of the first form: its column's upper bound says it.
+    """
+    for kind in x.kinds:
+        for index in kind.classes:
+            job_class = problem.classes[index]
+            columns = [
+                (column, 1)
+                for tier in range(len(kind.tiers))
+                if (column := x.jobs.get((index, tier))) is not None
+            ]
+            if job_class.role is Role.MOVE and job_class.incumbent is not None:
+                moved = [*columns, (x.move[job_class.incumbent], -1)]
+                yield row("assignment", (index,), moved, lower=0, upper=0)
+            elif len(columns) > 1:
+                yield row("assignment", (index,), columns, upper=len(job_class.jobs))

@@ -1,0 +1,68 @@
+"""(C5) CPU, memory and other countable resources."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gpuplan.models.formulation.rows import Row, dense
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.formulation.columns import Columns, Members
+    from gpuplan.models.problem.problem import Problem
+
+MOST_PER_NODE: Final = 8
+"""Rows for replicas of which at most this many fit the freest node; smaller ones are left to the total."""
+
+
+def cpu_memory(problem: Problem, x: Columns) -> Iterator[Row]:
+    """
+    Countable resources suffice, in total and for replicas that are large for a node.
+
+        Σ_i ⌊a_i/u⌋ · replicas[i,t]  ≤  Σ_{n of t} ⌊free_n/u⌋    ∀ t, resources, units u
+
+    and for each cell with the kinds to which domains matter alone. u = 1 is the total. u = ⌊C/(k+1)⌋ + 1 for
+    k = 1…8, with C the largest amount a node may have free, says that of replicas larger than C/(k+1) at most
+    k fit one node. Where all replicas take the same amount, that unit alone implies the others.
+    """
+    for group, cells in x.cells.of_group.items():
+        members = x.members(group)
+        for cell in cells:
+            located = x.located_members(cell)
+            if len(cells) > 1 and len(located.columns):
+                yield from _rows_of(problem, x, ("cell", cell), (cell,), located)
+            members += located
+        yield from _rows_of(problem, x, ("group", group), cells, members)
+
+
+def _rows_of(
+    problem: Problem, x: Columns, key: tuple[int | str, ...], cells: tuple[int, ...], members: Members
+) -> Iterator[Row]:
+    states = x.cells.states[x.cells.all[cells[0]].group]
+    for resource, name in enumerate(problem.resources):
+        amounts = members.amounts[:, resource]
+        most = int(amounts.max(initial=0))
+        largest = int(states.amounts[:, resource].max(initial=0))
+        units = {1, *(largest // (per + 1) + 1 for per in range(1, MOST_PER_NODE + 1))}
+        if (amounts == most).all():
+            units = {most}
+        for unit in sorted(units):
+            if not 0 < unit <= most:
+                continue
+            columns, coefficients, upper = [members.columns], [amounts // unit], 0
+            by_state = states.floors(resource, unit)
+            for cell in cells:
+                constant, givers, given = x.cells.supply(cell, by_state)
+                upper += constant
+                columns.append(givers)
+                coefficients.append(-given)
+            yield dense(
+                "cpu_memory",
+                (*key, name, unit),
+                np.concatenate(columns),
+                np.concatenate(coefficients),
+                upper=upper,
+            )

@@ -1,0 +1,60 @@
+"""(C4) Sharing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuplan.models.formulation.rows import Row, dense
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.formulation.columns import Columns, Members
+    from gpuplan.models.problem.problem import Problem
+
+
+def fractional_gpu(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every family has the same form
+    """
+    Shares fit the GPUs already shared and those opened for sharing.
+
+        Σ_i ⌊h_i/d⌋ · replicas[i,t]  ≤  Σ_{c of t} ( shared[c,d] + ⌊1000/d⌋ · opened[c] )    ∀ t, d
+
+    and for each cell with the kinds to which domains matter alone. h_i is the share in thousandths,
+    shared[c,d] the sum of ⌊f/d⌋ over GPUs already shared, f being what is left of one once those who leave
+    have left; d runs over the shares there, over 1, and over ⌊1000/(k+1)⌋ + 1 for k = 1…4, of which at most k
+    fit one GPU.
+    """
+    for group, cells in x.cells.of_group.items():
+        members = x.members(group)
+        for cell in cells:
+            located = x.located_members(cell)
+            if len(cells) > 1 and located.milli.any():
+                yield from _rows_of(x, ("cell", cell), (cell,), located)
+            members += located
+        if members.milli.any():
+            yield from _rows_of(x, ("group", group), cells, members)
+
+
+def _rows_of(
+    x: Columns, key: tuple[int | str, ...], cells: tuple[int, ...], members: Members
+) -> Iterator[Row]:
+    shares = members.milli[members.milli > 0]
+    opened = np.array([x.opened[cell] for cell in cells if cell in x.opened], dtype=np.int64)
+    for unit in sorted({1, *shares.tolist(), *(MILLI // (most + 1) + 1 for most in range(1, 5))}):
+        if unit > shares.max():
+            continue
+        columns = [members.columns, opened]
+        coefficients = [members.milli // unit, np.full(len(opened), -(MILLI // unit))]
+        upper = 0
+        for cell in cells:
+            by_state = x.cells.states[x.cells.all[cell].group].share_floors(unit)
+            constant, givers, given = x.cells.supply(cell, by_state)
+            upper += constant
+            columns.append(givers)
+            coefficients.append(-given)
+        yield dense(
+            "fractional_gpu", (*key, unit), np.concatenate(columns), np.concatenate(coefficients), upper=upper
+        )

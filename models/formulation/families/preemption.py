@@ -1,0 +1,227 @@
+"""(C16) Preemption."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.eligibility.preemption_order import views
+from gpuplan.models.formulation.rows import Row, dense, row
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gpuplan.models.eligibility.preemption_order import View
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Term
+    from gpuplan.models.problem.jobs import Incumbent
+    from gpuplan.models.problem.problem import PowerCap, Problem, QueueBudget
+
+    State: TypeAlias = tuple[Sequence[int], Sequence[int]]
+    """Thousandths free by GPU, and amounts free by resource."""
+    Offer: TypeAlias = Callable[[State, bool], int]
+    """How much of something a state has; True for what a crowded node gains, which is rounded up."""
+
+
+def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
+    """
+    What preemption frees is taken only by classes that outrank the victim, or that have a claim on it.
+
+        Σ_{i bound by ρ} ⌊g_i/s⌋ · replicas[i,t]  ≤  Σ_{n ∈ t} blocks_ρ[n,s]    ∀ t, s, ρ
+        Σ_{i bound by ρ} milli_i · replicas[i,t]  ≤  Σ_{n ∈ t} milli_ρ[n]    ∀ t, ρ, shares and GPUs
+        Σ_{i bound by ρ} a_i · replicas[i,t]  ≤  Σ_{n ∈ t} free_ρ[n]    ∀ t, resources, ρ
+        usage_ρ[r,q] = own_rq + placed_ρ[r,q] − left_ρ[r,q] + Σ_{children c} ( usage_ρ[r,c] − kept_rc )
+        usage_ρ[r,q]  ≤  limit_rq    ∀ r, q, ρ
+        Σ_{c in the rack} watts_c · ( Σ_{i bound by ρ} g_i · replicas[i,t] − freed_ρ[c] )  ≤  left  ∀ racks, ρ
+
+    Here ρ stands for a set of victims (`views`): those of rank ρ or above, if there are no claims. It binds
+    the classes that may follow none of them. An index ρ leaves out what is of all other classes, and what is
+    freed by stopping or shrinking these victims: blocks_ρ[n,s] is ⌊f/s⌋ of the GPUs of a node that are free
+    for the classes bound. What moves away is free for any, and counts still where it counted. What a queue
+    spills is at least what it uses beyond what it keeps. Victims are those on the group, in the queue, in
+    the rack. Where replicas are dealt out to cells by size alone, those of other classes are taken off the
+    sum of a rack as if all of the group were there.
+    """
+    for group in range(len(problem.groups)):
+        yield from _nodes(problem, x, group)
+    for budget in problem.budgets:
+        for at, view in enumerate(views(_preemptable(_counted(problem, budget)))):
+            yield from _queues(problem, x, budget, view, at)
+    for number, cap in enumerate(problem.power_caps):
+        there, elsewhere = set(cap.nodes), {v for v, _ in cap.elsewhere}
+        holders = (
+            each
+            for v, each in enumerate(problem.incumbents)
+            if v in elsewhere or any(hold.node in there for hold in each.holds)
+        )
+        for at, view in enumerate(views(_preemptable(each for each in holders if each.shape.quota_milli))):
+            if terms := _watts(problem, x, cap, view):
+                yield row("preemption", ("rack", number, at), terms, upper=max(0, cap.left))
+
+
+def _nodes(problem: Problem, x: Columns, group: int) -> Iterator[Row]:
+    """What classes that may not follow victims on a group's nodes take there."""
+    holds, nodes = x.departures.holds, problem.groups[group].nodes
+    present = sorted({v for node in nodes for v in holds.get(node, ())})
+    members = x.members(group)
+    for cell in x.cells.of_group[group]:
+        members += x.located_members(cell)
+    kinds = [x.kind_of[column] for column in members.columns.tolist()]
+    for at, view in enumerate(views(_preemptable(problem.incumbents[v] for v in present))):
+        below = np.array([view.binds(kind) for kind in kinds], dtype=bool)
+        if not below.any():
+            continue
+        free = _Free(problem, x, nodes, view)
+        gpus, milli = members.gpus[below], members.milli[below]
+        takes = {
+            ("gpus", size): (gpus // size, free.blocks(size)) for size in sorted({*gpus[gpus > 0].tolist()})
+        }
+        if milli.any():
+            takes["gpus", "milli"] = gpus * MILLI + milli, free.milli
+        for resource, name in enumerate(problem.resources):
+            takes["amount", name] = members.amounts[below, resource], free.amount(resource)
+        for key, (coefficients, offer) in takes.items():
+            if coefficients.any():
+                upper, given = free.supply(offer)
+                columns = np.append(members.columns[below], np.array(list(given), dtype=np.int64))
+                minus = -np.array(list(given.values()), dtype=np.int64)
+                yield dense(
+                    "preemption",
+                    ("group", group, at, *key),
+                    columns,
+                    np.append(coefficients, minus),
+                    upper=upper,
+                )
+
+
+class _Free:
+    """What is free on some nodes for classes that a view binds: a constant and what columns add to it."""
+
+    def __init__(self, problem: Problem, x: Columns, nodes: tuple[int, ...], view: View) -> None:
+        self._base = [(problem.nodes[node].gpus, problem.nodes[node].amounts) for node in nodes]
+        self._after: list[tuple[int, State, State]] = []
+        """(column, state of a node with it, base state of the node)."""
+        self._gains: list[tuple[int, State]] = []
+        """(column, what a crowded node gains with each unit of it)."""
+        for node, base in zip(nodes, self._base, strict=True):
+            if node in x.departures.crowded:
+                closed = {*x.fates.stays_for(node, view)}
+                self._gains += [
+                    (column, gain) for column, gain in x.fates.gains(node) if column not in closed
+                ]
+            for departure in x.departures.by_node.get(node, ()):
+                self._after.append((x.out[departure], x.departures.free(departure, view), base))
+
+    def blocks(self, size: int) -> Offer:
+        """⌊wholly free GPUs / size⌋; what a crowded node gains is rounded up."""
+        return lambda state, up: _steps(sum(milli == MILLI for milli in state[0]), size, up=up)
+
+    def milli(self, state: State, up: bool) -> int:  # noqa: ARG002 - one form for all offers
+        """Thousandths of GPUs."""
+        return sum(state[0])
+
+    def amount(self, resource: int) -> Offer:
+        """Of one resource."""
+        return lambda state, _: state[1][resource]
+
+    def supply(self, offer: Offer) -> tuple[int, dict[int, int]]:
+        """The constant, and what a unit of each column adds."""
+        given: dict[int, int] = defaultdict(int)
+        for column, after, base in self._after:
+            given[column] += offer(after, False) - offer(base, False)
+        for column, gain in self._gains:
+            given[column] += offer(gain, True)
+        return sum(offer(base, False) for base in self._base), {c: more for c, more in given.items() if more}
+
+
+def _steps(amount: int, size: int, *, up: bool) -> int:
+    return -(-amount // size) if up else amount // size
+
+
+def _counted(problem: Problem, budget: QueueBudget) -> Iterator[Incumbent]:
+    return (each for each in problem.incumbents if each.shape.quota_milli and budget.counts(each.gpu_model))
+
+
+def _preemptable(incumbents: Iterator[Incumbent]) -> Iterator[Incumbent]:
+    """Those that a plan may preempt."""
+    return (each for each in incumbents if each.stop_points is not None or each.shrinkable)
+
+
+def _queues(problem: Problem, x: Columns, budget: QueueBudget, view: View, at: int) -> Iterator[Row]:
+    """Limits of the queues at which a victim of this view may count."""
+    concerned = _above(problem, budget, view)
+    terms = [[*counted] for counted in x.usage(budget.resource, view)]
+    fixed = list(budget.own)
+    for queue in budget.leaves_first:
+        limit = budget.limit[queue]
+        if limit is not None and queue in concerned and any(milli > 0 for _, milli in terms[queue]):
+            key = ("queue", budget.resource, problem.queues[queue], at)
+            yield row("preemption", key, terms[queue], upper=limit - fixed[queue])
+        if (parent := budget.parent[queue]) is not None:
+            terms[parent] += terms[queue]
+            fixed[parent] += fixed[queue] - budget.kept[queue]
+
+
+def _above(problem: Problem, budget: QueueBudget, view: View) -> set[int]:
+    """Queues of the lowest victims of a view, and all above these."""
+    found: set[int] = set()
+    for incumbent in problem.incumbents:
+        lowest = incumbent.rank == view.rank and view.keeps(incumbent)
+        if lowest and budget.counts(incumbent.gpu_model):
+            above: int | None = incumbent.queue
+            while above is not None:
+                found.add(above)
+                above = budget.parent[above]
+    return found
+
+
+def _watts(problem: Problem, x: Columns, cap: PowerCap, view: View) -> list[Term]:
+    """Thousandths of watts that classes which a view binds draw more in a rack; none if none may come."""
+    watts = dict(zip(cap.nodes, cap.watts, strict=True))
+    taken = list(_drawn(x, watts, view))
+    if not any(watts > 0 for _, watts in taken):
+        return []
+    return [*taken, *_given_back(problem, x, watts, view), *_elsewhere(problem, x, cap, view)]
+
+
+def _drawn(x: Columns, watts: dict[int, int], view: View) -> Iterator[Term]:
+    groups: dict[int, int] = {}
+    for position, cell in enumerate(x.cells.all):
+        if cell.nodes[0] not in watts:
+            continue
+        per_gpu = MILLI * watts[cell.nodes[0]]
+        columns, sizes = x.block_users(position)
+        for column, size in zip(columns.tolist(), sizes.tolist(), strict=True):
+            if column not in x.kind_of or view.binds(x.kind_of[column]):
+                yield column, per_gpu * size
+        if x.blocks.get(position):
+            groups[cell.group] = max(per_gpu, groups.get(cell.group, 0))
+    for group, per_gpu in groups.items():
+        for shape, column in x.placed(group):
+            if shape.gpus and not view.binds(x.kind_of[column]):
+                yield column, -per_gpu * shape.gpus
+
+
+def _given_back(problem: Problem, x: Columns, watts: dict[int, int], view: View) -> Iterator[Term]:
+    incumbents = problem.incumbents
+    for departure, column in x.out.items():
+        if departure.node in watts:
+            given = x.departures.given_up(departure, view)
+            if freed := sum(incumbents[v].shape.quota_milli for v, _ in given):
+                yield column, -watts[departure.node] * freed
+    for node in sorted(x.departures.crowded & watts.keys()):
+        for v, positions in x.departures.holds[node].items():
+            freed = watts[node] * incumbents[v].shape.quota_milli
+            yield from ((column, -freed * len(positions)) for column in x.fates.leaves(v, view))
+            if (v, node) in x.fates.given and not view.keeps(incumbents[v]):
+                yield x.fates.given[v, node], -freed
+
+
+def _elsewhere(problem: Problem, x: Columns, cap: PowerCap, view: View) -> Iterator[Term]:
+    for v, drawn in cap.elsewhere:
+        yield from ((column, -drawn) for column in x.fates.leaves(v, view))
+        if v in x.shrink and not view.keeps(problem.incumbents[v]):
+            yield x.resized[v], -drawn

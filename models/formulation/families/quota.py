@@ -1,0 +1,79 @@
+"""(C7) Queue limits up the tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.formulation.rows import Row, row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Term
+    from gpuplan.models.problem.problem import Problem
+
+
+def quota(problem: Problem, x: Columns) -> Iterator[Row]:
+    """
+    No queue, nor any above it, uses more than its limit, in all and of each GPU model r with a quota.
+
+        usage[r,q] = own_rq + placed[r,q] − left[r,q] + Σ_{children c} spilled[r,c]
+        placed[r,q] = Σ_{j in q, k of r} milli_j · max_j · jobs[j,k]
+        left[r,q]  = Σ_{v in q, of r} milli_v · ( held_v · (stop[v] + move[v]) + shrink[v] )
+        usage[r,q]  ≤  limit_rq
+        spilled[r,c] = usage[r,c], or spill[r,c] ≥ usage[r,c] − kept_rc where c keeps quota from lending
+
+    and where running jobs hold more than the limit, which is then what they hold,
+
+        new[r,q]  ≤  M · fresh[r,q]
+        usage[r,q]  ≤  limit_rq − (limit_rq − firm_rq) · fresh[r,q]
+        new[r,c]  ≤  M · (within[r,c] + passed[r,c])
+        usage[r,c]  ≤  kept_rc + M · (1 − within[r,c])
+
+    in thousandths of GPUs; new[r,q] are starts and growths directly in the queue, new[r,c] of its children c
+    that keep nothing, and passed[r,c] of those that do; firm_rq is the true limit, held_v the replicas
+    incumbent v runs with; an elastic class counts milli_j · replicas[i,t] instead.
+    Limits and kept quota are those of `models.queue.QueueLimits`.
+    """
+    for budget in problem.budgets:
+        terms = [[*counted] for counted in x.usage(budget.resource)]
+        fixed = list(budget.own)
+        new = [[term for term in counted if term[0] in x.newcomers] for counted in terms]
+        for queue in budget.leaves_first:
+            key = (budget.resource, problem.queues[queue])
+            if (limit := budget.limit[queue]) is not None and terms[queue]:
+                yield row("quota", key, terms[queue], upper=limit - fixed[queue])
+            if limit is not None and (fresh := x.fresh.get((budget.resource, queue))) is not None:
+                yield row("quota", (*key, "new"), [*new[queue], (fresh, -_most(x, new[queue]))], upper=0)
+                more = limit - (budget.firm[queue] or 0)
+                yield row("quota", (*key, "firm"), [*terms[queue], (fresh, more)], upper=limit - fixed[queue])
+            parent = budget.parent[queue]
+            if parent is None:
+                continue
+            if (spill := x.spill.get((budget.resource, queue))) is None:
+                terms[parent] += terms[queue]
+                new[parent] += new[queue]
+                fixed[parent] += fixed[queue]
+            else:
+                lends = [*terms[queue], (spill, -1)]
+                yield row("quota", (*key, "spill"), lends, upper=budget.kept[queue] - fixed[queue])
+                terms[parent].append((spill, 1))
+            if (passing := x.passing.get((budget.resource, queue))) is not None:
+                room = budget.kept[queue] - fixed[queue]
+                yield from _passing(x, key, terms[queue], new[queue], (*passing, room))
+                new[parent].append((passing[1], 1))
+
+
+def _passing(
+    x: Columns, key: tuple[str, str], terms: list[Term], new: list[Term], given: tuple[int, int, int]
+) -> Iterator[Row]:
+    """New jobs count above a queue unless it keeps all that it uses; `given`: within, passed, kept − own."""
+    within, passed, room = given
+    yield row("quota", (*key, "passed"), [*new, (within, -_most(x, new)), (passed, -_most(x, new))], upper=0)
+    most = max(0, sum(milli * x.upper[column] for column, milli in terms if milli > 0) - room)
+    yield row("quota", (*key, "within"), [*terms, (within, most)], upper=room + most)
+
+
+def _most(x: Columns, terms: list[Term]) -> int:
+    return sum(milli * x.upper[column] for column, milli in terms)

@@ -1,0 +1,256 @@
+"""
+Departure: one way in which incumbents leave a node, and what the node has free then.
+
+Each is a column of its own, since floors do not add up: two jobs that leave four GPUs each free one block of
+eight together and none alone. Equal jobs on a node are told apart only by what leaving costs, so the cheapest
+leave first and only their numbers are a choice. Nodes with too many ways to leave are crowded: there each
+incumbent counts by itself, rounded up, which is a relaxation.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.eligibility.preemption_order import View
+    from gpuplan.models.problem.jobs import Incumbent
+    from gpuplan.models.problem.problem import Problem
+
+MOST_PER_NODE: Final = 1_024
+"""Departures of one node; a node with more is crowded."""
+
+MOST_IN_ALL: Final = 6_000
+"""Departures of all nodes; the nodes with most of them are crowded until there are no more than that …"""
+
+MOST_ON_AVERAGE: Final = 8
+"""… or than so many a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Incumbents that leave one node together, wholly or in part."""
+
+    node: int
+    stopped: tuple[int, ...] = ()
+    """Incumbents that leave all nodes to wait again."""
+    moved: tuple[int, ...] = ()
+    """Incumbents that leave all nodes to be placed anew."""
+    shrunk: tuple[tuple[int, int], ...] = ()
+    """(incumbent, replicas it gives up on this node, the first of its `holds` there)."""
+
+    @property
+    def leavers(self) -> int:
+        """How many incumbents it disturbs."""
+        return len(self.stopped) + len(self.moved) + len(self.shrunk)
+
+
+class Departures:
+    """All ways to leave every node."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.holds: dict[int, dict[int, tuple[int, ...]]] = _holds(problem)
+        """By node and incumbent: positions in the incumbent's `holds`."""
+        self.held_fast = {
+            hold.node
+            for incumbent in problem.incumbents
+            if incumbent.move is None
+            for hold in incumbent.holds
+            if hold.node is not None
+        }
+        """Nodes on which an incumbent runs that may not be moved."""
+        groups = {node: self._groups(present) for node, present in sorted(self.holds.items())}
+        parts = {node: [list(self._parts(node, each)) for each in found] for node, found in groups.items()}
+        self.crowded = self._crowded(parts)
+        """Nodes without departures, on which each incumbent leaves by itself."""
+        self.alike: dict[int, tuple[int, ...]] = {
+            index: equal
+            for node, found in groups.items()
+            if node not in self.crowded
+            for equal in found
+            for index in equal
+            if len(equal) > 1
+        }
+        """The equal incumbents of each incumbent that has some, the cheapest to disturb in front."""
+        self.by_node: dict[int, tuple[Departure, ...]] = {
+            node: tuple(sorted((_joined(node, chosen) for chosen in product(*choices)), key=_order))[1:]
+            for node, choices in parts.items()
+            if node not in self.crowded
+        }
+
+    def _crowded(self, parts: dict[int, list[list[Departure]]]) -> frozenset[int]:
+        """Nodes with too many departures, given what each group of equal incumbents may do."""
+        counts = {node: prod(map(len, choices)) - 1 for node, choices in parts.items()}
+        # Of a share or an instance it matters which is given up first.
+        crowded = {
+            node
+            for node, present in self.holds.items()
+            for index, positions in present.items()
+            if counts[node] > MOST_PER_NODE
+            or (len(positions) > 1 and self.problem.incumbents[index].shrinkable and not self._plain(index))
+        }
+        left = sum(count for node, count in counts.items() if node not in crowded)
+        for node in sorted(counts, key=lambda node: (-counts[node], node)):
+            if left <= max(MOST_IN_ALL, MOST_ON_AVERAGE * len(self.problem.nodes)):
+                break
+            if node not in crowded:
+                crowded.add(node)
+                left -= counts[node]
+        return frozenset(crowded)
+
+    def _plain(self, index: int) -> bool:
+        """True if each replica of an incumbent holds as many GPUs of use to others, whole ones or none."""
+        incumbent = self.problem.incumbents[index]
+        equal = len({len(hold.gpus) for hold in incumbent.holds if hold.node is not None}) <= 1
+        return equal and not incumbent.shape.gpu_milli and not incumbent.shape.mig
+
+    def _groups(self, present: dict[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """Incumbents of a node, equal ones together and the cheapest of them in front."""
+        members: dict[Any, list[int]] = defaultdict(list)
+        for index in sorted(present):
+            members[self._likeness(index)].append(index)
+        return [
+            tuple(sorted(indices, key=lambda index: (-self._cost(index), index)))
+            for indices in members.values()
+        ]
+
+    def _cost(self, index: int) -> int:
+        incumbent = self.problem.incumbents[index]
+        return incumbent.leave_points if incumbent.stop_points is None else incumbent.stop_points
+
+    def _likeness(self, index: int) -> tuple[object, ...]:
+        """Equal for incumbents that differ only in what disturbing them costs; else (index,)."""
+        problem = self.problem
+        incumbent = problem.incumbents[index]
+        shape = incumbent.shape
+        alone = shape.mig or len({hold.node for hold in incumbent.holds}) > 1
+        if alone or incumbent.shrinkable or incumbent.grow is not None:
+            return (index,)
+        move = None if incumbent.move is None else problem.classes[incumbent.move]
+        resume = None if incumbent.resume is None else problem.classes[incumbent.resume]
+        both = move is not None and incumbent.stop_points is not None
+        return (
+            None,
+            shape,
+            # Whole GPUs of a node are as good as each other, shares only those of one GPU.
+            tuple(sorted(hold.gpus for hold in incumbent.holds)) if shape.gpu_milli else len(incumbent.holds),
+            sum(len(hold.gpus) for hold in incumbent.holds),
+            incumbent.queue,
+            (incumbent.rank, incumbent.claims),
+            # In later slots who would have been gone anyway leaves nothing free.
+            incumbent.until,
+            incumbent.gpu_model,
+            incumbent.on_leaving,
+            incumbent.stop_points is None,
+            move and (move.shape, move.options, move.rank, move.together, move.node_points),
+            resume and (resume.shape, resume.options, resume.together),
+            incumbent.stop_points - incumbent.leave_points
+            if both and incumbent.stop_points is not None
+            else None,
+        )
+
+    def _parts(self, node: int, group: tuple[int, ...]) -> Iterator[Departure]:
+        """What the equal incumbents of a group may do on a node, staying first."""
+        first = self.problem.incumbents[group[0]]
+        may_stop, may_move = first.stop_points is not None, first.move is not None
+        for leaving in range(len(group) + 1):
+            for stopped in range(leaving + 1) if may_stop else (0,):
+                if may_move or stopped == leaving:
+                    yield Departure(node, stopped=group[:stopped], moved=group[stopped:leaving])
+        if first.shrinkable:
+            here = self.holds[node][group[0]]
+            most = min(len(here), len(first.holds) - first.fewest)
+            for replicas in range(1, most + 1):
+                yield Departure(node, shrunk=((group[0], replicas),))
+
+    def canonical(self, index: int, fate: dict[int, str]) -> int:
+        """
+        The incumbent that stands for this one among its equals, given who of them is stopped or moved.
+
+        The stopped stand in front, then the moved; each group keeps its order.
+        """
+        if index not in self.alike:
+            return index
+        alike = self.alike[index]
+        ordered = sorted(alike, key=lambda each: ("stop", "move", "stay").index(fate.get(each, "stay")))
+        return alike[ordered.index(index)]
+
+    def free(self, departure: Departure, below: View | None = None) -> tuple[list[int], list[int]]:
+        """
+        Thousandths free by GPU and amounts free by resource of the node, once they have left.
+
+        With `below`, what is free for the classes that it binds.
+        """
+        node = self.problem.nodes[departure.node]
+        gpus, amounts = list(node.gpus), list(node.amounts)
+        for index, position in self.given_up(departure, below):
+            incumbent = self.problem.incumbents[index]
+            for gpu in incumbent.holds[position].gpus:
+                gpus[gpu] += incumbent.shape.gpu_milli or MILLI
+            for resource, amount in enumerate(incumbent.shape.amounts):
+                amounts[resource] += amount
+        if node.overdrawn:
+            amounts = [max(0, free - owed) for free, owed in zip(amounts, node.overdrawn, strict=True)]
+        return gpus, amounts
+
+    def given_up(self, departure: Departure, below: View | None = None) -> Iterator[tuple[int, int]]:
+        """
+        (incumbent, position in its `holds`) of every replica that leaves the node.
+
+        With `below`, of the stopped and the shrunk only those that it does not keep.
+        """
+        here = self.holds[departure.node]
+        gone = [(index, here[index]) for index in (*departure.stopped, *departure.moved)]
+        gone += [(index, here[index][:replicas]) for index, replicas in departure.shrunk]
+        for index, positions in gone:
+            kept = below is not None and below.keeps(self.problem.incumbents[index])
+            if index in departure.moved or not kept:
+                for position in positions:
+                    yield index, position
+
+    def everybody(self, node: int) -> Departure:
+        """All incumbents that may leave a node, gone."""
+        return Departure(node, moved=tuple(self.holds[node]))
+
+    def empties(self, departure: Departure) -> bool:
+        """True if every incumbent of the node is moved elsewhere."""
+        here = self.holds[departure.node]
+        return departure.node not in self.held_fast and len(departure.moved) == len(here)
+
+
+def _holds(problem: Problem) -> dict[int, dict[int, tuple[int, ...]]]:
+    found: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for index, incumbent in enumerate(problem.incumbents):
+        if _may_leave(incumbent):
+            for position, hold in enumerate(incumbent.holds):
+                if hold.node is not None:
+                    found[hold.node][index].append(position)
+    return {
+        node: {index: tuple(positions) for index, positions in present.items()}
+        for node, present in found.items()
+    }
+
+
+def _may_leave(incumbent: Incumbent) -> bool:
+    return incumbent.stop_points is not None or incumbent.move is not None or incumbent.shrinkable
+
+
+def _joined(node: int, chosen: tuple[Departure, ...]) -> Departure:
+    return Departure(
+        node,
+        stopped=tuple(sorted(index for part in chosen for index in part.stopped)),
+        moved=tuple(sorted(index for part in chosen for index in part.moved)),
+        shrunk=tuple(sorted(pair for part in chosen for pair in part.shrunk)),
+    )
+
+
+def _order(departure: Departure) -> tuple[object, ...]:
+    return (departure.leavers, departure.stopped, departure.moved, departure.shrunk)

@@ -1,0 +1,149 @@
+"""Fates: the columns that say what becomes of each incumbent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from gpuplan.models.formulation.structure.parts import parts
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gpuplan.models.eligibility.preemption_order import View
+    from gpuplan.models.formulation.structure.eviction_patterns import Departure, Departures
+    from gpuplan.models.problem.jobs import Incumbent
+    from gpuplan.models.problem.problem import Problem
+
+
+class Fates:
+    """Columns of departures, and of each incumbent by itself."""
+
+    def __init__(self, problem: Problem, departures: Departures, new: Callable[[int], int]) -> None:
+        """`new` makes a column with an upper bound."""
+        incumbents = problem.incumbents
+        self._problem = problem
+        self._resources = len(problem.resources)
+        self.departures = departures
+        self.out: dict[Departure, int] = {
+            departure: new(1) for leaving in departures.by_node.values() for departure in leaving
+        }
+        self.stopped_with = self._stopped_with()
+        """
+        Columns of the departures in which it is stopped, of each incumbent of which these say all there is to
+        say: one that may only be stopped, on a single node.
+        """
+        self.stop = {
+            v: new(1)
+            for v, each in enumerate(incumbents)
+            if each.stop_points is not None and v not in self.stopped_with
+        }
+        self.move = {v: new(1) for v, each in enumerate(incumbents) if each.move is not None}
+        shrinkable = {v: each for v, each in enumerate(incumbents) if each.shrinkable}
+        self.shrink = {v: new(len(each.holds) - each.fewest) for v, each in shrinkable.items()}
+        """Replicas given up."""
+        self.fewer = {v: parts(each.shrink_points, 1, new) for v, each in shrinkable.items() if each.scaled}
+        """The same by what they cost, where they cost unequally."""
+        self.resized = {v: new(1) for v in shrinkable}
+        self.given = {
+            (v, node): new(len(positions))
+            for node in sorted(departures.crowded)
+            for v, positions in departures.holds[node].items()
+            if v in shrinkable
+        }
+        """Of them, those on a crowded node."""
+        self.sharers: dict[tuple[int, int], tuple[int, ...]] = {
+            at: v for node in sorted(departures.crowded) for at, v in _sharers(problem, departures, node)
+        }
+        """Incumbents that hold all that is in use of a shared GPU, by crowded node and GPU index."""
+        self.freed = {at: new(1) for at in self.sharers}
+        """The GPU is wholly free since all of them have left."""
+        self.emptied = {
+            node: new(1)
+            for node in sorted(departures.crowded - departures.held_fast)
+            if problem.nodes[node].closing_points is not None
+        }
+        """All incumbents of a crowded node are moved elsewhere."""
+
+    def gains(self, node: int) -> Iterator[tuple[int, tuple[list[int], list[int]]]]:
+        """
+        What a crowded node gains with each unit of a column: (column, (thousandths by GPU, amounts)).
+
+        A GPU that several jobs share is gained whole only once all of them have left.
+        """
+        width = len(self._problem.nodes[node].gpus)
+        for v, positions in self.departures.holds[node].items():
+            incumbent = self._problem.incumbents[v]
+            whole, one = [0] * width, [0] * width
+            for position in positions:
+                for gpu in incumbent.holds[position].gpus:
+                    whole[gpu] += incumbent.shape.gpu_milli or MILLI
+            largest = max(positions, key=lambda position: len(incumbent.holds[position].gpus))
+            for gpu in incumbent.holds[largest].gpus:
+                one[gpu] += incumbent.shape.gpu_milli or MILLI
+            amounts = list(incumbent.shape.amounts)
+            for column in self.leaves(v):
+                yield column, (whole, [len(positions) * amount for amount in amounts])
+            if (v, node) in self.given:
+                yield self.given[v, node], (one, amounts)
+        for (at, gpu), column in self.freed.items():
+            if at == node:
+                yield column, ([MILLI if each == gpu else 0 for each in range(width)], [0] * self._resources)
+
+    def stays_for(self, node: int, view: View) -> Iterator[int]:
+        """Columns that free nothing of a crowded node for the classes that a view binds."""
+        for v in self.departures.holds[node]:
+            if view.keeps(self._problem.incumbents[v]):
+                yield from (column for column in self.leaves(v) if column != self.move.get(v))
+                if (v, node) in self.given:
+                    yield self.given[v, node]
+
+    def _stopped_with(self) -> dict[int, list[int]]:
+        alone = [_stands_alone(incumbent) for incumbent in self._problem.incumbents]
+        found: dict[int, list[int]] = defaultdict(list)
+        for departure, column in self.out.items():
+            for v in departure.stopped:
+                if alone[v]:
+                    found[v].append(column)
+        return dict(found)
+
+    def leaves(self, v: int, below: View | None = None) -> Sequence[int]:
+        """
+        Columns, of which at most one is 1, that each say that an incumbent leaves all its places.
+
+        With `below`, stopping it counts only if that does not keep it.
+        """
+        moves = [self.move[v]] if v in self.move else []
+        if below is not None and below.keeps(self._problem.incumbents[v]):
+            return moves
+        return [*self.stops(v), *moves]
+
+    def stops(self, v: int) -> Sequence[int]:
+        """Columns, of which at most one is 1, that each say that an incumbent is stopped."""
+        return [self.stop[v]] if v in self.stop else self.stopped_with.get(v, [])
+
+
+def _stands_alone(incumbent: Incumbent) -> bool:
+    only_stopped = incumbent.move is None and incumbent.grow is None and not incumbent.shrinkable
+    return only_stopped and len({hold.node for hold in incumbent.holds}) == 1
+
+
+def _sharers(
+    problem: Problem, departures: Departures, node: int
+) -> list[tuple[tuple[int, int], tuple[int, ...]]]:
+    held: dict[int, list[tuple[int, int]]] = {}
+    for v, positions in departures.holds[node].items():
+        incumbent = problem.incumbents[v]
+        for position in positions:
+            for gpu in incumbent.holds[position].gpus:
+                held.setdefault(gpu, []).append((v, incumbent.shape.gpu_milli))
+    free = problem.nodes[node].gpus
+    return [
+        ((node, gpu), tuple(sorted({v for v, _ in found})))
+        for gpu, found in sorted(held.items())
+        # One that alone holds the whole GPU in shares frees it by leaving.
+        if all(milli for _, milli in found)
+        and free[gpu] + sum(milli for _, milli in found) == MILLI
+        and (len({v for v, _ in found}) > 1 or free[gpu])
+    ]

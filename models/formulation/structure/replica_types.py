@@ -1,0 +1,123 @@
+"""
+Kind: classes whose replicas are interchangeable, whatever each is worth and whichever queue pays.
+
+Where a replica stands is decided once for a kind; how many jobs of each class are placed is decided class by
+class. So prices and queues multiply only the short columns, not those in the packing rows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from gpuplan.models.queue import ALL_MODELS
+
+if TYPE_CHECKING:
+    from gpuplan.models.problem.jobs import JobClass, Shape, Togetherness
+    from gpuplan.models.problem.problem import Problem
+
+Tier: TypeAlias = tuple[int, ...]
+"""Options of a class, by position, that are decided as one since nothing but their places differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Classes that differ only in points and queue."""
+
+    classes: tuple[int, ...]
+    """Indices into `Problem.classes`; exactly one if points depend on the number of replicas."""
+    shape: Shape
+    minimum: int
+    maximum: int
+    rank: int
+    claim: int
+    together: Togetherness
+    tiers: tuple[Tier, ...]
+    groups: tuple[tuple[int, ...], ...]
+    """Node groups of each tier."""
+    per_replica: bool
+    """True if points are paid by the replica, whose number is a choice, and each brings the same."""
+
+    @property
+    def rigid(self) -> bool:
+        """True if every job has the same number of replicas."""
+        return self.minimum == self.maximum
+
+    @property
+    def scattered(self) -> bool:
+        """True if it does not matter which domains its replicas are in."""
+        rules = self.together
+        return rules.required is None and rules.preferred is None and rules.spread is None
+
+
+def kinds_of(problem: Problem) -> tuple[Kind, ...]:
+    """All kinds of a problem, in the order of their first class."""
+    members: dict[Any, list[int]] = defaultdict(list)
+    tiers: dict[Any, tuple[Tier, ...]] = {}
+    for index, job_class in enumerate(problem.classes):
+        if not job_class.startable:
+            continue
+        split = _tiers(problem, job_class)
+        key = (*_packing(job_class), split, index if job_class.per_replica or job_class.scaled else None)
+        members[key].append(index)
+        tiers[key] = split
+    return tuple(
+        Kind(
+            classes=tuple(indices),
+            shape=first.shape,
+            minimum=first.minimum,
+            maximum=first.maximum,
+            rank=first.rank,
+            claim=first.claim,
+            together=first.together,
+            tiers=tiers[key],
+            groups=tuple(
+                tuple(group for option in tier for group in first.options[option].groups)
+                for tier in tiers[key]
+            ),
+            per_replica=first.per_replica,
+        )
+        for key, indices in members.items()
+        for first in (problem.classes[indices[0]],)
+    )
+
+
+def _packing(job_class: JobClass) -> tuple[object, ...]:
+    """All that decides where replicas may stand and what they take and cost there."""
+    return (
+        job_class.shape,
+        job_class.minimum,
+        job_class.maximum,
+        (job_class.rank, job_class.claim),
+        job_class.together,
+        job_class.node_points,
+        (job_class.profile, job_class.workload, job_class.carries, job_class.avoids),
+        tuple((option.gpu_model, option.groups) for option in job_class.options),
+    )
+
+
+def _tiers(problem: Problem, job_class: JobClass) -> tuple[Tier, ...]:
+    """
+    Options that pay alike are one tier, unless something tells them apart.
+
+    A gang must know the one GPU model it is on, and so must quotas and guarantees of single models.
+    """
+    apart = job_class.maximum > 1 or _counts_by_model(problem, job_class.queue)
+    tiers: dict[Any, list[int]] = defaultdict(list)
+    for position, option in enumerate(job_class.options):
+        tiers[position if apart else (option.points, option.once, option.ends[0])].append(position)
+    return tuple(tuple(positions) for positions in tiers.values())
+
+
+def _counts_by_model(problem: Problem, queue: int) -> bool:
+    """True if a quota or a guarantee for one GPU model applies to this queue or one above it."""
+    if any(each.resource != ALL_MODELS and queue in each.queues for each in problem.guarantees):
+        return True
+    for budget in problem.budgets:
+        above: int | None = queue
+        while budget.resource != ALL_MODELS and above is not None:
+            if budget.limit[above] is not None or budget.kept[above]:
+                return True
+            above = budget.parent[above]
+    return False

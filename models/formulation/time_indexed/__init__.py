@@ -1,0 +1,1 @@
+"""Variables and rows of later slots."""

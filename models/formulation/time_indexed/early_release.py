@@ -1,0 +1,138 @@
+"""
+Gains: what is free more in later slots because of who leaves now, and of nodes opened and closed.
+
+Columns that bring the same, or multiples of it, to the same place make up one gain. Where there is much to
+state they are counted slot by slot: each has a coefficient where that begins and one where it ends, and none
+in the long rows. Where there is little, rows have them all: HiGHS takes much longer to find a first answer
+where wide integer columns hang on each other from slot to slot.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.formulation.time_indexed.inventory_balance import flow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from gpuplan.models.formulation.rows import Ints
+    from gpuplan.models.formulation.time_indexed.inventory_balance import Flow
+
+    Place: TypeAlias = tuple[int | str, ...]
+    """What a gain is part of, such as the sums over one group."""
+
+
+_NONE: Final = np.zeros(0, dtype=np.int64)
+
+_MUCH: Final = 1_000_000
+"""Coefficients that gains would have if one row had all their columns."""
+
+
+@dataclass(slots=True)
+class _Gain:
+    """Columns that begin or cease to bring something."""
+
+    unit: tuple[int, ...]
+    """By what is measured at its place."""
+    slots: Ints
+    columns: Ints
+    amounts: Ints
+    """By how many units one of the column changes what is brought from its slot on."""
+    flow: Flow | None = None
+    """Of units, where they are counted."""
+
+    def units(self, slot: int) -> tuple[Ints, Ints]:
+        """Columns, and how many units of each make up what is brought in a slot."""
+        if self.flow is not None:
+            return np.array([self.flow.there[slot]]), np.ones(1, dtype=np.int64)
+        so_far = self.slots <= slot
+        return self.columns[so_far], self.amounts[so_far]
+
+
+class Gains:
+    """All gains by place."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._at: dict[Place, list[_Gain]] = defaultdict(list)
+
+    def close(self, upper: Sequence[int], new: Callable[[int], int]) -> None:
+        """No more are coming: `upper` bounds the columns there are, `new` makes one with an upper bound."""
+        gains = [gain for found in self._at.values() for gain in found]
+        if sum(int((self._slots - gain.slots).sum()) for gain in gains) > _MUCH:
+            for gain in gains:
+                gain.flow = flow((gain.slots, gain.columns, gain.amounts), self._slots, upper, new)
+
+    @property
+    def flows(self) -> Iterator[Flow]:
+        """Those that are counted."""
+        return (gain.flow for found in self._at.values() for gain in found if gain.flow is not None)
+
+    def of(self, places: Iterable[Place], measure: int, slot: int) -> tuple[Ints, Ints]:
+        """Columns, and what one unit of each brings in a slot of one measure to some places in all."""
+        gains = [gain for place in places for gain in self._at.get(place, ()) if gain.unit[measure]]
+        units = [gain.units(slot) for gain in gains]
+        columns = np.concatenate([_NONE, *(columns for columns, _ in units)])
+        brought = [gain.unit[measure] * amounts for gain, (_, amounts) in zip(gains, units, strict=True)]
+        distinct, position = np.unique(columns, return_inverse=True)
+        total = np.zeros(len(distinct), dtype=np.int64)
+        np.add.at(total, position.reshape(-1), np.concatenate([_NONE, *brought]))
+        some = np.flatnonzero(total)
+        return distinct[some], total[some]
+
+    def note(self, places: Sequence[Place], where: Ints, columns: Ints, traces: Ints) -> None:
+        """
+        Take in columns, each with the number of its place and its trace: what it brings by slot and measure.
+
+        `traces` has shape (columns, slots, measures).
+        """
+        traces = traces.copy()
+        traces[:, 0] = 0  # that slot has rows of its own
+        entry, slot = np.nonzero((traces[:, 1:] != traces[:, :-1]).any(axis=2))
+        slot += 1
+        brought = np.concatenate([traces[entry, slot], traces[entry, slot - 1]])
+        times = np.gcd.reduce(brought, axis=1)
+        some = np.flatnonzero(times)
+        entry, slot = np.tile(entry, 2)[some], np.tile(slot, 2)[some]
+        signs = np.repeat([1, -1], len(times) // 2)[some]
+        brought, times = brought[some], times[some]
+        keys = np.column_stack([where[entry], brought // times[:, None]])
+        distinct, number = np.unique(keys, axis=0, return_inverse=True)
+        number = number.reshape(-1)
+        order = np.argsort(number, kind="stable")
+        ends = np.searchsorted(number[order], np.arange(len(distinct) + 1))
+        for key, first, last in zip(distinct.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+            own = order[first:last]
+            gain = _Gain(tuple(key[1:]), slot[own], columns[entry[own]], (signs * times)[own])
+            self._at[places[key[0]]].append(gain)
+
+
+class Changes:
+    """Columns, each with a node and what is free there then, or what the node gains if rounded."""
+
+    def __init__(self, slots: int, measures: int) -> None:
+        self._shape = slots, measures
+        self._columns: list[int] = []
+        self._nodes: list[int] = []
+        self._rounded: list[bool] = []
+        self._states: list[Ints] = []
+
+    def note(self, column: int, node: int, state: Ints, *, rounded: bool = False) -> None:
+        """Take in one column; `state` has shape (slots, measures)."""
+        self._columns.append(column)
+        self._nodes.append(node)
+        self._states.append(state)
+        self._rounded.append(rounded)
+
+    def close(self, upper: Sequence[int]) -> None:
+        """No more are coming: make arrays of them; `upper` bounds the columns."""
+        self.column = np.array(self._columns, dtype=np.int64)
+        self.most = np.array([upper[column] for column in self._columns], dtype=np.int64)
+        self.node = np.array(self._nodes, dtype=np.int64)
+        self.rounded = np.array(self._rounded, dtype=bool)
+        self.states: Ints = np.array(self._states, dtype=np.int64).reshape(len(self._states), *self._shape)

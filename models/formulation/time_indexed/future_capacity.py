@@ -1,0 +1,236 @@
+"""Prospects: what nodes will have free in each later slot, and what columns change about that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.formulation.time_indexed.early_release import Changes
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.cluster import MigInstance
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Ints
+    from gpuplan.models.formulation.time_indexed.early_release import Gains, Place
+    from gpuplan.models.formulation.time_indexed.time_variables import Area
+    from gpuplan.models.problem.jobs import Hold, Incumbent
+
+    Bools: TypeAlias = NDArray[np.bool_]
+
+WHOLE, SHARED, SLICES, FIRST_RESOURCE = 0, 1, 2, 3
+"""What is measured of a node: wholly free GPUs, thousandths of GPUs, memory slices; then resources."""
+
+
+class Prospects:
+    """
+    What is free by slot and node while everybody stays until the expected end, and what columns change.
+
+    Blocks of several GPUs do not add up, so departures say what a node has of them once they took place;
+    on crowded nodes the gains of each incumbent are rounded up, since ⌊(a + b)/s⌋ ≤ ⌊a/s⌋ + ⌈b/s⌉. All else
+    adds up, each incumbent bringing its own; that of a GPU which several share is counted with each of them.
+    """
+
+    def __init__(self, x: Columns) -> None:
+        problem = x.problem
+        self.problem = problem
+        self._measures = FIRST_RESOURCE + len(problem.resources)
+        self._gpus: dict[int, Ints] = {}
+        self.free: Ints = np.zeros((problem.slots, self._measures, len(problem.nodes)), dtype=np.int64)
+        """By slot, measure and node."""
+        self._geometry = {
+            node: mig_geometry(group.gpu_model or "") for group in problem.groups for node in group.nodes
+        }
+        optional = {node for group in problem.groups if group.pool is not None for node in group.nodes}
+        for node in range(len(problem.nodes)):
+            if node not in optional:
+                self.free[:, :, node] = self._state(node, {})
+        self.gpus = np.array([len(node.gpus) - len(node.unhealthy) for node in problem.nodes], dtype=np.int64)
+        group_of = np.zeros(len(problem.nodes), dtype=np.int64)
+        for number, group in enumerate(problem.groups):
+            group_of[list(group.nodes)] = number
+        self.group_of = group_of
+        self.departing = Changes(problem.slots, 1)
+        """What changes the blocks of whole GPUs, of which alone it tells."""
+        self._departures(x, self.departing)
+        self.leaving = Changes(problem.slots, self._measures)
+        """What changes all that adds up."""
+        self._incumbents(x, self.leaving)
+        self._pools(x)
+        self.departing.close(x.upper)
+        self.leaving.close(x.upper)
+        self.optional: Bools = np.zeros(len(problem.nodes), dtype=bool)
+        """Nodes that do not exist yet."""
+        self.optional[list(optional)] = True
+        self.cost: Ints = np.zeros((problem.slots, len(problem.nodes)), dtype=np.int64)
+        """By slot and node: points lost if nobody is there any more who may be stopped."""
+        for incumbent in problem.incumbents:
+            for node in {hold.node for hold in incumbent.holds if hold.node is not None}:
+                self.cost[: incumbent.until, node] -= incumbent.stop_points or incumbent.leave_points
+
+    def on(self, area: Area) -> Bools:
+        """Nodes of an area."""
+        found: Bools = np.isin(self.group_of, area)
+        return found
+
+    def total(self, area: Area, slot: int, measure: int) -> int:
+        """All there is on an area of something that adds up."""
+        return int(self.free[slot, measure, self.on(area)].sum())
+
+    def blocks(self, area: Area, slot: int, size: int) -> int:
+        """Blocks of so many wholly free GPUs on an area, each on one node."""
+        return int((self.free[slot, WHOLE, self.on(area)] // size).sum())
+
+    def blocks_gained(self, size: int) -> Ints:
+        """Blocks of so many GPUs that each of the `departing` brings, by slot: shape (columns, slots)."""
+        changes = self.departing
+        after, free = changes.states[:, :, 0], self.free[:, WHOLE].T[changes.node]
+        steps: Ints = np.where(changes.rounded[:, None], -(-after // size), after // size - free // size)
+        return steps
+
+    def note_gains(self, gains: Gains, sizes: Sequence[int]) -> None:
+        """Take in what columns change about sums, and about blocks of these sizes, of each group."""
+        groups = range(len(self.problem.groups))
+        sums, blocks = self.leaving, self.departing
+        places: list[Place] = [("sums", group) for group in groups]
+        gains.note(places, self.group_of[sums.node], sums.column, sums.states)
+        places = [("blocks", group) for group in groups]
+        steps = np.stack([self.blocks_gained(size) for size in sizes], axis=2)
+        gains.note(places, self.group_of[blocks.node], blocks.column, steps)
+
+    def _departures(self, x: Columns, blocks: Changes) -> None:
+        for departure, column in x.out.items():
+            holds = x.departures.holds[departure.node]
+            gone = {v: len(holds[v]) for v in (*departure.stopped, *departure.moved)}
+            blocks.note(column, departure.node, self._whole(departure.node, gone | dict(departure.shrunk)))
+        owner = {column: v for each in (x.stop, x.move) for v, column in each.items()}
+        owner |= {column: v for (v, _), column in x.fates.given.items()}
+        for node in sorted(x.departures.crowded):
+            for column, (gpus, _) in x.fates.gains(node):
+                v = owner.get(column)
+                until = self.problem.slots if v is None else self.problem.incumbents[v].until
+                gain = np.zeros((self.problem.slots, 1), dtype=np.int64)
+                gain[:until] = sum(milli > 0 for milli in gpus)
+                blocks.note(column, node, gain, rounded=True)
+
+    def _incumbents(self, x: Columns, sums: Changes) -> None:
+        for v, incumbent in enumerate(self.problem.incumbents):
+            by_node: dict[int, Ints] = {}
+            for hold in incumbent.holds:
+                if hold.node is not None:
+                    by_node[hold.node] = by_node.get(hold.node, 0) + self._held(incumbent, hold, hold.node)
+            for column in x.fates.leaves(v):
+                for node, held in by_node.items():
+                    sums.note(column, node, held, rounded=True)
+            if v in x.shrink and by_node:
+                # Where it gives up replicas is not said: counted in full wherever it has any.
+                one = np.maximum.reduce(list(by_node.values()))
+                groups = {int(self.group_of[node]): node for node in by_node}
+                for node in groups.values():
+                    sums.note(x.shrink[v], node, one, rounded=True)
+
+    def _held(self, incumbent: Incumbent, hold: Hold, node: int) -> Ints:
+        """What a replica gives up that leaves before its end, shape (slots, measures)."""
+        geometry = self._geometry[node]
+        slices = self._slices(node, (instance for _, instance in hold.slices))
+        if geometry and self.problem.charges.switch_mode is not None:
+            slices += len(hold.gpus) * geometry.memory_slices
+        milli = len(hold.gpus) * (incumbent.shape.gpu_milli or MILLI)
+        held = np.zeros((self.problem.slots, self._measures), dtype=np.int64)
+        held[: incumbent.until] = [len(hold.gpus), milli, slices, *incumbent.shape.amounts]
+        return held
+
+    def _pools(self, x: Columns) -> None:
+        def note(column: int, node: int, gain: Ints) -> None:
+            self.departing.note(column, node, gain[:, [WHOLE]], rounded=True)
+            self.leaving.note(column, node, gain, rounded=True)
+
+        for opening in x.cells.openings:
+            note(opening.column, opening.nodes[0], self._state(opening.nodes[0], {}))
+        holds = x.departures.holds
+        for closing in x.cells.closings:
+            nodes = [*closing.idle, *(node for node, _ in closing.emptied)]
+            # The least that any of these equal nodes could have offered.
+            gone = [{v: len(at) for v, at in holds.get(node, {}).items()} for node in nodes]
+            empty = np.minimum.reduce(list(map(self._state, nodes, gone)))
+            note(closing.column, nodes[0], -empty)
+
+    def _whole(self, node: int, gone: dict[int, int]) -> Ints:
+        """Wholly free GPUs of a node, of which incumbents have given up so many replicas; (slots, 1)."""
+        gpus = self._gpus_of(node).copy()
+        for v, replicas in gone.items():
+            incumbent = self.problem.incumbents[v]
+            milli = incumbent.shape.gpu_milli or MILLI
+            for hold in [hold for hold in incumbent.holds if hold.node == node][:replicas]:
+                gpus[: incumbent.until, list(hold.gpus)] += milli
+        gpus[: self.problem.nodes[node].opens] = 0
+        whole: Ints = (gpus >= MILLI).sum(axis=1, keepdims=True)
+        return whole
+
+    def _gpus_of(self, node: int) -> Ints:
+        """Thousandths free of each GPU of a node while everybody stays; shape (slots, GPUs)."""
+        if node not in self._gpus:
+            free = self.problem.nodes[node]
+            gpus = np.tile(np.array(free.gpus, dtype=np.int64), (self.problem.slots, 1))
+            for back in free.returns:
+                for gpu, milli in back.gpus:
+                    gpus[back.slot :, gpu] += milli
+            self._gpus[node] = gpus
+        return self._gpus[node]
+
+    def _state(self, node: int, gone: dict[int, int]) -> Ints:
+        """
+        What a node has free, shape (slots, measures).
+
+        `gone` has how many of their replicas there incumbents have given up, the first of their holds.
+        """
+        problem, free = self.problem, self.problem.nodes[node]
+        gpus = np.tile(np.array(free.gpus, dtype=np.int64), (problem.slots, 1))
+        rest = np.zeros((problem.slots, 1 + len(problem.resources)), dtype=np.int64)
+        geometry = self._geometry[node]
+        per_gpu = geometry.memory_slices if geometry else 0
+        used = (instance for gpu in free.mig for instance in gpu.used)
+        rest[:, 0] = per_gpu * len(free.mig) - self._slices(node, used)
+        rest[:, 1:] = np.array(free.amounts) - np.array(free.overdrawn or 0)
+        given = [
+            (v, hold)
+            for v, replicas in gone.items()
+            for hold in [hold for hold in problem.incumbents[v].holds if hold.node == node][:replicas]
+        ]
+        for v, hold in given:
+            gpus[:, list(hold.gpus)] += problem.incumbents[v].shape.gpu_milli or MILLI
+            slices = self._slices(node, (instance for _, instance in hold.slices))
+            rest += np.array([slices, *problem.incumbents[v].shape.amounts])
+        void = [(v, _places(hold)) for v, hold in given]
+        for each in free.returns:
+            key = each.incumbent, (tuple(gpu for gpu, _ in each.gpus), each.slices)
+            if key in void:
+                void.remove(key)
+                continue
+            for gpu, milli in each.gpus:
+                gpus[each.slot :, gpu] += milli
+            slices = self._slices(node, (instance for _, instance in each.slices))
+            rest[each.slot :] += np.array([slices, *each.amounts])
+        whole = (gpus >= MILLI).sum(axis=1)
+        if problem.charges.switch_mode is not None:
+            rest[:, 0] += whole * per_gpu
+        state = np.column_stack([whole, gpus.sum(axis=1), rest])
+        state[: free.opens] = 0
+        free_then: Ints = np.maximum(0, state)
+        return free_then
+
+    def _slices(self, node: int, instances: Iterable[MigInstance]) -> int:
+        """Memory slices of MIG instances on a node."""
+        geometry = self._geometry[node]
+        known = geometry.profiles if geometry else {}
+        return sum(known[each.profile].memory_slices for each in instances if each.profile in known)
+
+
+def _places(hold: Hold) -> tuple[object, ...]:
+    return hold.gpus, hold.slices

@@ -1,0 +1,223 @@
+"""(C14) Horizon."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuplan.models.formulation.rows import Row, dense, row
+from gpuplan.models.formulation.time_indexed.future_capacity import FIRST_RESOURCE, SHARED, SLICES, WHOLE
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.problem.jobs import Role
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Ints
+    from gpuplan.models.formulation.time_indexed.domain_blocks import Gang
+    from gpuplan.models.formulation.time_indexed.time_variables import Area, Presence
+    from gpuplan.models.problem.problem import Problem, QueueBudget
+
+
+def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
+    """
+    Each job starts in one slot, and in every later slot there is room for all who are there then.
+
+        Σ_k jobs[j,k] + Σ_{k, τ} later[j,k,τ]  ≤  n_j    ∀ classes j  (= 1, τ ≤ b, if booked in slot b)
+        Σ_{k, τ} later[j,k,τ]  ≤  stop[v]    ∀ classes j that are incumbent v, to be resumed
+        there[p,τ] = there[p,τ−1] + Σ_{starts of p that come at τ} later[j,k,σ] − Σ_{that are gone by τ}
+        gain[m,τ] = gain[m,τ−1] + Σ_{columns that begin to bring m at τ} column − Σ_{that cease to}
+        Σ_{p ⊆ A} ⌊g_p/s⌋ · R_p · there[p,τ]  ≤  Σ_{n ∈ A} ⌊f_nτ/s⌋ + Σ_m s_m · gain[m,τ]    ∀ areas A, τ, s
+        Σ_p ⌊R_p · ⌊g_p/g⌋ / R⌋ · there[p,τ]  ≤  Σ_d ⌊Σ_n ⌊f_nτ/g⌋ / R⌋ + Σ_m gain[m,τ]    ∀ A, τ, R × g
+        the same for thousandths of GPUs, memory slices of MIG and each resource, all in total
+        usage[r,q,τ]  ≤  limit_rq    as in (C7), of those at τ
+        needed_j · Σ_{σ ≤ τ} start[j,σ]  ≤  Σ_{predecessors i} come[i,τ]    ∀ j with predecessors, τ
+        start[j,τ] = start[j',τ]    ∀ j, j' that start together, τ
+
+    A presence p counts the jobs, those that start now included, that need R_p replicas of g_p GPUs each and
+    may be on the groups of one area; it counts where that is within A. f_nτ are the GPUs free on n at τ once
+    all running jobs have ended that are expected to. A gain m is what departures, openings and closings
+    change about that as in (C3), or a multiple of it: s_m blocks of s GPUs. R × g are the GPUs of gangs that
+    need one domain d, and of p only those count in their rows that need one too. Where a domain lacks L
+    blocks of g for one more of them, of which its cheapest nodes could bring U < L, each on its other nodes
+    is a part 1/(L − U) of it. start[j,τ] is Σ_k later[j,k,τ], or Σ_k jobs[j,k] in slot 0, and come[i,τ]
+    whether a predecessor has started, or ended, by the beginning of τ. With a single slot there are only the
+    last of these rows.
+    """
+    if problem.slots == 1:
+        yield from _together(problem, x)
+        return
+    yield from _once(problem, x)
+    yield from _flows(problem, x)
+    inside = {area: x.later.inside(area) for area in x.later.areas}
+    for slot in range(1, problem.slots):
+        for area, present in inside.items():
+            # Where nobody comes, whoever is there was there before, and no less is free.
+            if slot == 1 or any(each.flow.grows(slot) for each in present):
+                yield from _room(x, area, slot, present)
+        for number, budget in enumerate(problem.budgets):
+            yield from _quota(x, number, budget, slot)
+    yield from _precedence(problem, x)
+    yield from _together(problem, x)
+
+
+def _once(problem: Problem, x: Columns) -> Iterator[Row]:
+    booked = {booking.job_class: booking.slot for booking in problem.bookings}
+    for index, job_class in enumerate(problem.classes):
+        starts = list(x.later.starts_of(index))
+        if index in booked:
+            terms = [(column, 1) for column, slot, _ in starts if slot <= booked[index]]
+            yield row("horizon", ("booked", index), terms, lower=1, upper=1)
+        elif job_class.role is Role.RESUME and job_class.incumbent is not None:
+            stops = x.fates.stops(job_class.incumbent)
+            terms = [*((column, 1) for column, _, _ in starts), *((column, -1) for column in stops)]
+            yield row("horizon", ("resumed", index), terms, upper=0)
+        elif any(slot for _, slot, _ in starts):
+            terms = [(column, 1) for column, _, _ in starts]
+            yield row("horizon", ("once", index), terms, upper=len(job_class.jobs))
+
+
+def _flows(problem: Problem, x: Columns) -> Iterator[Row]:
+    for number, each in enumerate(x.later.flows):
+        for slot in range(1, problem.slots):
+            yield dense("horizon", ("there", number, slot), *each.terms(slot), lower=0, upper=0)
+
+
+def _room(x: Columns, area: Area, slot: int, present: list[Presence]) -> Iterator[Row]:
+    """Rows of all that is measured on the nodes of an area in one slot."""
+    problem, later, ahead = x.problem, x.later, x.later.ahead
+    takers = np.array([one.flow.there[slot] for one in present], dtype=np.int64)
+    most = np.array([x.upper[column] for column in takers.tolist()], dtype=np.int64)
+
+    def fits(
+        name: str, each: Callable[[Presence], int], free: int, gained: tuple[Ints, Ints]
+    ) -> Iterator[Row]:
+        taken = np.array([each(one) for one in present], dtype=np.int64)
+        givers, given = gained
+        lost = np.minimum(0, given) @ np.array(
+            [x.upper[column] for column in givers.tolist()], dtype=np.int64
+        )
+        if int(taken @ most) > free + int(lost):
+            key = name, "-".join(map(str, area)), slot
+            columns, amounts = np.append(takers, givers), np.append(taken, -given)
+            yield dense("horizon", key, columns, amounts, upper=free)
+
+    def sums(name: str, each: Callable[[Presence], int], measure: int) -> Iterator[Row]:
+        gained = later.gains.of((("sums", group) for group in area), measure, slot)
+        yield from fits(name, each, ahead.total(area, slot, measure), gained)
+
+    yield from sums("blocks of 1", lambda one: one.replicas * one.shape.gpus, WHOLE)
+    for number, size in enumerate(later.sizes):
+        if size > 1 and any(one.shape.gpus == size for one in present):
+            gained = later.gains.of((("blocks", group) for group in area), number, slot)
+            yield from fits(
+                f"blocks of {size}",
+                lambda one, size=size: one.replicas * (one.shape.gpus // size),  # type: ignore[misc]
+                ahead.blocks(area, slot, size),
+                gained,
+            )
+    if any(one.shape.gpu_milli for one in present):
+        yield from sums("GPUs", _milli, SHARED)
+    if any(one.shape.mig for one in present):
+        geometry = mig_geometry(problem.groups[area[0]].gpu_model or "")
+        sizes = {name: each.memory_slices for name, each in geometry.profiles.items()} if geometry else {}
+        yield from sums("slices", lambda one: _slices(one, sizes), SLICES)
+    for resource, name in enumerate(problem.resources):
+        if any(one.shape.amounts[resource] for one in present):
+            yield from sums(
+                name,
+                lambda one, resource=resource: one.replicas * one.shape.amounts[resource],  # type: ignore[misc]
+                FIRST_RESOURCE + resource,
+            )
+    for gang in sorted({one.gang for one in present if one.gang is not None}):
+        bundles = later.bundles[area, gang]
+        yield from fits(
+            f"{gang.level} of {gang.replicas} × {gang.gpus}",
+            lambda one, gang=gang: MILLI * _bundles(one, gang),  # type: ignore[misc]
+            MILLI * int(bundles.free[slot]),
+            later.gains.of([bundles.place], 0, slot),
+        )
+
+
+def _bundles(one: Presence, gang: Gang) -> int:
+    """Bundles for a gang that a presence takes at least."""
+    if one.required != gang.level:
+        return 0
+    return one.replicas * (one.shape.gpus // gang.gpus) // gang.replicas
+
+
+def _milli(one: Presence) -> int:
+    return one.replicas * (one.shape.gpus * MILLI + one.shape.gpu_milli)
+
+
+def _slices(one: Presence, sizes: dict[str, int]) -> int:
+    return one.replicas * sum(sizes.get(profile, 0) * count for profile, count in one.shape.mig)
+
+
+def _quota(x: Columns, number: int, budget: QueueBudget, slot: int) -> Iterator[Row]:
+    """The limits of one resource in one slot."""
+    terms, fixed = x.later.usage(budget, slot)
+    staying = budget.up_the_tree(_there_already(x.problem, budget, slot, fixed))
+    for queue in budget.leaves_first:
+        key = ("queues", number, queue, slot)
+        if (firm := budget.firm[queue]) is not None and any(amount > 0 for _, amount in terms[queue]):
+            # Who is there already may hold too much; then nobody comes who counts here.
+            yield row("horizon", key, terms[queue], upper=max(firm, staying[queue]) - fixed[queue])
+        if (parent := budget.parent[queue]) is None:
+            continue
+        if (spill := x.later.spill.get((budget.resource, queue, slot))) is None:
+            terms[parent] += terms[queue]
+            fixed[parent] += fixed[queue]
+        else:
+            lends = [*terms[queue], (spill, -1)]
+            yield row("horizon", (*key, "spill"), lends, upper=budget.kept[queue] - fixed[queue])
+            terms[parent].append((spill, 1))
+
+
+def _there_already(problem: Problem, budget: QueueBudget, slot: int, fixed: list[int]) -> list[int]:
+    """What who runs now may hold in a slot, by queue: whoever is moved is there longer than if it stayed."""
+    held = list(fixed)
+    for incumbent in problem.incumbents:
+        if incumbent.move is not None and incumbent.until <= slot:
+            options = problem.classes[incumbent.move].options
+            if any(option.ends[0] > slot and budget.counts(option.gpu_model) for option in options):
+                held[incumbent.queue] += incumbent.quota_milli
+    return held
+
+
+def _precedence(problem: Problem, x: Columns) -> Iterator[Row]:
+    for index, job_class in enumerate(problem.classes):
+        if not job_class.needed:
+            continue
+        starts = list(x.later.starts_of(index))
+        for slot in range(1, problem.slots):
+            terms = [(column, job_class.needed) for column, when, _ in starts if when <= slot]
+            fixed = 0
+            for each in job_class.predecessors:
+                if each.job_class is None:
+                    fixed += each.slot <= slot
+                    continue
+                for column, when, end in x.later.starts_of(each.job_class):
+                    if (end if each.ended else when + 1) <= slot:
+                        terms.append((column, -1))
+            yield row("horizon", ("after", index, slot), terms, upper=fixed)
+
+
+def _together(problem: Problem, x: Columns) -> Iterator[Row]:
+    members: dict[int, list[int]] = defaultdict(list)
+    for index, job_class in enumerate(problem.classes):
+        if job_class.co_start is not None:
+            members[job_class.co_start].append(index)
+    for group, classes in sorted(members.items()):
+        first = list(x.later.starts_of(classes[0]))
+        for other in classes[1:]:
+            starts = list(x.later.starts_of(other))
+            for slot in range(problem.slots):
+                terms = [(column, 1) for column, when, _ in first if when == slot]
+                terms += [(column, -1) for column, when, _ in starts if when == slot]
+                if terms:
+                    yield row("horizon", ("together", group, other, slot), terms, lower=0, upper=0)

@@ -1,0 +1,219 @@
+"""
+Later: the columns of starts in later slots, and what is there in each of them.
+
+Where a job goes that starts later is settled only when it does: here it counts against the sums over all
+nodes on which it may be. Jobs that take the same on the same nodes make up one kind of presence: a column
+counts those of them that are there in a slot, so that each start has three short entries and the long rows
+see presences only. What is free more because somebody leaves is counted in the same way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.formulation.time_indexed.domain_blocks import Bundles, Gang
+from gpuplan.models.formulation.time_indexed.early_release import Gains
+from gpuplan.models.formulation.time_indexed.future_capacity import Prospects
+from gpuplan.models.formulation.time_indexed.inventory_balance import flow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.formulation.columns import Columns
+    from gpuplan.models.formulation.rows import Ints, Term
+    from gpuplan.models.formulation.time_indexed.early_release import Place
+    from gpuplan.models.formulation.time_indexed.inventory_balance import Flow
+    from gpuplan.models.problem.jobs import JobClass, Shape
+    from gpuplan.models.problem.problem import QueueBudget
+
+    Start: TypeAlias = tuple[int, int, int]
+    """(class, position of the option, slot)."""
+    Area: TypeAlias = tuple[int, ...]
+    """Groups, sorted: where somebody may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """Jobs that are alike in all that matters to others while they are there."""
+
+    flow: Flow
+    """How many are there."""
+    replicas: int
+    """Of each that is counted."""
+    shape: Shape
+    queue: int
+    gpu_model: str | None
+    area: Area
+    required: Level | None
+    """The level of which all replicas are in one domain."""
+
+    @property
+    def gang(self) -> Gang | None:
+        """What it needs in one domain; None if it needs no whole GPUs there."""
+        if self.required is None or not self.shape.gpus:
+            return None
+        return Gang(self.required, self.replicas, self.shape.gpus)
+
+
+class Later:
+    """Columns of later starts; without any where the problem has one slot."""
+
+    def __init__(self, x: Columns, new: Callable[[int], int]) -> None:
+        """`new` makes a column with an upper bound."""
+        problem = self.problem = x.problem
+        self.starts: dict[Start, int] = {}
+        self.now: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        """By class: (column, end) of its jobs that start in slot 0."""
+        self.presences: tuple[Presence, ...] = ()
+        self.spill: dict[tuple[str, int, int], int] = {}
+        """By resource, queue and slot: what a queue uses beyond what it keeps from lending."""
+        self.gains = Gains(problem.slots)
+        self._note_starts_of_now(x)
+        if problem.slots == 1:
+            return
+        last = {booking.job_class: booking.slot for booking in problem.bookings}
+        for index, job_class in enumerate(problem.classes):
+            for position, option in enumerate(job_class.options):
+                for slot in range(1, min(problem.slots, last.get(index, problem.slots) + 1)):
+                    if option.later[slot] is not None and option.later_groups[slot]:
+                        self.starts[index, position, slot] = new(len(job_class.jobs))
+        self.presences = tuple(self._presences(x, new))
+        self.areas = sorted({each.area for each in self.presences})
+        self.sizes = sorted({each.shape.gpus for each in self.presences if each.shape.gpus} | {1})
+        """Whole GPUs of a replica."""
+        self.ahead = Prospects(x)
+        self.bundles = {
+            (area, gang): Bundles(self.ahead, area, gang)
+            for area in self.areas
+            for gang in sorted({each.gang for each in self.inside(area) if each.gang is not None})
+        }
+        self._note_gains(x, new)
+        for budget in problem.budgets:
+            for queue in budget.leaves_first:
+                if budget.parent[queue] is not None and budget.kept[queue] > 0:
+                    for slot in range(1, problem.slots):
+                        self.spill[budget.resource, queue, slot] = new(x.most_milli)
+
+    def _note_starts_of_now(self, x: Columns) -> None:
+        for _, kind, tier in x.tiers():
+            for member in kind.classes:
+                end = self.problem.classes[member].options[kind.tiers[tier][0]].ends[0]
+                self.now[member].append((x.jobs[member, tier], end))
+
+    def _presences(self, x: Columns, new: Callable[[int], int]) -> Iterator[Presence]:
+        problem = self.problem
+        limited = bool(problem.budgets)
+        found: dict[tuple[Any, ...], list[tuple[int, int, int]]] = defaultdict(list)
+        """(column, slot of the start, end) of all that have to be counted together."""
+        for number, kind, tier in x.tiers():
+            area = tuple(sorted(kind.groups[tier]))
+            for member in kind.classes:
+                job_class = problem.classes[member]
+                option = job_class.options[kind.tiers[tier][0]]
+                model = option.gpu_model if len(kind.tiers[tier]) == 1 else None
+                shape, _, *what = _what(job_class, model, limited=limited)
+                if kind.rigid:
+                    starting = [x.jobs[member, tier]]
+                else:  # the only class of its kind
+                    starting = [column for _, column in x.replicas_of(number, tier)]
+                replicas = kind.maximum if kind.rigid else 1
+                found[shape, replicas, *what, area] += [(each, 0, option.ends[0]) for each in starting]
+        for (index, position, slot), column in self.starts.items():
+            job_class = problem.classes[index]
+            option = job_class.options[position]
+            area = tuple(sorted(option.later_groups[slot]))
+            alike = _what(job_class, option.gpu_model, limited=limited)
+            found[*alike, area].append((column, slot, option.ends[slot]))
+        for (shape, replicas, required, queue, model, area), starts in found.items():
+            lasting = [each for each in starts if each[2] > max(1, each[1])]
+            changes = [(max(1, slot), column, 1) for column, slot, _ in lasting]
+            changes += [(end, column, -1) for column, _, end in lasting]
+            when, columns, amounts = np.array(changes, dtype=np.int64).reshape(-1, 3).T
+            there = flow((when, columns, amounts), problem.slots, x.upper, new)
+            if there is not None:
+                yield Presence(there, replicas, shape, queue, model, area, required)
+
+    def _note_gains(self, x: Columns, new: Callable[[int], int]) -> None:
+        """Take in what is free more because of columns."""
+        self.ahead.note_gains(self.gains, self.sizes)
+        for each in self.bundles.values():
+            each.note_gains(self.gains)
+        for budget in self.problem.budgets:
+            self._note_quota(x, budget)
+        self.gains.close(x.upper, new)
+
+    def _note_quota(self, x: Columns, budget: QueueBudget) -> None:
+        """Take in what queues hold less because of who leaves before its end."""
+        entries = list[tuple[int, int, int, int]]()
+        """(queue, slot before which it would have ended, column, thousandths of GPUs)."""
+        for v, incumbent in enumerate(self.problem.incumbents):
+            milli = incumbent.shape.quota_milli
+            if milli and (not budget.resource or incumbent.gpu_model == budget.resource):
+                left = [(column, len(incumbent.holds)) for column in x.fates.leaves(v)]
+                left += [(x.shrink[v], 1)] if v in x.shrink else []
+                own = incumbent.queue, incumbent.until
+                entries += [(*own, column, milli * replicas) for column, replicas in left]
+        queues, until, columns, held = np.array(entries, dtype=np.int64).reshape(-1, 4).T
+        there = np.arange(self.problem.slots) < until[:, None]
+        places: list[Place] = [
+            ("queues", budget.resource, queue) for queue in range(len(self.problem.queues))
+        ]
+        self.gains.note(places, queues, columns, (there * held[:, None])[:, :, None])
+
+    def inside(self, area: Area) -> list[Presence]:
+        """Whoever may only be within an area."""
+        groups = set(area)
+        return [each for each in self.presences if groups.issuperset(each.area)]
+
+    def starts_of(self, index: int) -> Iterator[tuple[int, int, int]]:
+        """(column, slot, end) of all that a class may start, slot 0 included."""
+        for column, end in self.now.get(index, ()):
+            yield column, 0, end
+        for position, option in enumerate(self.problem.classes[index].options):
+            for slot in range(1, self.problem.slots):
+                if (column := self.starts.get((index, position, slot), -1)) >= 0:
+                    yield column, slot, option.ends[slot]
+
+    def usage(self, budget: QueueBudget, slot: int) -> tuple[list[list[Term]], list[int]]:
+        """What counts against a quota in a slot, by queue: terms, and what is fixed."""
+        terms: list[list[Term]] = [[] for _ in self.problem.queues]
+        fixed = list(budget.own)
+        for when, queue, milli, _ in budget.returns:
+            if when <= slot:
+                fixed[queue] -= milli
+        for each in self.presences:
+            milli = each.shape.quota_milli * each.replicas
+            if milli and (not budget.resource or each.gpu_model == budget.resource):
+                terms[each.queue].append((each.flow.there[slot], milli))
+        for queue in range(len(terms)):
+            columns, amounts = self.gains.of([("queues", budget.resource, queue)], 0, slot)
+            terms[queue] += zip(columns.tolist(), (-amounts).tolist(), strict=True)
+        return terms, fixed
+
+    @property
+    def flows(self) -> Iterator[Flow]:
+        """All that is carried on from slot to slot."""
+        yield from (each.flow for each in self.presences)
+        yield from self.gains.flows
+
+    def add_up(self, values: Ints) -> None:
+        """Set the columns of flows to what those of starts and of who leaves say."""
+        for each in self.flows:
+            each.add_up(values)
+
+
+def _what(job_class: JobClass, model: str | None, *, limited: bool) -> tuple[Any, ...]:
+    """Shape, replicas, required level, queue and GPU model of a job, as far as they matter to others."""
+    counted = limited and job_class.shape.quota_milli > 0
+    return (
+        job_class.shape,
+        job_class.minimum,
+        job_class.together.required if job_class.minimum > 1 else None,
+        job_class.queue if counted else 0,
+        model if counted else None,
+    )

@@ -1,0 +1,57 @@
+"""Replica changes: what a placement means to a running job, which of its places go and which are new."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpuplan.models.placement import GpuShare
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.problem.jobs import Hold, Incumbent
+    from gpuplan.models.problem.problem import Problem
+
+Held: TypeAlias = tuple[int | None, tuple[int, ...], tuple[tuple[int, str, int], ...]]
+"""Node, GPU indices, (GPU index, profile, start) of MIG instances; a node of None takes nothing new."""
+
+
+def held_by(problem: Problem, replica: Replica, node_of: Mapping[str, int]) -> Held:
+    """What a replica holds, in indices; GPUs that nobody gets are left out. `node_of` knows nodes by name."""
+    node = node_of.get(replica.node)
+    if node is None:
+        return None, (), ()
+    sound = [held for held in replica.gpus if held.index not in problem.nodes[node].unhealthy]
+    shares = [held.index for held in sound if isinstance(held, GpuShare)]
+    slices = [(held.index, held.profile, held.start) for held in sound if not isinstance(held, GpuShare)]
+    return node, tuple(sorted(shares)), tuple(sorted(slices))
+
+
+def changed(
+    problem: Problem, incumbent: Incumbent, after: Placement, node_of: Mapping[str, int]
+) -> tuple[list[int], list[Replica]]:
+    """Positions of the holds that are given up, and replicas that are new."""
+    held = [held_by(problem, replica, node_of) for replica in after.replicas]
+    there = Counter(held)
+    gone = []
+    for position, hold in enumerate(incumbent.holds):
+        key = _of(hold)
+        if there[key]:
+            there[key] -= 1
+        else:
+            gone.append(position)
+    come = []
+    for replica, key in zip(after.replicas, held, strict=True):
+        if there[key] > 0:
+            there[key] -= 1
+            come.append(replica)
+    return gone, come
+
+
+def _of(hold: Hold) -> Held:
+    if hold.node is None:
+        return None, (), ()
+    slices = tuple(sorted((gpu, each.profile, each.start) for gpu, each in hold.slices))
+    return hold.node, tuple(sorted(hold.gpus)), slices

@@ -1,0 +1,1 @@
+"""When: durations of jobs, slots of the horizon, reservations, starvation."""

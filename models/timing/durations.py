@@ -1,0 +1,280 @@
+"""Durations: how long jobs are expected to run, by what they declare or by what the like of them took."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
+
+from gpuplan.models.dependency import Outcome
+from gpuplan.models.progress import (
+    pace,
+    recovering_seconds,
+    served_milli,
+    stopped,
+    unsaved_seconds,
+    works_since,
+)
+from gpuplan.models.timing.gittins_index import (
+    mean_left,
+    mean_left_of_any,
+    quantiles,
+    seconds_of_any,
+    seconds_per_completion,
+    spread,
+)
+from gpuplan.models.units import MILLI
+from gpuplan.models.value.disruption_cost import recovery_seconds
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+
+DIGITS: Final = re.compile(r"\d+")
+"""What the names of jobs of the same kind differ in."""
+
+_Kin: TypeAlias = tuple[str, ...]
+"""What finished jobs have in common with a job: (queue, user, stem of the name), or less of it."""
+
+
+class DurationSource(StrEnum):
+    """Where an expected duration comes from, the most telling first."""
+
+    DECLARED = "declared"
+    SAME_NAME = "same name"
+    """Finished jobs of the same queue and user whose names differ only in digits."""
+    SAME_USER = "same user"
+    """Finished jobs of the same queue and user."""
+    SAME_QUEUE = "same queue"
+    """Finished jobs of the same queue."""
+    DEFAULT = "default"
+    """The policy's `weights.default_duration`."""
+
+
+class LeftBasis(StrEnum):
+    """What the time left of a job rests on where it decides which of several goes first."""
+
+    DECLARED = "declared"
+    EXPECTED = "expected"
+    """A percentile of what its like took, or the policy's default."""
+    MEAN = "mean"
+    """The mean of what its like have left, or jobs of any duration."""
+    GITTINS_INDEX = "gittins index"
+    """The service that one completion takes at best of its like, or of jobs of any duration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An expected duration on a job's fastest GPU model, and what it rests on."""
+
+    seconds: int
+    source: DurationSource
+    samples: int = 0
+    """Finished jobs it was learnt from."""
+
+
+class _Finished:
+    """What the finished jobs of a snapshot took: the same for all policies, so it is found out once."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        taken: dict[_Kin, list[int]] = defaultdict(list)
+        for each in snapshot.finished:
+            if each.outcome is Outcome.SUCCEEDED:
+                seconds = max(1, int((each.ended_at - each.started_at).total_seconds()))
+                for kin, _ in _kin(each.queue, each.user, each.name):
+                    taken[kin].append(seconds)
+        self.taken = {kin: sorted(found) for kin, found in taken.items()}
+        self.spreads: dict[_Kin, list[int]] = {}
+        self.index: dict[tuple[_Kin, int, bool], int | None] = {}
+        """`Durations._index` by kin, seconds of service attained, and whether equals take turns."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self:
+        found = snapshot.findings.get(cls)
+        if found is None:
+            found = snapshot.findings[cls] = cls(snapshot)
+        return found
+
+
+class Durations:
+    """Expected durations of the jobs of one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self._now = snapshot.taken_at
+        self._nodes = snapshot.cluster.node_by_name
+        self._policy = policy
+        self._rules = policy.durations
+        self._default = Estimate(max(1, policy.weights.default_duration), DurationSource.DEFAULT)
+        self._finished = _Finished.of(snapshot)
+        self._taken = self._finished.taken
+
+    def expected(self, job: Job) -> Estimate:
+        """The whole of a job on its fastest GPU model: declared, or learnt, or the default."""
+        if job.expected_duration is not None:
+            return Estimate(max(1, job.expected_duration), DurationSource.DECLARED)
+        if (known := self._kin_of(job)) is not None:
+            kin, source = known
+            found = self._taken[kin]
+            rank = -(-self._rules.percentile * len(found) // 100)  # nearest rank
+            return Estimate(found[rank - 1], source, len(found))
+        return self._default
+
+    def _kin_of(self, job: Job) -> tuple[_Kin, DurationSource] | None:
+        """The finished jobs that a job is likest to, if there are enough of them."""
+        for kin, source in _kin(job.queue, job.user, job.name) if self._taken else ():
+            if len(self._taken.get(kin, ())) >= self._rules.samples:
+                return kin, source
+        return None
+
+    def until_completion(self, job: Job) -> int:
+        """
+        Seconds of service on its fastest GPU model that a job is from its completion, at least 1.
+
+        Declared or running past what is known: what is left, recovery included. Otherwise what its like, or
+        jobs of any duration, have left on average, which is the best index for jobs that run to their end
+        (Rothkopf, Operations Research 14, 1966). Where equals take turns it is the service that one
+        completion takes at best (`gittins_index.seconds_per_completion`).
+        """
+        if job.expected_duration is not None:
+            return self.left(job)
+        recovery = 0 if job.running else self._recovery(job)
+        attained, known = self.attained(job), self._kin_of(job)
+        index = self._index(known[0] if known else None, attained)
+        if index is None:
+            index = self._overrun(attained)
+        return max(1, index + recovery)
+
+    def left(self, job: Job) -> int:
+        """Seconds of service on its fastest GPU model that a job is expected to need to its end."""
+        if job.running is not None:
+            return max(1, self.remaining(job) * self.pace(job) // MILLI)
+        recovery, work = self.work(job)
+        return max(1, recovery + -(-work // MILLI))
+
+    def _overrun(self, seconds: int) -> int:
+        """How long a job goes on that has run so long, and longer than expected."""
+        return max(60, seconds * self._rules.overrun_milli // MILLI)
+
+    def attained(self, job: Job) -> int:
+        """Seconds of service on its fastest GPU model that a job has had, unsaved ones included."""
+        before = job.progress.completed_milli // MILLI if job.progress else 0
+        if job.running is None:
+            return before
+        worked = max(0, int((self._now - works_since(job.running)).total_seconds()))
+        return before + worked * self.pace(job) // MILLI
+
+    def served(self, job: Job) -> float:
+        """GPU-seconds that a job has held, whatever became of its work."""
+        return served_milli(job, self._now) / MILLI
+
+    def _index(self, kin: _Kin | None, attained: int) -> int | None:
+        """`mean_left` or `seconds_per_completion` of a kin, or any, kept by what was had to two digits."""
+        turns = self._policy.disruption.takes_turns
+        if kin is None:
+            return seconds_of_any(attained) if turns else mean_left_of_any(attained)
+        rounded = int(float(f"{attained:.1e}"))
+        spreads, index = self._finished.spreads, self._finished.index
+        if (key := (kin, rounded, turns)) not in index:
+            if kin not in spreads:
+                spreads[kin] = spread(quantiles(self._taken[kin]))
+            index[key] = (seconds_per_completion if turns else mean_left)(spreads[kin], rounded)
+        return index[key]
+
+    def work(self, job: Job) -> tuple[int, int]:
+        """
+        What a job has to do from its start on, or had when it started: (recovery, work).
+
+        Recovery is in seconds, 0 for one that has not run before. Work is what its progress leaves of the
+        whole, in thousandths of seconds on its fastest GPU model.
+        """
+        return self._recovery(job), work_left(self._policy, job, self.expected(job).seconds)
+
+    def _recovery(self, job: Job) -> int:
+        return 0 if job.progress is None else recovery_seconds(self._policy, job)
+
+    def seconds(self, job: Job, gpu_model: str | None) -> int:
+        """From a job's start to its end on a GPU model, rounded up."""
+        recovery, work = self.work(job)
+        return recovery + -(-work // max(1, job.speed_milli(gpu_model)))
+
+    def remaining(self, job: Job) -> int:
+        """
+        Seconds a running job is expected to go on where it runs, at least 1; 0 if it does not run.
+
+        One that runs longer than expected goes on for the policy's part of the time it ran, and at least a
+        minute. Nothing goes on after it is to be killed.
+        """
+        if job.running is None:
+            return 0
+        worked = max(0, int((self._now - works_since(job.running)).total_seconds()))
+        _, work = self.work(job)
+        left = -(-work // self.pace(job)) - worked
+        if left <= 0:
+            before = job.progress.completed_milli // MILLI if job.progress else 0
+            left = self._overrun(before + worked)
+        left += recovering_seconds(job, self._now)
+        if job.running.kill_at is not None:
+            left = min(left, int((job.running.kill_at - self._now).total_seconds()))
+        return max(1, left)
+
+    def resumed(self, job: Job, gpu_model: str | None) -> int:
+        """Seconds a running job takes to its end that is stopped now and starts again on a GPU model."""
+        going_on = self.remaining(job) - recovering_seconds(job, self._now)
+        work = (going_on + unsaved_seconds(job, self._now)) * self.pace(job)
+        return recovery_seconds(self._policy, job) + -(-work // max(1, job.speed_milli(gpu_model)))
+
+    def again(self, job: Job, gpu_model: str | None) -> int:
+        """
+        Seconds from start to end of a running job that is stopped now and starts again later on a GPU model.
+
+        No fewer than once it waits: who waits is not killed.
+        """
+        return max(self.resumed(job, gpu_model), self.seconds(self.stopped(job), gpu_model))
+
+    def resumes_at(self, job: Job) -> datetime | None:
+        """When a waiting job works that starts now; None if it has nothing to come back from."""
+        recovery, _ = self.work(job)
+        return self._now + timedelta(seconds=recovery) if recovery else None
+
+    def stopped(self, job: Job) -> Job:
+        """A job as it waits once it is stopped now, with what it has saved."""
+        return stopped(job, self.pace(job), self._now)
+
+    def pace(self, job: Job) -> int:
+        """Speed of a running job where it is (`progress.pace`)."""
+        return pace(job, self._nodes)
+
+    def gpu_model(self, job: Job) -> str | None:
+        """The slowest GPU model a job runs on; None for one that waits or uses no GPUs."""
+        if job.running is None or not job.request.needs_gpu:
+            return None
+        nodes = (self._nodes.get(replica.node) for replica in job.running.replicas if replica.gpus)
+        models = {node.gpu_model for node in nodes if node and node.gpu_model}
+        return min(sorted(models), key=job.speed_milli, default=None)
+
+
+def work_left(policy: Policy, job: Job, whole: int) -> int:
+    """
+    Of a job that takes so many seconds, what its progress leaves, in thousandths of seconds of work.
+
+    One that has done all of that already goes on for the policy's part of what it did, and at least a minute.
+    """
+    if job.progress is None:
+        return whole * MILLI
+    completed = job.progress.completed_milli
+    left = whole * MILLI - completed
+    return left if left > 0 else max(60 * MILLI, completed * policy.durations.overrun_milli // MILLI)
+
+
+def _kin(queue: str, user: str, name: str) -> tuple[tuple[_Kin, DurationSource], ...]:
+    return (
+        ((queue, user, DIGITS.sub("", name)), DurationSource.SAME_NAME),
+        ((queue, user), DurationSource.SAME_USER),
+        ((queue,), DurationSource.SAME_QUEUE),
+    )

@@ -1,0 +1,223 @@
+"""
+Starvation: nodes held for the job that has waited too long, where a plan looks at this instant alone.
+
+Without that a gang, or a job that needs most of a node, never starts while smaller jobs wait: whatever
+becomes free is theirs before there is enough for it. The nodes are those on which it has room first if
+running jobs end as expected; others start there only if they are expected to be gone by then, as with EASY
+backfilling (Lifka, JSSPP 1995). With more than one slot such a job is promised a start instead.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from gpuplan.models.queue import ALL_MODELS, queue_limits
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.timing.durations import Durations
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nodes held for a job."""
+
+    job: Job
+    nodes: frozenset[str]
+    begins: int
+    """Seconds after the snapshot from which on it has room there."""
+    ends: int
+    """When it would be done."""
+
+
+def hold(
+    snapshot: Snapshot, policy: Policy, durations: Durations, closed: Collection[str] = ()
+) -> Hold | None:
+    """
+    Nodes for the first job that starves and that only room keeps waiting, at its fewest replicas.
+
+    The first is that of the highest priority, and among these the one that came first. None where nobody
+    starves, or none of those could ever start. Nothing is held on `closed` nodes, and under power caps,
+    where room is not all that a job needs.
+    """
+    least = policy.horizon.backfill.starving
+    if policy.horizon.slots > 1 or least is None or snapshot.cluster.rack_power:
+        return None
+    starving = [
+        job
+        for job in snapshot.waiting
+        if job.waited(snapshot.taken_at) >= least and _lacks_room_alone(job, snapshot)
+    ]
+    if not starving:
+        return None
+    stays, usage = _stays(snapshot, durations), _Usage(snapshot)
+    open_nodes = [node for node in snapshot.cluster.nodes if node.name not in closed]
+    tried: set[tuple[Hashable, ...]] = set()
+    for job in sorted(starving, key=lambda each: (-each.priority, each.submitted_at, each.name)):
+        if job.likeness not in tried:
+            tried.add(job.likeness)
+            found = _first_room(job, open_nodes, snapshot, durations, stays, usage)
+            if found is not None:
+                return found
+    return None
+
+
+def _lacks_room_alone(job: Job, snapshot: Snapshot) -> bool:
+    """True if a job waits for nothing but GPUs, cores and memory, as far as its own words go."""
+    tied = job.held or job.depends_on or job.co_start or job.datasets or job.anti_affinity or job.spread
+    avoided = bool(job.labels) and "anti_affinity" in snapshot.stated
+    special = job.request.mig or job.request.gpu_milli or job.locality.required or job.hard_deadline
+    early = job.not_before is not None and job.not_before > snapshot.taken_at
+    return bool(job.weight_milli and job.request.gpus and not (tied or avoided or special or early))
+
+
+def _stays(snapshot: Snapshot, durations: Durations) -> dict[str, list[tuple[int, Replica]]]:
+    """(seconds to its end, replica) of all that runs, by node."""
+    found: dict[str, list[tuple[int, Replica]]] = defaultdict(list)
+    for job in snapshot.jobs:
+        for replica in job.running.replicas if job.running else ():
+            found[replica.node].append((durations.remaining(job), replica))
+    return found
+
+
+def _first_room(
+    job: Job,
+    candidates: Iterable[Node],
+    snapshot: Snapshot,
+    durations: Durations,
+    stays: Mapping[str, list[tuple[int, Replica]]],
+    usage: _Usage,
+) -> Hold | None:
+    """Of one GPU model, as a job runs on one, and as queues allow."""
+    by_model: dict[str, list[tuple[str, list[tuple[int, int]]]]] = defaultdict(list)
+    for node in candidates:
+        if node.gpus and _suits(job, node):
+            room = list(_room(job, node, snapshot, stays.get(node.name, ())))
+            by_model[node.gpus.model].append((node.name, room))
+    holds = [
+        Hold(job, chosen, begins, begins + durations.seconds(job, model))
+        for model, rooms in sorted(by_model.items())
+        if usage.allows(job, model) and (found := _nodes(job.gang.minimum, rooms))
+        for begins, chosen in [found]
+    ]
+    return min(holds, key=lambda each: each.ends, default=None)
+
+
+def _suits(job: Job, node: Node) -> bool:
+    """
+    True if a node may take replicas of a job at all, room aside.
+
+    Stated anew and not by `node_eligibility.refusal`: the verifier asks for holds too, and shares nothing
+    with what problems are filtered by.
+    """
+    return (
+        node.gpus is not None
+        and node.schedulable
+        and not node.power_cap_watts
+        and (not job.gpu_models or node.gpus.model in job.gpu_models)
+        and node.gpus.memory_mib >= job.request.gpu_memory_mib
+        and job.node_selector.items() <= node.labels.items()
+        and all(match.holds(node.labels) for match in job.affinity)
+        and (not job.regions or node.region in job.regions)
+        and all(job.tolerates(taint) for taint in node.taints)
+    )
+
+
+def _room(
+    job: Job, node: Node, snapshot: Snapshot, stays: Iterable[tuple[int, Replica]]
+) -> Iterator[tuple[int, int]]:
+    """(seconds from now, replicas that then fit) whenever it becomes more."""
+    left = list(stays)
+    before = 0
+    for at in sorted({0, *(end for end, _ in left)}):
+        there = [replica for end, replica in left if end > at]
+        if (fit := _replicas(job, node, there, overcommit=bool(snapshot.cluster.overcommit))) > before:
+            yield at, fit
+            before = fit
+
+
+def _replicas(job: Job, node: Node, there: Iterable[Replica], *, overcommit: bool) -> int:
+    """
+    How many replicas of a job fit on a node beside others.
+
+    Where CPU and memory are promised more than once they are taken to be no obstacle.
+    """
+    there, request = list(there), job.request
+    held = {each.index for replica in there for each in replica.gpus}
+    gpus = node.gpus.by_index if node.gpus else {}
+    whole = sum(gpu.healthy and gpu.mig is None and index not in held for index, gpu in gpus.items())
+    amounts = [
+        (whole, request.gpus),
+        (node.disk_mib - sum(each.disk_mib for each in there), request.disk_mib),
+    ]
+    if not overcommit:
+        amounts.append((node.cpu_milli - sum(each.cpu_milli for each in there), request.cpu_milli))
+        amounts.append((node.memory_mib - sum(each.memory_mib for each in there), request.memory_mib))
+    for name, needed in request.resources.items():
+        taken = sum(each.resources.get(name, 0) for each in there)
+        amounts.append((node.resources.get(name, 0) - taken, needed))
+    return max(0, min(free // needed for free, needed in amounts if needed))
+
+
+def _nodes(
+    replicas: int, rooms: Iterable[tuple[str, list[tuple[int, int]]]]
+) -> tuple[int, frozenset[str]] | None:
+    """When there is first room for so many replicas, and on which nodes, those with most room in front."""
+    becoming = sorted((at, name, fit) for name, room in rooms for at, fit in room)
+    fits: dict[str, int] = {}
+    total = 0
+    for now, together in groupby(becoming, key=lambda each: each[0]):
+        for _, name, fit in together:
+            total += fit - fits.get(name, 0)
+            fits[name] = fit
+        if total >= replicas:
+            chosen, left = [], replicas
+            for name in sorted(fits, key=lambda name: (-fits[name], name)):
+                if left > 0:
+                    chosen.append(name)
+                    left -= fits[name]
+            return now, frozenset(chosen)
+    return None
+
+
+class _Usage:
+    """What runs, by queue and resource, beside which jobs may start."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._own: dict[str, dict[str, int]] = {}
+
+    def allows(self, job: Job, model: str) -> bool:
+        """True if a job may start on a GPU model beside all that runs, as far as quotas go."""
+        needed = job.request.total_gpu_milli * job.gang.minimum
+        for resource in (ALL_MODELS, model):
+            own = dict(self._of(resource))
+            own[job.queue] = own.get(job.queue, 0) + needed
+            limits = queue_limits(self._snapshot.queues, resource)
+            used = limits.usage(own)
+            name: str | None = job.queue
+            while name is not None:
+                if (limit := limits.limit[name]) is not None and used[name] > limit:
+                    return False
+                name = limits.parent[name]
+        return True
+
+    def _of(self, resource: str) -> dict[str, int]:
+        if resource not in self._own:
+            models = self._snapshot.cluster.gpu_model_by_node
+            own: dict[str, int] = defaultdict(int)
+            for job in self._snapshot.jobs:
+                for replica in job.running.replicas if job.running else ():
+                    if resource in (ALL_MODELS, models.get(replica.node)):
+                        own[job.queue] += replica.quota_milli
+            self._own[resource] = own
+        return self._own[resource]

@@ -1,0 +1,120 @@
+"""Inconsistency and damage, and the view of a snapshot that the consistency checks share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpuplan.models.mig import MigGeometry, mig_geometry
+from gpuplan.models.validation.suggestions import NearMisses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job, Running
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
+
+Location: TypeAlias = tuple[str | int, ...]
+"""Keys and list indices that lead from a document's root to one of its entries."""
+
+NODES: Location = ("cluster", "nodes")
+POOLS: Location = ("cluster", "pools")
+DATASETS: Location = ("cluster", "datasets")
+RACK_POWER: Location = ("cluster", "rack_power")
+RESERVATIONS: Location = ("cluster", "reservations")
+TARIFFS: Location = ("cluster", "tariffs")
+
+
+class DamageKind(StrEnum):
+    """What the world has lost that a document still counts on."""
+
+    NODE_GONE = "NodeGone"
+    """A job runs on a node that the cluster does not have."""
+    NODE_DOWN = "NodeDown"
+    """A job runs on a node that is not ready."""
+    GPU_GONE = "GpuGone"
+    """A job holds a GPU that its node does not have."""
+    GPU_UNHEALTHY = "GpuUnhealthy"
+    """A job holds a GPU that is not healthy."""
+    MIG_CHANGED = "MigChanged"
+    """A job holds a MIG instance that is not there, or a GPU that has been switched to MIG mode."""
+    REPLICAS_LOST = "ReplicasLost"
+    """A gang runs with fewer replicas than its minimum."""
+    NODE_OVERFULL = "NodeOverfull"
+    """Jobs hold more CPU, memory, disk or other resources of a node than it offers."""
+    RESERVATION_SHORT = "ReservationShort"
+    """A reservation is of nodes that the cluster does not have, or of more than there are."""
+    RACK_EMPTY = "RackEmpty"
+    """A power cap is for a rack in which no node stands."""
+    PROFILE_NOT_OFFERED = "ProfileNotOffered"
+    """A job asks for a MIG profile that no GPU model of the cluster offers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What happened to the world, where a statement is no error of its author."""
+
+    kind: DamageKind
+    cause: str
+    """In a few words, such as `node n3 is gone`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inconsistency:
+    """One statement of a snapshot that contradicts another, or refers to nothing."""
+
+    location: Location
+    """In the snapshot's document, collections in the order of the snapshot."""
+    message: str
+    contradicts: Location | None = None
+    """The earlier statement, where there is one to point at."""
+    damage: Damage | None = None
+    """Where the world has changed since: planning goes on without what is lost. None is an error."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A snapshot with the look-ups that several checks need; of entries with one name the first counts."""
+
+    snapshot: Snapshot
+    near: NearMisses = field(default_factory=NearMisses)
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """Nodes by name."""
+        return {node.name: node for node in reversed(self.snapshot.cluster.nodes)}
+
+    @cached_property
+    def queues(self) -> dict[str, Queue]:
+        """Queues by name."""
+        return {queue.name: queue for queue in reversed(self.snapshot.queues)}
+
+    @cached_property
+    def jobs(self) -> dict[str, Job]:
+        """Jobs by name."""
+        return {job.name: job for job in reversed(self.snapshot.jobs)}
+
+    @cached_property
+    def geometries(self) -> dict[str, MigGeometry]:
+        """MIG geometry of every GPU model of the cluster and its pools that has one."""
+        cluster = self.snapshot.cluster
+        nodes = (*cluster.nodes, *(pool.template for pool in cluster.pools))
+        models = sorted({node.gpus.model for node in nodes if node.gpus})
+        return {model: geometry for model in models if (geometry := mig_geometry(model))}
+
+    def running(self) -> Iterator[tuple[Location, Job, Running]]:
+        """Running jobs, each with the location of what it says about running."""
+        for index, job in enumerate(self.snapshot.jobs):
+            if job.running:
+                yield ("jobs", index, "running"), job, job.running
+
+
+def gpu_indices(count: int) -> str:
+    """The GPUs of a node as what was expected instead of another one."""
+    if count < 2:
+        return "gpu 0, its only one" if count else "no GPU, as the node has none"
+    return f"one of its {count} GPUs, 0 to {count - 1}"

@@ -1,0 +1,96 @@
+"""Consistency of what a cluster says beside its nodes: pools, data sets, power caps of racks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.cluster import rack_of, rack_path
+from gpuplan.models.validation.base import NODES, POOLS, RACK_POWER, Damage, DamageKind, Inconsistency
+from gpuplan.models.validation.suggestions import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.cluster import Node, Rack
+    from gpuplan.models.validation.base import View
+
+_LONGEST_TEMPLATE: Final = 240
+"""Of a template's name: a number is added to it, and names have at most 253 characters."""
+
+
+def pools_exist(view: View) -> Iterator[Inconsistency]:
+    """A node is of a pool of the cluster; where no pools are described, a pool is just a label."""
+    known = {pool.name for pool in view.snapshot.cluster.pools}
+    if not known:
+        return
+    for index, node in enumerate(view.snapshot.cluster.nodes):
+        if node.pool is not None and node.pool not in known:
+            yield Inconsistency(
+                (*NODES, index, "pool"),
+                f"node '{node.name}' is of pool '{node.pool}', which is no pool of the cluster.\n"
+                f"  Known: {listed(known)}.{view.near.hint(node.pool, known)}",
+            )
+
+
+def templates_take_jobs(view: View) -> Iterator[Inconsistency]:
+    """New nodes of a pool can be named and used."""
+    for index, pool in enumerate(view.snapshot.cluster.pools):
+        here, template = (*POOLS, index, "template"), pool.template
+        if (flag := _flag(template)) is not None:
+            yield Inconsistency(
+                (*here, flag[0]),
+                f"pool '{pool.name}' has a template that {flag[1]}; expected one that takes jobs.",
+            )
+        if len(template.name) > _LONGEST_TEMPLATE:
+            yield Inconsistency(
+                (*here, "name"),
+                f"pool '{pool.name}' has a template with a name of {len(template.name)} characters; expected "
+                f"at most {_LONGEST_TEMPLATE}, since new nodes are named after it with a number.",
+            )
+
+
+def _flag(node: Node) -> tuple[str, str] | None:
+    """The field that keeps jobs away, and what it says."""
+    if not node.ready:
+        return "ready", "is not ready"
+    if node.cordoned:
+        return "cordoned", "is cordoned"
+    return ("drain", "is to be drained") if node.drain else None
+
+
+def datasets_exist(view: View) -> Iterator[Inconsistency]:
+    """A job reads data that the cluster describes."""
+    known = {dataset.name for dataset in view.snapshot.cluster.datasets}
+    for index, job in enumerate(view.snapshot.jobs):
+        for number, name in enumerate(job.datasets):
+            if name not in known:
+                yield Inconsistency(
+                    ("jobs", index, "datasets", number),
+                    f"job '{job.name}' reads dataset '{name}', which is none of the cluster's.\n"
+                    f"  Known: {listed(known) or 'none'}.{view.near.hint(name, known)}",
+                )
+
+
+def racks_exist(view: View) -> Iterator[Inconsistency]:
+    """A power cap is for a rack in which nodes stand, or may come to stand; each rack has one."""
+    cluster = view.snapshot.cluster
+    nodes = (*cluster.nodes, *(pool.template for pool in cluster.pools))
+    racks = {rack_of(node): rack_path(node) for node in nodes if node.rack}
+    first: dict[Rack, int] = {}
+    for index, cap in enumerate(cluster.rack_power):
+        here, path = (*RACK_POWER, index, "rack"), rack_path(cap)
+        key = rack_of(cap)
+        if key not in racks:
+            known = set(racks.values())
+            yield Inconsistency(
+                here,
+                f"there is a power cap for rack '{path}', in which no node stands.\n"
+                f"  Known: {listed(known) or 'none'}.{view.near.hint(path, known)}",
+                damage=Damage(DamageKind.RACK_EMPTY, "no node stands in it"),
+            )
+        elif first.setdefault(key, index) != index:
+            yield Inconsistency(
+                here,
+                f"there is a power cap for rack '{path}' a second time; expected each rack once.",
+                contradicts=(*RACK_POWER, first[key], "rack"),
+            )

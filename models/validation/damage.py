@@ -1,0 +1,139 @@
+"""
+Damage: what a snapshot still counts on that the world has lost, and the snapshot without it.
+
+A place is lost with its node or its GPUs, or with the gang's other replicas. Planning begins from the sound
+snapshot, in which no job holds a lost place; what is lost is no choice of a plan and costs it nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from gpuplan.models.cluster import rack_path
+from gpuplan.models.placement import Placement
+from gpuplan.models.progress import pace, stopped
+from gpuplan.models.validation.base import RESERVATIONS, DamageKind, View
+from gpuplan.models.validation.checks import OF_THE_WORLD
+from gpuplan.models.validation.suggestions import NearMisses
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.validation.base import Damage, Location
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A running job some of whose places no longer hold."""
+
+    job: Job
+    """As the damaged snapshot has it."""
+    damages: tuple[Damage, ...]
+    """Each once, in the order of its replicas."""
+    after: Placement | None
+    """What it goes on with: the sound replicas of an elastic gang if they are enough."""
+    released: bool = True
+    """False: it may not be interrupted and perhaps still works, so that it is named and left there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A snapshot looked over for damage."""
+
+    sound: Snapshot
+    """Without lost places; the snapshot itself if there are none."""
+    losses: Mapping[str, Loss]
+    """By job, in the order of the snapshot."""
+    notes: tuple[tuple[str, Damage], ...]
+    """What else is damaged, each with its subject, such as `node n3`."""
+
+
+def survey(snapshot: Snapshot) -> Survey:
+    """What of a snapshot no longer holds; found out once for each snapshot."""
+    found = snapshot.findings.get(Survey)
+    if not isinstance(found, Survey):
+        found = snapshot.findings[Survey] = _surveyed(snapshot)
+    return found
+
+
+def without_losses(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
+    """The snapshot in which these jobs have given up what they have lost, and no other ones."""
+    return _without(snapshot, {name: loss for name, loss in survey(snapshot).losses.items() if name in names})
+
+
+def _surveyed(snapshot: Snapshot) -> Survey:
+    view = View(snapshot, NearMisses(0))
+    replicas: dict[int, dict[int, list[Damage]]] = defaultdict(lambda: defaultdict(list))
+    short: dict[int, Damage] = {}
+    notes = []
+    for one in chain.from_iterable(check(view) for check in OF_THE_WORLD):
+        if one.damage is None:
+            continue
+        match one.location:
+            case ("jobs", int(index), "running", "replicas"):
+                short[index] = one.damage
+            case ("jobs", int(index), "running", "replicas", int(number), *_):
+                replicas[index][number].append(one.damage)
+            case _:
+                notes.append((_subject(one.location, snapshot), one.damage))
+    losses = {}
+    for index in sorted(short.keys() | replicas.keys()):
+        job = snapshot.jobs[index]
+        losses[job.name] = _loss(job, short.get(index), replicas.get(index, {}))
+    sound = _without(snapshot, losses)
+    # Without what is lost there may be enough for the others.
+    return Survey(sound, losses, tuple(notes) if sound is snapshot else survey(sound).notes)
+
+
+def _loss(job: Job, short: Damage | None, damaged: Mapping[int, list[Damage]]) -> Loss:
+    """What is lost of a running job, by the number of its replica."""
+    damages = (
+        *([short] if short else ()),
+        *chain.from_iterable(damaged[number] for number in sorted(damaged)),
+    )
+    told = tuple(dict.fromkeys(damages))
+    if not job.preemptible and all(one.kind is DamageKind.GPU_UNHEALTHY for one in told):
+        return Loss(job, told, job.placement, released=False)
+    replicas = job.running.replicas if job.running else ()
+    left = tuple(replica for number, replica in enumerate(replicas) if number not in damaged)
+    goes_on = job.gang.elastic and len(left) >= job.gang.minimum
+    return Loss(job, told, Placement(job=job.name, replicas=left) if goes_on else None)
+
+
+def _without(snapshot: Snapshot, losses: Mapping[str, Loss]) -> Snapshot:
+    """The snapshot as it is once these lost places are given up."""
+    if not any(loss.released for loss in losses.values()):
+        return snapshot
+    jobs = tuple(
+        [_given_up(losses[job.name], job, snapshot) if job.name in losses else job for job in snapshot.jobs]
+    )
+    return snapshot.model_copy(update={"jobs": jobs})
+
+
+def _given_up(loss: Loss, job: Job, snapshot: Snapshot) -> Job:
+    """The job as it is once its lost places are given up; a failure is no preemption."""
+    if not loss.released or job.running is None:
+        return job
+    if loss.after is None:
+        return stopped(job, pace(job, snapshot.cluster.node_by_name), snapshot.taken_at)
+    running = job.running.model_copy(update={"replicas": loss.after.replicas})
+    return job.model_copy(update={"running": running})
+
+
+def _subject(location: Location, snapshot: Snapshot) -> str:
+    cluster = snapshot.cluster
+    match location:
+        case ("jobs", int(index), *_):
+            return f"job {snapshot.jobs[index].name}"
+        case ("cluster", "nodes", int(index), *_):
+            return f"node {cluster.nodes[index].name}"
+        case ("cluster", "rack_power", int(index), *_):
+            return f"rack {rack_path(cluster.rack_power[index])}"
+        case (*path, int(index), _, _) | (*path, int(index), _) if tuple(path) == RESERVATIONS:
+            return f"reservation {cluster.reservations[index].name}"
+    raise ValueError(f"expected a damaged entry, found {location}")

@@ -1,0 +1,130 @@
+"""Consistency of dependencies: what jobs wait for is there, and no job waits for itself."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpuplan.models.validation.base import Inconsistency
+from gpuplan.models.validation.suggestions import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.validation.base import View
+
+    Party: TypeAlias = tuple[str, ...]
+    """Names of jobs that start together: one job, or all that wait with one `co_start`; sorted."""
+
+_LONGEST_CYCLE = 12
+
+
+def dependencies_exist(view: View) -> Iterator[Inconsistency]:
+    """A job waits for jobs of the snapshot, or for ones that are over."""
+    known = view.jobs.keys() | {job.name for job in view.snapshot.finished}
+    for index, job in enumerate(view.snapshot.jobs):
+        for number, dependency in enumerate(job.depends_on):
+            if dependency.job not in known:
+                yield Inconsistency(
+                    ("jobs", index, "depends_on", number, "job"),
+                    f"job '{job.name}' depends on job '{dependency.job}', which is neither among jobs nor "
+                    f"among finished.\n  Known: {listed(known - {job.name}) or 'none'}."
+                    f"{view.near.hint(dependency.job, known - {job.name})}",
+                )
+
+
+def enough_is_depended_on(view: View) -> Iterator[Inconsistency]:
+    """A job waits for no more jobs than it names."""
+    for index, job in enumerate(view.snapshot.jobs):
+        if job.depends_on_at_least is not None and job.depends_on_at_least > len(job.depends_on):
+            yield Inconsistency(
+                ("jobs", index, "depends_on_at_least"),
+                f"job '{job.name}' has depends_on_at_least = {job.depends_on_at_least}; "
+                f"expected at most {len(job.depends_on)}, as its depends_on names no more jobs.",
+            )
+
+
+def no_job_waits_for_itself(view: View) -> Iterator[Inconsistency]:
+    """
+    Waiting jobs can start in some order; each cycle that forbids it is told once, at its first job by name.
+
+    Jobs that start together cannot wait for each other either. Where some of a job's dependencies suffice,
+    a cycle through the others does no harm.
+    """
+    stuck, blocked = _never_startable(view)
+    position = {job.name: index for index, job in reversed(list(enumerate(view.snapshot.jobs)))}
+    seen: set[Party] = set()
+    for start in sorted(set(stuck.values())):
+        trail: dict[Party, tuple[str, str]] = {}
+        party = start
+        while party not in seen and party not in trail:
+            waits = next(name for name in party if name in blocked)
+            target = next(one.job for one in view.jobs[waits].depends_on if one.job in stuck)
+            trail[party] = waits, target
+            party = stuck[target]
+        again = party in trail
+        seen.update(trail)
+        if again:
+            steps = list(trail.values())[list(trail).index(party) :]
+            lowest = min(range(len(steps)), key=lambda number: steps[number][0])
+            ordered = [*steps[lowest:], *steps[:lowest]]
+            waits = ordered[0][0]
+            yield Inconsistency(
+                ("jobs", position[waits], "depends_on"),
+                f"job '{waits}' waits for itself: {_path(ordered)}; expected jobs that can start one after "
+                "the other.\n  Take one of these dependencies away.",
+            )
+
+
+def _never_startable(view: View) -> tuple[dict[str, Party], set[str]]:
+    """
+    The waiting jobs that no order of starts reaches, each with those that it starts together with.
+
+    And those of them that wait for others of them themselves.
+    """
+    waiting = {name: job for name, job in view.jobs.items() if job.running is None}
+    parties = _parties(waiting)
+    missing: dict[str, int] = {}
+    behind: dict[str, list[str]] = defaultdict(list)
+    for name, job in waiting.items():
+        # Jobs that run, are over or are not known stand in nobody's way.
+        ahead = [dependency.job for dependency in job.depends_on if dependency.job in waiting]
+        named = len(job.depends_on)
+        missing[name] = min(job.depends_on_at_least or named, named) - (named - len(ahead))
+        for target in ahead:
+            behind[target].append(name)
+    unready = {party: sum(missing[name] > 0 for name in party) for party in parties.values()}
+    startable = [party for party, count in unready.items() if not count]
+    for party in startable:  # grows as it is walked
+        for target in party:
+            for name in behind[target]:
+                missing[name] -= 1
+                if missing[name] == 0:
+                    unready[parties[name]] -= 1
+                    if not unready[parties[name]]:
+                        startable.append(parties[name])
+    stuck = {name: party for name, party in parties.items() if unready[party] > 0}
+    return stuck, {name for name in stuck if missing[name] > 0}
+
+
+def _parties(waiting: Mapping[str, Job]) -> dict[str, Party]:
+    """Who starts together with each waiting job, itself included."""
+    together: dict[str, list[str]] = defaultdict(list)
+    for name, job in sorted(waiting.items()):
+        if job.co_start is not None:
+            together[job.co_start].append(name)
+    return {
+        name: (name,) if job.co_start is None else tuple(together[job.co_start])
+        for name, job in waiting.items()
+    }
+
+
+def _path(steps: Sequence[tuple[str, str]]) -> str:
+    """`a -> b -> a`; a job that is left through one it starts together with names that one."""
+    names = [steps[0][0]]
+    for number, (_, target) in enumerate(steps):
+        leaves = steps[(number + 1) % len(steps)][0]
+        names.append(target if leaves == target else f"{target} (starts with {leaves})")
+    shown = names if len(names) <= _LONGEST_CYCLE else [*names[: _LONGEST_CYCLE - 2], "…", names[-1]]
+    return " -> ".join(shown)

@@ -1,0 +1,212 @@
+"""Consistency of what is described: nodes, queues, jobs and what they refer to."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from gpuplan.models.mig import is_profile, mig_geometry
+from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.units import print_milli
+from gpuplan.models.validation.base import (
+    DATASETS,
+    NODES,
+    POOLS,
+    RESERVATIONS,
+    TARIFFS,
+    Damage,
+    DamageKind,
+    Inconsistency,
+    gpu_indices,
+)
+from gpuplan.models.validation.suggestions import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.cluster import NodeGpus
+    from gpuplan.models.validation.base import Location, View
+
+
+def names_are_unique(view: View) -> Iterator[Inconsistency]:
+    """Two nodes never bear one name, nor do two pools, datasets, reservations, tariffs, queues or jobs."""
+    snapshot = view.snapshot
+    for kind, location, names in (
+        ("node", NODES, [node.name for node in snapshot.cluster.nodes]),
+        ("pool", POOLS, [pool.name for pool in snapshot.cluster.pools]),
+        ("dataset", DATASETS, [dataset.name for dataset in snapshot.cluster.datasets]),
+        ("reservation", RESERVATIONS, [each.name for each in snapshot.cluster.reservations]),
+        ("tariff", TARIFFS, [tariff.name for tariff in snapshot.cluster.tariffs]),
+        ("queue", ("queues",), [queue.name for queue in snapshot.queues]),
+        ("job", ("jobs",), [job.name for job in snapshot.jobs]),
+    ):
+        first: dict[str, int] = {}
+        for index, name in enumerate(names):
+            if first.setdefault(name, index) != index:
+                yield Inconsistency(
+                    (*location, index, "name"),
+                    f"{kind} '{name}' is given a second time; expected each {kind} once.",
+                    contradicts=(*location, first[name], "name"),
+                )
+
+
+def gpu_details_fit(view: View) -> Iterator[Inconsistency]:
+    """Details are given for GPUs that the node has, once each."""
+    for subject, location, gpus in _nodes_with_details(view):
+        first: dict[int, int] = {}
+        for number, gpu in enumerate(gpus.details):
+            here = (*location, number, "index")
+            if gpu.index >= gpus.count:
+                yield Inconsistency(
+                    here, f"{subject} has details of gpu {gpu.index}; expected {gpu_indices(gpus.count)}."
+                )
+            elif first.setdefault(gpu.index, number) != number:
+                yield Inconsistency(
+                    here,
+                    f"{subject} has details of gpu {gpu.index} a second time; expected one entry a GPU.",
+                    contradicts=(*location, first[gpu.index], "index"),
+                )
+
+
+def mig_layouts_are_legal(view: View) -> Iterator[Inconsistency]:
+    """The MIG instances of each GPU can exist together on its model."""
+    for subject, location, gpus in _nodes_with_details(view):
+        geometry = mig_geometry(gpus.model)
+        for number, gpu in enumerate(gpus.details):
+            if gpu.mig is None:
+                continue
+            here = (*location, number, "mig")
+            if geometry is None:
+                yield Inconsistency(
+                    here,
+                    f"{subject} has gpu {gpu.index} in MIG mode; expected none on GPU model '{gpus.model}', "
+                    "which is not known to have MIG.\n  Leave `mig` out, or use NVIDIA's name of the model.",
+                )
+                continue
+            for fault in geometry.faults(gpu.mig):
+                yield Inconsistency(
+                    here, f"{subject} has an illegal MIG layout on gpu {gpu.index} ({gpus.model}): {fault}."
+                )
+
+
+def _nodes_with_details(view: View) -> Iterator[tuple[str, Location, NodeGpus]]:
+    """Nodes, and templates of nodes."""
+    cluster = view.snapshot.cluster
+    for index, node in enumerate(cluster.nodes):
+        if node.gpus and node.gpus.details:
+            yield f"node '{node.name}'", (*NODES, index, "gpus", "details"), node.gpus
+    for index, pool in enumerate(cluster.pools):
+        if (gpus := pool.template.gpus) and gpus.details:
+            yield f"the template of pool '{pool.name}'", (*POOLS, index, "template", "gpus", "details"), gpus
+
+
+def parents_exist(view: View) -> Iterator[Inconsistency]:
+    """A queue's parent is a queue of the snapshot."""
+    for index, queue in enumerate(view.snapshot.queues):
+        if queue.parent is not None and queue.parent not in view.queues:
+            yield Inconsistency(
+                ("queues", index, "parent"),
+                f"queue '{queue.name}' has parent '{queue.parent}', which is no queue of the snapshot.\n"
+                f"  Known: {listed(view.queues)}.{view.near.hint(queue.parent, view.queues)}",
+            )
+
+
+def queues_form_a_tree(view: View) -> Iterator[Inconsistency]:
+    """No queue is above itself; each cycle is told once, at the first of its queues by name."""
+    position = {queue.name: index for index, queue in reversed(list(enumerate(view.snapshot.queues)))}
+    seen: set[str] = set()
+    for start in sorted(view.queues):
+        trail: dict[str, None] = {}
+        name: str | None = start
+        while name in view.queues and name not in seen and name not in trail:
+            trail[name] = None
+            name = view.queues[name].parent
+        seen.update(trail)
+        if name in trail:
+            cycle = list(trail)[list(trail).index(name) :]
+            lowest = cycle.index(min(cycle))
+            ordered = [*cycle[lowest:], *cycle[:lowest], cycle[lowest]]
+            yield Inconsistency(
+                ("queues", position[ordered[0]], "parent"),
+                f"queue '{ordered[0]}' is above itself: {_path(ordered)}; expected a tree.\n"
+                "  Take the parent away from one of these queues.",
+            )
+
+
+def guarantees_can_be_kept(view: View) -> Iterator[Inconsistency]:
+    """No queue is guaranteed more than its limit allows it to hold."""
+    queues = view.snapshot.queues
+    if not _is_a_tree(view):
+        return
+    for resource in (ALL_MODELS, *sorted({model for queue in queues for model in queue.gpu_models})):
+        limits = None
+        for index, queue in enumerate(queues):
+            quota = queue.quota_for(resource)
+            if quota is None or not quota.guarantee:
+                continue
+            limits = limits or queue_limits(queues, resource)
+            limit = limits.limit[queue.name]
+            if limit is not None and quota.guarantee > limit:
+                here = ("gpu_models", resource) if resource else ("quota",)
+                of_model = f" of model {resource}" if resource else ""
+                yield Inconsistency(
+                    ("queues", index, *here, "guarantee"),
+                    f"queue '{queue.name}' is guaranteed {print_milli(quota.guarantee)} GPUs{of_model}; "
+                    f"expected at most {print_milli(limit)}, which is all that it may ever hold.",
+                )
+
+
+def _is_a_tree(view: View) -> bool:
+    """True if every queue is given once, and is below a root."""
+    below: dict[str | None, list[str]] = defaultdict(list)
+    for queue in view.queues.values():
+        below[queue.parent].append(queue.name)
+    rooted = list(below[None])
+    for name in rooted:  # grows as it is walked
+        rooted += below[name]
+    return len(rooted) == len(view.snapshot.queues)
+
+
+def _path(names: list[str]) -> str:
+    most = 12
+    shown = names if len(names) <= most else [*names[: most - 2], "…", names[-1]]
+    return " -> ".join(shown)
+
+
+def queues_exist(view: View) -> Iterator[Inconsistency]:
+    """A job waits in a queue of the snapshot."""
+    for index, job in enumerate(view.snapshot.jobs):
+        if job.queue not in view.queues:
+            yield Inconsistency(
+                ("jobs", index, "queue"),
+                f"job '{job.name}' is in queue '{job.queue}', which is no queue of the snapshot.\n"
+                f"  Known: {listed(view.queues) or 'none'}.{view.near.hint(job.queue, view.queues)}",
+            )
+
+
+def profiles_are_offered(view: View) -> Iterator[Inconsistency]:
+    """A job asks only for MIG profiles that some GPU model of the cluster offers."""
+    offered = {profile for geometry in view.geometries.values() for profile in geometry.profiles}
+    for index, job in enumerate(view.snapshot.jobs):
+        for profile in job.request.mig:
+            if profile in offered:
+                continue
+            asks = f"job '{job.name}' asks for profile '{profile}'"
+            known = is_profile(profile)
+            fault = "which no GPU model in the cluster offers" if known else "which is none"
+            yield Inconsistency(
+                ("jobs", index, "request", "mig", profile),
+                f"{asks}, {fault}.\n  Offered: {_offers(view)}.{view.near.hint(profile, offered)}",
+                damage=Damage(DamageKind.PROFILE_NOT_OFFERED, f"no GPU model offers MIG profile {profile}")
+                if known
+                else None,
+            )
+
+
+def _offers(view: View) -> str:
+    """Profiles by model; models with the same ones together."""
+    models: dict[str, list[str]] = {}
+    for model, geometry in view.geometries.items():
+        models.setdefault(", ".join(sorted(geometry.profiles)), []).append(model)
+    offers = (f"{profiles} ({listed(names)})" for profiles, names in sorted(models.items()))
+    return "; ".join(offers) or "none, since no GPU model in the cluster is known to have MIG"

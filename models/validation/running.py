@@ -1,0 +1,206 @@
+"""
+Consistency of what runs: every replica on a node and GPU that hold it, and nothing held twice.
+
+A place that no longer holds is damage of the world; what two jobs hold at once, and a gang beyond its
+maximum, are errors. Running jobs that stand where they could not start today are facts that planning can
+live with.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.mig import is_profile
+from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.validation.base import NODES, Damage, DamageKind, Inconsistency, gpu_indices
+from gpuplan.models.validation.suggestions import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.cluster import Gpu
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.validation.base import Location, View
+
+_Spot: TypeAlias = tuple[int, int]
+"""Numbers of a running job and of one of its replicas: thousands are looked at, few are told of."""
+_Held: TypeAlias = tuple[str, int, int | None]
+"""(node, GPU index, first slice); shares have None, and what is held at one slice is one MIG instance."""
+
+
+def gangs_are_complete(view: View) -> Iterator[Inconsistency]:
+    """A running job has as many replicas as its gang allows; fewer are a loss, more an error."""
+    for location, job, running in view.running():
+        found, gang = len(running.replicas), job.gang
+        if not gang.minimum <= found <= gang.maximum:
+            expected = f"{gang.minimum} to {gang.maximum}" if gang.elastic else f"{gang.maximum}"
+            cause = f"{found} of at least {gang.minimum} replicas are left"
+            yield Inconsistency(
+                (*location, "replicas"),
+                f"job '{job.name}' runs with {found} {'replica' if found == 1 else 'replicas'}; "
+                f"expected {expected}, as its `replicas` say.",
+                damage=Damage(DamageKind.REPLICAS_LOST, cause) if found < gang.minimum else None,
+            )
+
+
+def places_hold(view: View) -> Iterator[Inconsistency]:
+    """A replica is on a node of the snapshot that is ready, and on GPUs of it that are healthy."""
+    for spot, job, replica in _replicas(view):
+        node = view.nodes.get(replica.node)
+        if node is None:
+            yield Inconsistency(
+                (*_location(spot), "node"),
+                f"job '{job.name}' runs on node '{replica.node}', which the cluster does not have."
+                f"{view.near.hint(replica.node, view.nodes)}",
+                damage=Damage(DamageKind.NODE_GONE, f"node {replica.node} is gone"),
+            )
+            continue
+        if not node.ready:
+            yield Inconsistency(
+                (*_location(spot), "node"),
+                f"job '{job.name}' runs on node '{node.name}', which is not ready; expected a ready one.",
+                damage=Damage(DamageKind.NODE_DOWN, f"node {node.name} is down"),
+            )
+            continue
+        for number, held in enumerate(replica.gpus):
+            if held.index >= node.gpu_count:
+                yield Inconsistency(
+                    (*_location(spot), "gpus", number, "index"),
+                    f"job '{job.name}' runs on gpu {held.index} of node '{node.name}'; "
+                    f"expected {gpu_indices(node.gpu_count)}.",
+                    damage=Damage(DamageKind.GPU_GONE, f"gpu {held.index} of node {node.name} is gone"),
+                )
+            elif node.gpus and node.gpus.details and not node.gpus.by_index[held.index].healthy:
+                yield Inconsistency(
+                    (*_location(spot), "gpus", number, "index"),
+                    f"job '{job.name}' runs on gpu {held.index} of node '{node.name}', which is unhealthy; "
+                    "expected a healthy one.",
+                    damage=Damage(
+                        DamageKind.GPU_UNHEALTHY, f"gpu {held.index} of node {node.name} is unhealthy"
+                    ),
+                )
+
+
+def profiles_in_use_are_some(view: View) -> Iterator[Inconsistency]:
+    """What a replica holds has the name of a MIG profile, wherever it runs."""
+    for spot, job, replica in _replicas(view):
+        for number, held in enumerate(replica.gpus):
+            if isinstance(held, MigSlice) and not is_profile(held.profile):
+                yield Inconsistency(
+                    (*_location(spot), "gpus", number, "profile"),
+                    f"job '{job.name}' runs on MIG profile '{held.profile}', which is none; "
+                    "expected one such as 3g.40gb.",
+                )
+
+
+def mig_use_fits_the_layout(view: View) -> Iterator[Inconsistency]:
+    """A replica holds MIG instances that are there, and nothing else of a GPU in MIG mode."""
+    for spot, job, replica in _replicas(view):
+        node = view.nodes.get(replica.node)
+        if node is None or not node.ready or (gpus := node.gpus) is None:
+            continue
+        for number, held in enumerate(replica.gpus):
+            if held.index >= gpus.count:
+                continue
+            if not gpus.details and isinstance(held, GpuShare):
+                continue  # without details MIG mode is off, as on most nodes
+            fault = _misuse(held, gpus.by_index[held.index])
+            if fault:
+                yield Inconsistency(
+                    (*_location(spot), "gpus", number),
+                    f"job '{job.name}' runs on {_part(held)} of node '{node.name}', {fault}.",
+                    damage=Damage(DamageKind.MIG_CHANGED, _change(held, node.name)),
+                )
+
+
+def _misuse(held: GpuShare | MigSlice, gpu: Gpu) -> str | None:
+    """What the GPU's layout says against a job holding this part of it."""
+    if isinstance(held, GpuShare):
+        return None if gpu.mig is None else "which is in MIG mode; expected one of its instances"
+    if gpu.mig is None:
+        return "which is not in MIG mode; expected `mig` among the details of that GPU"
+    if (held.profile, held.start) in {(instance.profile, instance.start) for instance in gpu.mig}:
+        return None
+    present = listed(f"{instance.profile} at slice {instance.start}" for instance in gpu.mig)
+    return f"which that GPU does not have; expected one of its instances: {present or 'it has none'}"
+
+
+def _part(held: GpuShare | MigSlice) -> str:
+    if isinstance(held, GpuShare):
+        return f"gpu {held.index}"
+    return f"MIG instance {held.profile} at slice {held.start} of gpu {held.index}"
+
+
+def _change(held: GpuShare | MigSlice, node: str) -> str:
+    if isinstance(held, GpuShare):
+        return f"gpu {held.index} of node {node} is in MIG mode"
+    return f"{_part(held)} of node {node} is gone"
+
+
+def nodes_offer_enough(view: View) -> Iterator[Inconsistency]:
+    """The replicas on a node hold no more CPU, memory, disk and other resources than it offers."""
+    nodes, jobs = view.snapshot.cluster.nodes, view.jobs.values()
+    placements = [job.placement for job in jobs if job.placement]
+    free = free_capacity(nodes, placements, snapshot=view.snapshot)
+    for index, node in enumerate(nodes):
+        left = free[node.name]
+        amounts = {"CPU": left.cpu_milli, "memory": left.memory_mib, "disk": left.disk_mib}
+        if short := [name for name, amount in (amounts | left.resources).items() if amount < 0]:
+            yield Inconsistency(
+                (*NODES, index),
+                f"node '{node.name}' offers less {listed(short)} than its jobs hold; "
+                "expected enough for all of them.",
+                damage=Damage(DamageKind.NODE_OVERFULL, f"its jobs hold more {listed(short)} than it offers"),
+            )
+
+
+def gpus_are_held_once(view: View) -> Iterator[Inconsistency]:
+    """No GPU is held beyond the whole, and no MIG instance by two."""
+    totals: dict[_Held, int] = defaultdict(int)
+    for _, _, replica in _replicas(view):
+        for held in replica.gpus:
+            totals[_key(replica, held)] += _milli(held)
+    overfull = {key: total for key, total in totals.items() if total > MILLI}
+    if not overfull:
+        return
+    holders: dict[_Held, list[tuple[Location, str]]] = defaultdict(list)
+    for spot, job, replica in _replicas(view):
+        for number, held in enumerate(replica.gpus):
+            if (key := _key(replica, held)) in overfull:
+                holders[key].append(((*_location(spot), "gpus", number), job.name))
+    for key, using in holders.items():
+        node, index, start = key
+        location, job_name = using[-1]
+        names = listed({name for _, name in using})
+        what = f"gpu {index} of node '{node}'"
+        if start is not None:
+            what = f"the MIG instance at slice {start} of {what}"
+        yield Inconsistency(
+            location,
+            f"job '{job_name}' holds {what}, which is then held {print_milli(overfull[key])} times; "
+            f"expected at most once. Held by {names}.",
+            contradicts=using[0][0],
+        )
+
+
+def _key(replica: Replica, held: GpuShare | MigSlice) -> _Held:
+    return replica.node, held.index, None if isinstance(held, GpuShare) else held.start
+
+
+def _milli(held: GpuShare | MigSlice) -> int:
+    return held.milli if isinstance(held, GpuShare) else MILLI
+
+
+def _replicas(view: View) -> Iterator[tuple[_Spot, Job, Replica]]:
+    for index, job in enumerate(view.snapshot.jobs):
+        for number, replica in enumerate(job.running.replicas if job.running else ()):
+            yield (index, number), job, replica
+
+
+def _location(spot: _Spot) -> Location:
+    index, number = spot
+    return "jobs", index, "running", "replicas", number

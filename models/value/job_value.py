@@ -1,0 +1,300 @@
+"""Worth: points of the jobs of a snapshot, by the goals of the policy."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import log1p, log2
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.policy.objective import Goal
+from gpuplan.models.policy.policy import LARGEST_POINTS, POINTS_PER_WEIGHT, SizeBasis, job_points
+from gpuplan.models.timing.durations import Durations, LeftBasis
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gpuplan.models.gang import Gang
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy.objective import QueueObjective
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+
+_SECONDS_PER_HOUR: Final = 3600
+
+_USUAL_SECONDS: Final = 24 * _SECONDS_PER_HOUR
+"""A job with a day before it is worth as much by `completion` and `makespan` as by `value`."""
+
+_USUAL_SERVICE: Final = 8 * _USUAL_SECONDS
+"""The same where service counts and not time: a node of eight GPUs for a day."""
+
+_ROOT: Final = 4
+"""Points are the fourth root of what decides on the order, so that prices keep their meaning for all jobs."""
+
+_STEPS: Final = 8
+"""Into which a doubling is divided, so that jobs that are nearly equal are asked for as one class."""
+
+_MOST_DOUBLINGS: Final = 13
+"""By age."""
+
+_SOON: Final = frozenset({Goal.COMPLETION, Goal.GOODPUT, Goal.CRITICAL_PATH})
+"""Goals that are served best if jobs are finished one after the other."""
+
+_CRITICAL: Final = 0.95
+"""Part of the time that all jobs together need at least; a job that needs as much may not wait."""
+
+_PARTS: Final = 1_000_000
+"""Into which a logarithm is divided."""
+
+_LATEST: Final = 64
+"""Times an equal share: a job that is later counts no more."""
+
+
+def same_points(snapshot: Snapshot, policy: Policy, other: Policy) -> bool:
+    """True if each job of a snapshot is worth the same by both policies."""
+    if policy == other:
+        return True
+    one, two = (Worth(snapshot, each, Durations(snapshot, each)) for each in (policy, other))
+    return all(one.points(job) == two.points(job) for job in snapshot.jobs)
+
+
+class Worth:
+    """
+    What jobs are worth at full size and speed.
+
+    With the goal `value` as `policy.job_points`, and over a horizon times hours_j where other goals are used
+    beside it (unless its basis has hours already); with the others
+
+        w_j = (1 + priority) · GPUs · factor_j · hours_j
+
+    with the factor of the goal, see `_factor`, which contains the weight. hours_j is 1 in plans of one slot.
+    Over a horizon it is the time left of the job, and at least a slot, in hours: points are then those of all
+    its service, and an hour of service is worth the same of long jobs and short ones (`Policy.owed` raises
+    the prices of what is owed with it). At least 1 and at most 10⁹; a weight of 0 is worth nothing.
+    """
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations) -> None:
+        self._snapshot, self._policy, self._durations = snapshot, policy, durations
+        self._now = snapshot.taken_at
+        self._by_queue = policy.objective.queues
+        self._usual: dict[tuple[Gang, str | None], int] = {}
+
+    def points(self, job: Job) -> int:
+        """Points of a job."""
+        objective = self._objective(job.queue)
+        first, blend = self._of(job, objective.goal), objective.blend
+        if blend is None or job.weight_milli == 0:
+            return first
+        return max(1, round((1 - blend.part) * first + blend.part * self._of(job, blend.goal)))
+
+    def _objective(self, queue: str) -> QueueObjective:
+        """That of the queue, or of the nearest one above it that has one."""
+        name: str | None = queue
+        while self._by_queue and name is not None:
+            if name in self._by_queue:
+                return self._by_queue[name]
+            name = self._parents.get(name)
+        return self._policy.objective
+
+    @cached_property
+    def _parents(self) -> dict[str, str | None]:
+        return {queue.name: queue.parent for queue in self._snapshot.queues}
+
+    def goal(self, job: Job) -> Goal:
+        """The first goal by which it is worth something."""
+        return self._objective(job.queue).goal
+
+    def seconds_left(self, job: Job) -> int:
+        """That its goal takes it to need to its end, on its fastest GPU model."""
+        by_completion = self.goal(job) in _SOON
+        return self._durations.until_completion(job) if by_completion else self._durations.left(job)
+
+    def left_basis(self, job: Job) -> LeftBasis:
+        """What `seconds_left` rests on."""
+        if job.expected_duration is not None:
+            return LeftBasis.DECLARED
+        if self.goal(job) not in _SOON:
+            return LeftBasis.EXPECTED
+        return LeftBasis.GITTINS_INDEX if self._policy.disruption.takes_turns else LeftBasis.MEAN
+
+    def per_gpu(self, job: Job) -> float:
+        """Points for each GPU, and over a horizon for each hour of service."""
+        return self.points(job) / (self._gpus(job) * self._hours(job))
+
+    def usual_size(self, job: Job, gpu_model: str | None) -> int:
+        """
+        Replicas of a scaled job up to which each counts as much as the others.
+
+        By `completion` and the like the best size for the jobs there are (`Gang.usual_size`): shared among
+        more jobs than that, GPUs would serve each of them later. With other goals none, 0.
+        """
+        gang = job.gang
+        if not gang.scaled or self.goal(job) not in _SOON:
+            return 0
+        key = gang, gpu_model
+        if key not in self._usual:
+            self._usual[key] = gang.usual_size(self._crowd, gpu_model)
+        return self._usual[key]
+
+    def share(self, job: Job, done: int, seconds: int) -> tuple[int, int]:
+        """
+        Which part of a job's points that much of its time brings, as numerator and denominator.
+
+        The part of its time; by `fairness` that of what it adds to the logarithm of the service it has had,
+
+            ln( 1 + done / had ) / ln( 1 + seconds / had )
+
+        with `had` the time it has had and a slot: the first hours of a job count more than later ones, and
+        all jobs together have the largest product of services over the horizon (Nash social welfare; Zheng et
+        al., Shockwave, NSDI 2023).
+        """
+        if self.goal(job) is not Goal.FAIRNESS:
+            return done, seconds
+        had = self._durations.attained(job) + self._policy.horizon.length
+        return round(_PARTS * log1p(done / had) / log1p(seconds / had)), _PARTS
+
+    def _of(self, job: Job, goal: Goal) -> int:
+        if goal is Goal.VALUE:
+            points = job_points(self._policy, job, self._now)
+            by_hours = self._policy.weights.basis is SizeBasis.GPU_HOUR
+            return points if by_hours else min(LARGEST_POINTS, round(points * self._hours(job)))
+        if job.weight_milli == 0:
+            return 0
+        full = POINTS_PER_WEIGHT * (1 + job.priority) * self._gpus(job) * self._hours(job)
+        return min(LARGEST_POINTS, max(1, round(full * self._factor(job, goal))))
+
+    def _hours(self, job: Job) -> float:
+        """Of service that its points are for, if they are by the hour."""
+        horizon = self._policy.horizon
+        if horizon.slots == 1 or self._policy.objective.goals == {Goal.VALUE}:
+            return 1
+        return max(horizon.length, self._durations.left(job)) / _SECONDS_PER_HOUR
+
+    def _factor(self, job: Job, goal: Goal) -> float:
+        """
+        How much more a job counts for a goal than with `value`.
+
+            completion              ⁴√( weight · day / time left · 2^age )
+               where equals take turns  ⁴√( weight · 8 GPU-days / service left · 2^age )
+            least-attained-service  ⁴√( weight · 8 GPU-days / (GPU-hour + service attained) · 2^age )
+            makespan                ⁴√( weight · time left / day · 2^age )
+            goodput                 ⁴√( weight · day / (time left · gain) · 2^age ) · gain · fewest / most
+            critical-path           ⁴√( weight · day / time left · 2^age )
+               on the critical path    ⁴√( weight · day / `objective.shortest` · 2^age )
+            fairness                weight · ρ
+
+        with ρ = (time since submission + time left) / (whole time · contention), at most 64. Service is time
+        times GPUs: it decides where large jobs may be stopped for small ones. Where every job runs
+        to its end, an order by service left would keep large jobs for the last, when little is left to fill
+        the GPUs beside them. Age is the time that the job waited until it started, or until now, over
+        `objective.doubling`, at most 13. Contention is the GPUs that jobs ask for over those there are, at
+        least 1. Gain is the speed at full size over that with the fewest replicas, on the fastest GPU
+        model: `goodput` is `completion` counted in the pace of the smallest size. A job is on the critical
+        path whose time left is 95 % of `_together` or more. The root changes no order among jobs. Sources:
+        Smith, Naval Research Logistics Quarterly 3, 1956; Gu et al., Tiresias, NSDI 2019; Graham, SIAM
+        Journal on Applied Mathematics 17, 1969; Mahajan et al., Themis, NSDI 2020; Jayaram Subramanya et al.,
+        Sia, SOSP 2023; McNaughton, Management Science 6, 1959, and Cho et al., IEICE Transactions on
+        Communications E85-B, 2002, for the critical path.
+        """
+        weight = job.weight_milli / MILLI
+        if goal is Goal.FAIRNESS:
+            return weight * min(_LATEST, self.rho(job))
+        shortest, scale = self._policy.objective.shortest, 1.0
+        match goal:
+            case Goal.COMPLETION:
+                seconds = max(shortest, self._durations.until_completion(job))
+                turns = self._policy.disruption.takes_turns
+                urgency = _USUAL_SERVICE / (seconds * self._gpus(job)) if turns else _USUAL_SECONDS / seconds
+            case Goal.LEAST_ATTAINED_SERVICE:
+                urgency = _USUAL_SERVICE / (_SECONDS_PER_HOUR + self.service(job))
+            case Goal.GOODPUT:
+                gain = _gain(job)
+                scale = gain * job.gang.minimum / job.gang.maximum
+                urgency = _USUAL_SECONDS / (max(shortest, self._durations.until_completion(job)) * gain)
+            case Goal.CRITICAL_PATH:
+                critical = self._left(job) >= _CRITICAL * self._together
+                seconds = shortest if critical else max(shortest, self._durations.until_completion(job))
+                urgency = _USUAL_SECONDS / seconds
+            case _:
+                urgency = self._left(job) / _USUAL_SECONDS
+        doublings = log2(weight * urgency) + min(_MOST_DOUBLINGS, self._age(job))
+        steps = int(_STEPS * doublings // 1)
+        return scale * float(2 ** (steps / (_STEPS * _ROOT)))
+
+    def rho(self, job: Job) -> float:
+        """Its time here and to its end, over that with an equal share of the cluster."""
+        left = self._left(job)
+        since = (self._now - job.submitted_at).total_seconds()
+        return (max(0.0, since) + left) / ((left + self._durations.attained(job)) * self._contention)
+
+    def service(self, job: Job) -> float:
+        """
+        GPU-seconds that a job has had, lost work included, with the replicas that it held.
+
+        One without GPUs counts by its time, at the least size.
+        """
+        if job.request.needs_gpu:
+            return self._durations.served(job)
+        return self._durations.attained(job) * self._gpus(job)
+
+    def _age(self, job: Job) -> float:
+        """Doublings; those of a running job are those of its start: no job becomes untouchable by running."""
+        until = self._now if job.running is None else job.running.started_at
+        return max(0.0, (until - job.submitted_at).total_seconds()) / self._policy.objective.doubling
+
+    def _left(self, job: Job) -> int:
+        return max(self._policy.objective.shortest, self._durations.left(job))
+
+    def _gpus(self, job: Job) -> float:
+        smallest = max(1, self._policy.weights.smallest_size_milli)
+        return max(smallest, _milli(job)) / MILLI
+
+    @cached_property
+    def _contention(self) -> float:
+        return max(1.0, self._asked(lambda gang: gang.maximum))
+
+    @cached_property
+    def _crowd(self) -> float:
+        return self._asked(lambda gang: gang.minimum)
+
+    def _asked(self, size: Callable[[Gang], int]) -> float:
+        """GPUs that jobs of such sizes ask for over those there are."""
+        asked = sum(
+            job.request.total_gpu_milli * size(job.gang)
+            for job in self._snapshot.jobs
+            if job.weight_milli and not job.held
+        )
+        return asked / MILLI / self._usable
+
+    @cached_property
+    def _together(self) -> float:
+        """
+        Seconds that all jobs with GPUs need at least: the longest of them, or all service by GPUs.
+
+        Nothing could end sooner if jobs shared GPUs at will (McNaughton 1959). Jobs that run and may not be
+        stopped, as services do, are no part of it.
+        """
+        left = [
+            (self._left(job), _milli(job) / MILLI)
+            for job in self._snapshot.jobs
+            if job.weight_milli and _milli(job) and not job.held and (job.preemptible or job.running is None)
+        ]
+        service = sum(seconds * gpus for seconds, gpus in left)
+        return max(service / self._usable, max((seconds for seconds, _ in left), default=0))
+
+    @cached_property
+    def _usable(self) -> int:
+        """GPUs of nodes that take jobs, at least 1."""
+        nodes = self._snapshot.cluster.nodes
+        return max(1, sum(node.gpus.count for node in nodes if node.gpus and node.schedulable))
+
+
+def _gain(job: Job) -> float:
+    """Speed at full size over that with the fewest replicas, on the fastest GPU model."""
+    models: Iterable[str | None] = job.gpu_models or (None,)
+    return MILLI / max(1, *(job.rate_milli(model, job.gang.minimum) for model in models))
+
+
+def _milli(job: Job) -> int:
+    """Thousandths of GPUs at full size."""
+    return job.request.total_gpu_milli * job.gang.maximum

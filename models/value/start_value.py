@@ -1,0 +1,133 @@
+"""Earnings: what a job brings that starts at some time on some GPU model: the price list of time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import floor
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.policy.policy import completion_points, sized_points
+from gpuplan.models.timing.durations import Durations
+from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.units import MILLI
+from gpuplan.models.value.job_value import Worth
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+
+_SECONDS_PER_HOUR: Final = 3600
+
+
+class Earnings:
+    """
+    Completion, lateness and tariffs of one snapshot under one policy.
+
+    With a single slot there is no later: completion is `policy.completion_points`, the others are 0.
+    """
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations | None = None) -> None:
+        self._policy = policy
+        self._now = snapshot.taken_at
+        self.durations = durations or Durations(snapshot, policy)
+        self.slots = Slots.of(policy.horizon, snapshot.taken_at)
+        self._ahead = self.slots.count > 1
+        self.worth = Worth(snapshot, policy, self.durations)
+        self._full: dict[str, int] = {}
+        self._tariffs = [
+            (tariff, tuple(tariff.spans(snapshot.taken_at, self.slots.end)))
+            for tariff in (snapshot.cluster.tariffs if self._ahead else ())
+        ]
+
+    def completion(
+        self, job: Job, gpu_model: str | None, replicas: int, *, start: int = 0, seconds: int | None = None
+    ) -> int:
+        """
+        Points of a job with so many replicas that starts then and takes so many seconds on its GPU model.
+
+            w_j · min(1, (H − start) / seconds) · (1 − earliness · min(start + seconds, H) / H)
+
+        with H the end of the horizon: the share of its work done by then, and a little less for every second
+        that it completes later, so that of jobs that all complete the sum of weighted completion times is
+        least (Smith, 1956). By `fairness` the share is that of the logarithm (`Worth.share`). Rounded down,
+        at least 1. An elastic job earns what its replicas are worth of it (`policy.sized_points`). `seconds`
+        is the duration of the whole job unless told otherwise.
+        """
+        full, usual = self.full_points(job), self.worth.usual_size(job, gpu_model)
+        if not self._ahead:
+            return completion_points(full, job, gpu_model, replicas, usual)
+        if full == 0:
+            return 0
+        seconds = self.durations.seconds(job, gpu_model) if seconds is None else max(1, seconds)
+        end = self.slots.end
+        done, whole = self.worth.share(job, min(seconds, max(0, end - start)), seconds)
+        early = MILLI * end - self._policy.horizon.earliness_milli * min(start + seconds, end)
+        return sized_points(full * done * early // (whole * MILLI * end), job, gpu_model, replicas, usual)
+
+    def further(
+        self, job: Job, gpu_model: str | None, sizes: Iterable[int], *, seconds: int | None = None
+    ) -> tuple[int, ...]:
+        """By how much each size earns more than the one before, of a job that starts now."""
+        points = [self.completion(job, gpu_model, size, seconds=seconds) for size in sizes]
+        return tuple(larger - smaller for smaller, larger in pairwise(points))
+
+    def full_points(self, job: Job) -> int:
+        """`Worth.points` of a job of the snapshot, kept by name as it is asked for often."""
+        full = self._full.get(job.name)
+        if full is None:
+            full = self._full[job.name] = self.worth.points(job)
+        return full
+
+    def points_per_gpu(self, job: Job) -> float:
+        """`full_points` by GPUs, over a horizon by hours of service too: the order of equal priorities."""
+        return self.worth.per_gpu(job)
+
+    def saved_lateness(self, job: Job, *, start: int, seconds: int) -> int:
+        """
+        Points saved by starting then instead of after the horizon; never negative, 0 without a deadline.
+
+            late(t) = min(w_j, w_j · lateness · hours of t after the deadline)
+            saved = late(H + seconds) − late(start + seconds)
+        """
+        if not self._ahead or job.deadline is None:
+            return 0
+        return self._late(job, self.slots.end + seconds) - self._late(job, start + seconds)
+
+    def _late(self, job: Job, finish: int) -> int:
+        if job.deadline is None:
+            return 0
+        late = max(0, finish - int((job.deadline - self._now).total_seconds()))
+        full = self.full_points(job)
+        return min(full, full * self._policy.prices.lateness_milli * late // (MILLI * _SECONDS_PER_HOUR))
+
+    def is_too_late(self, job: Job, *, start: int, seconds: int) -> bool:
+        """True if the job is of no use any more, started then."""
+        if not job.hard_deadline or job.deadline is None:
+            return False
+        return start + seconds > int((job.deadline - self._now).total_seconds())
+
+    def slack(self, job: Job, seconds: int) -> int | None:
+        """Seconds a job may still wait and meet its deadline, negative if it cannot; None without one."""
+        if job.deadline is None:
+            return None
+        return int((job.deadline - self._now).total_seconds()) - seconds
+
+    def tariff(self, job: Job, gpu_model: str | None, replicas: int, *, start: int, seconds: int) -> int:
+        """
+        Points that tariffs take for a job from its start to its end, or the horizon's; replicas alike.
+
+            replicas · round( GPUs · Σ_tariffs hours under it · price · currency )
+        """
+        if not self._tariffs or gpu_model is None:
+            return 0
+        end = min(start + seconds, self.slots.end)
+        cost = 0.0
+        for tariff, spans in self._tariffs:
+            if not tariff.gpu_models or gpu_model in tariff.gpu_models:
+                under = sum(max(0, min(end, ends) - max(start, begins)) for begins, ends in spans)
+                cost += under * tariff.price_per_gpu_hour
+        gpus = job.request.total_gpu_milli / MILLI
+        return replicas * floor(cost * gpus * self._policy.prices.currency / _SECONDS_PER_HOUR + 0.5)

@@ -1,0 +1,1 @@
+"""The verifier: the rules of a plan judged anew, sharing no code with what made the plan."""

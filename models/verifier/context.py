@@ -1,0 +1,305 @@
+"""
+Case: what the verifier judges, with the look-ups that its rules share.
+
+Rules about shared things count everybody, but blame only where a new replica takes part: what running jobs
+already do to each other is no fault of the plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuplan.models.value.start_value import Earnings
+from gpuplan.models.verifier.damage import damaged_jobs
+from gpuplan.models.verifier.job_changes import JUDGED, KEPT, Change, Occupant, occupant_of, precedence
+from gpuplan.models.verifier.quota_usage import usage_by_queue_and_model
+from gpuplan.models.verifier.reclaim import Entitlements
+from gpuplan.models.verifier.timeline import Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuplan.models.cluster import Level, Node, NodePool
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+    from gpuplan.models.plan.desired_state import Planned
+    from gpuplan.models.policy.policy import Disruption, Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.verifier.job_changes import Holding
+
+
+class Holder(NamedTuple):
+    """One part of a GPU in the hands of one replica."""
+
+    job: str
+    held: GpuShare | MigSlice
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is true of a snapshot whatever is judged: found out once for all that is judged of it."""
+
+    snapshot: Snapshot
+
+    @cached_property
+    def running(self) -> tuple[Job, ...]:
+        """Jobs that run."""
+        return tuple([job for job in self.snapshot.jobs if job.running])
+
+    @cached_property
+    def usage(self) -> dict[tuple[str, str], int]:
+        """Thousandths of GPUs that running jobs hold, by queue and GPU model."""
+        placements, jobs = self.snapshot.running_placements, self.snapshot.job_by_name
+        return usage_by_queue_and_model(placements, jobs, self.snapshot.cluster.gpu_model_by_node)
+
+    @cached_property
+    def damaged(self) -> dict[str, dict[Holding, str]]:
+        """Why places of running jobs no longer hold, by job and by what a replica holds."""
+        return damaged_jobs(self.snapshot)
+
+    @cached_property
+    def kept(self) -> dict[str, Occupant]:
+        """The jobs that run, left as they are, by name."""
+        return {
+            job.name: Occupant(job.placement, job, Change.KEPT, ()) for job in self.running if job.placement
+        }
+
+    @cached_property
+    def _entitlements(self) -> dict[Disruption, Entitlements]:
+        return {}
+
+    def entitlements(self, rules: Disruption) -> Entitlements:
+        """What queues are entitled to by the rules of a policy."""
+        if rules not in self._entitlements:
+            self._entitlements[rules] = Entitlements(self.snapshot, rules, self.usage)
+        return self._entitlements[rules]
+
+    @cached_property
+    def _earnings(self) -> dict[int, Earnings]:
+        return {}
+
+    def earnings(self, policy: Policy) -> Earnings:
+        """What starts bring under a policy."""
+        # A policy cannot be hashed. As long as its earnings are here they hold it, and no other has its id.
+        if id(policy) not in self._earnings:
+            self._earnings[id(policy)] = Earnings(self.snapshot, policy)
+        return self._earnings[id(policy)]
+
+    @cached_property
+    def some_avoid_others(self) -> bool:
+        """True if a job has anti-affinity to any labels."""
+        return any(job.anti_affinity for job in self.snapshot.jobs)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A snapshot, the policy, and the placements, nodes and later starts that there shall be."""
+
+    snapshot: Snapshot
+    policy: Policy
+    placements: tuple[Placement, ...]
+    added: tuple[Node, ...] = ()
+    removed: tuple[str, ...] = ()
+    planned: tuple[Planned, ...] = ()
+    known: Facts | None = None
+    """Those of the snapshot, if they have been found out before."""
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What is true whatever is judged."""
+        return self.known or Facts(self.snapshot)
+
+    @property
+    def entitlements(self) -> Entitlements:
+        """What queues are entitled to."""
+        return self.facts.entitlements(self.policy.disruption)
+
+    @cached_property
+    def time(self) -> Timeline:
+        """Who is there when."""
+        return Timeline(self)
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """Nodes by name, added ones too; a node to be removed is known, though it may hold nothing."""
+        known = self.snapshot.cluster.node_by_name
+        return {**{node.name: node for node in reversed(self.added)}, **known} if self.added else known
+
+    @cached_property
+    def gone(self) -> frozenset[str]:
+        """Names of the nodes to be removed."""
+        return frozenset(self.removed)
+
+    @cached_property
+    def nodes_after(self) -> tuple[Node, ...]:
+        """The nodes that there are once the plan is carried out."""
+        return tuple(node for name, node in self.nodes.items() if name not in self.gone)
+
+    def is_added(self, name: str) -> bool:
+        """True if the plan adds this node."""
+        return name in self.nodes and name not in self.snapshot.cluster.node_by_name
+
+    @property
+    def jobs(self) -> dict[str, Job]:
+        """Jobs by name."""
+        return self.snapshot.job_by_name
+
+    @property
+    def running(self) -> tuple[Job, ...]:
+        """Jobs that run in the snapshot."""
+        return self.facts.running
+
+    @property
+    def usage_before(self) -> dict[tuple[str, str], int]:
+        """Thousandths of GPUs that running jobs hold in the snapshot, by queue and GPU model."""
+        return self.facts.usage
+
+    @cached_property
+    def usage_after(self) -> dict[tuple[str, str], int]:
+        """
+        Thousandths of GPUs that jobs hold once the plan is carried out, by queue and GPU model.
+
+        Those that are kept hold what they held; of all others what they held is taken off, and what they will
+        hold is added.
+        """
+        if self.added:
+            return self._usage(self.placements)
+        usage = defaultdict(int, self.usage_before)
+        left = (job.placement for job in (*self.stopped, *self.disturbed) if job.placement)
+        for sign, placements in ((-1, left), (1, (each.placement for each in self.others))):
+            for key, milli in self._usage(placements).items():
+                usage[key] += sign * milli
+        return usage
+
+    def _usage(self, placements: Iterable[Placement]) -> dict[tuple[str, str], int]:
+        models = self.snapshot.cluster.gpu_model_by_node
+        if self.added:
+            models = {name: node.gpus.model for name, node in self.nodes.items() if node.gpus}
+        return usage_by_queue_and_model(placements, self.jobs, models)
+
+    @cached_property
+    def pools(self) -> dict[str, NodePool]:
+        """Pools by name."""
+        return {pool.name: pool for pool in self.snapshot.cluster.pools}
+
+    @cached_property
+    def times_placed(self) -> Counter[str]:
+        """How many placements name each job."""
+        return Counter([placement.job for placement in self.placements])
+
+    @cached_property
+    def occupants(self) -> tuple[Occupant, ...]:
+        """
+        Every placement with what it means.
+
+        Of several placements of a running job the one that changes nothing counts, or else the least one by
+        what it holds; the others are copies.
+        """
+        jobs = self.jobs
+        kept = self.facts.kept
+        found = [
+            known
+            if (known := kept.get(placement.job)) and known.placement is placement
+            else occupant_of(jobs.get(placement.job), placement)
+            for placement in self.placements
+        ]
+        for name, times in self.times_placed.items():
+            if times > 1 and (job := self.jobs.get(name)) and job.running:
+                positions = [index for index, each in enumerate(self.placements) if each.job == name]
+                positions.sort(key=lambda index: precedence(found[index]))
+                for index in positions[1:]:
+                    placement = self.placements[index]
+                    found[index] = Occupant(placement, job, Change.COPY, range(len(placement.replicas)))
+        return tuple(found)
+
+    @cached_property
+    def staying(self) -> tuple[Placement, ...]:
+        """What placements hold with replicas that are not new."""
+        found = []
+        for each in self.occupants:
+            replicas = each.placement.replicas
+            if not each.new:
+                found.append(each.placement)
+                continue
+            left = tuple(replica for number, replica in enumerate(replicas) if number not in each.new)
+            if left:
+                found.append(each.placement.model_copy(update={"replicas": left}))
+        return tuple(found)
+
+    @cached_property
+    def others(self) -> tuple[Occupant, ...]:
+        """Placements that are not of jobs that are kept as they are."""
+        return tuple([each for each in self.occupants if each.change is not KEPT])
+
+    @cached_property
+    def disturbed(self) -> tuple[Job, ...]:
+        """Jobs that run and are placed, but not as they are."""
+        return tuple(
+            each.job
+            for each in self.others
+            if each.job and each.job.running and each.change is not Change.COPY
+        )
+
+    @cached_property
+    def changed(self) -> tuple[tuple[Job, Occupant], ...]:
+        """Jobs that start, move, grow or shrink."""
+        return tuple((each.job, each) for each in self.others if each.job and each.change in JUDGED)
+
+    @cached_property
+    def arrivals(self) -> tuple[tuple[Job, Occupant], ...]:
+        """Jobs that start, move or grow: those with new replicas."""
+        return tuple((job, occupant) for job, occupant in self.changed if occupant.new)
+
+    @cached_property
+    def stopped(self) -> tuple[Job, ...]:
+        """Jobs that run and are not placed."""
+        placed = self.times_placed
+        if self.facts.kept.keys() <= placed.keys():
+            return ()
+        return tuple(job for job in self.running if job.name not in placed)
+
+    def with_change(self, change: Change) -> Iterator[tuple[Job, Occupant]]:
+        """Jobs of which one and the same thing becomes."""
+        return ((job, occupant) for job, occupant in self.changed if occupant.change is change)
+
+    @cached_property
+    def taken_nodes(self) -> frozenset[str]:
+        """Names of nodes with new replicas."""
+        return frozenset(replica.node for each in self.others if each.new for replica in each.new_replicas)
+
+    @cached_property
+    def newly_used_gpus(self) -> dict[tuple[str, int], list[Holder]]:
+        """All holders of each existing GPU of which somebody new holds a part, by node name and index."""
+        new = {
+            (replica.node, held.index)
+            for occupant in self.others
+            if occupant.new
+            for replica in occupant.new_replicas
+            for held in replica.gpus
+            if (node := self.nodes.get(replica.node)) and held.index < node.gpu_count
+        }
+        holders: dict[tuple[str, int], list[Holder]] = {key: [] for key in sorted(new)}
+        for occupant in self.occupants if new else ():
+            name = occupant.placement.job
+            if self.taken_nodes.isdisjoint(occupant.placement.nodes):
+                continue
+            for number, replica in enumerate(occupant.placement.replicas):
+                if replica.node in self.taken_nodes:
+                    for held in replica.gpus:
+                        if (using := holders.get((replica.node, held.index))) is not None:
+                            using.append(Holder(name, held, number not in occupant.new))
+        return holders
+
+    def gpu_models(self, replicas: Iterable[Replica]) -> tuple[str, ...]:
+        """GPU models, sorted, of the replicas that hold GPUs."""
+        nodes = (self.nodes.get(replica.node) for replica in replicas if replica.gpus)
+        return tuple(sorted({node.gpu_model for node in nodes if node and node.gpu_model}))
+
+    def domain(self, name: str, level: Level) -> tuple[str, ...]:
+        """Path of a node's domain of a level; a node that is in none, or is not known, is its own."""
+        node = self.nodes.get(name)
+        return (node.domain(level) if node else None) or ("",) * 5 + (name,)

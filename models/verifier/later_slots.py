@@ -1,0 +1,145 @@
+"""The cluster in a later slot, which the rules of one instant judge as they judge the cluster of now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.placement import MigSlice
+from gpuplan.models.plan.violation import Rule
+from gpuplan.models.verifier.context import Case
+from gpuplan.models.verifier.job_changes import Change, Occupant
+from gpuplan.models.verifier.rules import capacity as capacity_rules
+from gpuplan.models.verifier.rules import gang as job_rules
+from gpuplan.models.verifier.rules import placement as place_rules
+from gpuplan.models.verifier.rules.mig import mig
+from gpuplan.models.verifier.rules.quota import queues
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    from gpuplan.models.cluster import Node, NodeGpus
+    from gpuplan.models.plan.violation import Violation
+    from gpuplan.models.verifier.timeline import Stay
+
+RULES_OF_AN_INSTANT: Final[dict[Rule, Callable[[Case], Iterator[Violation]]]] = {
+    Rule.GANG: job_rules.gang,
+    Rule.REQUEST: job_rules.request,
+    Rule.SELECTION: place_rules.selection,
+    Rule.LOCALITY: place_rules.locality,
+    Rule.SPREAD: place_rules.spread,
+    Rule.ANTI_AFFINITY: place_rules.anti_affinity,
+    Rule.GPU_CAPACITY: capacity_rules.staircase,
+    Rule.FRACTIONAL_GPU: capacity_rules.sharing,
+    Rule.MIG: mig,
+    Rule.CPU_MEMORY: capacity_rules.compute,
+    Rule.POWER: capacity_rules.power,
+    Rule.QUOTA: queues,
+}
+"""Rules that ask what is there, not what changes: by them later slots are judged too."""
+
+
+@dataclass(frozen=True)
+class Moment(Case):
+    """
+    Who is there in a slot: the new ones, whom the rules judge, and those that count as kept.
+
+    Between two beginnings things are only given up, so that who fits when it begins fits to its end.
+    """
+
+    stays: tuple[Stay, ...] = ()
+    """Those that are there; their placements are those of the case."""
+    new: Collection[str] = ()
+    """Names of the jobs to be judged."""
+    changed_nodes: tuple[Node, ...] = ()
+    """Nodes that are by then not as they are now."""
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """Nodes by name, as they are by then."""
+        return {**super().nodes, **{node.name: node for node in self.changed_nodes}}
+
+    @cached_property
+    def usage_after(self) -> dict[tuple[str, str], int]:
+        """What all who are there hold: those that count as kept need not run now."""
+        return self._usage(self.placements)
+
+    @cached_property
+    def occupants(self) -> tuple[Occupant, ...]:
+        """New are all replicas of the jobs to be judged, and no others."""
+        return tuple(
+            Occupant(stay.placement, stay.job, Change.STARTED, range(len(stay.placement.replicas)))
+            if stay.job.name in self.new
+            else Occupant(stay.placement, stay.job, Change.KEPT, ())
+            for stay in self.stays
+        )
+
+
+def moment(case: Case, stays: Iterable[Stay], slot: int, new: Collection[str]) -> Moment:
+    """The cluster in a slot, if these are the ones who come and go and those of them are to be judged."""
+    begun = [stay for stay in stays if stay.slot <= slot]
+    there = tuple(stay for stay in begun if slot < stay.until)
+    changed_nodes = tuple(_changed_nodes(case, begun, slot, new))
+    return replace(at_once(case, there, new), changed_nodes=changed_nodes)
+
+
+def at_once(case: Case, stays: Iterable[Stay], new: Collection[str]) -> Moment:
+    """The cluster of now if all of these were there."""
+    there = tuple(stays)
+    placements = tuple(stay.placement for stay in there)
+    return Moment(
+        case.snapshot,
+        case.policy,
+        placements,
+        case.added,
+        case.removed,
+        known=case.facts,
+        stays=there,
+        new=new,
+    )
+
+
+def broken(then: Moment, *rules: Rule) -> bool:
+    """True if one of some rules of an instant is broken."""
+    return any(True for rule in rules for _ in RULES_OF_AN_INSTANT[rule](then))
+
+
+def _changed_nodes(case: Case, begun: Iterable[Stay], slot: int, new: Collection[str]) -> Iterator[Node]:
+    """Nodes that are ready by then, or of which GPUs were switched to MIG mode, which they stay in."""
+    used: dict[str, dict[int, set[MigInstance]]] = {}
+    for stay in begun:
+        for replica in stay.placement.replicas if stay.job.request.mig and stay.job.name not in new else ():
+            for held in replica.gpus:
+                if isinstance(held, MigSlice):
+                    instance = MigInstance(profile=held.profile, start=held.start)
+                    used.setdefault(replica.node, {}).setdefault(held.index, set()).add(instance)
+    known = {**case.snapshot.cluster.node_by_name, **{node.name: node for node in case.added}}
+    for name, node in known.items():
+        opens = not node.ready and 0 < case.time.opening(node) <= slot
+        gpus = _switched(node.gpus, used[name]) if node.gpus and name in used else node.gpus
+        if opens or gpus is not node.gpus:
+            yield node.model_copy(update={"ready": node.ready or opens, "gpus": gpus})
+
+
+def _switched(gpus: NodeGpus, used: dict[int, set[MigInstance]]) -> NodeGpus:
+    """The GPUs of a node once instances were made on some that are not in MIG mode now."""
+    switched = {
+        index: gpus.by_index[index].model_copy(update={"mig": tuple(sorted(instances, key=str))})
+        for index, instances in used.items()
+        if index in gpus.by_index and gpus.by_index[index].mig is None
+    }
+    if not switched:
+        return gpus
+    return gpus.model_copy(update={"details": tuple({**gpus.by_index, **switched}.values())})
+
+
+def later_violations(case: Case) -> Iterator[Violation]:
+    """What the rules of one instant find in every later slot in which somebody begins."""
+    for slot in sorted({stay.slot for stay in case.time.later}):
+        begins = {stay.job.name for stay in case.time.later if stay.slot == slot}
+        then = moment(case, (*case.time.now, *case.time.later), slot, begins)
+        for rule in RULES_OF_AN_INSTANT.values():
+            for violation in rule(then):
+                yield replace(violation, subject=f"{violation.subject} in slot {slot}")

@@ -1,0 +1,202 @@
+"""The objective's terms, one function each, in points: what the plan earns and what it costs."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.placement import MigSlice
+from gpuplan.models.value.disruption_cost import currency_points, disruption_points, node_points
+from gpuplan.models.verifier.job_changes import Change
+from gpuplan.models.verifier.objective_owed import guarantee, nominal
+from gpuplan.models.verifier.objective_time import completion, deadlines, tariffs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.verifier.context import Case
+
+
+def preemption(case: Case) -> int:
+    """What stopped jobs lose: checkpoint, restart, and work since the last checkpoint."""
+    return -sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in case.stopped)
+
+
+def migration(case: Case) -> int:
+    """What moved jobs lose, and the price of each move."""
+    moved = [job for job, _ in case.with_change(Change.MOVED)]
+    lost = sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in moved)
+    return -lost - case.policy.prices.migration * len(moved)
+
+
+def resize(case: Case) -> int:
+    """What jobs lose that shrink or grow, and the price of each resize."""
+    resized = [job for job, each in case.changed if each.change in (Change.SHRUNK, Change.GROWN)]
+    lost = sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in resized)
+    return -lost - case.policy.prices.resize * len(resized)
+
+
+def repartition(case: Case) -> int:
+    """The price of each MIG instance created and of each GPU switched to MIG mode."""
+    created: set[tuple[str, int, str, int]] = set()
+    switched: set[tuple[str, int]] = set()
+    for (name, index), holders in case.newly_used_gpus.items():
+        gpus = case.nodes[name].gpus
+        present = gpus.by_index[index].mig if gpus else None
+        for holder in holders:
+            if isinstance(holder.held, MigSlice) and not holder.kept:
+                instance = MigInstance(profile=holder.held.profile, start=holder.held.start)
+                if instance not in (present or ()):
+                    created.add((name, index, instance.profile, instance.start))
+                if present is None:
+                    switched.add((name, index))
+    prices = case.policy.prices
+    return -prices.repartition * len(created) - prices.switch_mode * len(switched)
+
+
+def locality(case: Case) -> int:
+    """The price of each domain of its preferred level, beyond one, that a started or moved job is in."""
+    beyond = 0
+    for job, occupant in case.changed:
+        level = job.locality.preferred
+        if level and occupant.change in (Change.STARTED, Change.MOVED):
+            names = {replica.node for replica in occupant.placement.replicas}
+            beyond += len({case.domain(name, level) for name in names}) - 1
+    return -case.policy.prices.domain * beyond
+
+
+def fragmentation(case: Case) -> int:
+    """The price of each wholly free GPU on which no replica of the reference gang fits."""
+    price, size = case.policy.prices.fragmentation, case.policy.prices.reference_gpus
+    if not price:
+        return 0
+    used = {
+        (replica.node, held.index)
+        for placement in case.placements
+        for replica in placement.replicas
+        for held in replica.gpus
+    }
+    left_over = 0
+    for node in case.nodes_after:
+        if node.gpus and node.schedulable:
+            free = sum(
+                gpu.healthy and gpu.mig is None and (node.name, index) not in used
+                for index, gpu in node.gpus.by_index.items()
+            )
+            left_over += free % size
+    return -price * left_over
+
+
+def nodes(case: Case) -> int:
+    """The price of each added node, what each removed one saves, and the price of every such change."""
+    added = [node.pool for node in case.added]
+    removed = [node.pool for node in case.snapshot.cluster.nodes if node.name in case.gone]
+    signed = [(-1, name) for name in added] + [(1, name) for name in removed]
+    return sum(
+        sign * node_points(case.policy, pool) - case.policy.prices.scaling
+        for sign, name in signed
+        if (pool := case.pools.get(name or ""))
+    )
+
+
+def data(case: Case) -> int:
+    """What new replicas pay to read their data from where they are."""
+    datasets = {dataset.name: dataset for dataset in case.snapshot.cluster.datasets}
+    total = 0
+    for job, occupant in case.arrivals:
+        read = [datasets[name] for name in job.datasets if name in datasets]
+        for replica in occupant.new_replicas if read else ():
+            if node := case.nodes.get(replica.node):
+                cost = sum(dataset.zones.get(node.zone, dataset.elsewhere) for dataset in read)
+                total += currency_points(case.policy, cost)
+    return -total
+
+
+def preference(case: Case) -> int:
+    """What each new replica costs that is on a node its job would rather not be on."""
+    total = 0
+    for job, occupant in case.arrivals:
+        for replica in occupant.new_replicas if job.preferred_nodes else ():
+            if node := case.nodes.get(replica.node):
+                total += sum(each.points for each in job.preferred_nodes if not each.match.holds(node.labels))
+    return -total
+
+
+def interference(case: Case) -> int:
+    """The price of each node on which jobs of two workload classes meet that did not meet there before."""
+    prices = case.policy.prices.interference
+    if not prices:
+        return 0
+    before = _classes_by_node(case, case.snapshot.running_placements)
+    after = _classes_by_node(case, case.placements)
+    return -sum(
+        price.points
+        for name in case.taken_nodes
+        for price in prices
+        if _meet(price.classes, after[name]) and not _meet(price.classes, before[name])
+    )
+
+
+def _classes_by_node(case: Case, placements: Iterable[Placement]) -> dict[str, Counter[str]]:
+    """By node, how many jobs of each workload class are on it."""
+    there = {(replica.node, placement.job) for placement in placements for replica in placement.replicas}
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, job_name in there:
+        if job := case.jobs.get(job_name):
+            found[name][job.workload_class] += 1
+    return found
+
+
+def _meet(classes: tuple[str, str], there: Counter[str]) -> bool:
+    one, other = classes
+    return there[one] >= 2 if one == other else bool(there[one] and there[other])
+
+
+def drain(case: Case) -> int:
+    """
+    What is earned by each job that has to leave and has left.
+
+    It ran on a node to be drained, or has to go for a window; and is on no node to be drained any more, nor
+    on one that a window closes before it ends.
+    """
+    draining = {node.name for node in case.snapshot.cluster.nodes if node.drain}
+    windows = case.time.windows
+    if not (draining or windows.all):
+        return 0
+    leaving = {job.name for job in case.running if case.time.has_to_leave(job)}
+    remain = {
+        job.name
+        for occupant in case.occupants
+        if (job := occupant.job)
+        and job.name in leaving
+        and any(replica.node in draining for replica in occupant.placement.replicas)
+    }
+    for stay in case.time.now if windows.all else ():
+        if stay.job.name in leaving and any(
+            windows.bars(stay.job, replica.node, 0, stay.seconds) for replica in stay.placement.replicas
+        ):
+            remain.add(stay.job.name)
+    return case.policy.owed(case.policy.prices.drain) * len(leaving - remain)
+
+
+TERMS: Final[dict[str, Callable[[Case], int]]] = {
+    "completion": completion,
+    "deadlines": deadlines,
+    "tariffs": tariffs,
+    "preemption": preemption,
+    "migration": migration,
+    "resize": resize,
+    "repartition": repartition,
+    "locality": locality,
+    "guarantee": guarantee,
+    "nominal": nominal,
+    "fragmentation": fragmentation,
+    "nodes": nodes,
+    "data": data,
+    "preference": preference,
+    "interference": interference,
+    "drain": drain,
+}
+"""Every term by name, in the order in which plans print them."""

@@ -1,0 +1,81 @@
+"""The objective's terms for what queues are owed and do not get, in points."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier.quota_usage import of_resource, with_all_below
+
+if TYPE_CHECKING:
+    from gpuplan.models.verifier.context import Case
+
+    Owed: TypeAlias = dict[tuple[str, str], int]
+    """Thousandths of GPUs by queue and resource."""
+
+
+def guarantee(case: Case) -> int:
+    """
+    The price of each GPU, begun ones counted whole, that a queue with all below it is owed and does not get.
+
+        missing = max(0, min(guarantee, demand) − held)
+
+    of all GPUs, and of each model. Demand is what its running jobs held and what those of its waiting jobs
+    ask for whose fewest replicas fit within the guarantee.
+    """
+    queues = case.snapshot.queues
+    resources = {ALL_MODELS, *(model for queue in queues for model in queue.gpu_models)}
+    owed = {
+        (queue.name, resource): quota.guarantee
+        for queue in queues
+        for resource in resources
+        if (quota := queue.quota_for(resource)) and quota.guarantee
+    }
+    return -case.policy.owed(case.policy.prices.guarantee) * _missing(case, owed)
+
+
+def nominal(case: Case) -> int:
+    """
+    The same of nominal quotas, where these are more than the guarantee and contested.
+
+    They are while a waiting job may take back there what others borrow: of its own queue, of those above it
+    that have room for it, and of those that borrow.
+    """
+    price, entitlements = case.policy.owed(case.policy.prices.nominal), case.entitlements
+    if not price:
+        return 0
+    owed = {
+        key: entitled
+        for key in entitlements.contested
+        if (entitled := entitlements.entitled(*key)) > entitlements.guarantee(*key)
+    }
+    return -price * _missing(case, owed)
+
+
+def _missing(case: Case, owed: Owed) -> int:
+    """Whole GPUs that queues hold less than they are owed and ask for."""
+    if not owed:
+        return 0
+    queues, missing = case.snapshot.queues, 0
+    for resource in sorted({resource for _, resource in owed}):
+        held = with_all_below(queues, of_resource(case.usage_after, resource))
+        before = with_all_below(queues, of_resource(case.usage_before, resource))
+        for (queue, counted), amount in owed.items():
+            if counted == resource:
+                asked = with_all_below(queues, _asked(case, resource, amount))
+                due = min(amount, before[queue] + asked[queue]) - held[queue]
+                missing += -(-max(0, due) // MILLI)
+    return missing
+
+
+def _asked(case: Case, resource: str, amount: int) -> dict[str, int]:
+    """What waiting jobs directly in each queue could hold of a resource, each of which fits an amount."""
+    asked: dict[str, int] = defaultdict(int)
+    for job in case.snapshot.waiting:
+        usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
+        milli = job.request.total_gpu_milli
+        if usable and not job.held and milli * job.gang.minimum <= amount:
+            asked[job.queue] += milli * job.gang.maximum
+    return asked

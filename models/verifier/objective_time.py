@@ -1,0 +1,108 @@
+"""The terms of the objective that depend on when jobs run: completion, deadlines and tariffs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.verifier.job_changes import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.timeline import Stay
+
+
+def completion(case: Case) -> int:
+    """
+    Points of what will run less the points of what ran, over all jobs that change: Σ_j w_j · completed_j.
+
+    Later starts included. A start that is none earns nothing: a job that is held, placed twice, in a slot
+    where it cannot be, or on no GPU model that has a speed for it.
+    """
+    total = sum(_value(case, stay) for stay in _starts(case))
+    total -= sum(_value_before(case, job) for job in case.stopped)
+    for job, occupant in case.changed:
+        if job.running:
+            total += _value(case, case.time.stay(occupant, job)) - _value_before(case, job)
+    return total
+
+
+def earned(case: Case, name: str | None = None) -> int:
+    """What jobs bring that start, now or later, or grow: one of them, or all."""
+    total = 0
+    for stay in _starts(case, name):
+        replicas = stay.placement.replicas
+        model, when = case.time.gpu_model(stay.job, replicas), {"start": stay.start, "seconds": stay.seconds}
+        total += _value(case, stay) + case.time.earnings.saved_lateness(stay.job, **when)
+        total -= case.time.earnings.tariff(stay.job, model, len(replicas), **when)
+    for job, occupant in case.changed:
+        if occupant.change is Change.GROWN and name in (None, job.name):
+            total += _value(case, case.time.stay(occupant, job))
+            total -= _value_before(case, job)
+    return total
+
+
+def _starts(case: Case, name: str | None = None) -> Iterator[Stay]:
+    """Starts of now and later that are some, of one job or of all."""
+    times = case.times_placed
+    for stay in case.time.starting:
+        job = stay.job
+        if name in (None, job.name) and not (job.held or stay.placement.slot or times[job.name] > 1):
+            yield from [stay] if _may_run(case, stay) else ()
+    for stay in case.time.later:
+        if name in (None, stay.job.name):
+            yield from [stay] if _may_run(case, stay) else ()
+
+
+def _may_run(case: Case, stay: Stay) -> bool:
+    """True if the job needs no GPU, or all replicas are on one GPU model and the job may use it."""
+    job, models = stay.job, case.gpu_models(stay.placement.replicas)
+    known = len(models) == 1 and (not job.gpu_models or models[0] in job.gpu_models)
+    return known or not job.request.needs_gpu
+
+
+def _value(case: Case, stay: Stay) -> int:
+    replicas = stay.placement.replicas
+    model = case.time.gpu_model(stay.job, replicas)
+    return case.time.earnings.completion(
+        stay.job, model, len(replicas), start=stay.start, seconds=stay.seconds
+    )
+
+
+def _value_before(case: Case, job: Job) -> int:
+    """What a running job would go on to earn where it is."""
+    replicas = job.running.replicas if job.running else ()
+    model, seconds = case.time.gpu_model(job, replicas), case.time.durations.remaining(job)
+    return case.time.earnings.completion(job, model, len(replicas), seconds=seconds)
+
+
+def deadlines(case: Case) -> int:
+    """What jobs save that start and so are less late, less what stopped ones would have saved."""
+    if case.time.slots.count == 1:
+        return 0
+    earnings, durations = case.time.earnings, case.time.durations
+    saved = sum(
+        earnings.saved_lateness(stay.job, start=stay.start, seconds=stay.seconds) for stay in _starts(case)
+    )
+    lost = sum(
+        earnings.saved_lateness(job, start=0, seconds=durations.remaining(job)) for job in case.stopped
+    )
+    return saved - lost
+
+
+def tariffs(case: Case) -> int:
+    """What the time at which jobs start makes them cost."""
+    if case.time.slots.count == 1 or not case.snapshot.cluster.tariffs:
+        return 0
+    return -sum(
+        case.time.earnings.tariff(
+            stay.job,
+            case.time.gpu_model(stay.job, stay.placement.replicas),
+            len(stay.placement.replicas),
+            start=stay.start,
+            seconds=stay.seconds,
+        )
+        for stay in _starts(case)
+    )

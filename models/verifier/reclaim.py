@@ -1,0 +1,161 @@
+"""What queues are entitled to, and whose jobs may be stopped for that: stated anew for the verifier."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.verifier.quota_usage import children_first, of_resource, with_all_below
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuplan.models.policy.policy import Disruption
+    from gpuplan.models.snapshot import Snapshot
+
+
+class _Step(NamedTuple):
+    """A queue with all below it, or only the jobs directly in a queue that has others below."""
+
+    queue: str
+    alone: bool
+
+
+class Entitlements:
+    """Answers for one snapshot, given what running jobs hold by queue and GPU model."""
+
+    def __init__(self, snapshot: Snapshot, rules: Disruption, usage: Mapping[tuple[str, str], int]) -> None:
+        self._snapshot, self._rules = snapshot, rules
+        self._queues = {queue.name: queue for queue in snapshot.queues}
+        self._parents = {queue.parent for queue in snapshot.queues}
+        resources = {ALL_MODELS, *(model for queue in snapshot.queues for model in queue.gpu_models)}
+        self._held = {resource: of_resource(usage, resource) for resource in resources}
+        self._answers: dict[tuple[str, int, str, str], frozenset[tuple[str, str]]] = {}
+
+    def quotas(self, queue: str, milli: int, other: str, model: str) -> frozenset[tuple[str, str]]:
+        """(queue, resource) of the quotas for which a job may follow one of another queue; empty if not."""
+        key = queue, milli, other, model
+        if key not in self._answers:
+            found: set[tuple[str, str]] = set()
+            for resource in {ALL_MODELS, model} & self._held.keys():
+                found |= self._quotas(queue, milli, other, resource)
+            self._answers[key] = frozenset(found)
+        return self._answers[key]
+
+    @cached_property
+    def contested(self) -> frozenset[tuple[str, str]]:
+        """(queue, resource) of all quotas because of which some waiting job may follow a running one."""
+        rules, now = self._rules, self._snapshot.taken_at
+        if (
+            not rules.reclaim
+            or not (rules.preempt or rules.resize)
+            or not any(map(any, self._nominal.values()))
+        ):
+            return frozenset()
+        models = self._snapshot.cluster.gpu_model_by_node
+        asked = {
+            (job.queue, job.request.total_gpu_milli * job.gang.minimum)
+            for job in self._snapshot.waiting
+            if not job.held
+        }
+        lent = {
+            (job.queue, models.get(replica.node, ALL_MODELS) if job.request.needs_gpu else ALL_MODELS)
+            for job in self._snapshot.jobs
+            if job.running and rules.may_disturb(job, now)
+            for replica in job.running.replicas
+        }
+        able_to_take = [taker for taker in asked if self._has_room(*taker)]
+        return frozenset().union(*(self.quotas(*taker, *giver) for taker in able_to_take for giver in lent))
+
+    def _has_room(self, queue: str, milli: int) -> bool:
+        """True if a queue, or one above it, is entitled to so much more."""
+        steps = self._steps(queue)
+        return any(
+            self._all_held(each, of) + milli <= self._due(each, of) for each in steps for of in self._held
+        )
+
+    def _quotas(self, queue: str, milli: int, other: str, resource: str) -> set[tuple[str, str]]:
+        taker, giver = self._steps(queue), self._steps(other)
+        below = [step for step in taker if step not in giver]
+        beside = [step for step in giver if step not in taker]
+        short = [
+            step for step in below if self._all_held(step, resource) + milli <= self._due(step, resource)
+        ]
+        if not milli or not short or not all(self._borrows(step, resource) for step in beside):
+            return set()
+        return {(step.queue, resource) for step in (*short, *beside) if not step.alone}
+
+    def _steps(self, queue: str) -> list[_Step]:
+        """From the jobs directly in a queue up to the root."""
+        steps = [_Step(queue, alone=True)] if queue in self._parents else []
+        name: str | None = queue
+        while name is not None:
+            steps.append(_Step(name, alone=False))
+            name = self._queues[name].parent
+        return steps
+
+    def _borrows(self, step: _Step, resource: str) -> bool:
+        if not self._is_limited(step, resource):
+            resource = ALL_MODELS
+        return self._all_held(step, resource) > self.entitled(step.queue, resource, alone=step.alone)
+
+    def _is_limited(self, step: _Step, resource: str) -> bool:
+        if step.alone:
+            return self._queues[step.queue].quota_for(resource) is not None
+        return step.queue in self._limited[resource]
+
+    @cached_property
+    def _limited(self) -> dict[str, set[str]]:
+        """By resource, queues that have a quota for it, or one below that has."""
+        found: dict[str, set[str]] = {resource: set() for resource in self._held}
+        for resource, names in found.items():
+            for queue in children_first(self._snapshot.queues):
+                if queue.quota_for(resource) is not None:
+                    names.add(queue.name)
+                if queue.name in names and queue.parent is not None:
+                    names.add(queue.parent)
+        return found
+
+    def _all_held(self, step: _Step, resource: str) -> int:
+        held = self._held[resource] if step.alone else self._held_below[resource]
+        return held.get(step.queue, 0)
+
+    @cached_property
+    def _held_below(self) -> dict[str, dict[str, int]]:
+        queues = self._snapshot.queues
+        return {resource: with_all_below(queues, held) for resource, held in self._held.items()}
+
+    @cached_property
+    def _nominal(self) -> dict[str, dict[str, int]]:
+        """By resource and queue, the nominal quotas directly there."""
+        return {
+            resource: {
+                name: quota.nominal
+                for name, queue in self._queues.items()
+                if (quota := queue.quota_for(resource))
+            }
+            for resource in self._held
+        }
+
+    @cached_property
+    def _nominal_below(self) -> dict[str, dict[str, int]]:
+        queues = self._snapshot.queues
+        return {resource: with_all_below(queues, nominal) for resource, nominal in self._nominal.items()}
+
+    def entitled(self, queue: str, resource: str, *, alone: bool = False) -> int:
+        """The nominal quotas of a queue and all below it, or its guarantee if that is more."""
+        if alone:
+            return self._nominal[resource].get(queue, 0)
+        return max(self._nominal_below[resource][queue], self.guarantee(queue, resource))
+
+    def guarantee(self, queue: str, resource: str) -> int:
+        """What a queue is guaranteed."""
+        quota = self._queues[queue].quota_for(resource)
+        return (quota.guarantee if quota else None) or 0
+
+    def _due(self, step: _Step, resource: str) -> int:
+        """What a queue may take back."""
+        if self._rules.reclaim:
+            return self.entitled(step.queue, resource, alone=step.alone)
+        return 0 if step.alone else self.guarantee(step.queue, resource)

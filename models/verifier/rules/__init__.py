@@ -1,0 +1,1 @@
+"""One file a rule, or a few of one kind."""

@@ -1,0 +1,156 @@
+"""Rules about what jobs share: GPUs in whole and in shares, the other resources of a node, and power."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from gpuplan.models.cluster import QosClass
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier.messages import (
+    CORES,
+    DISK,
+    MEMORY,
+    amounts,
+    in_gpus,
+    in_watts,
+    in_words,
+    listed,
+)
+from gpuplan.models.verifier.quota_usage import gpu_milli
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.verifier.context import Case
+
+
+def staircase(case: Case) -> Iterator[Violation]:
+    """A GPU that somebody holds whole is held by nobody else."""
+    for subject, shares in _overfull_gpus(case):
+        if any(milli == MILLI for _, milli in shares):
+            found = f"{len(shares)} holders: {listed(job for job, _ in shares)}"
+            yield Violation(Rule.GPU_CAPACITY, subject, found, "1 holder")
+
+
+def sharing(case: Case) -> Iterator[Violation]:
+    """Shares of one GPU that nobody holds whole add up to at most the GPU."""
+    for subject, shares in _overfull_gpus(case):
+        if all(milli < MILLI for _, milli in shares):
+            total = in_gpus(sum(milli for _, milli in shares))
+            found = f"{total}: {listed(job for job, _ in shares)}"
+            yield Violation(Rule.FRACTIONAL_GPU, subject, found, "1 GPU")
+
+
+def _overfull_gpus(case: Case) -> Iterator[tuple[str, list[tuple[str, int]]]]:
+    """GPUs of which more than the whole is held, with (job, thousandths) of every holder."""
+    for (name, index), holders in case.newly_used_gpus.items():
+        shares = [(holder.job, holder.held.milli) for holder in holders if isinstance(holder.held, GpuShare)]
+        if sum(milli for _, milli in shares) > MILLI:
+            yield f"node {name} gpu {index}", shares
+
+
+def compute(case: Case) -> Iterator[Violation]:
+    """
+    CPU, memory, disk and countable resources of a node suffice.
+
+    CPU and memory of jobs whose QoS class is overcommitted count for less. Where replicas that stay alone
+    hold more than the node offers, nothing may be added, nor put in the place of what leaves.
+    """
+    names = case.taken_nodes
+    staying = _held_by_node(case, case.staying, names)
+    for name, held in _held_by_node(case, case.placements, names).items():
+        if (node := case.nodes.get(name)) is None:
+            continue
+        offered = offered_amounts(node)
+        for unit, amount in held.items():
+            allowed = max(offered.get(unit, 0), staying[name][unit] if name in staying else 0)
+            if amount > allowed:
+                yield Violation(
+                    Rule.CPU_MEMORY, f"node {name}", in_words(amount, unit), in_words(allowed, unit)
+                )
+
+
+def offered_amounts(node: Node) -> dict[str, int]:
+    """What a node offers beside GPUs, by unit."""
+    return {CORES: node.cpu_milli, MEMORY: node.memory_mib, DISK: node.disk_mib, **node.resources}
+
+
+def charged_amounts(case: Case, job: Job | None, replica: Replica) -> dict[str, int]:
+    """What a replica counts for beside GPUs: CPU and memory divided by how often they may be promised."""
+    held = amounts(replica)
+    if (
+        job
+        and job.qos is not QosClass.GUARANTEED
+        and (ratio := case.snapshot.cluster.overcommit.get(job.qos))
+    ):
+        held[CORES] = -(-replica.cpu_milli * MILLI // ratio.cpu_milli)
+        held[MEMORY] = -(-replica.memory_mib * MILLI // ratio.memory_milli)
+    return held
+
+
+def _held_by_node(
+    case: Case, placements: Iterable[Placement], names: Collection[str]
+) -> dict[str, dict[str, int]]:
+    """What replicas count for beside GPUs on some nodes, by node and unit."""
+    held: dict[str, dict[str, int]] = {}
+    for placement in placements if names else ():
+        if placement.nodes.isdisjoint(names):
+            continue
+        job = case.jobs.get(placement.job)
+        for replica in placement.replicas:
+            if replica.node in names:
+                on_node = held.setdefault(replica.node, defaultdict(int))
+                for unit, amount in charged_amounts(case, job, replica).items():
+                    on_node[unit] += amount
+    return held
+
+
+def power(case: Case) -> Iterator[Violation]:
+    """
+    The GPUs held on a node, and on all nodes of a rack, draw at most what the node and the rack may draw.
+
+    Each in proportion to what is held of it. Where replicas that stay alone draw more, nothing may be added,
+    nor put in the place of what leaves.
+    """
+    caps = [
+        (f"node {node.name}", frozenset({node.name}), node.power_cap_watts)
+        for node in case.nodes.values()
+        if node.power_cap_watts and node.gpus and node.gpus.watts
+    ]
+    caps += rack_caps(case)
+    if not caps:
+        return
+    drawn_by_staying = watts_drawn(case, case.staying)
+    drawn = watts_drawn(case, case.placements)
+    for subject, names, watts in caps:
+        allowed = max(watts * MILLI, sum(drawn_by_staying[name] for name in names))
+        if (found := sum(drawn[name] for name in names)) > allowed:
+            yield Violation(Rule.POWER, subject, in_watts(found), in_watts(allowed))
+
+
+def rack_caps(case: Case) -> list[tuple[str, frozenset[str], int]]:
+    """(subject, names of its nodes, watts) of every rack with a cap."""
+    caps = []
+    for rack in case.snapshot.cluster.rack_power:
+        place = (rack.region, rack.zone, rack.rack)
+        names = frozenset(
+            node.name for node in case.nodes.values() if (node.region, node.zone, node.rack) == place
+        )
+        caps.append((f"rack {rack.rack}", names, rack.watts))
+    return caps
+
+
+def watts_drawn(case: Case, placements: Iterable[Placement]) -> dict[str, int]:
+    """Thousandths of watts that the GPUs held on each node draw."""
+    drawn: dict[str, int] = defaultdict(int)
+    for placement in placements:
+        for replica in placement.replicas:
+            if (node := case.nodes.get(replica.node)) and node.gpus and node.gpus.watts:
+                drawn[replica.node] += gpu_milli(replica) * node.gpus.watts
+    return drawn

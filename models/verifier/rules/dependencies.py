@@ -1,0 +1,92 @@
+"""The rule about what has to happen before a job starts: to other jobs, to its data, and on the calendar."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.dependency import DependencyKind, Outcome
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.verifier.messages import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gpuplan.models.dependency import Dependency
+    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.timeline import Stay
+
+_HAS_TO_BE_WELL: Final = (DependencyKind.SUCCEEDED, DependencyKind.CHECKPOINTED)
+
+
+def dependencies(case: Case) -> Iterator[Violation]:
+    """
+    A job starts no earlier than it may, with its data there, after enough of the jobs that it depends on.
+
+    Jobs that wait and are to start together start in one slot, or none of them does; a group of which one
+    runs already is over.
+    """
+    for stay in (*case.time.starting, *case.time.later):
+        for found, allowed in too_early(case, stay, case.time.starts):
+            yield Violation(Rule.DEPENDENCIES, stay.subject, found, allowed)
+    for name, members in sorted(co_start_groups(case).items()):
+        slots = {job: start.slot if (start := case.time.starts.get(job)) else None for job in members}
+        if len(set(slots.values())) > 1:
+            found = listed(
+                f"{job} waits" if slot is None else f"{job} in slot {slot}" for job, slot in slots.items()
+            )
+            yield Violation(Rule.DEPENDENCIES, f"co-start group {name}", found, "all in one slot, or none")
+
+
+def co_start_groups(case: Case) -> dict[str, list[str]]:
+    """Jobs that wait, and are not held, by the name of the group that they are to start with."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for job in case.snapshot.waiting:
+        if job.co_start and not job.held:
+            groups[job.co_start].append(job.name)
+    over = {job.co_start for job in case.running} if groups else set()
+    return {name: members for name, members in groups.items() if name not in over}
+
+
+def too_early(case: Case, stay: Stay, starts: Mapping[str, Stay]) -> Iterator[tuple[str, str]]:
+    """What a start would have to wait for, as found and allowed, if these jobs start."""
+    job, time = stay.job, case.time
+    earliest = [("", job.not_before)] if job.not_before else []
+    earliest += [
+        (f", when dataset {dataset.name} is available", dataset.available_at)
+        for dataset in (case.snapshot.cluster.datasets if job.datasets else ())
+        if dataset.available_at and dataset.name in job.datasets
+    ]
+    for why, instant in earliest:
+        if stay.start < (second := time.seconds_to(instant)):
+            yield f"starts at {time.in_words(stay.start)}", f"from {time.in_words(second)} on{why}"
+    if job.depends_on:
+        missing = [each for each in job.depends_on if not _holds(case, each, stay.slot, starts)]
+        needed = len(job.depends_on) if job.depends_on_at_least is None else job.depends_on_at_least
+        if (held := len(job.depends_on) - len(missing)) < needed:
+            names = listed(f"{each.job} {each.kind}" for each in missing)
+            yield f"starts before {names}", f"after {needed - held} more of them"
+
+
+def _holds(case: Case, dependency: Dependency, slot: int, starts: Mapping[str, Stay]) -> bool:
+    """
+    True if a dependency is satisfied by the beginning of a slot.
+
+    What starts in a slot counts from the next one on. The end of a running job counts only if the plan leaves
+    it as it is: any other ends nobody knows when.
+    """
+    kind, time = dependency.kind, case.time
+    job = case.jobs.get(dependency.job)
+    if job is None:
+        outcome = time.outcomes.get(dependency.job)
+        return outcome is Outcome.SUCCEEDED or (outcome is not None and kind not in _HAS_TO_BE_WELL)
+    if kind is DependencyKind.STARTED and job.has_run:
+        return True
+    if kind is DependencyKind.CHECKPOINTED and job.last_checkpoint_at:
+        return True
+    if job.running is None:
+        start = starts.get(job.name)
+        if start is None:
+            return False
+        return slot > start.slot if kind is DependencyKind.STARTED else slot >= start.until
+    return job.name in time.kept and slot >= time.slots.until(0, time.durations.remaining(job))

@@ -1,0 +1,101 @@
+"""What a plan may do to running jobs, and which of them borrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.units import print_seconds
+from gpuplan.models.verifier.job_changes import Change, unmatched
+from gpuplan.models.verifier.messages import counted, replica_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.verifier.context import Case
+
+
+def eviction(case: Case) -> Iterator[Violation]:
+    """
+    A running job is stopped, resized or moved only where policy and job allow it, and not otherwise changed.
+
+    A job on a node to be drained, or that has to go for a window, may be stopped or moved whatever the policy
+    says, if it is preemptible. One that was resized a short time ago keeps its size, and is disturbed for
+    nothing else either. How many replicas it may have is a matter of the rule `gang`.
+    """
+    rules = case.policy.disruption
+    for stopped in case.stopped:
+        for reason in _against_leaving(case, stopped, "preempt", allowed=rules.preempt):
+            yield Violation(Rule.EVICTION, f"job {stopped.name}", "stopped", f"runs on, since {reason}")
+    for occupant in case.others:
+        if (job := occupant.job) is None or job.running is None:
+            continue
+        before, after = job.running.replicas, occupant.placement.replicas
+        found, allowed = counted(len(after), "replica"), counted(len(before), "replica")
+        match occupant.change:
+            case Change.MOVED:
+                reasons = _against_leaving(case, job, "migrate", allowed=rules.migrate)
+                found = replica_in_words(after[unmatched(after, before)[0]])
+                allowed = replica_in_words(before[unmatched(before, after)[0]])
+            case Change.SHRUNK:
+                reasons = _against_shrinking(case, job)
+            case Change.GROWN:
+                reasons = _against_growing(case, job)
+            case Change.REPLACED:
+                new = len(unmatched(after, before))
+                found = f"{found} instead of {len(before)}, {new} of them in new places"
+                reasons = iter(["only a job that keeps its number of replicas may go elsewhere"])
+            case _:
+                continue
+        for reason in reasons:
+            yield Violation(Rule.EVICTION, f"job {job.name}", found, f"{allowed}, since {reason}")
+
+
+def _against_leaving(case: Case, job: Job, switch: str, *, allowed: bool) -> Iterator[str]:
+    """Why a running job may not be stopped or moved."""
+    if not job.preemptible:
+        yield "it is not preemptible"
+    if case.time.has_to_leave(job):
+        return
+    if not allowed:
+        yield f"disruption.{switch} is off"
+    yield from _against_disturbing(case, job)
+
+
+def _against_shrinking(case: Case, job: Job) -> Iterator[str]:
+    if not case.policy.disruption.resize:
+        yield "disruption.resize is off"
+    if not job.preemptible:
+        yield "it is not preemptible"
+    yield from _against_disturbing(case, job)
+
+
+def _against_growing(case: Case, job: Job) -> Iterator[str]:
+    if not case.policy.disruption.resize:
+        yield "disruption.resize is off"
+    if job.locality.required:
+        yield f"it does not grow while it has to stay within one {job.locality.required}"
+    if job.spread:
+        yield "it does not grow while its replicas have to be spread"
+    yield from _against_resizing_again(case, job)
+
+
+def _against_resizing_again(case: Case, job: Job) -> Iterator[str]:
+    if job.running is None or job.running.resized_at is None:
+        return
+    passed = int((case.snapshot.taken_at - job.running.resized_at).total_seconds())
+    if passed < (dwell := case.policy.disruption.resize_dwell):
+        yield f"it was resized {print_seconds(passed)} ago, less than {print_seconds(dwell)}"
+
+
+def _against_disturbing(case: Case, job: Job) -> Iterator[str]:
+    rules = case.policy.disruption
+    least, most = rules.minimum_runtime, rules.max_preemptions
+    if job.running:
+        ran = int((case.snapshot.taken_at - job.running.started_at).total_seconds())
+        if ran < least:
+            yield f"it has run for {print_seconds(ran)}, less than {print_seconds(least)}"
+    if most is not None and job.preemptions >= most:
+        yield f"it was preempted {counted(job.preemptions, 'time')}, and {most:,} is the most"
+    yield from _against_resizing_again(case, job)

@@ -1,0 +1,52 @@
+"""The rule about later starts themselves: whose they are, when, and with how many replicas."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.verifier.messages import counted, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.plan.desired_state import Planned
+    from gpuplan.models.verifier.context import Case
+
+
+def horizon(case: Case) -> Iterator[Violation]:
+    """
+    A later start is of a job that waits or is stopped now, once, in a later slot of the horizon.
+
+    With the fewest replicas that its gang may have, on no node to be removed. That all it needs is free then
+    is judged by the rules about those things.
+    """
+    times = Counter(each.job for each in case.planned)
+    placed = {placement.job for placement in case.placements} if case.planned else set()
+    for each in case.planned:
+        subject = f"job {each.job} in slot {each.slot}"
+        if times[each.job] > 1:
+            found = counted(times[each.job], "later start")
+            yield Violation(Rule.HORIZON, f"job {each.job}", found, "1 later start")
+        if each.job in placed:
+            yield Violation(Rule.HORIZON, subject, "a job that is placed now too", "one start")
+        for found, allowed in _faults(case, each):
+            yield Violation(Rule.HORIZON, subject, found, allowed)
+
+
+def _faults(case: Case, planned: Planned) -> Iterator[tuple[str, str]]:
+    """What is wrong with one later start, and what would be allowed."""
+    last = case.time.slots.count - 1
+    if not 1 <= planned.slot <= last:
+        yield f"slot {planned.slot}", f"slots 1 to {last}" if last else "no later start: there is one slot"
+    if removed := sorted({replica.node for replica in planned.replicas} & case.gone):
+        yield f"on {listed(removed)}, which is removed", "nodes that stay"
+    job = case.jobs.get(planned.job)
+    if job is None:
+        yield "no such job in the snapshot", "a job of the snapshot"
+        return
+    if job.held:
+        yield "a held job", "a held job waits"
+    if (count := len(planned.replicas)) != job.gang.minimum:
+        yield counted(count, "replica"), counted(job.gang.minimum, "replica")

@@ -1,0 +1,80 @@
+"""The rule about MIG: which instances may be used, and which created for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.verifier.messages import listed, mig_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.policy.policy import MigPolicy
+    from gpuplan.models.verifier.context import Case, Holder
+
+
+def mig(case: Case) -> Iterator[Violation]:
+    """
+    A GPU with a new MIG instance in use has MIG mode on, or is switched to it, and is used by nothing else.
+
+    The instances in use are together legal, each with one user. Those that are not there are created if the
+    policy and what is known of the GPU model allow it; idle ones in their way are destroyed.
+    """
+    for (name, index), holders in case.newly_used_gpus.items():
+        if gpus := case.nodes[name].gpus:
+            present = gpus.by_index[index].mig
+            for found, allowed in _faults(case.policy.mig, present, holders, gpus.model):
+                yield Violation(Rule.MIG, f"node {name} gpu {index}", found, allowed)
+
+
+def _faults(
+    policy: MigPolicy, present: tuple[MigInstance, ...] | None, holders: list[Holder], model: str
+) -> Iterator[tuple[str, str]]:
+    """
+    What is wrong with the use of one GPU, and what would be allowed.
+
+    `present` are the instances the GPU has, None with MIG mode off.
+    """
+    users: dict[MigInstance, list[str]] = defaultdict(list)
+    new: set[MigInstance] = set()
+    for holder in holders:
+        if not isinstance(holder.held, GpuShare):
+            instance = MigInstance(profile=holder.held.profile, start=holder.held.start)
+            users[instance].append(holder.job)
+            if not holder.kept:
+                new.add(instance)
+    if present is None and not new:
+        return
+    mode = "switched on" if present is None else "on"
+    for holder in holders:
+        if isinstance(holder.held, GpuShare):
+            yield f"held by {holder.job} as a GPU", f"MIG instances: MIG mode is {mode}"
+    for instance in new:
+        if offered := _instead(policy, present, instance, model):
+            yield mig_in_words(instance), offered
+        if len(users[instance]) > 1:
+            found = f"{len(users[instance])} users of {mig_in_words(instance)}: {listed(users[instance])}"
+            yield found, "1 user"
+    # A model without a known geometry is judged by the instances present alone.
+    if new and (geometry := mig_geometry(model)):
+        for fault in geometry.faults(users):
+            yield fault, f"a legal set of instances on {model}"
+
+
+def _instead(
+    policy: MigPolicy, present: tuple[MigInstance, ...] | None, instance: MigInstance, model: str
+) -> str | None:
+    """What a GPU offers instead of an instance that it does not have and that may not be created."""
+    known = mig_geometry(model) is not None
+    if present is None:
+        if not known:
+            return f"no instances: {model} is not known to have MIG"
+        return None if policy.switch_mode else "no instances: MIG mode is off"
+    if instance in present or (policy.repartition and known):
+        return None
+    return f"instances present: {listed(map(mig_in_words, present)) or 'none'}"

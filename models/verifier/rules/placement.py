@@ -1,0 +1,196 @@
+"""Rules about where replicas stand: on which nodes and GPUs, how close to each other, how far from others."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gpuplan.models.cluster import Level
+from gpuplan.models.job import MatchOperator
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier.messages import counted, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuplan.models.cluster import Node, NodeGpus
+    from gpuplan.models.job import Job, NodeMatch
+    from gpuplan.models.placement import MigSlice
+    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.job_changes import Occupant
+
+_LEVEL_WORDS: Final = {
+    Level.NODE: "node",
+    Level.NVLINK_ISLAND: "NVLink island",
+    Level.RACK: "rack",
+    Level.ZONE: "zone",
+    Level.REGION: "region",
+}
+_Labels: TypeAlias = frozenset[tuple[str, str]]
+_Residents: TypeAlias = dict[tuple[str, ...], dict[str, bool]]
+"""By domain: the jobs there, each with whether it has a new replica there."""
+
+
+def selection(case: Case) -> Iterator[Violation]:
+    """
+    Each new replica's node exists, takes new jobs and suits the job; each GPU exists, is healthy and large.
+
+    A node is not added for jobs without GPUs if it has some.
+    """
+    for job, occupant in case.arrivals:
+        for name in sorted({replica.node for replica in occupant.new_replicas}):
+            subject = f"job {job.name} on node {name}"
+            if node := case.nodes.get(name):
+                for found, allowed in _node_faults(job, node):
+                    yield Violation(Rule.SELECTION, subject, found, allowed)
+                if case.is_added(name) and node.gpus and not job.request.needs_gpu:
+                    found = "a job without GPUs on an added node with GPUs"
+                    yield Violation(Rule.SELECTION, subject, found, "a job that needs GPUs")
+            else:
+                yield Violation(Rule.SELECTION, subject, "no such node", "a node of the snapshot")
+        for replica in occupant.new_replicas:
+            if node := case.nodes.get(replica.node):
+                for held in replica.gpus:
+                    subject = f"job {job.name} on node {node.name} gpu {held.index}"
+                    for found, allowed in _gpu_faults(job, node.gpus, held):
+                        yield Violation(Rule.SELECTION, subject, found, allowed)
+
+
+def _node_faults(job: Job, node: Node) -> Iterator[tuple[str, str]]:
+    """What on the node keeps the job away, and what would be allowed."""
+    if not node.ready:
+        yield "not ready", "a ready node"
+    if node.cordoned:
+        yield "cordoned", "a node that is not cordoned"
+    if node.drain:
+        yield "to be drained", "a node that is not to be drained"
+    for key, value in job.node_selector.items():
+        if node.labels.get(key) != value:
+            yield _label(node, key), f"label {key}={value}"
+    for match in job.affinity:
+        if not match.holds(node.labels):
+            yield _label(node, match.key), _condition(match)
+    if job.regions and node.region not in job.regions:
+        yield f"region {node.region}" if node.region else "no region", f"region {listed(job.regions)}"
+    for taint in node.taints:
+        if not job.tolerates(taint):
+            yield f"taint {taint.key}={taint.value}:{taint.effect}", "tolerated taints"
+
+
+def _label(node: Node, key: str) -> str:
+    return f"label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
+
+
+def _condition(match: NodeMatch) -> str:
+    match match.operator:
+        case MatchOperator.IN:
+            return f"label {match.key} in {listed(match.values)}"
+        case MatchOperator.NOT_IN:
+            return f"label {match.key} not in {listed(match.values)}"
+        case MatchOperator.EXISTS:
+            return f"a label {match.key}"
+        case MatchOperator.DOES_NOT_EXIST:
+            return f"no label {match.key}"
+
+
+def _gpu_faults(job: Job, gpus: NodeGpus | None, held: GpuShare | MigSlice) -> Iterator[tuple[str, str]]:
+    """What about one GPU keeps the job away, and what would be allowed."""
+    if gpus is None or held.index >= gpus.count:
+        yield "no such GPU", f"one of the node's {counted(gpus.count if gpus else 0, 'GPU')}"
+        return
+    if not gpus.by_index[held.index].healthy:
+        yield "unhealthy", "a healthy GPU"
+    if job.gpu_models and gpus.model not in job.gpu_models:
+        yield f"GPU model {gpus.model}", f"GPU model {listed(job.gpu_models)}"
+    if (found := _gpu_memory_mib(gpus, held)) < (needed := job.request.gpu_memory_mib):
+        yield f"{found} MiB of GPU memory", f"at least {needed} MiB"
+    if gpus.time_sliced and not job.time_slicing and isinstance(held, GpuShare) and held.milli < MILLI:
+        yield "a share that is time-sliced", "shares with isolation, or a job that allows time slicing"
+
+
+def _gpu_memory_mib(gpus: NodeGpus, held: GpuShare | MigSlice) -> int:
+    """Memory that comes with a part of a GPU: in proportion to the share, or to the memory slices."""
+    if isinstance(held, GpuShare):
+        return gpus.memory_mib * held.milli // MILLI
+    geometry = mig_geometry(gpus.model)
+    if geometry is None or held.profile not in geometry.profiles:
+        return 0
+    return gpus.memory_mib * geometry.profiles[held.profile].memory_slices // geometry.memory_slices
+
+
+def locality(case: Case) -> Iterator[Violation]:
+    """Replicas on several nodes are in one domain of the required level."""
+    for job, occupant in case.changed:
+        level = job.locality.required
+        if level is None:
+            continue
+        names = {replica.node for replica in occupant.placement.replicas} & case.nodes.keys()
+        if len(names) <= 1:
+            continue
+        domains = {case.nodes[name].domain(level) for name in names}
+        word = _LEVEL_WORDS[level]
+        if None in domains:
+            outside = listed(name for name in names if case.nodes[name].domain(level) is None)
+            yield Violation(Rule.LOCALITY, f"job {job.name}", f"nodes in no {word}: {outside}", f"1 {word}")
+        elif len(domains) > 1:
+            yield Violation(Rule.LOCALITY, f"job {job.name}", counted(len(domains), word), f"1 {word}")
+
+
+def spread(case: Case) -> Iterator[Violation]:
+    """No domain of the job's spread level has more of its replicas than it says."""
+    for job, occupant in case.changed:
+        if job.spread is None:
+            continue
+        level, most = job.spread.level, job.spread.most
+        domains = Counter(case.domain(replica.node, level) for replica in occupant.placement.replicas)
+        for domain, count in domains.items():
+            if count > most:
+                found = f"{counted(count, 'replica')} {_place(domain, level)}"
+                allowed = f"at most {counted(most, 'replica')}"
+                yield Violation(Rule.SPREAD, f"job {job.name}", found, allowed)
+
+
+def anti_affinity(case: Case) -> Iterator[Violation]:
+    """A job that avoids labels shares no domain with another that has them all, if either is new there."""
+    if not case.facts.some_avoid_others:
+        return
+    avoiders: dict[tuple[_Labels, Level], list[Occupant]] = defaultdict(list)
+    for occupant in case.occupants:
+        for avoided in occupant.job.anti_affinity if occupant.job else ():
+            avoiders[frozenset(avoided.labels.items()), avoided.level].append(occupant)
+    for (labels, level), those in avoiders.items():
+        bearers = (each for each in case.occupants if each.job and labels <= each.job.labels.items())
+        here, there = _residents(case, those, level), _residents(case, bearers, level)
+        wanted = listed(f"{key}={value}" for key, value in labels)
+        for domain in here.keys() & there.keys():
+            for name, others in _meetings(here[domain], there[domain]):
+                found = f"{_place(domain, level)} with {listed(others)}"
+                allowed = f"no other job with {wanted} there"
+                yield Violation(Rule.ANTI_AFFINITY, f"job {name}", found, allowed)
+
+
+def _residents(case: Case, occupants: Iterable[Occupant], level: Level) -> _Residents:
+    found: _Residents = defaultdict(dict)
+    for occupant in occupants:
+        name = occupant.placement.job
+        for number, replica in enumerate(occupant.placement.replicas):
+            jobs = found[case.domain(replica.node, level)]
+            jobs[name] = jobs.get(name, False) or number in occupant.new
+    return found
+
+
+def _meetings(avoiders: dict[str, bool], bearers: dict[str, bool]) -> Iterator[tuple[str, list[str]]]:
+    """Each job that avoids with those that it meets, one of the two being new."""
+    newcomers = [name for name, new in bearers.items() if new]
+    for name, new in avoiders.items():
+        if others := [other for other in (bearers if new else newcomers) if other != name]:
+            yield name, others
+
+
+def _place(domain: tuple[str, ...], level: Level) -> str:
+    """A domain in words: `in rack r0`, `on node n3`; the node for one that is in no domain."""
+    own = len(domain) > len(Level) or level is Level.NODE
+    return f"on node {domain[-1]}" if own else f"in {_LEVEL_WORDS[level]} {domain[-1]}"

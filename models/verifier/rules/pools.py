@@ -1,0 +1,120 @@
+"""The rule about nodes that are added and removed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from gpuplan.models.cluster import Node
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.units import print_seconds
+from gpuplan.models.verifier.job_changes import Change
+from gpuplan.models.verifier.messages import counted, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from gpuplan.models.cluster import NodePool
+    from gpuplan.models.verifier.context import Case
+
+
+def pools(case: Case) -> Iterator[Violation]:
+    """
+    An added node is a new one of its pool; a removed one is of a pool, takes jobs and holds none.
+
+    Nobody is stopped or shrunk so that a node can be removed: who ran there is moved.
+
+    A pool that gets nodes has then at most its maximum, one that loses some at least its minimum. None gets
+    a node a short time after it lost one, and none loses one a short time after it got one.
+    """
+    if not (case.added or case.removed):
+        return
+    yield from _added(case)
+    yield from _removed(case)
+    size = Counter(node.pool for node in case.nodes_after)
+    growing = {node.pool for node in case.added}
+    shrinking = {node.pool for node in case.snapshot.cluster.nodes if node.name in case.gone}
+    for name, pool in case.pools.items():
+        found = counted(size[name], "node")
+        if name in growing and size[name] > pool.maximum:
+            yield Violation(Rule.POOLS, f"pool {name}", found, f"at most {counted(pool.maximum, 'node')}")
+        if name in shrinking and size[name] < pool.minimum:
+            yield Violation(Rule.POOLS, f"pool {name}", found, f"at least {counted(pool.minimum, 'node')}")
+        rules = case.policy.pools
+        if name in growing:
+            words = "given a node {} after it gave one back"
+            yield from _too_soon(case, name, words, pool.node_removed_at, rules.scale_up_delay_after_remove)
+        if name in shrinking:
+            words = "gives a node back {} after it was given one"
+            yield from _too_soon(case, name, words, pool.node_added_at, rules.scale_down_delay_after_add)
+
+
+def _too_soon(case: Case, pool: str, words: str, at: datetime | None, delay: int) -> Iterator[Violation]:
+    """That the opposite was done to a pool less than a delay ago."""
+    passed = delay if at is None else int((case.snapshot.taken_at - at).total_seconds())
+    if passed < delay:
+        found, allowed = words.format(print_seconds(passed)), f"not before {print_seconds(delay)} have passed"
+        yield Violation(Rule.POOLS, f"pool {pool}", found, allowed)
+
+
+def _added(case: Case) -> Iterator[Violation]:
+    times = Counter(node.name for node in case.added)
+    for node in case.added:
+        subject = f"node {node.name}"
+        if not case.policy.pools.scale_up:
+            yield Violation(Rule.POOLS, subject, "added", "no new nodes, since pools.scale_up is off")
+        if node.name in case.snapshot.cluster.node_by_name:
+            yield Violation(Rule.POOLS, subject, "added, but it exists", "a new name")
+        if times[node.name] > 1:
+            yield Violation(Rule.POOLS, subject, f"added {times[node.name]} times", "a name of its own")
+        pool = case.pools.get(node.pool or "")
+        if pool is None:
+            found = f"added to pool {node.pool}, which is none" if node.pool else "added to no pool"
+            yield Violation(Rule.POOLS, subject, found, "a pool of the cluster")
+        elif strange := _strange_fields(node, pool):
+            found = f"added with another {listed(strange)}"
+            yield Violation(Rule.POOLS, subject, found, f"the same as the template of pool {pool.name}")
+
+
+def _strange_fields(node: Node, pool: NodePool) -> list[str]:
+    """Fields, as documents name them, in which a new node differs from what its pool makes."""
+    made = pool.template.model_copy(update={"name": node.name, "pool": pool.name, "ready_at": None})
+    return [
+        field.alias or name
+        for name, field in Node.model_fields.items()
+        if getattr(node, name) != getattr(made, name)
+    ]
+
+
+def _removed(case: Case) -> Iterator[Violation]:
+    holders: dict[str, set[str]] = defaultdict(set)
+    for placement in case.placements:
+        for replica in placement.replicas:
+            holders[replica.node].add(placement.job)
+    losers: dict[str, set[str]] = defaultdict(set)
+    for job in (*case.stopped, *(job for job, _ in case.with_change(Change.SHRUNK))):
+        for replica in job.running.replicas if job.running else ():
+            losers[replica.node].add(job.name)
+    for name, times in Counter(case.removed).items():
+        subject = f"node {name}"
+        if not case.policy.pools.scale_down:
+            found, allowed = "removed", "all nodes stay, since pools.scale_down is off"
+            yield Violation(Rule.POOLS, subject, found, allowed)
+        if times > 1:
+            yield Violation(Rule.POOLS, subject, f"removed {times} times", "once")
+        node = case.snapshot.cluster.node_by_name.get(name)
+        if node is None:
+            yield Violation(Rule.POOLS, subject, "removed, but no such node", "a node of the snapshot")
+            continue
+        if node.pool not in case.pools:
+            found = f"removed from pool {node.pool}, which is none" if node.pool else "removed from no pool"
+            yield Violation(Rule.POOLS, subject, found, "a node of a pool of the cluster")
+        if not node.schedulable:
+            yield Violation(Rule.POOLS, subject, "removed, but takes no jobs", "a node that takes jobs")
+        if name in holders:
+            found = f"removed with {listed(holders[name])}"
+            yield Violation(Rule.POOLS, subject, found, "an empty node")
+        if name in losers:
+            found = f"removed after {listed(losers[name])} had to give up replicas"
+            yield Violation(Rule.POOLS, subject, found, "a node emptied by moves only")

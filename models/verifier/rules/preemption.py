@@ -1,0 +1,357 @@
+"""
+The rule about what preemption frees: it is for jobs that may follow those which were stopped or shrunk.
+
+A job may follow another if its priority is higher by the policy's gap, or if it takes back what the queue of
+the other borrows (`Entitlements`). The rule is stated by what would be without them. For any of the victims:
+were these still there, and the jobs that may follow any of them neither started, grown nor moved, then
+everything else that is new would still fit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import GpuShare, Placement
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier.job_changes import Change, unmatched
+from gpuplan.models.verifier.messages import in_gpus, in_watts, in_words
+from gpuplan.models.verifier.quota_usage import children_first, gpu_milli
+from gpuplan.models.verifier.rules.capacity import (
+    charged_amounts,
+    offered_amounts,
+    rack_caps,
+    watts_drawn,
+)
+from gpuplan.models.verifier.rules.quota import (
+    held_all_along,
+    kept_and_limit,
+    of_replicas,
+    usage_up_the_tree,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.mig import MigGeometry
+    from gpuplan.models.placement import MigSlice, Replica
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.job_changes import Occupant
+
+
+_MOST_SETS: Final = 1024
+"""Sets of jobs that are looked at; more only if queues have rights against very different others."""
+
+
+class Victim(NamedTuple):
+    """A job that is stopped or shrunk, with the replicas on one GPU model that it gives up."""
+
+    job: Job
+    replicas: tuple[Replica, ...]
+    model: str
+    """Empty if it holds no GPUs."""
+
+
+def preemption(case: Case) -> Iterator[Violation]:
+    """
+    What preemption frees is taken only by jobs that may follow the victims.
+
+    That goes for GPUs and all else of a node, for the quota of every queue above the victim's, and for the
+    power of racks; what was free before is for any.
+    """
+    if not (victims := _victims(case)):
+        return
+    barred = _barred(case, victims)
+    for names in _intersections({each for each in barred if each}):
+        kept = [(victim, bars) for victim, bars in zip(victims, barred, strict=True) if names <= bars]
+        without = _Without(case, names, kept)
+        yield from _on_nodes(without)
+        yield from _in_queues(without)
+        yield from _in_racks(without)
+
+
+def _victims(case: Case) -> list[Victim]:
+    """Jobs that give up replicas, for each GPU model of these."""
+    given_up = [(job, job.running.replicas) for job in case.stopped if job.running]
+    for job, occupant in case.with_change(Change.SHRUNK):
+        before = job.running.replicas if job.running else ()
+        numbers = unmatched(before, occupant.placement.replicas)
+        given_up.append((job, tuple(before[number] for number in numbers)))
+    found = []
+    for job, replicas in given_up:
+        by_model: dict[str, list[Replica]] = defaultdict(list)
+        for replica in replicas:
+            node = case.nodes.get(replica.node) if job.request.needs_gpu else None
+            by_model[(node.gpu_model if node else None) or ALL_MODELS].append(replica)
+        found += [Victim(job, tuple(there), model) for model, there in by_model.items()]
+    return found
+
+
+def _barred(case: Case, victims: list[Victim]) -> list[frozenset[str]]:
+    """Of each victim the jobs with new replicas that may not follow it."""
+    gap = case.policy.disruption.priority_gap
+    alike: dict[tuple[str, int, int], list[str]] = defaultdict(list)
+    for job, occupant in case.arrivals:
+        alike[job.queue, job.priority, _fewest_new(job, occupant)].append(job.name)
+    found: dict[tuple[str, int, str], frozenset[str]] = {}
+    for victim in victims:
+        queue, priority, model = key = victim.job.queue, victim.job.priority, victim.model
+        if key not in found:
+            found[key] = frozenset(
+                name
+                for (own, level, milli), names in alike.items()
+                if level < priority + gap and not case.entitlements.quotas(own, milli, queue, model)
+                for name in names
+            )
+    return [found[victim.job.queue, victim.job.priority, victim.model] for victim in victims]
+
+
+def _fewest_new(job: Job, occupant: Occupant) -> int:
+    """Thousandths of GPUs that a job must add at least to come or to grow."""
+    replicas = {Change.STARTED: job.gang.minimum, Change.GROWN: 1}.get(occupant.change, 0)
+    return replicas * job.request.total_gpu_milli
+
+
+def _intersections(sets: set[frozenset[str]]) -> list[frozenset[str]]:
+    """All that any of some sets have in common, if not nothing."""
+    found: dict[frozenset[str], None] = {}
+    for one in sorted(sets, key=lambda names: (-len(names), sorted(names))):
+        found |= dict.fromkeys(common for other in list(found) if (common := one & other))
+        found[one] = None
+        if len(found) > _MOST_SETS:
+            break
+    return list(found)
+
+
+@dataclass(frozen=True)
+class _Without:
+    """The plan, had some victims stayed, and no job come or moved that may follow any of them."""
+
+    case: Case
+    names: frozenset[str]
+    """Jobs with new replicas that may follow none of the victims."""
+    kept: list[tuple[Victim, frozenset[str]]]
+    """The victims, each with all jobs that may not follow it."""
+
+    @property
+    def victims(self) -> list[Victim]:
+        """Jobs that would have stayed."""
+        return [victim for victim, _ in self.kept]
+
+    def is_closed(self, there: list[Victim]) -> bool:
+        """
+        True if just these jobs may follow none of the victims in some place.
+
+        Where more of them may not, that is a matter of another set, which says more.
+        """
+        places = {id(victim) for victim in there}
+        sets = [bars for victim, bars in self.kept if id(victim) in places]
+        return bool(sets) and frozenset.intersection(*sets) == self.names
+
+    def beside(self, there: list[Victim]) -> str:
+        """What a violation says of the victims in a place."""
+        gap = self.case.policy.disruption.priority_gap
+        priority = min(victim.job.priority for victim in there)
+        name = min(victim.job.name for victim in there if victim.job.priority == priority)
+        others = (job for job, _ in self.case.arrivals if job.name not in self.names)
+        reclaim = any(job.priority < priority + gap for job in others)
+        also = ", or that take back what is lent," if reclaim else ""
+        return f"beside job {name} of priority {priority}, jobs of {priority + gap} or more{also} not counted"
+
+    def staying(self) -> Iterator[Placement]:
+        """What jobs hold all along, had those that may follow a victim not moved."""
+        yield from self.case.staying
+        for job, _ in self.case.with_change(Change.MOVED):
+            if job.name not in self.names and job.placement:
+                yield job.placement
+        yield from (Placement(job=each.job.name, replicas=each.replicas) for each in self.victims)
+
+    def new(self) -> Iterator[Placement]:
+        """What jobs that may follow none of the victims hold with new replicas."""
+        for job, occupant in self.case.arrivals:
+            if job.name in self.names:
+                yield Placement(job=job.name, replicas=tuple(occupant.new_replicas))
+
+
+def _on_nodes(without: _Without) -> Iterator[Violation]:
+    """
+    On nodes that a victim leaves.
+
+    Nodes that take nothing new at all are a matter of the rule `selection`.
+    """
+    case = without.case
+    left: dict[str, list[Victim]] = defaultdict(list)
+    for victim in without.victims:
+        for name in {replica.node for replica in victim.replicas}:
+            left[name].append(victim)
+    names = {
+        name
+        for name, there in left.items()
+        if (node := case.nodes.get(name)) and node.schedulable and without.is_closed(there)
+    }
+    coming: dict[str, list[tuple[Job, Replica]]] = defaultdict(list)
+    for placement in without.new():
+        for replica in placement.replicas:
+            if replica.node in names:
+                coming[replica.node].append((case.jobs[placement.job], replica))
+    if not coming:
+        return
+    there_by_node: dict[str, list[tuple[Job | None, Replica]]] = defaultdict(list)
+    for placement in without.staying():
+        if not placement.nodes.isdisjoint(coming):
+            job = case.jobs.get(placement.job)
+            for replica in placement.replicas:
+                there_by_node[replica.node].append((job, replica))
+    for name, new in coming.items():
+        staying = there_by_node[name]
+        yield from _on_gpus(without, name, new, staying)
+        yield from _beside_gpus(case, case.nodes[name], new, staying, without.beside(left[name]))
+
+
+def _on_gpus(
+    without: _Without, name: str, new: list[tuple[Job, Replica]], there: list[tuple[Job | None, Replica]]
+) -> Iterator[Violation]:
+    """A GPU, or a part of one, that a victim held is not taken by a job that may not follow it."""
+    gap = without.case.policy.disruption.priority_gap
+    given: dict[int, list[tuple[Job, GpuShare | MigSlice]]] = defaultdict(list)
+    for job, replicas, _ in without.victims:
+        for replica in replicas:
+            for held in replica.gpus if replica.node == name else ():
+                given[held.index].append((job, held))
+    shares: dict[int, int] = defaultdict(int)
+    for _, replica in (*new, *there):
+        for held in replica.gpus:
+            shares[held.index] += held.milli if isinstance(held, GpuShare) else 0
+    geometry = mig_geometry(without.case.nodes[name].gpu_model or "")
+    for job, replica in new:
+        taken = (
+            victim
+            for held in replica.gpus
+            for victim, was in given.get(held.index, ())
+            if _meet(held, was, shares[held.index], geometry)
+        )
+        loser = min(taken, key=lambda victim: (-victim.priority, victim.name), default=None)
+        if loser is not None:
+            found = f"priority {job.priority} in place of job {loser.name} of priority {loser.priority}"
+            allowed = f"priority {loser.priority + gap} or more"
+            yield Violation(Rule.PREEMPTION, f"job {job.name} on node {name}", found, allowed)
+
+
+def _meet(
+    held: GpuShare | MigSlice, was: GpuShare | MigSlice, shares: int, geometry: MigGeometry | None
+) -> bool:
+    """True if two parts of one GPU could not both be held, whose shares come to so many thousandths."""
+    if isinstance(held, GpuShare) and isinstance(was, GpuShare):
+        return shares > MILLI
+    if isinstance(held, GpuShare) or isinstance(was, GpuShare):
+        return True
+    one, other = (_covered(each, geometry) for each in (held, was))
+    return held.instance == was.instance or not one.isdisjoint(other)
+
+
+def _covered(held: MigSlice, geometry: MigGeometry | None) -> set[int]:
+    """Memory slices of an instance, where they are known."""
+    profile = geometry.profiles.get(held.profile) if geometry else None
+    return set(range(held.start, held.start + profile.memory_slices)) if profile else set()
+
+
+def _beside_gpus(
+    case: Case,
+    node: Node,
+    new: list[tuple[Job, Replica]],
+    there: list[tuple[Job | None, Replica]],
+    beside: str,
+) -> Iterator[Violation]:
+    """CPU, memory, disk, countable resources and the power of a node."""
+    coming, held = defaultdict[str, int](int), defaultdict[str, int](int)
+    for replicas, total in ((new, coming), (there, held)):
+        for job, replica in replicas:
+            for unit, amount in charged_amounts(case, job, replica).items():
+                total[unit] += amount
+    offered = offered_amounts(node)
+    for unit, amount in coming.items():
+        if amount and held[unit] + amount > (allowed := offered.get(unit, 0)):
+            found = f"{in_words(held[unit] + amount, unit)} {beside}"
+            yield Violation(Rule.PREEMPTION, f"node {node.name}", found, in_words(allowed, unit))
+    if node.power_cap_watts and node.gpus and node.gpus.watts:
+        watts, cap = node.gpus.watts, node.power_cap_watts * MILLI
+        more = sum(gpu_milli(replica) for _, replica in new) * watts
+        drawn = sum(gpu_milli(replica) for _, replica in there) * watts + more
+        if more and drawn > cap:
+            found = f"{in_watts(drawn)} {beside}"
+            yield Violation(Rule.PREEMPTION, f"node {node.name}", found, in_watts(cap))
+
+
+def _in_queues(without: _Without) -> Iterator[Violation]:
+    tree = children_first(without.case.snapshot.queues)
+    models = sorted({model for queue in tree for model in queue.gpu_models})
+    for resource in (ALL_MODELS, *models):
+        concerned = _above(tree, without, resource)
+        kept, limit = kept_and_limit(tree, resource)
+        held, after = _usage(without, resource)
+        staying, used = usage_up_the_tree(tree, kept, held), usage_up_the_tree(tree, kept, after)
+        for queue in tree:
+            allowed = max(limit[queue.name], staying[queue.name])
+            there = concerned[queue.name]
+            if used[queue.name] > allowed and without.is_closed(there):
+                subject = f"queue {queue.name}" + (f" on {resource}" if resource != ALL_MODELS else "")
+                found = f"{in_gpus(used[queue.name])} {without.beside(there)}"
+                yield Violation(Rule.PREEMPTION, subject, found, in_gpus(int(allowed)))
+
+
+def _above(tree: list[Queue], without: _Without, resource: str) -> dict[str, list[Victim]]:
+    """The victims that count at each queue."""
+    parent = {queue.name: queue.parent for queue in tree}
+    found: dict[str, list[Victim]] = defaultdict(list)
+    for victim in without.victims:
+        if of_replicas(without.case, victim.replicas, resource):
+            above: str | None = victim.job.queue
+            while above is not None:
+                found[above].append(victim)
+                above = parent[above]
+    return found
+
+
+def _usage(without: _Without, resource: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Thousandths of GPUs held directly in each queue: by who would have stayed, and with what is new."""
+    case = without.case
+    held = defaultdict(int, held_all_along(case, resource))
+    after = defaultdict(int, held)
+    for job, replicas, _ in without.victims:
+        held[job.queue] += of_replicas(case, replicas, resource)
+        after[job.queue] += of_replicas(case, replicas, resource)
+    for job, occupant in case.changed:
+        before = of_replicas(case, job.running.replicas, resource) if job.running else 0
+        now = of_replicas(case, occupant.placement.replicas, resource)
+        if job.name in without.names:
+            after[job.queue] += max(0, now - before)
+        elif occupant.change is Change.MOVED:
+            held[job.queue] += max(0, before - now)
+            after[job.queue] += max(0, before - now)
+    return held, after
+
+
+def _in_racks(without: _Without) -> Iterator[Violation]:
+    case = without.case
+    if not (caps := rack_caps(case)):
+        return
+    lost = [
+        (each, watts_drawn(case, [Placement(job=each.job.name, replicas=each.replicas)]))
+        for each in without.victims
+    ]
+    staying = watts_drawn(case, without.staying())
+    new = watts_drawn(case, without.new())
+    for subject, names, watts in caps:
+        coming = sum(new[name] for name in names)
+        drawn = sum(staying[name] for name in names) + coming
+        there = [victim for victim, watts_lost in lost if any(watts_lost[name] for name in names)]
+        if coming and drawn > watts * MILLI and without.is_closed(there):
+            found = f"{in_watts(drawn)} {without.beside(there)}"
+            yield Violation(Rule.PREEMPTION, subject, found, in_watts(watts * MILLI))

@@ -1,0 +1,308 @@
+"""The rule about priorities: no job takes a place that a waiting job of higher priority could use."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.placement import GpuShare, Placement, Replica
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.policy.policy import PriorityOrder
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.verifier.job_changes import Change
+from gpuplan.models.verifier.messages import listed
+from gpuplan.models.verifier.objective_time import earned
+from gpuplan.models.verifier.rules.capacity import charged_amounts, offered_amounts
+from gpuplan.models.verifier.rules.dependencies import co_start_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.job_changes import Occupant
+
+_COSTS: Final = (
+    *("preemption", "migration", "resize", "repartition", "locality"),
+    *("nodes", "data", "preference", "interference"),
+)
+"""Terms of what a plan pays for starts."""
+
+_DUTIES: Final = ("guarantee", "nominal", "fragmentation", "drain")
+"""Terms that are none the worse for a start."""
+
+_TRIALS: Final = 40_000
+"""Placements judged in all for starts that might have been; of large plans no more than a few are tried."""
+
+_FEWEST_TRIALS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """The other rules, and what plans are worth."""
+
+    is_within_quota: Callable[[Case], bool]
+    is_legal: Callable[[Case], bool]
+    terms: Mapping[str, Callable[[Case], int]]
+
+
+def priority(case: Case, judges: Judges) -> Iterator[Violation]:
+    """
+    No job starts or grows in a place, or with quota, that a waiting job of higher priority could have now.
+
+    Such a job could start by itself, all else staying as the plan has it, if those of lower priority that
+    start or grow did not: on their nodes, or anywhere. That breaks no other rule, meets guarantees as well,
+    and brings more than all that the plan does to others costs, since that may be done for who goes. Not
+    blamed are jobs that were promised their start, or whose queue has no more than it is guaranteed. Jobs
+    with MIG instances and companions that start together are not looked at; nor are plans that break another
+    rule.
+    """
+    if case.policy.priority.order is not PriorityOrder.TIERS:
+        return
+    order = _Order(case, judges)
+    if not order.newcomers:
+        return
+    lowest = min(order.level(job) for job, _ in order.newcomers)
+    waiting: dict[tuple[object, ...], Job] = {}
+    for job in case.snapshot.waiting:
+        if job.priority > lowest and order.could_be_first(job):
+            waiting.setdefault((job.priority, *job.likeness, job.datasets, str(job.anti_affinity)), job)
+    for job in sorted(waiting.values(), key=lambda job: (-job.priority, job.name)):
+        if (instead := order.displaced(job)) is not None:
+            found = f"waits while {listed(instead)} of lower priority took a place for it"
+            yield Violation(Rule.PRIORITY, f"job {job.name} of priority {job.priority}", found, "its start")
+
+
+class _Order:
+    def __init__(self, case: Case, judges: Judges) -> None:
+        self._case, self._judges = case, judges
+        self._groups = co_start_groups(case)
+        self._trials = max(_FEWEST_TRIALS, _TRIALS // (1 + len(case.placements)))
+        self._costs: dict[int, int] = {}
+
+    @cached_property
+    def newcomers(self) -> tuple[tuple[Job, Occupant], ...]:
+        """Jobs that start or grow, and may be blamed for it."""
+        return tuple(
+            (job, occupant)
+            for job, occupant in self._case.arrivals
+            if occupant.change in (Change.STARTED, Change.GROWN)
+            and not job.promise
+            and not self._is_owed(job)
+        )
+
+    def level(self, job: Job) -> int:
+        """The priority of a job; of companions that start together the lowest."""
+        names = self._groups.get(job.co_start, [job.name]) if job.co_start else [job.name]
+        return min(self._case.jobs[name].priority for name in names)
+
+    def could_be_first(self, job: Job) -> bool:
+        """True if a job does not start now, and its start would be its own affair."""
+        there = job.name in self._case.times_placed
+        return not (there or job.held or job.co_start or job.request.mig or not job.weight_milli)
+
+    def displaced(self, job: Job) -> list[str] | None:
+        """Jobs of lower priority without which a job could start; None if it could not."""
+        gone = {each.name for each, _ in self.newcomers if self.level(each) < job.priority}
+        if not gone:
+            return None
+        for replicas in self._places(job, gone):
+            nodes = {replica.node for replica in replicas}
+            near = {
+                each.name
+                for each, occupant in self.newcomers
+                if each.name in gone and any(replica.node in nodes for replica in occupant.new_replicas)
+            }
+            for without in (near, gone) if near != gone else (gone,):
+                if self._trials <= 0:
+                    return None
+                self._trials -= 1
+                if without and self._is_better(job, replicas, without):
+                    return sorted(without)
+        return None
+
+    def _is_better(self, job: Job, replicas: tuple[Replica, ...], without: set[str]) -> bool:
+        """True if a plan with a job on some places, and without others, is legal and worth it."""
+        trial = self._with(job, replicas, without)
+        # Most that do not start wait for quota.
+        if not self._judges.is_within_quota(trial):
+            return False
+        terms = self._judges.terms
+        gain = earned(trial, job.name) - earned(self._case, job.name)
+        cost = sum(max(0, -terms[name](trial)) for name in _COSTS)
+        if self._disturbs:
+            lost = earned(trial) - sum(terms[name](trial) for name in ("completion", "deadlines", "tariffs"))
+            cost += max(0, lost)
+        if gain <= cost or any(terms[name](trial) < self._duties[name] for name in _DUTIES):
+            return False
+        return self._judges.is_legal(trial)
+
+    @cached_property
+    def _disturbs(self) -> bool:
+        """True if the plan stops a running job, or changes one otherwise than by growth."""
+        case = self._case
+        return bool(case.stopped) or any(
+            job.running and occupant.change is not Change.GROWN for job, occupant in case.changed
+        )
+
+    @cached_property
+    def _duties(self) -> dict[str, int]:
+        return {name: self._judges.terms[name](self._case) for name in _DUTIES}
+
+    def _with(self, job: Job, replicas: tuple[Replica, ...], without: set[str]) -> Case:
+        kept = []
+        for each in self._case.placements:
+            if each.job not in without:
+                kept.append(each)
+            elif (before := self._case.jobs[each.job].placement) is not None:
+                kept.append(before)
+        planned = tuple(
+            each
+            for each in self._case.planned
+            if each.job != job.name and self.level(self._case.jobs[each.job]) >= job.priority
+        )
+        here = Placement(job=job.name, replicas=replicas)
+        placements = tuple(sorted((*kept, here), key=lambda placement: placement.job))
+        return replace(self._case, placements=placements, planned=planned)
+
+    def _is_owed(self, job: Job) -> bool:
+        """True if a queue of the job has no more than it is guaranteed."""
+        return any(
+            self._held_by_queue[name] <= guarantee
+            for name, guarantee in self._guaranteed.items()
+            if name in self._chain(job.queue)
+        )
+
+    @cached_property
+    def _guaranteed(self) -> dict[str, int]:
+        return {
+            queue.name: queue.quota.guarantee
+            for queue in self._case.snapshot.queues
+            if queue.quota and queue.quota.guarantee
+        }
+
+    @cached_property
+    def _held_by_queue(self) -> dict[str, int]:
+        held: dict[str, int] = defaultdict(int)
+        for (queue, _), milli in self._case.usage_after.items():
+            for name in self._chain(queue):
+                held[name] += milli
+        return held
+
+    def _chain(self, queue: str) -> list[str]:
+        """A queue and those above it."""
+        found, above = [], self._parents.get(queue)
+        while queue not in found:
+            found.append(queue)
+            if above is None:
+                break
+            queue, above = above, self._parents.get(above)
+        return found
+
+    @cached_property
+    def _parents(self) -> dict[str, str | None]:
+        return {queue.name: queue.parent for queue in self._case.snapshot.queues}
+
+    # --- places --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _on_node(self) -> dict[str, list[tuple[str, Replica, bool]]]:
+        """By node all (job, replica, whether it is new)."""
+        found: dict[str, list[tuple[str, Replica, bool]]] = defaultdict(list)
+        for occupant in self._case.occupants:
+            for number, replica in enumerate(occupant.placement.replicas):
+                found[replica.node].append((occupant.placement.job, replica, number in occupant.new))
+        return found
+
+    def _places(self, job: Job, gone: set[str]) -> Iterator[tuple[Replica, ...]]:
+        """Ways to place a job on what is free without others: on one GPU model, in one domain if it must."""
+        rooms: dict[tuple[object, ...], list[Replica]] = defaultdict(list)
+        spread: dict[tuple[object, ...], int] = defaultdict(int)
+        level = job.locality.required
+        for name in self._nodes_for(job, gone):
+            node = self._case.nodes[name]
+            domain = self._case.domain(name, level) if level else ()
+            key = (node.gpu_model if job.request.needs_gpu else None, domain)
+            for replica in self._replicas(job, node, gone, job.gang.minimum - len(rooms[key])):
+                if job.spread:
+                    where = (*key, self._case.domain(name, job.spread.level))
+                    spread[where] += 1
+                    if spread[where] > job.spread.most:
+                        break
+                rooms[key].append(replica)
+            if len(rooms[key]) >= job.gang.minimum:
+                yield tuple(rooms.pop(key))
+
+    def _nodes_for(self, job: Job, gone: set[str]) -> Iterable[str]:
+        """Nodes that a job might use; in front those that others took."""
+        taken = {
+            replica.node
+            for each, occupant in self.newcomers
+            if each.name in gone
+            for replica in occupant.new_replicas
+        }
+        nodes = [
+            node.name
+            for node in self._case.nodes_after
+            if node.schedulable and (not job.gpu_models or node.gpu_model in job.gpu_models)
+        ]
+        return sorted(nodes, key=lambda name: (name not in taken, name))
+
+    def _replicas(self, job: Job, node: Node, gone: set[str], most: int) -> Iterator[Replica]:
+        """Replicas of a job, no more than so many, that fit a node without others."""
+        there = [
+            (name, replica)
+            for name, replica, new in self._on_node.get(node.name, ())
+            if not (new and name in gone)
+        ]
+        free = _free_gpus(node, (replica for _, replica in there))
+        offered = offered_amounts(node)
+        for name, replica in there:
+            for unit, amount in charged_amounts(self._case, self._case.jobs.get(name), replica).items():
+                offered[unit] = offered.get(unit, 0) - amount
+        for _ in range(most):
+            gpus = _chosen(job, free)
+            if gpus is None:
+                return
+            request = job.request
+            made = Replica(
+                node=node.name,
+                gpus=gpus,
+                cpu_milli=print_milli(request.cpu_milli),
+                memory_mib=request.memory_mib,
+                disk_mib=request.disk_mib,
+                resources=request.resources,
+            )
+            for unit, amount in charged_amounts(self._case, job, made).items():
+                offered[unit] = offered.get(unit, 0) - amount
+                if amount and offered[unit] < 0:
+                    return
+            for held in gpus:
+                free[held.index] -= held.milli
+            yield made
+
+
+def _free_gpus(node: Node, replicas: Iterable[Replica]) -> dict[int, int]:
+    """Thousandths of each GPU of a node that may be taken, not in MIG mode and healthy."""
+    gpus = node.gpus.by_index.values() if node.gpus else ()
+    free = {gpu.index: MILLI for gpu in gpus if gpu.healthy and gpu.mig is None}
+    for replica in replicas:
+        for held in replica.gpus:
+            if held.index in free:
+                free[held.index] -= held.milli if isinstance(held, GpuShare) else MILLI
+    return free
+
+
+def _chosen(job: Job, free: Mapping[int, int]) -> tuple[GpuShare, ...] | None:
+    """The GPUs that a replica takes: of shares the fullest with room; None if there are too few."""
+    request = job.request
+    if request.gpu_milli:
+        able = [(milli, index) for index, milli in free.items() if milli >= request.gpu_milli]
+        return (GpuShare(index=min(able)[1], milli=request.gpu_milli),) if able else None
+    whole = [index for index, milli in free.items() if milli == MILLI][: request.gpus]
+    if len(whole) < request.gpus:
+        return None
+    return tuple(GpuShare(index=index, milli=MILLI) for index in whole)

@@ -1,0 +1,278 @@
+"""The rule about promises: a promised start is kept, unless what no plan can help is in the way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.policy.horizon import BackfillMode
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier.later_slots import RULES_OF_AN_INSTANT, at_once, broken, moment
+from gpuplan.models.verifier.rules.dependencies import co_start_groups, too_early
+from gpuplan.models.verifier.timeline import Stay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.promise import Promise
+    from gpuplan.models.verifier.context import Case
+
+
+def promises(case: Case) -> Iterator[Violation]:
+    """
+    A waiting job that was promised a start within the horizon starts by then, or by what the policy allows.
+
+    Unless it could not if nothing were decided about anybody else: its places do not suit it any more or are
+    closed, it depends on jobs that still wait, or what it needs is held by running jobs as they run now, or
+    by other jobs that were promised a start, be it as promised or as planned. In doubt nobody is to blame:
+    jobs that must not meet exclude each other at whatever time they are there, and so do a share of a GPU
+    and those who need it whole.
+    """
+    if case.time.slots.count == 1 or not any(job.promise for job in case.snapshot.jobs):
+        return
+    book = _Book(case)
+    for job in case.snapshot.jobs:
+        due = book.late(job)
+        if due is not None and book.is_together(job) and all(map(book.could_start, book.company(job))):
+            start = case.time.starts.get(job.name)
+            found = f"starts at {case.time.in_words(start.start)}" if start else "starts in no slot"
+            allowed = f"starts by {case.time.in_words(due)}, as promised"
+            yield Violation(Rule.PROMISES, f"job {job.name}", found, allowed)
+
+
+class _Book:
+    """Promises of a case, and whether they could be kept."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._time = case.time
+        self._groups = co_start_groups(case)
+
+    def late(self, job: Job) -> int | None:
+        """The second by which a job was to start and does not; None if all is well."""
+        if job.promise is None or self._slot(job) is None:
+            return None
+        due = self._due(job.promise)
+        start = self._time.starts.get(job.name)
+        if due >= self._time.slots.end or (start and start.slot <= self._time.begun(due)):
+            return None
+        return due
+
+    def _due(self, promise: Promise) -> int:
+        """The second by which a promise is to be kept."""
+        backfill = self._case.policy.horizon.backfill
+        delay = backfill.max_delay if backfill.mode is BackfillMode.AGGRESSIVE else 0
+        return self._time.seconds_to(promise.start) + delay
+
+    def is_together(self, job: Job) -> bool:
+        """True if all that it starts together with may start in the same last slot."""
+        return len({self._slot(each) for each in self.company(job)}) == 1
+
+    def company(self, job: Job) -> list[Job]:
+        """The job and those that it starts together with."""
+        names = self._groups.get(job.co_start, [job.name]) if job.co_start else [job.name]
+        return [self._case.jobs[name] for name in names]
+
+    def could_start(self, job: Job) -> bool:
+        """True if a job could have its promised places in time, whatever else is decided."""
+        promise, slot = job.promise, self._slot(job)
+        if promise is None or slot is None or len(promise.replicas) != job.gang.minimum:
+            return False
+        awaited = (self._case.jobs.get(each.job) for each in job.depends_on)
+        if any(other and other.running and self._time.has_to_leave(other) for other in awaited):
+            return False  # whether what it waits for runs to its end is for the plan to say
+        stay = self._time.beginning(job, slot, _with_what_is_asked(job, promise.replicas))
+        if (
+            self._time.earnings.is_too_late(job, start=stay.start, seconds=stay.seconds)
+            or any(True for _ in too_early(self._case, stay, {}))
+            or any(
+                self._time.windows.bars(job, replica.node, stay.start, stay.seconds)
+                or not self._modes_suit(replica)
+                for replica in promise.replicas
+            )
+        ):
+            return False
+        return self._fits(stay, self._as_planned(stay)) and self._fits(stay, self._as_promised(stay))
+
+    def _slot(self, job: Job) -> int | None:
+        """
+        The last slot in which a waiting job may start, or now if it was promised that.
+
+        None without a promise, or with one after the horizon.
+        """
+        if job.promise is None or job.running or job.held:
+            return None
+        second = self._time.seconds_to(job.promise.start)
+        if second >= self._time.slots.end:
+            return None
+        return self._time.begun(self._due(job.promise)) if self._time.begun(second) else 0
+
+    @cached_property
+    def _promised(self) -> list[Stay]:
+        """Jobs that were promised a start, as promised, by slot."""
+        found = [
+            self._time.beginning(job, slot, _with_what_is_asked(job, job.promise.replicas))
+            for job in self._case.snapshot.jobs
+            if job.promise and (slot := self._slot(job)) is not None
+        ]
+        return sorted(found, key=lambda stay: (stay.slot, stay.job.name))
+
+    @cached_property
+    def _running(self) -> list[Stay]:
+        """Running jobs, were they left as they are."""
+        time = self._time
+        return [
+            Stay(job, job.placement, 0, 0, seconds, time.slots.until(0, seconds))
+            for job in self._case.running
+            if job.placement and (seconds := time.durations.remaining(job))
+        ]
+
+    @cached_property
+    def _running_on(self) -> dict[str, list[Stay]]:
+        """Running jobs by node."""
+        found: dict[str, list[Stay]] = defaultdict(list)
+        for stay in self._running:
+            for name in {replica.node for replica in stay.placement.replicas}:
+                found[name].append(stay)
+        return found
+
+    def _as_planned(self, stay: Stay) -> list[Stay]:
+        """Others that were promised a start, as this plan has them."""
+        starts = self._time.starts
+        names = [each.job.name for each in self._promised if each.job is not stay.job]
+        return [starts[name] for name in names if name in starts]
+
+    def _as_promised(self, stay: Stay) -> list[Stay]:
+        """
+        Others that were promised a start, as promised.
+
+        On its nodes they are laid on GPUs that are free then: indices in promises may have been
+        overtaken.
+        """
+        names = {replica.node for replica in stay.placement.replicas}
+        found: list[Stay] = []
+        for each in self._promised:
+            if each.job is stay.job:
+                continue
+            meet = any(replica.node in names for replica in each.placement.replicas)
+            replicas = self._on_free_gpus(each, found) if meet else None
+            found.append(self._time.beginning(each.job, each.slot, replicas) if replicas else each)
+        return found
+
+    def _fits(self, stay: Stay, others: list[Stay]) -> bool:
+        """True if somebody breaks no rule beside running jobs and others, from his slot until he is gone."""
+        replicas = self._on_free_gpus(stay, others)
+        if replicas is None:
+            return False
+        here = self._time.beginning(stay.job, stay.slot, replicas)
+        everybody = [*self._running, *others, here]
+        new = {here.job.name}
+        meanwhile = [each for each in everybody if each.slot < here.until and here.slot < each.until]
+        if broken(at_once(self._case, everybody, new), Rule.ANTI_AFFINITY) or broken(
+            at_once(self._case, meanwhile, new), Rule.MIG
+        ):
+            return False
+        if not self._leaves_whole_gpus(here, others):
+            return False
+        begins = moment(self._case, everybody, here.slot, new)
+        crowd = replace(at_once(self._case, meanwhile, new), changed_nodes=begins.changed_nodes)
+        if not broken(crowd, *RULES_OF_AN_INSTANT):
+            return True  # beside all that it meets at once, and so beside those of every slot
+        slots = {each.slot for each in others if here.covers(each.slot)} | {here.slot}
+        return not any(
+            broken(moment(self._case, everybody, slot, new), *RULES_OF_AN_INSTANT) for slot in sorted(slots)
+        )
+
+    def _leaves_whole_gpus(self, here: Stay, others: list[Stay]) -> bool:
+        """True if others find enough whole GPUs beside those of which shares are promised, in every slot."""
+        for name in sorted({replica.node for replica in here.placement.replicas if _shares(replica)}):
+            promised = [
+                (each, replica)
+                for each in (*others, here)
+                for replica in each.placement.replicas
+                if replica.node == name
+            ]
+            shared = {index for _, replica in promised for index in _shares(replica)}
+            for slot in range(1, self._time.slots.count):
+                busy = {
+                    held.index
+                    for each in self._running_on.get(name, ())
+                    if each.covers(slot)
+                    for replica in each.placement.replicas
+                    if replica.node == name
+                    for held in replica.gpus
+                }
+                free = len(set(self._sound_gpus(name)) - shared - busy)
+                if free < sum(len(_whole(replica)) for each, replica in promised if each.covers(slot)):
+                    return False
+        return True
+
+    def _modes_suit(self, replica: Replica) -> bool:
+        """True if all MIG instances of a replica are on GPUs in MIG mode."""
+        node = self._case.snapshot.cluster.node_by_name.get(replica.node)
+        in_mode = (
+            {gpu.index for gpu in node.gpus.by_index.values() if gpu.mig is not None}
+            if (node and node.gpus)
+            else set()
+        )
+        return all(held.index in in_mode for held in replica.gpus if not isinstance(held, GpuShare))
+
+    def _on_free_gpus(self, stay: Stay, others: Iterable[Stay]) -> tuple[Replica, ...] | None:
+        """The places of somebody, on whole GPUs that nobody holds meanwhile; None if there are too few."""
+        replicas = stay.placement.replicas
+        names = {replica.node for replica in replicas}
+        around = [each for name in names for each in self._running_on.get(name, ())]
+        taken = {
+            (replica.node, held.index)
+            for each in (*around, *others)
+            for replica in each.placement.replicas
+            if replica.node in names
+            for held in replica.gpus
+            if (each.slot < stay.until and stay.slot < each.until)
+            or (each.job.running is None and held.index in _shares(replica))
+        }
+        found = []
+        for replica in replicas:
+            whole = _whole(replica)
+            rest = tuple(held for held in replica.gpus if held not in whole)
+            wanted = len(whole)
+            free = [index for index in self._sound_gpus(replica.node) if (replica.node, index) not in taken]
+            if len(free) < wanted:
+                return None
+            chosen = free[:wanted]
+            taken |= {(replica.node, index) for index in chosen}
+            gpus = (*(GpuShare(index=index, milli=MILLI) for index in chosen), *rest)
+            found.append(replica.model_copy(update={"gpus": gpus}))
+        return tuple(found)
+
+    def _sound_gpus(self, name: str) -> list[int]:
+        """GPUs of a node that may be held whole."""
+        node = self._case.snapshot.cluster.node_by_name.get(name)
+        gpus = node.gpus.by_index.values() if node and node.gpus else ()
+        return [gpu.index for gpu in gpus if gpu.healthy and gpu.mig is None]
+
+
+def _whole(replica: Replica) -> list[GpuShare]:
+    return [held for held in replica.gpus if isinstance(held, GpuShare) and held.milli == MILLI]
+
+
+def _shares(replica: Replica) -> list[int]:
+    """GPUs of which a replica holds a share."""
+    return [held.index for held in replica.gpus if isinstance(held, GpuShare) and held.milli < MILLI]
+
+
+def _with_what_is_asked(job: Job, replicas: Iterable[Replica]) -> tuple[Replica, ...]:
+    """The same places with CPU, memory and such as the job asks for: a promise is one of nodes and GPUs."""
+    asked = {
+        "cpu_milli": job.request.cpu_milli,
+        "memory_mib": job.request.memory_mib,
+        "disk_mib": job.request.disk_mib,
+        "resources": job.request.resources,
+    }
+    return tuple(replica.model_copy(update=asked) for replica in replicas)

@@ -1,0 +1,99 @@
+"""The rule about quotas: Kueue's arithmetic, stated in `models.queue` and written anew here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import inf
+from typing import TYPE_CHECKING
+
+from gpuplan.models.plan.violation import Rule, Violation
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.verifier.job_changes import Change
+from gpuplan.models.verifier.messages import in_gpus
+from gpuplan.models.verifier.quota_usage import children_first, gpu_milli, of_resource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.verifier.context import Case
+
+
+def queues(case: Case) -> Iterator[Violation]:
+    """
+    No queue, nor any above it, uses more than its limit, of all GPUs together and of each model with quotas.
+
+    A queue that running jobs alone take beyond its limit may stay there; nothing is added, nor put in the
+    place of what leaves. A moved job stays as far as quotas are concerned, one that resumes later does not.
+    """
+    tree = children_first(case.snapshot.queues)
+    models = sorted({model for queue in tree for model in queue.gpu_models})
+    for resource in (ALL_MODELS, *models):
+        kept, limit = kept_and_limit(tree, resource)
+        used = usage_up_the_tree(tree, kept, of_resource(case.usage_after, resource))
+        if all(used[queue.name] <= limit[queue.name] for queue in tree):
+            continue
+        used_by_staying = usage_up_the_tree(tree, kept, held_all_along(case, resource))
+        for queue in tree:
+            allowed = max(limit[queue.name], used_by_staying[queue.name])
+            if used[queue.name] > allowed:
+                subject = f"queue {queue.name}" + (f" on {resource}" if resource != ALL_MODELS else "")
+                found = in_gpus(used[queue.name])
+                yield Violation(Rule.QUOTA, subject, found, in_gpus(int(allowed)))
+
+
+def held_all_along(case: Case, resource: str) -> dict[str, int]:
+    """Thousandths of GPUs that running jobs, directly in each queue, held before and will hold after."""
+    held: dict[str, int] = defaultdict(int)
+    for each in case.occupants:
+        if each.job is None:
+            continue
+        if each.change is Change.KEPT:
+            held[each.job.queue] += of_replicas(case, each.placement.replicas, resource)
+        elif each.job.running and each.change is not Change.STARTED:
+            before = of_replicas(case, each.job.running.replicas, resource)
+            after = of_replicas(case, each.placement.replicas, resource)
+            held[each.job.queue] += min(before, after)
+    return held
+
+
+def of_replicas(case: Case, replicas: Iterable[Replica], resource: str) -> int:
+    """Thousandths of GPUs that replicas hold, of one model or of all."""
+    return sum(
+        gpu_milli(replica)
+        for replica in replicas
+        if (node := case.nodes.get(replica.node))
+        and node.gpu_model
+        and resource in (ALL_MODELS, node.gpu_model)
+    )
+
+
+def kept_and_limit(tree: list[Queue], resource: str) -> tuple[dict[str, float], dict[str, float]]:
+    """What each queue keeps from its parent, and the most it may use; infinite without a limit."""
+    lent: dict[str | None, list[float]] = defaultdict(list)  # by children, to the key
+    kept: dict[str, float] = {}
+    limit: dict[str, float] = {}
+    for queue in tree:
+        quota, from_children = queue.quota_for(resource), lent[queue.name]
+        if quota is None:
+            subtree = sum(from_children) if from_children else inf
+            lending, borrowing, kept[queue.name] = inf, inf, 0
+        else:
+            # A child without a limit has no quota to lend.
+            subtree = quota.nominal + sum(part for part in from_children if part < inf)
+            lending = inf if quota.lending_limit is None else quota.lending_limit
+            borrowing = inf if quota.borrowing_limit is None else quota.borrowing_limit
+            kept[queue.name] = max(0, subtree - lending)
+        lent[queue.parent].append(min(subtree, lending))
+        limit[queue.name] = subtree if queue.parent is None else subtree + borrowing
+    return kept, limit
+
+
+def usage_up_the_tree(tree: list[Queue], kept: Mapping[str, float], own: Mapping[str, int]) -> dict[str, int]:
+    """Thousandths of GPUs each queue uses: its own, and of its children's what they do not keep."""
+    usage = {queue.name: own.get(queue.name, 0) for queue in tree}
+    for queue in tree:
+        if queue.parent is not None:
+            usage[queue.parent] += int(max(0, usage[queue.name] - kept[queue.name]))
+    return usage

@@ -1,0 +1,62 @@
+"""Rules about when a job may be where: reserved nodes and maintenance, and deadlines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.plan.violation import Rule, Violation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.timing.reservation_windows import Window
+    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.timeline import Stay
+
+
+def windows(case: Case) -> Iterator[Violation]:
+    """
+    No new replica is on a node while a reservation of others, maintenance, or a job that starves closes it.
+
+    From the start of the job, or from now where it moves or grows, to its expected end. Replicas that stay
+    may be there still; `drain` is the term that asks them to leave.
+    """
+    if not case.time.windows.all:
+        return
+    newcomers = [(case.time.stay(occupant, job), occupant.new_replicas) for job, occupant in case.arrivals]
+    newcomers += [(stay, iter(stay.placement.replicas)) for stay in case.time.later]
+    for stay, replicas in newcomers:
+        yield from _barred(case, stay, replicas)
+
+
+def _barred(case: Case, stay: Stay, replicas: Iterator[Replica]) -> Iterator[Violation]:
+    time = case.time
+    for name in sorted({replica.node for replica in replicas}):
+        if window := time.windows.bars(stay.job, name, stay.start, stay.seconds):
+            found = f"there from {time.in_words(stay.start)} to {time.in_words(stay.start + stay.seconds)}"
+            place = f"job {stay.job.name} on node {name}" + (f" in slot {stay.slot}" if stay.slot else "")
+            yield Violation(Rule.WINDOWS, place, found, _instead(case, window))
+
+
+def _instead(case: Case, window: Window) -> str:
+    """When others than the owners may be on the nodes of a window."""
+    begins, ends = case.time.in_words(window.begins), case.time.in_words(window.ends)
+    owners = [f"queue {name}" for name in window.reservation.queues]
+    owners += [f"user {name}" for name in window.reservation.users]
+    if window.job is not None:
+        return f"only job {window.job}, which starves, from {begins} to {ends}"
+    who = f"only {', '.join(sorted(owners))}" if owners else "nobody"
+    return f"{who} from {begins} to {ends}: {window.reservation.kind} by {window.reservation.name}"
+
+
+def deadlines(case: Case) -> Iterator[Violation]:
+    """A job with a hard deadline starts only if it is expected to be done by then."""
+    for stay in (*case.time.starting, *case.time.later):
+        job = stay.job
+        if not job.hard_deadline or job.deadline is None:
+            continue
+        if case.time.earnings.is_too_late(job, start=stay.start, seconds=stay.seconds):
+            found = f"done at {case.time.in_words(stay.start + stay.seconds)}"
+            allowed = f"done by its deadline, {case.time.in_words(case.time.seconds_to(job.deadline))}"
+            yield Violation(Rule.DEADLINES, stay.subject, found, allowed)

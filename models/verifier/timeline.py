@@ -1,0 +1,183 @@
+"""How long everybody stays: the placements of now and the later starts, laid out over the slots."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gpuplan.models.placement import Placement
+from gpuplan.models.timing.reservation_windows import Windows
+from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.units import print_timestamp
+
+if TYPE_CHECKING:
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.dependency import Outcome
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.timing.durations import Durations
+    from gpuplan.models.units import Timestamp
+    from gpuplan.models.value.start_value import Earnings
+    from gpuplan.models.verifier.context import Case
+    from gpuplan.models.verifier.job_changes import Occupant
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A job on its places from the beginning of a slot to its expected end."""
+
+    job: Job
+    placement: Placement
+    slot: int
+    start: int
+    """Seconds after the snapshot at which the slot begins."""
+    seconds: int
+    until: int
+    """The slot before which it is gone; the number of slots if it stays to the end of the horizon."""
+
+    @property
+    def subject(self) -> str:
+        """The job in words, with its slot unless that is now."""
+        return f"job {self.job.name} in slot {self.slot}" if self.slot else f"job {self.job.name}"
+
+    def covers(self, slot: int) -> bool:
+        """True if it is there in a slot."""
+        return self.slot <= slot < self.until
+
+
+class Timeline:
+    """The slots of a case, and who is there from when until when."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self.slots = Slots.of(case.policy.horizon, case.snapshot.taken_at)
+
+    @property
+    def earnings(self) -> Earnings:
+        """What starts bring."""
+        return self._case.facts.earnings(self._case.policy)
+
+    @property
+    def durations(self) -> Durations:
+        """How long jobs take."""
+        return self.earnings.durations
+
+    @cached_property
+    def windows(self) -> Windows:
+        """When nodes are closed."""
+        return Windows(self._case.snapshot, self._case.policy, self.durations)
+
+    def opening(self, node: Node) -> int:
+        """The slot from which on a node is ready that is being provisioned; 0 if it ought to be already."""
+        return self.slots.after(self.seconds_to(node.ready_at)) if node.ready_at else 0
+
+    def begun(self, second: int) -> int:
+        """The last slot that begins no later than a second; slot 0 if that is past."""
+        return max(0, bisect_right(self.slots.edges[:-1], second) - 1)
+
+    def seconds_to(self, instant: Timestamp) -> int:
+        """Seconds from the snapshot to an instant, negative if it is past."""
+        return int((instant - self._case.snapshot.taken_at).total_seconds())
+
+    def in_words(self, second: int) -> str:
+        """An instant, given in seconds after the snapshot."""
+        try:
+            return print_timestamp(self._case.snapshot.taken_at + timedelta(seconds=second))
+        except OverflowError:
+            return "a time after the year 9999"
+
+    def gpu_model(self, job: Job, replicas: tuple[Replica, ...]) -> str | None:
+        """The GPU model that replicas are on; of several, which no plan makes, the slowest sets the pace."""
+        return min(self._case.gpu_models(replicas), key=job.speed_milli, default=None)
+
+    def stay(self, occupant: Occupant, job: Job) -> Stay:
+        """
+        How long a placement of now lasts.
+
+        A running job takes what remains of it; one of which every replica is new has to come back from its
+        checkpoint too, at the pace of its new places.
+        """
+        placement = occupant.placement
+        if job.running is None:
+            return self._beginning(job, 0, placement)
+        seconds = self.durations.remaining(job)
+        if len(occupant.new) == len(placement.replicas):
+            seconds = self.durations.resumed(job, self.gpu_model(job, placement.replicas))
+        return Stay(job, placement, 0, 0, seconds, self.slots.until(0, seconds))
+
+    def beginning(self, job: Job, slot: int, replicas: tuple[Replica, ...]) -> Stay:
+        """How long a job lasts that starts on some places with a slot, or that runs and resumes there."""
+        return self._beginning(job, slot, Placement.model_construct(job=job.name, slot=0, replicas=replicas))
+
+    def _beginning(self, job: Job, slot: int, placement: Placement) -> Stay:
+        takes = self.durations.seconds if job.running is None else self.durations.again
+        seconds = takes(job, self.gpu_model(job, placement.replicas))
+        until = self.slots.until(slot, seconds)
+        return Stay(job, placement, slot, self.slots.edges[slot], seconds, until)
+
+    @cached_property
+    def outcomes(self) -> dict[str, Outcome]:
+        """How the jobs that are over ended; of several of one name the last."""
+        ended = sorted(self._case.snapshot.finished, key=lambda job: (job.ended_at, job.outcome))
+        return {job.name: job.outcome for job in ended}
+
+    @cached_property
+    def kept(self) -> frozenset[str]:
+        """Names of the running jobs that stay exactly as they are."""
+        return frozenset(
+            each.placement.job
+            for each in self._case.occupants
+            if each.job
+            and each.job.running
+            and not each.new
+            and len(each.placement.replicas) == len(each.job.running.replicas)
+        )
+
+    def has_to_leave(self, job: Job) -> bool:
+        """True if a running job is on a node to be drained, or has to go for a window."""
+        if job.running is None:
+            return False
+        nodes = (self._case.nodes.get(replica.node) for replica in job.running.replicas)
+        return any(node.drain for node in nodes if node) or self.windows.expels(job) is not None
+
+    @cached_property
+    def now(self) -> tuple[Stay, ...]:
+        """The placements of known jobs."""
+        return tuple(self.stay(occupant, occupant.job) for occupant in self._case.occupants if occupant.job)
+
+    @cached_property
+    def starting(self) -> tuple[Stay, ...]:
+        """The starts of now."""
+        return tuple(self.stay(occupant, job) for job, occupant in self._case.arrivals if job.running is None)
+
+    @cached_property
+    def later(self) -> tuple[Stay, ...]:
+        """The later starts that may be: of jobs not placed now, once, in slots there are; by slot and job."""
+        times = Counter(each.job for each in self._case.planned)
+        placed = {placement.job for placement in self._case.placements}
+        found = [
+            self.beginning(job, each.slot, each.replicas)
+            for each in self._case.planned
+            if (job := self._case.jobs.get(each.job))
+            and not job.held
+            and job.name not in placed
+            and times[job.name] == 1
+            and 1 <= each.slot < self.slots.count
+            and each.replicas
+        ]
+        return tuple(sorted(found, key=lambda stay: (stay.slot, stay.job.name)))
+
+    @cached_property
+    def starts(self) -> dict[str, Stay]:
+        """All starts, of now and later, by job; of a job placed twice the one that lasts longest."""
+        found: dict[str, Stay] = {}
+        for stay in (*self.starting, *self.later):
+            other = found.get(stay.job.name)
+            # Which of two it is means nothing, as long as it is the same whatever their order.
+            if other is None or (stay.seconds, str(stay.placement)) > (other.seconds, str(other.placement)):
+                found[stay.job.name] = stay
+        return found

@@ -1,0 +1,171 @@
+"""Holdings: what jobs hold on each node and in each queue, counted once and then only where it changes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.eligibility.free_resources import NodeFree
+from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.planner.analysis.node_totals import NodeAmounts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.snapshot import Snapshot
+
+    _Ints: TypeAlias = NDArray[np.int64]
+
+Usage: TypeAlias = "dict[str, Counter[str]]"
+"""Thousandths of GPUs by queue and GPU model."""
+
+
+class Resident(NamedTuple):
+    """One replica of a job."""
+
+    job: Job
+    replica: Replica
+
+
+def residents(job: Job) -> Iterator[Resident]:
+    """The replicas of a job that runs; none of one that waits."""
+    return (Resident(job, replica) for replica in (job.running.replicas if job.running else ()))
+
+
+class Holdings:
+    """
+    What jobs hold of a cluster while some of them are where they are; nothing in it may be changed.
+
+    Replicas on nodes that there are not are known, and count for nothing.
+    """
+
+    def __init__(self, cluster: Cluster, there: dict[str, tuple[Resident, ...]]) -> None:
+        self._cluster = cluster
+        self.there = there
+        """Who is on each node, by its name; nobody where a name is missing."""
+
+    @classmethod
+    def of(cls, cluster: Cluster, jobs: Iterable[Job]) -> Holdings:
+        """Those of the jobs that run."""
+        there: dict[str, list[Resident]] = defaultdict(list)
+        for job in jobs:
+            for resident in residents(job):
+                there[resident.replica.node].append(resident)
+        return cls(cluster, {name: tuple(found) for name, found in there.items()})
+
+    def but(self, cluster: Cluster, gone: Iterable[Resident], come: Iterable[Resident]) -> Holdings:
+        """Those of a cluster in which some are gone and others have come: only there it is counted anew."""
+        lists: dict[str, list[Resident]] = {}
+        for resident in gone:
+            name = resident.replica.node
+            lists.setdefault(name, list(self.there[name])).remove(resident)
+        for resident in come:
+            name = resident.replica.node
+            lists.setdefault(name, list(self.there.get(name, ()))).append(resident)
+        changed = {name: tuple(left) for name, left in lists.items()}
+        found = Holdings(cluster, self.there | changed)
+        names = sorted(lists.keys() | self._other_nodes(cluster))
+        if cluster.overcommit == self._cluster.overcommit:
+            there = cluster.node_by_name
+            kept = {name: free for name, free in self.free.items() if name in there}
+            found.free = kept | {name: found._left(name) for name in names if name in there}
+            if cluster is self._cluster or list(there) == list(self._cluster.node_by_name):
+                found._table = found._table_from(self._table, frozenset(names))
+        found.usage = defaultdict(Counter, {queue: held.copy() for queue, held in self.usage.items()})
+        self._count(found.usage, names, -1)
+        found._count(found.usage, names, 1)
+        return found
+
+    @cached_property
+    def free(self) -> dict[str, NodeFree]:
+        """What is free on each node, by name."""
+        return {name: self._left(name) for name in self._cluster.node_by_name}
+
+    @cached_property
+    def usage(self) -> Usage:
+        """What the jobs directly in each queue hold of each GPU model."""
+        usage: Usage = defaultdict(Counter)
+        self._count(usage, self.there, 1)
+        return usage
+
+    def column(self, amount: str) -> _Ints:
+        """One of the `NodeAmounts` of each node, in the order of the cluster."""
+        column: _Ints = self._table[NodeAmounts._fields.index(amount)]
+        return column
+
+    def total(self, amount: str) -> int:
+        """The sum of a column."""
+        return int(self.column(amount).sum())
+
+    @cached_property
+    def _table(self) -> _Ints:
+        """A row for each amount, a column for each node."""
+        rows = [self._amounts(name) for name in self._cluster.node_by_name]
+        return np.array(rows, np.int64).reshape(-1, len(NodeAmounts._fields)).T.copy()
+
+    def _table_from(self, table: _Ints, changed: frozenset[str]) -> _Ints:
+        """From that of other holdings on the same nodes, some of which have changed."""
+        table = table.copy()
+        for column, name in enumerate(self._cluster.node_by_name):
+            if name in changed:
+                table[:, column] = self._amounts(name)
+        return table
+
+    def _amounts(self, name: str) -> NodeAmounts:
+        node, free = self._cluster.node_by_name[name], self.free[name]
+        return NodeAmounts.of(node, free, partial(self.replicas, name))
+
+    def replicas(self, node: str) -> list[Replica]:
+        """Who is on a node."""
+        return [replica for _, replica in self.there.get(node, ())]
+
+    def _left(self, name: str) -> NodeFree:
+        overcommit, free = self._cluster.overcommit, NodeFree.of(self._cluster.node_by_name[name])
+        for job, replica in self.there.get(name, ()):
+            free.take(replica, charged(replica, job.qos, self._cluster) if overcommit else None)
+        return free
+
+    def _count(self, usage: Usage, names: Iterable[str], sign: int) -> None:
+        models = self._cluster.gpu_model_by_node
+        held: dict[tuple[str, str], int] = defaultdict(int)
+        for name in names:
+            if (model := models.get(name)) is not None:
+                for job, replica in self.there.get(name, ()):
+                    if replica.gpus:
+                        held[job.queue, model] += replica.quota_milli
+        for (queue, model), milli in held.items():
+            usage[queue][model] += sign * milli
+
+    def _other_nodes(self, cluster: Cluster) -> set[str]:
+        """Names of the nodes that only one of two clusters has, or that differ."""
+        if cluster is self._cluster:
+            return set()
+        before, after = self._cluster.node_by_name, cluster.node_by_name
+        return {name for name in before.keys() | after.keys() if before.get(name) is not after.get(name)}
+
+
+def holdings_of(snapshot: Snapshot) -> Holdings:
+    """What the running jobs of a snapshot hold."""
+    found = snapshot.findings.get(Holdings)
+    if not isinstance(found, Holdings):
+        found = snapshot.findings[Holdings] = Holdings.of(snapshot.cluster, snapshot.jobs)
+    return found
+
+
+def count_from(other: Snapshot, snapshot: Snapshot) -> None:
+    """Count what running jobs hold from another snapshot on, if that has been counted there."""
+    if Holdings in other.findings:
+        before, after = other.job_by_name, snapshot.job_by_name
+        changed = [job for job in snapshot.jobs if before.get(job.name) is not job]
+        names = {job.name for job in changed} | (before.keys() - after.keys())
+        gone = (resident for name in names if name in before for resident in residents(before[name]))
+        come = (resident for job in changed for resident in residents(job))
+        snapshot.findings[Holdings] = holdings_of(other).but(snapshot.cluster, gone, come)

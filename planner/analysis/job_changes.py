@@ -1,0 +1,200 @@
+"""What a target changes: job by job, GPU by GPU, node by node, with no order yet and no words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.verifier.job_changes import unmatched
+from gpuplan.planner.analysis.allocations import Resident, holdings_of
+from gpuplan.planner.analysis.cluster_after import LayoutChange, cluster_after, layout_changes
+
+if TYPE_CHECKING:
+    from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.analysis.allocations import Holdings
+
+
+class Deed(StrEnum):
+    """What becomes of a job; the values are the types of its action."""
+
+    START = "start"
+    KEEP = "keep"
+    PREEMPT = "preempt"
+    SHRINK = "shrink"
+    GROW = "grow"
+    MIGRATE = "migrate"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class JobChange:
+    """A job that does not stay as it is."""
+
+    job: Job
+    deed: Deed
+    before: Placement | None
+    after: Placement | None
+    leaving: tuple[Replica, ...]
+    """Replicas given up; all of a job that moves."""
+    arriving: tuple[Replica, ...]
+    """New replicas; all of a job that moves."""
+
+    @property
+    def nodes_left(self) -> tuple[str, ...]:
+        """Nodes on which it gives up replicas, sorted."""
+        return tuple(sorted({replica.node for replica in self.leaving}))
+
+    @property
+    def nodes_taken(self) -> tuple[str, ...]:
+        """Nodes with new replicas, sorted."""
+        return tuple(sorted({replica.node for replica in self.arriving}))
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Everything a target changes in a snapshot."""
+
+    snapshot: Snapshot
+    target: Target
+
+    @cached_property
+    def jobs(self) -> tuple[JobChange, ...]:
+        """Jobs that start, stop, move or change in size, by name."""
+        return tuple(sorted(self._sifted[0], key=lambda change: change.job.name))
+
+    @cached_property
+    def settled(self) -> Target:
+        """The target sorted by name, jobs that stay written as they are in the snapshot."""
+        return Target(
+            placements=tuple(sorted(self._sifted[1], key=attrgetter("job"))),
+            added=tuple(self.added.values()),
+            removed=self.removed,
+            planned=tuple(sorted(self.target.planned, key=lambda each: each.job)),
+        )
+
+    @cached_property
+    def _sifted(self) -> tuple[list[JobChange], list[Placement]]:
+        """Jobs that change, and where all jobs then are; in the snapshot's order."""
+        placed = {placement.job: placement for placement in self.target.placements}
+        changes, placements = [], []
+        for job in self.snapshot.jobs:
+            before, after = job.placement, placed.get(job.name)
+            # Of most jobs nothing changes, not even the object.
+            if before is not after:
+                change = job_change(job, after)
+                if change.deed in _AT_REST:
+                    after = before
+                else:
+                    changes.append(change)
+            if after is not None:
+                placements.append(after)
+        return changes, placements
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The cluster as the target leaves it."""
+        return cluster_after(self.snapshot, self.target, self.layouts)
+
+    @cached_property
+    def holdings(self) -> Holdings:
+        """What jobs then hold."""
+        gone = (Resident(change.job, replica) for change in self.jobs for replica in change.leaving)
+        come = (Resident(change.job, replica) for change in self.jobs for replica in change.arriving)
+        return holdings_of(self.snapshot).but(self.cluster, gone, come)
+
+    @property
+    def free(self) -> dict[str, NodeFree]:
+        """What is then free on each node, by name."""
+        return self.holdings.free
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """Nodes by name, those to be added and those to be removed included."""
+        return self.snapshot.cluster.node_by_name | self.added
+
+    @cached_property
+    def added(self) -> dict[str, Node]:
+        """New nodes by name."""
+        return {node.name: node for node in sorted(self.target.added, key=lambda node: node.name)}
+
+    def provisioning(self, pool: str | None) -> int:
+        """Seconds until a new node of a pool takes jobs."""
+        return next((one.provisioning for one in self.snapshot.cluster.pools if one.name == pool), 0)
+
+    @cached_property
+    def removed(self) -> tuple[str, ...]:
+        """Names of nodes to be removed, sorted."""
+        return tuple(sorted(self.target.removed))
+
+    @cached_property
+    def layouts(self) -> tuple[LayoutChange, ...]:
+        """GPUs whose MIG layout changes, by node and index: none unless instances come into use."""
+        if not any(replica.mig_slices for change in self.jobs for replica in change.arriving):
+            return ()
+        stay = [node for node in self.nodes.values() if node.name not in self.target.removed]
+        return layout_changes(stay, before=self.snapshot.running_placements, after=self.target.placements)
+
+    @cached_property
+    def switched(self) -> frozenset[tuple[str, int]]:
+        """(node, GPU index) of GPUs that the target switches to MIG mode."""
+        return frozenset((change.node, change.gpu) for change in self.layouts if change.before is None)
+
+    @cached_property
+    def emptied(self) -> tuple[str, ...]:
+        """Nodes to be removed or drained that the last job leaves, sorted."""
+        left = {name for change in self.jobs for name in change.nodes_left}
+        going = {name for name in left if name in self.target.removed or self.nodes[name].drain}
+        if not going:
+            return ()
+        used = {replica.node for placement in self.target.placements for replica in placement.replicas}
+        return tuple(sorted(going - used))
+
+
+_AT_REST: Final = (Deed.KEEP, Deed.WAIT)
+
+
+def job_change(job: Job, after: Placement | None) -> JobChange:
+    """
+    What becomes of one job.
+
+    Raises
+    ------
+    ValueError
+        It runs, and shall run with more or fewer replicas and on other places too: no action does that.
+    """
+    before = job.placement
+    if before is None or after is None:
+        deed = {
+            (False, False): Deed.WAIT,
+            (False, True): Deed.START,
+            (True, False): Deed.PREEMPT,
+        }[before is not None, after is not None]
+        return JobChange(
+            job, deed, before, after, before.replicas if before else (), after.replicas if after else ()
+        )
+    if before == after:
+        return JobChange(job, Deed.KEEP, before, before, (), ())
+    leaving = tuple(before.replicas[number] for number in unmatched(before.replicas, after.replicas))
+    arriving = tuple(after.replicas[number] for number in unmatched(after.replicas, before.replicas))
+    match bool(leaving), bool(arriving):
+        case False, False:
+            # The order of replicas and of their GPUs means nothing.
+            return JobChange(job, Deed.KEEP, before, before, (), ())
+        case True, False:
+            return JobChange(job, Deed.SHRINK, before, after, leaving, ())
+        case False, True:
+            return JobChange(job, Deed.GROW, before, after, (), arriving)
+    if len(before.replicas) != len(after.replicas):
+        raise ValueError(
+            f"expected running job {job.name!r} kept, moved, shrunk or grown, found "
+            f"{len(before.replicas)} replicas and {len(after.replicas)} elsewhere"
+        )
+    return JobChange(job, Deed.MIGRATE, before, after, before.replicas, after.replicas)

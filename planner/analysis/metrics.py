@@ -1,0 +1,135 @@
+"""The cluster in figures: each function is one figure of a plan, its docstring the formula."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from functools import partial
+from math import fsum
+from typing import TYPE_CHECKING
+
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.plan.plan import JobCounts, Metrics
+from gpuplan.planner.analysis.allocations import holdings_of
+from gpuplan.planner.analysis.job_changes import Deed
+from gpuplan.planner.analysis.node_totals import REFERENCE_GPUS, gpus_startable, gpus_used
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.analysis.allocations import Holdings
+    from gpuplan.planner.analysis.job_changes import Changes
+
+
+def measure(changes: Changes) -> Metrics:
+    """All figures once a target is done."""
+    snapshot, target, cluster = changes.snapshot, changes.target, changes.cluster
+    placements = target.placements
+    deeds = Counter(change.deed for change in changes.jobs)
+    return Metrics(
+        gpu_allocation_ratio=_allocated_part(changes.holdings),
+        gpu_allocation_ratio_before=_allocated_part(holdings_of(snapshot)),
+        fragmentation_ratio=_unusable_part(changes.holdings),
+        jain_index=jain_index(snapshot, placements),
+        hourly_cost=hourly_cost(cluster),
+        hourly_cost_before=hourly_cost(snapshot.cluster),
+        jobs=JobCounts(
+            running=len(placements),
+            started=deeds[Deed.START],
+            waiting=len(snapshot.jobs) - len(placements),
+            preempted=deeds[Deed.PREEMPT],
+            planned=len(target.planned),
+            promised=sum(each.promised for each in target.planned),
+        ),
+    )
+
+
+def allocation_ratio(cluster: Cluster, placements: Iterable[Placement]) -> float:
+    """
+    Allocated part of the GPUs that can be used: the healthy ones of ready nodes.
+
+        Σ_g min(1, allocated(g)) / |usable GPUs|
+
+    A MIG slice counts with its compute slices out of 7. Without usable GPUs the ratio is 0.
+    """
+    used, usable = gpus_in_use(cluster, placements)
+    return _ratio(used.total(), usable.total())
+
+
+def _allocated_part(holdings: Holdings) -> float:
+    return _ratio(holdings.total("used"), holdings.total("usable"))
+
+
+def gpus_in_use(cluster: Cluster, placements: Iterable[Placement]) -> tuple[Counter[str], Counter[str]]:
+    """Thousandths of GPUs by model, on healthy GPUs of ready nodes: those allocated, and all."""
+    placements = tuple(placements)
+    there: dict[str, list[Replica]] = defaultdict(list)
+    for placement in placements:
+        for replica in placement.replicas:
+            there[replica.node].append(replica)
+    free = free_capacity(cluster.nodes, placements)
+    used, usable = Counter[str](), Counter[str]()
+    for node in cluster.nodes:
+        if node.gpus and node.ready:
+            taken, offered = gpus_used(node, free[node.name], partial(there.__getitem__, node.name))
+            used[node.gpus.model] += taken
+            usable[node.gpus.model] += offered
+    return used, usable
+
+
+def fragmentation_ratio(
+    cluster: Cluster, free: Mapping[str, NodeFree], *, gpus: int = REFERENCE_GPUS
+) -> float:
+    """
+    Part of the free GPUs that no replica of so many whole GPUs could use.
+
+        1 − Σ_n b_n · ⌊whole_n / b_n⌋ / Σ_n free_n        with b_n = min(gpus, GPUs of n)
+
+    over nodes on which jobs may start; `whole_n` counts its wholly free GPUs and `free_n` all that is free
+    of its GPUs. GPUs that are unhealthy or in MIG mode are left out. With nothing free the ratio is 0.
+    """
+    found = [gpus_startable(node, free[node.name], gpus) for node in cluster.nodes]
+    startable = sum(milli for milli, _ in found)
+    return _ratio(startable - sum(milli for _, milli in found), startable)
+
+
+def _unusable_part(holdings: Holdings) -> float:
+    startable = holdings.total("startable")
+    return _ratio(startable - holdings.total("in_blocks"), startable)
+
+
+def jain_index(snapshot: Snapshot, placements: Iterable[Placement]) -> float:
+    """
+    Jain's fairness index of how far the queues' demands are met: 1 is equal, 1/n is one queue served alone.
+
+        (Σ_q x_q)² / (n · Σ_q x_q²)        with x_q = allocated_q / demand_q
+
+    over the n queues whose own jobs demand GPUs: what the running ones hold, before the plan or after it if
+    that is more, and the waiting ones that are not held at their full size. Where nobody demands or gets
+    anything it is 1.
+    """
+    allocated, demand = defaultdict[str, int](int), defaultdict[str, int](int)
+    held = {placement.job: placement.quota_milli for placement in placements}
+    for job in snapshot.jobs:
+        queue, milli = job.queue, held.get(job.name, 0)
+        allocated[queue] += milli
+        if (before := job.placement) is not None:
+            demand[queue] += max(before.quota_milli, milli)
+        elif not job.held:
+            demand[queue] += job.request.total_gpu_milli * job.gang.maximum
+    met = [allocated[queue] / wanted for queue, wanted in sorted(demand.items()) if wanted]
+    squares = len(met) * fsum(share * share for share in met)
+    return round(fsum(met) ** 2 / squares, 6) if squares else 1.0
+
+
+def hourly_cost(cluster: Cluster) -> float:
+    """Σ price_per_hour over the ready nodes, busy or idle, in the cluster's currency."""
+    return round(fsum(node.price_per_hour for node in cluster.nodes if node.ready), 6)
+
+
+def _ratio(part: int, whole: int) -> float:
+    """To six decimals, as it is written to files; 0 of nothing."""
+    return round(part / whole, 6) if whole else 0.0

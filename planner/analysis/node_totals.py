@@ -1,0 +1,77 @@
+"""A node in a few numbers, those that are looked at on all nodes at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.placement import Replica
+
+REFERENCE_GPUS: Final = 8
+"""Whole GPUs on one node that the reference request of the fragmentation ratio asks for."""
+
+
+class NodeAmounts(NamedTuple):
+    """What is free of a node, negative where too much is held, and how its GPUs are used, in thousandths."""
+
+    whole_gpus: int
+    largest_share: int
+    all_shares: int
+    cpu_milli: int
+    memory_mib: int
+    disk_mib: int
+    used: int
+    usable: int
+    startable: int
+    """Free, if jobs may start there."""
+    in_blocks: int
+    """Of that, what replicas of so many whole GPUs as the reference request has could use."""
+
+    @classmethod
+    def of(cls, node: Node, free: NodeFree, replicas: Callable[[], Iterable[Replica]]) -> NodeAmounts:
+        """Those of a node and who is on it."""
+        return cls(
+            *(free.whole_gpus, free.largest_share, free.all_shares),
+            *(free.cpu_milli, free.memory_mib, free.disk_mib),
+            *gpus_used(node, free, replicas),
+            *gpus_startable(node, free, REFERENCE_GPUS),
+        )
+
+
+def gpus_used(node: Node, free: NodeFree, replicas: Callable[[], Iterable[Replica]]) -> tuple[int, int]:
+    """Allocated of the GPUs that can be used, the healthy ones of a ready node; and what can be used."""
+    gpus = node.gpus
+    if gpus is None or not node.ready:
+        return 0, 0
+    usable = MILLI * gpus.count
+    if not gpus.details and not free.mig_used:
+        return usable - free.all_shares, usable
+    # Details are of few GPUs: all others are healthy.
+    faulty = {gpu.index for gpu in gpus.details if not gpu.healthy and gpu.index < gpus.count}
+    return _allocated(replicas(), gpus.count, faulty), usable - MILLI * len(faulty)
+
+
+def gpus_startable(node: Node, free: NodeFree, gpus: int) -> tuple[int, int]:
+    """Free, if jobs may start there; and of that, what replicas of so many whole GPUs could use."""
+    offer = node.gpus
+    if offer is None or not node.schedulable:
+        return 0, 0
+    kept_out = sum(gpu.index < offer.count and not (gpu.healthy and gpu.mig is None) for gpu in offer.details)
+    block = min(gpus, offer.count - kept_out)
+    return free.all_shares, free.whole_gpus // block * block * MILLI if block else 0
+
+
+def _allocated(replicas: Iterable[Replica], count: int, faulty: Collection[int]) -> int:
+    """Thousandths that replicas hold of a node's healthy GPUs, of each no more than there is."""
+    held = Counter[int]()
+    for replica in replicas:
+        for index, milli in replica.milli_by_gpu.items():
+            held[index] += milli
+    return sum(min(MILLI, milli) for index, milli in held.items() if index < count and index not in faulty)

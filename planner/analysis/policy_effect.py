@@ -1,0 +1,29 @@
+"""What a policy sets that counts for no job: nobody is refused for it, but whoever set it should know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.policy.objective import Goal
+from gpuplan.models.validation.suggestions import listed
+from gpuplan.planner.formatting import named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+
+
+def without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
+    """All of it in plans of this snapshot, a sentence each."""
+    objective, chosen = policy.objective, policy.weights
+    known = {queue.name for queue in snapshot.queues}
+    if missing := sorted(objective.queues.keys() - known):
+        yield f"objective.queues names {named(missing)}, no queue of the snapshot; known: {listed(known)}"
+    if Goal.VALUE not in objective.goals and {"basis", "ageing"} & chosen.model_fields_set:
+        names = [f"weights.{name}" for name in ("basis", "ageing") if name in chosen.model_fields_set]
+        yield (
+            f"{' and '.join(names)} without effect: only the goal value asks for it, and this one is "
+            f"{objective.goal}"
+        )

@@ -1,0 +1,167 @@
+"""What must have come true before a job may start: other jobs, its begin time, its data; not the room."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.dependency import DependencyKind, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from gpuplan.models.dependency import Dependency, FinishedJob
+    from gpuplan.models.job import Job
+    from gpuplan.planner.analysis.projected_schedule import Future
+
+_NOW: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """When one dependency is expected to be satisfied."""
+
+    dependency: Dependency
+    slot: int | None
+    """From which on it counts; 0 is now, None is not within the horizon, as far as the plan goes."""
+    second: int | None = None
+    """When that happens, after the snapshot, as far as one knows."""
+    never: bool = False
+    """It can never be satisfied any more."""
+    failed: bool = False
+    """For the job has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyState:
+    """The dependencies of one job together."""
+
+    needed: int
+    """Still to be satisfied, those that are now left out."""
+    satisfied: int
+    outstanding: tuple[Foreseen, ...]
+    """Not satisfied now and still possible, the earliest first."""
+    never: tuple[Foreseen, ...]
+    slot: int | None
+    """From which on enough are satisfied; None is not within the horizon."""
+
+    @property
+    def hopeless(self) -> bool:
+        """True if too few can ever be satisfied."""
+        return len(self.outstanding) < self.needed
+
+    @property
+    def decisive(self) -> tuple[Foreseen, ...]:
+        """Those without which the job cannot start: the earliest so many as are needed."""
+        return self.outstanding[: self.needed]
+
+
+class Prerequisites:
+    """Answers for the jobs of one plan."""
+
+    def __init__(self, future: Future) -> None:
+        self._future = future
+        snapshot = future.snapshot
+        self._jobs = snapshot.job_by_name
+        self._finished: Mapping[str, FinishedJob] = {each.name: each for each in snapshot.finished}
+        self._available = {
+            dataset.name: dataset.available_at
+            for dataset in snapshot.cluster.datasets
+            if dataset.available_at is not None and dataset.available_at > snapshot.taken_at
+        }
+
+    def dependencies(self, job: Job) -> DependencyState:
+        """What has become of the jobs it depends on, and what is to be expected of them."""
+        found = [self._foreseen(each) for each in job.depends_on]
+        satisfied = sum(each.slot == _NOW for each in found)
+        wanted = len(found) if job.depends_on_at_least is None else job.depends_on_at_least
+        needed = max(0, wanted - satisfied)
+        never = tuple(each for each in found if each.never)
+        outstanding = sorted((each for each in found if not each.never and each.slot != _NOW), key=_order)
+        slot: int | None = _NOW
+        if needed:
+            slot = outstanding[needed - 1].slot if len(outstanding) >= needed else None
+        return DependencyState(needed, satisfied, tuple(outstanding), never, slot)
+
+    def not_before(self, job: Job) -> datetime | None:
+        """The begin time its user wants, if it is still to come."""
+        if job.not_before is None or job.not_before <= self._future.snapshot.taken_at:
+            return None
+        return job.not_before
+
+    def data(self, job: Job) -> tuple[str, datetime] | None:
+        """The last dataset it reads that is still to come, and when."""
+        found = [(self._available[name], name) for name in job.datasets if name in self._available]
+        if not found:
+            return None
+        moment, name = max(found)
+        return name, moment
+
+    def begins(self, job: Job) -> int:
+        """The second before which the job may not start, by its begin time and its data; 0 is now."""
+        moments = [moment for moment in (self.not_before(job), (self.data(job) or ("", None))[1]) if moment]
+        return max((self._future.second(moment) for moment in moments), default=0)
+
+    def never_starts(self, job: Job) -> bool:
+        """True if too few of the jobs it depends on can ever become what it waits for."""
+        return job.name in self._hopeless
+
+    @cached_property
+    def _hopeless(self) -> set[str]:
+        """Jobs that never start; found without recursion, as chains of jobs may be long."""
+        dependents: dict[str, list[str]] = defaultdict(list)
+        spare: dict[str, int] = {}
+        for job in self._jobs.values():
+            if job.depends_on and job.running is None:
+                wanted = len(job.depends_on) if job.depends_on_at_least is None else job.depends_on_at_least
+                possible = 0
+                for each in job.depends_on:
+                    dependents[each.job].append(job.name)
+                    possible += each.job in self._jobs or not self._of_finished(each).never
+                spare[job.name] = possible - wanted
+        left = [name for name, number in spare.items() if number < 0]
+        found = set(left)
+        while left:
+            for name in dependents[left.pop()]:
+                spare[name] -= 1
+                if spare[name] < 0 and name not in found:
+                    found.add(name)
+                    left.append(name)
+        return found
+
+    def _foreseen(self, dependency: Dependency) -> Foreseen:
+        job = self._jobs.get(dependency.job)
+        if job is None:
+            return self._of_finished(dependency)
+        if (dependency.kind is DependencyKind.STARTED and job.has_run) or (
+            dependency.kind is DependencyKind.CHECKPOINTED and job.last_checkpoint_at
+        ):
+            return Foreseen(dependency, _NOW, 0)
+        if job.running is None and self.never_starts(job):
+            return Foreseen(dependency, None, never=True)
+        stay = self._future.stays.get(job.name)
+        if stay is None:
+            return Foreseen(dependency, None)
+        slots = self._future.slots
+        if dependency.kind is DependencyKind.STARTED:
+            return Foreseen(dependency, _within(stay.slot + 1, slots.count), stay.start)
+        return Foreseen(dependency, _within(stay.until, slots.count), stay.end)
+
+    def _of_finished(self, dependency: Dependency) -> Foreseen:
+        over = self._finished.get(dependency.job)
+        well = over is not None and over.outcome is Outcome.SUCCEEDED
+        if well or (over and dependency.kind in (DependencyKind.STARTED, DependencyKind.COMPLETED)):
+            return Foreseen(dependency, _NOW, 0)
+        return Foreseen(dependency, None, never=True, failed=over is not None)
+
+
+def _within(slot: int, count: int) -> int | None:
+    return slot if slot < count else None
+
+
+def _order(foreseen: Foreseen) -> tuple[bool, int, bool, int, str]:
+    slot, second = foreseen.slot, foreseen.second
+    return slot is None, slot or 0, second is None, second or 0, foreseen.dependency.job

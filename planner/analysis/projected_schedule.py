@@ -1,0 +1,151 @@
+"""The future of a plan: when each of its jobs is expected to start and to end, and where it is meanwhile."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gpuplan.models.timing.durations import Durations
+from gpuplan.models.timing.reservation_windows import Windows
+from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.verifier.job_changes import unmatched
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.plan.desired_state import Planned, Target
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """A job on its places, from one slot on until before another; `until` H is to the end or longer."""
+
+    job: Job
+    replicas: tuple[Replica, ...]
+    start: int
+    """Seconds after the snapshot; 0 for all that runs once the plan is carried out."""
+    seconds: int
+    """It is expected to go on from its start."""
+    slot: int
+    until: int
+
+    @property
+    def end(self) -> int:
+        """Seconds after the snapshot."""
+        return self.start + self.seconds
+
+
+@dataclass(frozen=True)
+class Future:
+    """What a target comes to in time; all seconds are after the snapshot was taken."""
+
+    snapshot: Snapshot
+    policy: Policy
+    target: Target
+
+    @cached_property
+    def durations(self) -> Durations:
+        """How long the jobs take."""
+        return Durations(self.snapshot, self.policy)
+
+    @cached_property
+    def slots(self) -> Slots:
+        """The slots of the policy's horizon."""
+        return Slots.of(self.policy.horizon, self.snapshot.taken_at)
+
+    @cached_property
+    def windows(self) -> Windows:
+        """When nodes are closed."""
+        return Windows(self.snapshot, self.policy, self.durations)
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """Nodes by name, those that the plan adds included."""
+        return self.snapshot.cluster.node_by_name | {node.name: node for node in self.target.added}
+
+    @cached_property
+    def planned(self) -> dict[str, Planned]:
+        """Later starts by job."""
+        return {each.job: each for each in self.target.planned}
+
+    @cached_property
+    def stays(self) -> dict[str, Stay]:
+        """Every job that runs, starts, or is planned to start, by name."""
+        jobs = self.snapshot.job_by_name
+        found = {}
+        for placement in self.target.placements:
+            if (job := jobs.get(placement.job)) is not None:
+                found[job.name] = self._stay(job, placement.replicas, 0)
+        for planned in self.target.planned:
+            if (job := jobs.get(planned.job)) is not None:
+                found[job.name] = self._stay(job, planned.replicas, planned.slot)
+        return found
+
+    @cached_property
+    def on_node(self) -> dict[str, list[Stay]]:
+        """Who is on each node at some time, by job."""
+        found: dict[str, list[Stay]] = defaultdict(list)
+        for _, stay in sorted(self.stays.items()):
+            for name in sorted({replica.node for replica in stay.replicas}):
+                found[name].append(stay)
+        return found
+
+    def moment(self, second: int) -> datetime:
+        """The instant so many seconds after the snapshot."""
+        return self.snapshot.taken_at + timedelta(seconds=second)
+
+    def second(self, moment: datetime) -> int:
+        """Seconds of an instant after the snapshot, negative before it."""
+        return int((moment - self.snapshot.taken_at).total_seconds())
+
+    def begin(self, slot: int) -> datetime:
+        """The beginning of a slot."""
+        return self.moment(self.slots.edges[slot])
+
+    def gpu_model(self, job: Job, replicas: Sequence[Replica]) -> str | None:
+        """The slowest GPU model a job is on with such replicas; None without GPUs."""
+        if not job.request.needs_gpu:
+            return None
+        nodes = (self.nodes.get(replica.node) for replica in replicas if replica.gpus)
+        models = {node.gpu_model for node in nodes if node and node.gpu_model}
+        return min(sorted(models), key=job.speed_milli, default=None)
+
+    def fastest(self, job: Job) -> int:
+        """
+        Seconds from the job's next start to its end, on the fastest GPU model it may use and there is.
+
+        For one that runs, that is a start after it is stopped now.
+        """
+        seconds = self.durations.again if job.running else self.durations.seconds
+        models = sorted({model for node in self.nodes.values() if (model := node.gpu_model)})
+        usable = [model for model in models if not job.gpu_models or model in job.gpu_models]
+        if not job.request.needs_gpu or not usable:
+            return seconds(job, None)
+        return min(seconds(job, model) for model in usable)
+
+    def _stay(self, job: Job, replicas: tuple[Replica, ...], slot: int) -> Stay:
+        start = self.slots.edges[min(slot, self.slots.count)]
+        seconds = self._seconds(job, replicas, later=slot > 0)
+        until = self.slots.until(slot, seconds) if slot < self.slots.count else self.slots.count
+        return Stay(job, replicas, start, seconds, slot, until)
+
+    def _seconds(self, job: Job, replicas: tuple[Replica, ...], *, later: bool) -> int:
+        """How long it goes on: what is left of a job that starts, or of one that runs."""
+        model = self.gpu_model(job, replicas)
+        if job.running is None:
+            return self.durations.seconds(job, model)
+        if later:
+            return self.durations.again(job, model)
+        before, after = job.running.replicas, replicas
+        if not unmatched(before, after) or not unmatched(after, before):
+            return self.durations.remaining(job)
+        return self.durations.resumed(job, model)  # it is moved

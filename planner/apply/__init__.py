@@ -1,0 +1,1 @@
+"""Applying a plan: the only way in which a cluster is changed."""

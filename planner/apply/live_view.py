@@ -1,0 +1,152 @@
+"""What the actions of a plan count on, looked up in the cluster as it is and as done actions leave it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+
+from gpuplan.models.eligibility.free_resources import NodeFree
+from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.plan.plan import (
+    Free,
+    GpuLayout,
+    JobDamaged,
+    JobRuns,
+    JobWaits,
+    Keep,
+    NodeAbsent,
+    NodeAction,
+    NodeEmpty,
+    NodeExists,
+    Release,
+    Wait,
+)
+from gpuplan.models.validation.damage import survey, without_losses
+from gpuplan.planner.apply import precondition_checks
+from gpuplan.planner.apply.effects import change_jobs, change_nodes, nodes_touched
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.plan import Action, Precondition
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.apply.precondition_checks import Sight
+
+
+@dataclass(frozen=True, slots=True)
+class LiveView:
+    """
+    The cluster at one moment, kept up to date with the actions done since.
+
+    What jobs have still to give up because it is lost counts as given up.
+    """
+
+    cluster: Cluster
+    """As it was at that moment; so are the jobs."""
+    jobs: dict[str, Job]
+    nodes: dict[str, Node]
+    running: dict[str, Placement]
+    """Who runs where by now, by job."""
+    on_node: dict[str, set[str]]
+    """Names of the jobs that run on each node by now."""
+    free: dict[str, NodeFree]
+    """What each node has free by now, CPU and memory as overcommit counts them."""
+    damaged: dict[str, Placement]
+    """Where jobs run that have lost places and not given them up by now, by job."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, left: Iterable[Action] = ()) -> LiveView:
+        """The cluster as a snapshot shows it, what is lost to jobs that are `left` to be released apart."""
+        released, losses = {each.job for each in left if isinstance(each, Release)}, survey(snapshot).losses
+        damaged = {name: loss.job.placement for name, loss in losses.items() if name in released}
+        snapshot = without_losses(snapshot, released)
+        running = {placement.job: placement for placement in snapshot.running_placements}
+        on_node: dict[str, set[str]] = defaultdict(set)
+        for placement in running.values():
+            for replica in placement.replicas:
+                on_node[replica.node].add(placement.job)
+        nodes = dict(snapshot.cluster.node_by_name)
+        view = cls(
+            snapshot.cluster,
+            snapshot.job_by_name,
+            nodes,
+            running,
+            on_node,
+            {},
+            {name: at for name, at in damaged.items() if at},
+        )
+        view._refresh(nodes)
+        return view
+
+    def sights(self, action: Action) -> tuple[Sight, ...]:
+        """All preconditions of an action, in its order."""
+        return tuple(self._sight(precondition, action) for precondition in action.preconditions)
+
+    def done(self, action: Action) -> None:
+        """Take the action's effect into account."""
+        if isinstance(action, Keep | Wait):
+            return
+        if isinstance(action, Release):
+            self.damaged.pop(action.job, None)
+        touched = nodes_touched(action)
+        change_jobs(self.running, action)
+        change_nodes(self.nodes, action)
+        if not isinstance(action, NodeAction):
+            runs_on = {replica.node for replica in action.after.replicas} if action.after else set()
+            for name in touched:
+                (self.on_node[name].add if name in runs_on else self.on_node[name].discard)(action.job)
+        self._refresh(touched)
+
+    def _refresh(self, names: Iterable[str]) -> None:
+        """Count anew what some nodes have free."""
+        for name in names:
+            node = self.nodes.get(name)
+            if node is None:
+                self.free.pop(name, None)
+                continue
+            self.free[name] = free = NodeFree.of(node)
+            for job in sorted(self.on_node[name]):
+                for replica in self.running[job].replicas:
+                    if replica.node == name:
+                        free.take(replica, charged(replica, self.jobs[job].qos, self.cluster))
+
+    def _sight(self, precondition: Precondition, action: Action) -> Sight:
+        match precondition:
+            case JobWaits(job=name):
+                return precondition_checks.job_waits(
+                    precondition, self.jobs.get(name), self.running.get(name)
+                )
+            case JobRuns(job=name):
+                planned = None if isinstance(action, NodeAction) else action.before
+                return precondition_checks.job_runs(
+                    precondition, self.jobs.get(name), self.running.get(name), planned
+                )
+            case JobDamaged(job=name):
+                places = (None, None) if isinstance(action, NodeAction) else (action.before, action.after)
+                damaged, running = self.damaged.get(name), self.running.get(name)
+                return precondition_checks.job_damaged(
+                    name, self.jobs.get(name), damaged, running, planned=places
+                )
+            case Free(node=name):
+                return precondition_checks.is_free(precondition, self.nodes.get(name), self.free.get(name))
+            case GpuLayout(node=name):
+                used = [
+                    held
+                    for job in sorted(self.on_node[name])
+                    for replica in self.running[job].replicas
+                    if replica.node == name
+                    for held in replica.gpus
+                ]
+                return precondition_checks.gpu_layout(precondition, self.nodes.get(name), used)
+            case NodeEmpty(node=name):
+                return precondition_checks.node_empty(name, self.nodes.get(name), self.on_node[name])
+            case NodeExists(node=name):
+                return precondition_checks.node_exists(name, self.nodes.get(name))
+            case NodeAbsent(node=name):
+                return precondition_checks.node_absent(name, self.nodes.get(name))
+            case _:
+                assert_never(precondition)

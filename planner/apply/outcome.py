@@ -1,0 +1,175 @@
+"""What became of a plan that was applied, and how people are told."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.errors import PartlyAppliedError, PlannerError, StalePlanError
+from gpuplan.planner.formatting import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.planner.apply.precondition_checks import DriftItem
+
+_NAMED_AT_MOST: Final = 20
+"""Ids or items listed in one message; the errors carry all of them."""
+
+_NODES_NAMED: Final = 3
+_WIDTH: Final = 79
+_FREED: Final = "no longer runs"
+"""How the change of a job begins that only made room."""
+
+_HOW_TO_GO_ON: Final = (
+    "Go on with the same command and --resume,\nor make a new plan of what is left with `gpuplan plan`."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAction:
+    """The action that could not be done, and why."""
+
+    action: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOutcome:
+    """Ids of the plan's changing actions, in plan order, by what became of them."""
+
+    done: tuple[str, ...]
+    """Done by this run."""
+    skipped: tuple[str, ...] = ()
+    """Done before it."""
+    failed: FailedAction | None = None
+    remaining: tuple[str, ...] = ()
+    """Neither done nor tried."""
+
+
+class DriftedPlanError(StalePlanError):
+    """A stale plan, with everything that has changed."""
+
+    def __init__(self, plan_id: str, items: tuple[DriftItem, ...]) -> None:
+        super().__init__(_stale_message(plan_id, items))
+        self.items = items
+
+
+class OtherClusterError(StalePlanError):
+    """A plan for another cluster."""
+
+    def __init__(self, plan_id: str, meant: Cluster, found: Cluster) -> None:
+        super().__init__(
+            f"Plan {plan_id} is for another cluster.\n"
+            f"{_wrapped(f'  expected: {_cluster_in_words(meant)}', indent=12)}\n"
+            f"{_wrapped(f'  found:    {_cluster_in_words(found)}', indent=12)}\n"
+            "Apply it to the cluster that it was made for, or run `gpuplan plan` with a snapshot of this one."
+        )
+
+
+class UnperformedError(PlannerError):
+    """The audit log has actions as done that the cluster has not performed."""
+
+    def __init__(self, plan_id: str, lost: Sequence[str]) -> None:
+        super().__init__(
+            f"Plan {plan_id} is recorded as done where the cluster has not done it:\n"
+            f"{_named('recorded but not done', lost)}\n"
+            "The cluster was restored from a copy, or the log is of another one. Nothing was done.\n"
+            "Run `gpuplan plan` with a snapshot of the cluster as it is now."
+        )
+        self.lost = tuple(lost)
+
+
+class UnappliedError(PlannerError):
+    """An apply that ended before it did anything, with what it tried."""
+
+    def __init__(self, message: str, outcome: ApplyOutcome) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+class InterruptedApplyError(PartlyAppliedError):
+    """An apply that ended before its plan's end, with what is done and what is not."""
+
+    def __init__(self, message: str, outcome: ApplyOutcome) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+def refuse_unfinished(plan_id: str, done: Sequence[str], left: Sequence[str]) -> InterruptedApplyError:
+    """The error of applying anew a plan of which an earlier run did a part."""
+    return InterruptedApplyError(
+        f"Plan {plan_id} was applied in part by an earlier run.\n"
+        f"{_named('done', done)}\n"
+        f"{_named('not done', left)}\n"
+        f"{_HOW_TO_GO_ON}",
+        ApplyOutcome(done=(), skipped=tuple(done), remaining=tuple(left)),
+    )
+
+
+def unrecorded(plan_id: str, outcome: ApplyOutcome, error: PlannerError) -> InterruptedApplyError:
+    """The error of a run that did everything and could not record the end of it."""
+    return InterruptedApplyError(
+        f"Plan {plan_id} was applied, but its audit log is not complete: {error}\n"
+        "Run the same command with --resume to complete the log; no action is done twice.",
+        outcome,
+    )
+
+
+def raise_unless_complete(plan_id: str, outcome: ApplyOutcome) -> None:
+    """Say exactly what is done and what is not, unless all of it is."""
+    if outcome.failed is None and not outcome.remaining:
+        return
+    if outcome.failed:
+        cause = f"action {outcome.failed.action} failed: {outcome.failed.reason}"
+    else:
+        cause = "it was told to stop."
+    if not outcome.done and not outcome.skipped:
+        raise UnappliedError(
+            f"Plan {plan_id} was not applied: {cause}\n"
+            "No action of it was done.\n"
+            "Apply it again, or make a new plan with `gpuplan plan`.",
+            outcome,
+        )
+    raise InterruptedApplyError(
+        f"Plan {plan_id} was applied in part: {cause}\n"
+        f"{_named('done', (*outcome.skipped, *outcome.done))}\n"
+        + (f"  failed:   {outcome.failed.action}\n" if outcome.failed else "")
+        + f"{_named('not done', outcome.remaining)}\n"
+        + _HOW_TO_GO_ON,
+        outcome,
+    )
+
+
+def _named(state: str, ids: Sequence[str]) -> str:
+    more = len(ids) - _NAMED_AT_MOST
+    names = ", ".join(ids[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+    head = f"  {f'{state}:':<9} "
+    return _wrapped(f"{head}{len(ids)} ({names})" if ids else f"{head}none", indent=len(head))
+
+
+def _cluster_in_words(cluster: Cluster) -> str:
+    name = f"cluster {cluster.name}" if cluster.named else "a cluster"
+    nodes = sorted(node.name for node in cluster.nodes)
+    some = f", such as {', '.join(nodes[:_NODES_NAMED])}" if nodes else ""
+    return f"{name} with {counted(len(nodes), 'node')}{some}"
+
+
+def _stale_message(plan_id: str, items: Sequence[DriftItem]) -> str:
+    lines = [f"Plan {plan_id} is stale: {counted(len(items), 'thing')} changed since it was made."]
+    lines += [_wrapped(f"  {item}", indent=4) for item in items[:_NAMED_AT_MOST]]
+    if (more := len(items) - _NAMED_AT_MOST) > 0:
+        lines.append(f"  and {more} more")
+    lines.append("Run `gpuplan plan` again.")
+    if all(item.change.startswith(_FREED) for item in items):
+        lines.append("Such changes only free room: `--drift preconditions` accepts them.")
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, *, indent: int) -> str:
+    """The text in lines of a terminal's width, those after the first indented; no name is torn."""
+    return textwrap.fill(
+        text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )

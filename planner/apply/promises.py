@@ -1,0 +1,180 @@
+"""Promises of a plan: the step that makes a cluster keep them, and how they reach a snapshot without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gpuplan.models.plan.plan import Start
+from gpuplan.models.promise import Promise
+from gpuplan.models.timing.durations import Durations
+from gpuplan.planner.apply.effects import changes_of
+from gpuplan.planner.formatting import counted
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuplan.models.job import Job, Running
+    from gpuplan.models.plan.plan import Change, Plan
+    from gpuplan.models.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseStep:
+    """The last step of a plan that looks ahead: waiting jobs are promised what it says, and nothing else."""
+
+    promises: dict[str, Promise]
+    """By job, sorted; who waits and is not here is promised nothing any more."""
+    id: str = "promises"
+    type: str = "promise"
+
+    @property
+    def label(self) -> str:
+        """What it does, in a few words."""
+        return f"record {counted(len(self.promises), 'promise')}" if self.promises else "clear all promises"
+
+    @property
+    def account(self) -> str:
+        """What it did."""
+        return f"{counted(len(self.promises), 'promise')} recorded" if self.promises else "promises cleared"
+
+
+Step: TypeAlias = "Change | PromiseStep"
+"""What apply does one after the other."""
+
+SUBJECT: Final = "waiting jobs"
+"""What the step is about, in the audit log."""
+
+
+def promises_of(plan: Plan) -> dict[str, Promise]:
+    """
+    What a plan promises, by job, sorted.
+
+    A start that comes later than promised by no more than the policy allows is still the promise that was
+    made: else it could be put off by as much again in every plan.
+    """
+    promised = {each.job: each for each in plan.planned if each.promised}
+    backfill, jobs = plan.policy.horizon.backfill, plan.snapshot.job_by_name
+    found = {}
+    for job, planned in sorted(promised.items()):
+        earlier = jobs[job].promise if job in jobs else None
+        late = timedelta(0) if earlier is None else planned.start - earlier.start
+        keeps = earlier is not None and timedelta(0) < late <= timedelta(seconds=backfill.max_delay)
+        start = earlier.start if earlier is not None and keeps else planned.start
+        found[job] = Promise(start=start, replicas=planned.replicas)
+    return found
+
+
+def promise_step(plan: Plan) -> PromiseStep | None:
+    """
+    The step in which the promises are made.
+
+    None if the plan promises nothing and nobody was promised anything before.
+    """
+    promises = promises_of(plan)
+    earlier = any(job.promise for job in plan.snapshot.jobs)
+    return PromiseStep(promises) if promises or earlier else None
+
+
+def steps_of(plan: Plan) -> list[Step]:
+    """The actions that change the cluster, in their order, and at last the step of the promises."""
+    step = promise_step(plan)
+    return [*changes_of(plan.actions), *([step] if step else [])]
+
+
+def carry_over(snapshot: Snapshot, plan: Plan) -> Snapshot:
+    """
+    The snapshot with what an earlier plan left in force that the cluster itself does not remember.
+
+    Waiting jobs without a promise get the plan's; jobs that run where the plan started them are killed when
+    it said, and those that ran already when the plan knew of. Jobs that have been stopped since, or before,
+    have the progress that the plan knew of.
+    """
+    promises, known = promises_of(plan), plan.snapshot.job_by_name
+    durations = Durations(plan.snapshot, plan.policy)
+    starts = {action.job: action for action in plan.actions if isinstance(action, Start) and action.kill_at}
+    jobs = tuple(
+        _reminded(
+            _with_progress(job, known.get(job.name), durations, plan.snapshot.taken_at),
+            promise=promises.get(job.name),
+            start=starts.get(job.name),
+            before=known[job.name].running if job.name in known else None,
+        )
+        for job in snapshot.jobs
+    )
+    return snapshot.model_copy(update={"jobs": jobs})
+
+
+def reminded_of(live: Snapshot, base: Snapshot) -> Snapshot:
+    """
+    A cluster with the promises and kill times of a plan's own snapshot, as far as it says nothing of them.
+
+    A plan that was made after another knows of more than a cluster does which cannot remember such things.
+    """
+    known = {
+        job.name: job
+        for job in base.jobs
+        if job.promise or job.progress or (job.running and job.running.kill_at is not None)
+    }
+    if not known:
+        return live
+    jobs = tuple(
+        _as_known(job, known[job.name], base.taken_at) if job.name in known else job for job in live.jobs
+    )
+    return live.model_copy(update={"jobs": jobs})
+
+
+def _as_known(job: Job, before: Job, then: datetime) -> Job:
+    if job.progress is None and _same_run(job, before, then):
+        job = job.model_copy(update={"progress": before.progress})
+    return _reminded(job, promise=before.promise, start=None, before=before.running)
+
+
+def _with_progress(job: Job, before: Job | None, durations: Durations, then: datetime) -> Job:
+    """The job with the progress it has by what it was before, unless it tells some itself."""
+    if job.progress is not None or before is None or job.submitted_at != before.submitted_at:
+        return job
+    same = _same_run(job, before, then)
+    if before.running is None and not same:
+        return job
+    waits = before if same else durations.stopped(before)
+    return job if waits.progress is None else job.model_copy(update={"progress": waits.progress})
+
+
+def _same_run(job: Job, before: Job, then: datetime) -> bool:
+    """
+    True if a job has not been stopped since: it runs since before then, or has not run.
+
+    One that ran already then but was not known to run is still to give its lost places up.
+    """
+    if before.running is None:
+        return job.running is None or job.running.started_at >= then
+    if job.running is None:
+        return False
+    return job.running.started_at == before.running.started_at
+
+
+def _reminded(job: Job, *, promise: Promise | None, start: Start | None, before: Running | None) -> Job:
+    """The job with what a plan said of it, by starting it or before; nothing that it says itself changes."""
+    if job.running is None:
+        return job if promise is None or job.promise else job.model_copy(update={"promise": promise})
+    if job.running.kill_at is not None:
+        return job
+    if start is not None and _is_of(job.running, start):
+        kill_at = start.kill_at
+    elif before is not None and job.running.started_at == before.started_at:
+        kill_at = before.kill_at
+    else:
+        return job
+    return job.model_copy(update={"running": job.running.model_copy(update={"kill_at": kill_at})})
+
+
+def _is_of(running: Running, start: Start) -> bool:
+    """True if a job runs as a plan started it."""
+    if start.kill_at is None or start.kill_at <= running.started_at:
+        return False
+    here, there = (
+        [replica.node for replica in replicas] for replicas in (running.replicas, start.after.replicas)
+    )
+    return sorted(here) == sorted(there)

@@ -1,0 +1,164 @@
+"""
+How far a cluster is with a plan, and whether what is left of the plan may be done there.
+
+The cluster is the truth: a step is done if the cluster has performed it. The audit log is a record of that,
+and one that says more than the cluster is not believed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.errors import PlannerError, StalePlanError
+from gpuplan.models.plan.audit import AuditKind, Outcome
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.apply.outcome import (
+    DriftedPlanError,
+    OtherClusterError,
+    UnperformedError,
+    refuse_unfinished,
+)
+from gpuplan.planner.apply.progress import verify_rest
+from gpuplan.planner.apply.promises import steps_of
+from gpuplan.planner.diff.drift import drift
+from gpuplan.planner.plan_file.plan_file import uid_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from gpuplan.models.plan.audit import AuditRecord
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Drift
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.apply.promises import Step
+
+_NAMED_AT_MOST: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a cluster is with a plan."""
+
+    total: int
+    """Steps of the plan."""
+    done: tuple[Step, ...] = ()
+    """Those that the cluster has performed, in the plan's order."""
+    left: tuple[Step, ...] = ()
+    owed: tuple[Step, ...] = ()
+    """Done, and not recorded as done."""
+    closed: bool = True
+    """No earlier apply of the plan was cut off before it recorded its end."""
+
+    @property
+    def done_ids(self) -> tuple[str, ...]:
+        """Ids of what is done."""
+        return tuple(step.id for step in self.done)
+
+
+def key_of(plan: Plan, step: Step) -> str:
+    """The name of the step for ever; all applies of one plan file share it."""
+    return f"{uid_of(plan)}:{step.id}"
+
+
+def records_of(plan: Plan, cluster: str, records: Iterable[AuditRecord]) -> list[AuditRecord]:
+    """What a log holds of a plan on the cluster of this identity."""
+    named = (uid_of(plan), cluster)
+    return [record for record in records if (record.plan_uid, record.cluster) == named]
+
+
+def standing_of(
+    plan: Plan, cluster: str, records: Iterable[AuditRecord], performed: Callable[[Step], bool]
+) -> Standing:
+    """
+    How far the cluster of this identity, which alone knows what it has `performed`, is with a plan.
+
+    Raises
+    ------
+    UnperformedError
+        The log has steps as done that the cluster has not performed.
+    """
+    own, steps = records_of(plan, cluster, records), steps_of(plan)
+    recorded = {record.action for record in own if record.outcome in (Outcome.DONE, Outcome.SKIPPED)}
+    done = tuple(step for step in steps if performed(step))
+    there = {step.id for step in done}
+    if lost := tuple(step.id for step in steps if step.id in recorded - there):
+        raise UnperformedError(plan.plan_id, lost)
+    return Standing(
+        total=len(steps),
+        done=done,
+        left=tuple(step for step in steps if step.id not in there),
+        owed=tuple(step for step in done if step.id not in recorded),
+        closed=not own or own[-1].kind is AuditKind.END,
+    )
+
+
+def refuse_unfit(
+    plan: Plan, live: Snapshot, standing: Standing, *, resume: bool, drift_mode: Drift | None
+) -> None:
+    """
+    Raise unless what is left of a plan may be done in a cluster as it is now.
+
+    Raises
+    ------
+    StalePlanError
+        The cluster has changed, or the plan is for another one.
+    PartlyAppliedError
+        A part of the plan is done, and `resume` is not set.
+    """
+    done = standing.done_ids
+    if done and not resume:
+        raise refuse_unfinished(plan.plan_id, done, [step.id for step in standing.left])
+    if not done:
+        _refuse_other_cluster(plan, live)
+    if items := drift(plan, live, done=done, mode=drift_mode or plan.policy.drift):
+        raise DriftedPlanError(plan.plan_id, items)
+    _refuse_broken_rules(plan, live, done)
+
+
+def _refuse_other_cluster(plan: Plan, live: Snapshot) -> None:
+    """A plan is for the cluster of its snapshot: one of the same name, if both have one, with nodes of it."""
+    meant, found = plan.snapshot.cluster, live.cluster
+    other_name = meant.named and found.named and meant.name != found.name
+    strange = meant.nodes and found.nodes and meant.node_by_name.keys().isdisjoint(found.node_by_name)
+    if other_name or strange:
+        raise OtherClusterError(plan.plan_id, meant, found)
+
+
+def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> None:
+    """Whatever drift is accepted, the cluster as it would be must break no rule, quotas included."""
+    past = sorted(each.job for each in plan.planned if each.promised and each.start <= live.taken_at)
+    if past and not done:
+        more = f" and {len(past) - 1} more" if len(past) > 1 else ""
+        raise StalePlanError(
+            f"Plan {plan.plan_id} is stale: it promises {past[0]}{more} a start that is past, as it is "
+            f"{print_timestamp(live.taken_at)} in the cluster.\nRun `gpuplan plan` again."
+        )
+    violations = verify_rest(plan, live, done).violations
+    if violations:
+        listed = "".join(f"\n  {violation}" for violation in violations[:_NAMED_AT_MOST])
+        more = (
+            f"\n  … and {len(violations) - _NAMED_AT_MOST} more" if len(violations) > _NAMED_AT_MOST else ""
+        )
+        raise StalePlanError(
+            f"Plan {plan.plan_id} is stale: in the cluster as it is now it would break rules:{listed}{more}\n"
+            "Run `gpuplan plan` again."
+        )
+
+
+def refuse_bad_order(plan: Plan) -> None:
+    """Release before acquire is the order of the plan; one that breaks its own order is not begun."""
+    seen: set[str] = set()
+    for action in plan.actions:
+        if action.id in seen:
+            raise PlannerError(
+                f"plan {plan.plan_id}: expected each action id once, found {action.id} twice.\n"
+                "Run `gpuplan plan` again, and report this plan."
+            )
+        if early := sorted(set(action.after_actions) - seen):
+            raise PlannerError(
+                f"plan {plan.plan_id}: action {action.id} must come after {', '.join(early)}; "
+                "expected those before it, found them later or not at all.\n"
+                "Run `gpuplan plan` again, and report this plan."
+            )
+        seen.add(action.id)

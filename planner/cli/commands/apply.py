@@ -1,0 +1,308 @@
+"""`gpuplan apply` and `audit`: carry plans out, and read what was done."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuplan.planner.cli.arguments import PlanFile
+from gpuplan.planner.cli.commands.simulated import state_option
+from gpuplan.planner.cli.options import ascii_only, is_terminal, progress_label, terminal_width
+from gpuplan.planner.cli.output_options import json_option, show_json
+from gpuplan.planner.cli.speaking import say, say_in_colour
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Drift
+    from gpuplan.planner.apply.audit_log import AuditLog
+    from gpuplan.planner.apply.outcome import ApplyOutcome
+    from gpuplan.planner.apply.standing import Standing
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+
+AUDIT = ".gpuplan/audit.jsonl"
+
+audit_option = click.option(
+    "--audit",
+    "audit_file",
+    type=click.Path(path_type=Path),
+    default=AUDIT,
+    show_default=True,
+    help="Audit log.",
+)
+drift_option = click.option(
+    "--drift",
+    "drift_mode",
+    type=click.Choice(["strict", "preconditions"]),
+    help="How much may have changed since the plan was made; by default as its policy says.",
+)
+
+
+@click.command("apply", epilog="Example: gpuplan apply plan.json --executor simulated")
+@click.argument("plan_file", type=PlanFile())
+@click.option(
+    "--executor", type=click.Choice(["simulated"]), required=True, help="What carries the plan out."
+)
+@state_option
+@audit_option
+@click.option("--auto-approve", is_flag=True, help="Do not ask.")
+@click.option("--resume", is_flag=True, help="Go on with a plan that was applied in part.")
+@drift_option
+@json_option
+def apply_command(
+    plan_file: str,
+    executor: str,  # noqa: ARG001 - one executor so far; the option is part of the contract
+    state: Path,
+    audit_file: Path,
+    auto_approve: bool,
+    resume: bool,
+    drift_mode: str | None,
+    as_json: bool,
+) -> None:
+    """
+    Carry out a saved plan: check, ask, act, record each step.
+
+    With --json nothing is asked: --auto-approve is needed. What is applied in part is told there too.
+    A simulated cluster that does not exist yet is created from the plan's own snapshot.
+    """
+    from datetime import UTC, datetime
+
+    from gpuplan.models.policy.policy import Drift
+    from gpuplan.planner.apply.apply import apply_plan
+    from gpuplan.planner.apply.audit_log import AuditLog
+    from gpuplan.planner.apply.outcome import ApplyOutcome, InterruptedApplyError, UnappliedError
+    from gpuplan.planner.apply.promises import promise_step
+    from gpuplan.planner.io.atomic_write import make_directory
+    from gpuplan.planner.plan_file.plan_file import load_plan
+    from gpuplan.planner.service.shutdown import stopped_by_signals
+
+    if as_json and not auto_approve:
+        raise click.UsageError("--json asks nothing: give --auto-approve too.")
+    plan = load_plan(plan_file)
+    if not plan.has_changes and promise_step(plan) is None:
+        if as_json:
+            show_json(_outcome_document(plan, ApplyOutcome(done=()), audit_file))
+            return
+        say("No changes. There is nothing to apply.")
+        if not state.exists():
+            say(f"No simulated cluster is at {state}; `gpuplan simulated create SOURCE` makes one.")
+        return
+    make_directory(audit_file.parent)
+    audit, mode = AuditLog(audit_file), Drift(drift_mode) if drift_mode else None
+    if not auto_approve:
+        _approve(plan, state, audit, resume=resume, drift_mode=mode)
+    try:
+        with _cluster(state, plan) as cluster, _progress() as on_progress, stopped_by_signals() as stop:
+            outcome = apply_plan(
+                plan,
+                cluster,
+                audit,
+                who=who_acts(),
+                now=lambda: datetime.now(UTC),
+                resume=resume,
+                drift_mode=mode,
+                on_progress=on_progress,
+                stop=lambda: stop.requested,
+            )
+    except (InterruptedApplyError, UnappliedError) as error:
+        if as_json:
+            show_json(_outcome_document(plan, error.outcome, audit_file))
+        raise
+    if as_json:
+        show_json(_outcome_document(plan, outcome, audit_file))
+        return
+    if outcome.done:
+        say(f"Apply complete: {_account(plan, outcome)}. Audit log: {audit_file}")
+    else:
+        say(f"Plan {plan.plan_id} is already applied: {_done_before(plan, outcome)}, none left.")
+
+
+def _outcome_document(plan: Plan, outcome: ApplyOutcome, audit_file: Path) -> dict[str, Any]:
+    """What became of each action, by its id."""
+    failed = outcome.failed
+    return {
+        "plan_id": plan.plan_id,
+        "complete": not failed and not outcome.remaining,
+        "done": outcome.done,
+        "done_before": outcome.skipped,
+        "failed": {"action": failed.action, "reason": failed.reason} if failed else None,
+        "not_done": outcome.remaining,
+        "audit": str(audit_file),
+    }
+
+
+def who_acts() -> str:
+    """user@host, for the audit log; where the user has no name, as in some containers, its number."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def _account(plan: Plan, outcome: ApplyOutcome) -> str:
+    """What this run did by kinds of change, and how much was done before."""
+    from gpuplan.planner.action_labels import counted_kinds
+    from gpuplan.planner.apply.effects import changes_of
+    from gpuplan.planner.apply.promises import promise_step
+
+    done = set(outcome.done)
+    changes = [change for change in changes_of(plan.actions) if change.id in done]
+    kinds = counted_kinds(changes, done=True) if changes or plan.has_changes else "no changes"
+    step = promise_step(plan)
+    promised = f"; {step.account}" if step and step.id in done else ""
+    return f"{kinds}{promised}" + (f"; {_done_before(plan, outcome)}" if outcome.skipped else "")
+
+
+def _done_before(plan: Plan, outcome: ApplyOutcome) -> str:
+    from gpuplan.planner.apply.promises import promise_step
+    from gpuplan.planner.formatting import counted
+
+    return f"{counted(len(outcome.skipped), 'step' if promise_step(plan) else 'action')} done before"
+
+
+def _approve(plan: Plan, state: Path, audit: AuditLog, *, resume: bool, drift_mode: Drift | None) -> None:
+    """Ask, once it is clear that the plan can be applied; there is nothing to ask if all of it is done."""
+    from gpuplan.planner.apply.apply import check_plan
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+
+    if state.exists():
+        with SimulatedCluster(state) as cluster:
+            standing = check_plan(plan, cluster, audit, resume=resume, drift_mode=drift_mode)
+    else:
+        standing = check_plan(plan, None, audit, resume=resume, drift_mode=drift_mode)
+    if standing.left:
+        _ask(plan, standing)
+
+
+def _ask(plan: Plan, standing: Standing) -> None:
+    from gpuplan.planner.action_labels import counted_kinds
+    from gpuplan.planner.apply.promises import PromiseStep
+    from gpuplan.planner.render.plan.text import plan_text
+
+    width, narrow = terminal_width(), ascii_only()
+    say_in_colour(
+        lambda colour: plan_text(plan, width=width, colour=colour, ascii_only=narrow, verbose=False)
+    )
+    say("")
+    changes = [step for step in standing.left if not isinstance(step, PromiseStep)]
+    deeds = [counted_kinds(changes, done=False)] * bool(changes)
+    deeds += [step.label for step in standing.left if isinstance(step, PromiseStep)]
+    left = len(standing.left)
+    these = f"the {left} left of {standing.total}" if standing.done else "these"
+    question = f"Apply {these} changes: {'; '.join(deeds)}? Only 'yes' will be accepted."
+    say(click.wrap_text(question, terminal_width(), subsequent_indent="  "))
+    try:
+        answer = input("  Answer: ")
+    except EOFError:
+        answer = ""
+    if answer != "yes":
+        say("Not applied: nothing was changed.", err=True)
+        sys.exit(1)
+
+
+@contextmanager
+def _cluster(state: Path, plan: Plan) -> Iterator[SimulatedCluster]:
+    """The simulated cluster; one that is made for a plan that is then refused does not stay."""
+    from gpuplan.models.errors import StalePlanError
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.io.atomic_write import make_directory
+
+    if state.exists():
+        with SimulatedCluster(state) as cluster:
+            yield cluster
+        return
+    say(f"Creating the simulated cluster {state} from the plan's snapshot.", err=True)
+    make_directory(state.parent)
+    try:
+        with SimulatedCluster.create(state, plan.snapshot) as cluster:
+            yield cluster
+    except StalePlanError:
+        state.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int, str], None] | None]:
+    """A progress bar on a terminal; nothing elsewhere."""
+    if not is_terminal(sys.stderr):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("checking the cluster", total=None)
+        yield lambda done, total, what: bar.update(
+            task, completed=done, total=total, description=progress_label(what)
+        )
+
+
+@click.group("audit", epilog="Example: gpuplan audit verify")
+def audit_group() -> None:
+    """Read and check the audit log of applied plans."""
+
+
+_log_argument = click.argument("log", type=click.Path(path_type=Path), default=AUDIT)
+
+
+@audit_group.command("verify", epilog="Example: gpuplan audit verify")
+@_log_argument
+@json_option
+def audit_verify_command(log: Path, *, as_json: bool) -> None:
+    """
+    Walk the hash chain of LOG: exit code 23 if a record was changed, added, or removed from the middle.
+
+    Records cut off at the end leave an intact chain: keep the hash that is printed to notice that.
+    """
+    from gpuplan.planner.apply.audit_log import verify_log
+    from gpuplan.planner.formatting import counted
+
+    trail = verify_log(log)
+    if as_json:
+        figures = {
+            "records": len(trail.records),
+            "last_hash": trail.last_hash,
+            "cut_off": bool(trail.unfinished),
+        }
+        show_json({"verified": True, **figures})
+        return
+    records = counted(len(trail.records), "record")
+    say(f"Verified: {records}, chain intact up to {trail.last_hash}.")
+    if trail.unfinished:
+        say("The last line was cut off while it was written; the next apply will record that.")
+
+
+@audit_group.command("show", epilog="Example: gpuplan audit show")
+@_log_argument
+@json_option
+def audit_show_command(log: Path, *, as_json: bool) -> None:
+    """Print LOG, one line a record, oldest first."""
+    from gpuplan.models.units import print_timestamp
+    from gpuplan.planner.apply.audit_log import verify_log
+
+    records = verify_log(log).records
+    if as_json:
+        show_json({"records": [record.model_dump(mode="json") for record in records]})
+        return
+    for record in records:
+        parts = (
+            f"{record.sequence:>6}",
+            print_timestamp(record.at),
+            record.who,
+            record.plan_id,
+            f"{record.kind:<9}",
+            record.action or "",
+            record.outcome or "",
+            record.detail,
+        )
+        say("  ".join(part for part in parts if part))

@@ -1,0 +1,61 @@
+"""`gpuplan capacity`: which nodes to add so that jobs run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from gpuplan.planner.cli.arguments import ANY_PATH, NameIn
+from gpuplan.planner.cli.live_search import searching
+from gpuplan.planner.cli.output_options import layout_options, show
+from gpuplan.planner.cli.planning import planning_options, read_sound_question
+
+EXIT_CANNOT = 20
+
+
+@click.command("capacity", epilog="Example: gpuplan capacity scenarios/burst-scale-up --waiting")
+@click.argument("source", type=ANY_PATH)
+@click.argument("jobs", type=NameIn("job"), metavar="[JOB...]", nargs=-1)
+@click.option("--waiting", is_flag=True, help="All jobs that wait and are not held.")
+@click.option(
+    "--most",
+    type=click.IntRange(min=0),
+    help="Nodes that each pool may get, whatever its maximum; by default as many as that allows.",
+)
+@planning_options
+@layout_options
+def capacity_command(
+    source: str,
+    jobs: tuple[str, ...],
+    waiting: bool,
+    most: int | None,
+    as_json: bool,
+    plain: bool,
+    **planning: Any,
+) -> int:
+    """
+    Find the cheapest new nodes with which all of the JOBs run.
+
+    Nodes are those of the cluster's pools; nothing that runs is stopped or moved.
+
+    What is free is used first. Other waiting jobs and times are left out, quotas are not. Ends with 20 if
+    some of the jobs cannot run whatever is added.
+    """
+    from gpuplan.planner.epoch import limits_of
+    from gpuplan.planner.render.whatif.capacity import capacity_text
+    from gpuplan.planner.whatif.capacity.capacity import size
+    from gpuplan.planner.whatif.lookup import jobs_named
+
+    if bool(jobs) == waiting:
+        raise click.UsageError("Give the names of jobs, or --waiting for all that wait.")
+    question = read_sound_question(source, **planning)
+    snapshot, policy, seed = question.snapshot, question.policy, question.seed
+    if waiting:
+        asked = [job for job in snapshot.jobs if job.running is None and not job.held]
+    else:
+        asked = jobs_named(jobs, snapshot, source)
+    with searching("looking for the cheapest nodes", limits_of(policy, seed).seconds) as watch:
+        found = size(snapshot, policy, asked, seed=seed, most=most, watch=watch)
+    show(found, capacity_text, as_json=as_json, plain=plain)
+    return EXIT_CANNOT if found.cannot else 0

@@ -1,0 +1,36 @@
+"""`gpuplan doctor`: what of this installation works, and what to do about the rest."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+
+import click
+
+from gpuplan.planner.cli.output_options import json_option, show_json
+from gpuplan.planner.cli.speaking import say
+
+
+@click.command("doctor", epilog="Example: gpuplan doctor")
+@json_option
+def doctor_command(*, as_json: bool) -> None:
+    """
+    Check the installation: versions, solvers and NVML.
+
+    Ends with 1 if anything fails, a solver that no plan would use included; what is absent and not needed is
+    no failure.
+    """
+    from gpuplan.planner.doctor import checkup
+
+    if as_json:
+        findings = list(checkup())
+        show_json({"findings": [asdict(finding) for finding in findings]})
+        sys.exit(1 if any(finding.works is False for finding in findings) else 0)
+    failed = False
+    for finding in checkup():
+        mark = {True: "ok  ", False: "FAIL", None: "--  "}[finding.works]
+        say(f"{mark}  {finding.subject:<22} {finding.detail}")
+        if finding.advice:
+            say(f"      {finding.advice}")
+        failed |= finding.works is False
+    sys.exit(1 if failed else 0)

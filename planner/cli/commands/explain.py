@@ -1,0 +1,82 @@
+"""`gpuplan explain`: why a job starts, runs or waits, and how a queue or a node stands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuplan.planner.cli.arguments import NameIn, PlanFile
+from gpuplan.planner.cli.live_search import searched
+from gpuplan.planner.cli.options import stray_option, working
+from gpuplan.planner.cli.output_options import layout_options, show
+from gpuplan.planner.cli.planning import planning_options, read_question
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuplan.models.base import Noun
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.planner.explain.lookup import Kind
+
+
+@click.command("explain", epilog="Example: gpuplan explain scenarios/quickstart train-ranker")
+@click.argument("source", type=PlanFile())
+@click.argument("name", type=NameIn("job", "queue", "node", prefixed=True))
+@planning_options
+@layout_options
+def explain_command(source: str, name: str, as_json: bool, plain: bool, **planning: Any) -> None:
+    """
+    Explain a job, a queue or a node, and what would help.
+
+    SOURCE is a saved plan, or a snapshot that is planned for this, to which the options of planning apply.
+    job/NAME, queue/NAME and node/NAME tell apart what has the same name.
+    """
+    from gpuplan.planner.explain.lookup import meaning
+    from gpuplan.planner.plan_file.plan_file import load_plan
+
+    if not _is_plan(source):
+        question = read_question(source, **planning)
+        plan = searched(question.snapshot, question.policy, seed=question.seed)
+    elif stray := stray_option(planning):
+        raise click.UsageError(f"{stray} is for a snapshot; a saved plan is not planned again.")
+    else:
+        plan = load_plan(source)
+    kind, meant = meaning(plan, name, source=source)
+    with working(f"explaining {kind} {meant}"):
+        found, text = _explained(plan, kind, meant, source)
+    show(found, text, as_json=as_json, plain=plain)
+
+
+def _explained(plan: Plan, kind: Kind, name: str, source: str) -> tuple[Noun, Callable[..., str]]:
+    """What there is to say, and how it is said."""
+    match kind:
+        case "job":
+            from gpuplan.planner.explain import explain
+            from gpuplan.planner.render.explain.job import explanation_text
+
+            return explain(plan, name, source=source), explanation_text
+        case "queue":
+            from gpuplan.planner.explain.queue import explain_queue
+            from gpuplan.planner.render.explain.queue import queue_text
+
+            return explain_queue(plan, name), queue_text
+        case "node":
+            from gpuplan.planner.explain.node import explain_node
+            from gpuplan.planner.render.explain.node import node_text
+
+            return explain_node(plan, name), node_text
+
+
+def _is_plan(source: str) -> bool:
+    """True of a file that holds a JSON object with an id and actions; what it lacks is told by reading it."""
+    path = Path(source)
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return False
+    try:
+        document = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and {"plan_id", "actions"} <= document.keys()

@@ -1,0 +1,260 @@
+"""`gpuplan plan`, `show`, `diff`, `verify`: make a plan and review it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuplan.planner.cli.arguments import ANY_PATH, PlanFile
+from gpuplan.planner.cli.live_search import searched
+from gpuplan.planner.cli.options import Duration, Share, stray_option, working
+from gpuplan.planner.cli.output_options import (
+    all_option,
+    json_option,
+    layout_options,
+    show,
+    show_json,
+    show_text,
+)
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand
+from gpuplan.planner.cli.planning import planning_options, read_question
+from gpuplan.planner.cli.speaking import say, say_json
+
+if TYPE_CHECKING:
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.plan.solution import Milestone
+
+EXIT_CHANGES = 10
+_VIOLATIONS_SHOWN = 20
+
+
+@click.command(
+    "plan",
+    cls=WritingCommand,
+    epilog="Example: gpuplan plan scenarios/quickstart -o plan.json --report plan.html",
+)
+@click.argument("source", type=ANY_PATH)
+@planning_options
+@click.option(
+    "--after",
+    type=PlanFile(),
+    help="Last plan: its promises are kept, and a cluster at rest after it stays so.",
+)
+@click.option("-o", "--out", type=NewFile(), help="Save the plan to this file.")
+@click.option("--report", type=NewFile(), help="Write an HTML report to this file.")
+@click.option(
+    "--search-log",
+    type=NewFile(),
+    help="Log the search to this file as it goes on (JSON lines).",
+)
+@layout_options
+@all_option
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 10 if the plan has changes.")
+def plan_command(
+    source: str,
+    after: str | None,
+    out: Path | None,
+    report: Path | None,
+    search_log: Path | None,
+    as_json: bool,
+    plain: bool,
+    everything: bool,
+    detailed_exitcode: bool,
+    **planning: Any,
+) -> int:
+    """
+    Plan one epoch of SOURCE: what starts, stops, moves and waits.
+
+    SOURCE is a snapshot: a directory of YAML or JSON documents, one file, or - for standard input.
+
+    Ctrl-C ends the search with the best plan so far; a second one ends gpuplan without a plan.
+    """
+    from gpuplan.planner.apply.promises import carry_over
+    from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
+
+    question = read_question(source, **planning)
+    snapshot, last = question.snapshot, None
+    if after is not None:
+        with working("reading the last plan"):
+            last = load_plan(after)
+            snapshot = carry_over(snapshot, last)
+    seen: list[Milestone] = []
+    plan = searched(snapshot, question.policy, seed=question.seed, log=search_log, last=last, seen=seen)
+    plan = plan.model_copy(update={"policy_file": question.policy_file})
+    try:
+        with working("writing"):
+            if out is not None:
+                save_plan(plan, out)
+            if report is not None:
+                _write_report(plan, seen, report)
+    finally:
+        _print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=out)
+    return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
+
+
+def _write_report(plan: Plan, seen: list[Milestone], path: Path) -> None:
+    from gpuplan.planner.io.atomic_write import write_atomically
+    from gpuplan.planner.render.reports.plan import plan_report
+
+    write_atomically(path, plan_report(plan, seen))
+
+
+def _print_plan(plan: Plan, *, as_json: bool, plain: bool, everything: bool, path: Path | None) -> None:
+    if as_json:
+        from gpuplan.planner.plan_file.plan_file import plan_text as plan_json
+
+        say_json(plan_json(plan), nl=False)
+        return
+    from gpuplan.planner.render.plan.text import plan_text
+
+    show_text(plan, plan_text, plain=plain, verbose=everything, path=None if path is None else str(path))
+
+
+@click.command("show", epilog="Example: gpuplan show plan.json --all")
+@click.argument("plan_file", type=PlanFile())
+@layout_options
+@all_option
+def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -> None:
+    """Show a saved plan again, as it was reviewed."""
+    from gpuplan.planner.plan_file.plan_file import load_plan
+
+    plan = load_plan(plan_file)
+    _print_plan(plan, as_json=as_json, plain=plain, everything=everything, path=Path(plan_file))
+
+
+@click.command("diff", epilog="Example: gpuplan diff plan.json")
+@click.argument("plan_file", type=PlanFile())
+@click.argument("source", type=ANY_PATH, required=False)
+@click.option(
+    "--policy",
+    "old_policy",
+    type=ANY_PATH,
+    help="Review a policy: this is the old one, PLAN_FILE the new one; SOURCE is planned under both.",
+)
+@click.option("--time-limit", type=Duration(), help="policy: wall clock for each plan, such as 10s.")
+@click.option(
+    "--solver",
+    type=click.Choice(["auto", "milp", "cpsat", "greedy"]),
+    default="auto",
+    show_default=True,
+    help="policy: auto is as the policies say.",
+)
+@click.option("--stop-gap", type=Share(), help="policy: stop when so close to the best, such as 1%.")
+@click.option("--seed", type=int, default=0, show_default=True, help="policy: seed of the solvers.")
+@click.option("--deterministic", is_flag=True, help="policy: stop solvers by work done, not by the clock.")
+@layout_options
+@all_option
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 10 if the plan has changes.")
+def diff_command(
+    plan_file: str,
+    source: str | None,
+    old_policy: str | None,
+    as_json: bool,
+    plain: bool,
+    everything: bool,
+    detailed_exitcode: bool,
+    **planning: Any,
+) -> int:
+    """
+    Compare before and after a plan; with SOURCE, its drift too.
+
+    Shows jobs, nodes, queues and GPU models.
+
+    With --policy OLD the arguments are NEW and SOURCE, and two policies are compared by what they come to:
+    who gains, who loses, and what is lost; --detailed-exitcode is then 10 if anybody gains or loses.
+    """
+    if old_policy is not None:
+        from gpuplan.planner.cli.commands.policy_review import review_policies
+        from gpuplan.planner.render.whatif.policy_review import review_text
+
+        if source is None:
+            raise click.UsageError("--policy OLD needs two arguments: the new policy, and SOURCE.")
+        found = review_policies((old_policy, plan_file), source, **planning)
+        show(found, review_text, as_json=as_json, plain=plain, verbose=everything)
+        return EXIT_CHANGES if detailed_exitcode and not found.same else 0
+    if stray := stray_option(planning):
+        raise click.UsageError(f"{stray} is for --policy OLD; a saved plan is not planned again.")
+    from gpuplan.planner.apply.promises import reminded_of
+    from gpuplan.planner.diff.diff import diff
+    from gpuplan.planner.plan_file.plan_file import load_plan
+    from gpuplan.planner.render.plan.text import diff_text
+    from gpuplan.planner.sources.files import load_snapshot
+
+    plan = load_plan(plan_file)
+    live = reminded_of(load_snapshot(source), plan.snapshot) if source else None
+    show(diff(plan, live), diff_text, as_json=as_json, plain=plain, verbose=everything, path=plan_file)
+    return EXIT_CHANGES if detailed_exitcode and plan.has_changes else 0
+
+
+@click.command("verify", epilog="Example: gpuplan verify plan.json scenarios/quickstart")
+@click.argument("plan_file", type=PlanFile())
+@click.argument("source", type=ANY_PATH)
+@json_option
+def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
+    """
+    Check each rule and recompute the objective independently.
+
+    Where SOURCE is not what the plan was made from, what counts is the cluster there with those actions
+    carried out that are still to be done.
+    """
+    from gpuplan.models.validation.damage import survey
+    from gpuplan.models.verifier.damage import unnamed_damage
+    from gpuplan.planner.apply.effects import changes_of
+    from gpuplan.planner.apply.progress import done_in, verify_rest
+    from gpuplan.planner.apply.promises import reminded_of
+    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.plan_file.plan_file import load_plan
+    from gpuplan.planner.sources.files import load_snapshot
+
+    plan = load_plan(plan_file)
+    snapshot = reminded_of(load_snapshot(source).canonical(), plan.snapshot)
+    sound = survey(snapshot).sound
+    unchanged = sound.fingerprint() == plan.base.snapshot
+    done = frozenset() if unchanged else done_in(plan, snapshot)
+    verification = verify_rest(plan, snapshot, done)
+    violations = list(verification.violations)
+    if unchanged:
+        violations += unnamed_damage(snapshot, sound, [each.job for each in plan.findings if each.job])
+    verified = not violations and (not unchanged or verification.terms == plan.solution.terms)
+    if as_json:
+        show_json(
+            {
+                "verified": verified,
+                "violations": [asdict(violation) for violation in violations],
+                "source_changed": not unchanged,
+                "actions_done": sorted(done),
+                "objective": verification.objective,
+                "terms": verification.terms,
+                "stated_terms": plan.solution.terms,
+            }
+        )
+        return 0 if verified else 1
+    for violation in violations[:_VIOLATIONS_SHOWN]:
+        say(str(violation))
+    if broken := len(violations):
+        if broken > _VIOLATIONS_SHOWN:
+            say(f"… and {broken - _VIOLATIONS_SHOWN:,} more")
+        say(f"The plan breaks a rule in {counted(broken, 'place')}.")
+        return 1
+    if not unchanged:
+        changes = len(changes_of(plan.actions))
+        left = changes - len(done)
+        rest = f"; the other {left:,} would break no rule" if left else ", and no rule is broken"
+        say(
+            f"Verified: SOURCE has changed since the plan; {len(done):,} of its "
+            f"{counted(changes, 'action')} {'is' if len(done) == 1 else 'are'} done "
+            f"there{rest}."
+        )
+        return 0
+    if verification.terms != plan.solution.terms:
+        say(f"The plan states the terms {plan.solution.terms}, its placements earn {verification.terms}.")
+        return 1
+    what = counted(len(plan.placements), "placement")
+    if plan.planned:
+        what = f"{what} and {counted(len(plan.planned), 'later start')}"
+    breaks = "breaks" if what == "1 placement" else "break"
+    say(f"Verified: {what} {breaks} no rule; objective {verification.objective:,} as stated.")
+    return 0

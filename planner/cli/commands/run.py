@@ -1,0 +1,256 @@
+"""`gpuplan run` and `history`: plan epoch after epoch, and read what came of it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuplan.planner.cli.arguments import ANY_PATH, PLANS
+from gpuplan.planner.cli.commands.apply import audit_option, drift_option, who_acts
+from gpuplan.planner.cli.commands.simulated import state_option
+from gpuplan.planner.cli.options import Duration, ascii_only, is_terminal, stray_option, terminal_width
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand
+from gpuplan.planner.cli.planning import planning_options, with_options
+from gpuplan.planner.cli.speaking import say_in_colour, say_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+
+_FOLDER = Path(".gpuplan")
+_LOOPBACK = "127.0.0.1"
+_OF_APPLY = ("audit_file", "drift_mode")
+
+
+class Address(click.ParamType[tuple[str, int]]):
+    """`127.0.0.1:9464`, `[::1]:9464`, or a port of this machine alone."""
+
+    name = "address"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Host and port."""
+        host, _, port = str(value).rpartition(":")
+        if not port.isdecimal() or int(port) > 65_535:
+            self.fail(f"expected HOST:PORT such as {_LOOPBACK}:9464, found {value!r}", param, ctx)
+        return host.strip("[]") or _LOOPBACK, int(port)
+
+
+@click.command(
+    "run",
+    cls=WritingCommand,
+    epilog="Example: gpuplan run scenarios/quickstart --every 60s --executor simulated --apply",
+)
+@click.argument("source", type=ANY_PATH)
+@click.option(
+    "--every", type=Duration(), default="60s", show_default=True, help="From one epoch to the next."
+)
+@click.option("--epochs", type=click.IntRange(min=1), help="End after so many; else when told to.")
+@planning_options
+@click.option(
+    "--executor",
+    type=click.Choice(["simulated"]),
+    help="Plan for this cluster; it is made from SOURCE if there is none.",
+)
+@state_option
+@click.option("--apply", "applies", is_flag=True, help="Carry out plans, as far as the policy allows it.")
+@audit_option
+@drift_option
+@click.option("--advance", type=Duration(), help="Move the simulated cluster's clock so far before an epoch.")
+@click.option(
+    "--plans",
+    type=click.Path(path_type=Path),
+    default=PLANS,
+    show_default=True,
+    help="Folder of the plans; latest.json in it is the last one.",
+)
+@click.option(
+    "--keep-plans", type=click.IntRange(min=1), default=100, show_default=True, help="Plans kept there."
+)
+@click.option(
+    "--history",
+    "history_file",
+    type=click.Path(path_type=Path),
+    default=_FOLDER / "history.db",
+    show_default=True,
+    help="What came of each epoch.",
+)
+@click.option("--listen", type=Address(), help="Serve metrics there, such as 127.0.0.1:9464.")
+@click.option("--metrics-file", type=NewFile(), help="Write metrics to this .prom file.")
+@click.option(
+    "--log",
+    "log_format",
+    type=click.Choice(["text", "json"]),
+    help="Write all events to standard error so; by default as text on a terminal, else trouble alone.",
+)
+def run_command(
+    source: str,
+    every: int,
+    epochs: int | None,
+    policy_file: str | None,
+    time_limit: int | None,
+    solver: str,
+    stop_gap: float | None,
+    seed: int,
+    deterministic: bool,
+    strict: bool,
+    executor: str | None,
+    state: Path,
+    applies: bool,
+    audit_file: Path,
+    drift_mode: str | None,
+    advance: int | None,
+    plans: Path,
+    keep_plans: int,
+    history_file: Path,
+    listen: tuple[str, int] | None,
+    metrics_file: Path | None,
+    log_format: str | None,
+) -> int:
+    """
+    Plan SOURCE again and again, until SIGTERM or Ctrl-C.
+
+    A signal lets the step in progress finish first.
+
+    Each epoch reads SOURCE and the policy anew, saves its plan, and records what came of it. With an executor
+    it is the cluster that is read, and with --apply its plans are carried out.
+    """
+    import importlib.metadata
+    import random
+    import time
+    from functools import partial
+
+    from gpuplan.models.policy.policy import Drift
+    from gpuplan.planner.apply.audit_log import AuditLog
+    from gpuplan.planner.io.atomic_write import make_directory
+    from gpuplan.planner.service.clusters import LiveCluster
+    from gpuplan.planner.service.event_log import LogFormat, logging_to
+    from gpuplan.planner.service.history import History
+    from gpuplan.planner.service.loop import Run
+    from gpuplan.planner.service.plan_store import PlanStore
+    from gpuplan.planner.service.policy_reload import PolicyInForce, policy_reader
+    from gpuplan.planner.service.prometheus import Exposition, serve
+    from gpuplan.planner.service.run_epoch import Surroundings
+    from gpuplan.planner.service.schedule import Pace
+    from gpuplan.planner.service.shutdown import stopped_by_signals
+    from gpuplan.planner.sources.files import load_snapshot
+
+    _refuse_contradictions(source, executor, applies=applies, every=every)
+    if strict and executor is not None:
+        raise click.UsageError("--strict is about SOURCE: expected none with --executor, found it.")
+
+    read = policy_reader(policy_file, source)
+
+    def read_policy() -> Policy:
+        return with_options(read(), time_limit, solver, stop_gap=stop_gap, deterministic=deterministic)
+
+    policy = PolicyInForce(read_policy)
+    for file in (history_file, audit_file):
+        make_directory(file.parent)
+    with ExitStack() as stack:
+        least = logging.INFO if log_format or is_terminal(sys.stderr) else logging.WARNING
+        stack.enter_context(logging_to(sys.stderr, LogFormat(log_format or "text"), least=least))
+        history = stack.enter_context(History(history_file))
+        stop = stack.enter_context(stopped_by_signals())
+        live = None
+        if executor is not None:
+            live = LiveCluster(
+                executor=stack.enter_context(_cluster(source, state)),
+                audit=AuditLog(audit_file),
+                who=who_acts(),
+                now=_now,
+                stop=lambda: stop.requested,
+                drift_mode=Drift(drift_mode) if drift_mode else None,
+                advance=(advance or 0) // 1000,
+            )
+        around = Surroundings(
+            read=live.read if live else partial(load_snapshot, source, strict=strict),
+            policy=policy,
+            plans=PlanStore(plans, keep=keep_plans),
+            applier=live if applies else None,
+            remembers_promises=live is not None,
+            seed=seed,
+            now=_now,
+            stop=stop,
+        )
+        exposition = Exposition(importlib.metadata.version("gpuplan"), every=every / 1000)
+        if listen is not None:
+            serve(exposition, *listen)
+        run = Run(
+            around=around,
+            history=history,
+            exposition=exposition,
+            pace=Pace(every / 1000, began=time.monotonic(), draw=random.Random(seed)),  # noqa: S311
+            clock=time.monotonic,
+            metrics_file=metrics_file,
+        )
+        run.begin()
+        return 0 if run.until_stopped(epochs=epochs) or stop.requested else 1
+
+
+def _refuse_contradictions(source: str, executor: str | None, *, applies: bool, every: int) -> None:
+    from gpuplan.models.errors import BadInputError, InputProblem
+
+    if source == "-":
+        raise click.UsageError("SOURCE is read for each epoch: expected a directory or a file, found -.")
+    if executor is None and (stray := stray_option(("applies", "advance", "state", *_OF_APPLY))):
+        raise click.UsageError(f"{stray} needs a cluster: expected --executor, found none.")
+    if not applies and (stray := stray_option(_OF_APPLY)):
+        raise click.UsageError(f"{stray} is about applying: expected --apply, found none.")
+    if every == 0:
+        raise click.UsageError("expected an interval above 0 in --every, found 0.")
+    # Were it not there by a mistake, its policy and what that leaves to people would not count.
+    if not Path(source).exists():
+        raise BadInputError((InputProblem(source, "is not there; expected a directory or a file."),))
+
+
+@contextmanager
+def _cluster(source: str, state: Path) -> Iterator[SimulatedCluster]:
+    """The simulated cluster, made from the source where there is none."""
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.io.atomic_write import make_directory
+    from gpuplan.planner.sources.files import load_snapshot
+
+    if not state.exists():
+        make_directory(state.parent)
+        SimulatedCluster.create(state, load_snapshot(source)).close()
+    with SimulatedCluster(state) as cluster:
+        yield cluster
+
+
+def _now() -> datetime:
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC)
+
+
+@click.command("history", epilog="Example: gpuplan history -n 5")
+@click.argument("file", type=click.Path(path_type=Path), default=_FOLDER / "history.db")
+@click.option("-n", "last", type=click.IntRange(min=1), default=20, show_default=True, help="Epochs shown.")
+@click.option("-a", "--all", "everything", is_flag=True, help="All epochs.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
+@click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
+def history_command(file: Path, last: int, everything: bool, as_json: bool, plain: bool) -> None:
+    """Show what became of the last epochs of gpuplan run."""
+    import json
+
+    from gpuplan.planner.service.history import read_history
+
+    records = read_history(file, last=None if everything else last)
+    if as_json:
+        say_json(json.dumps({"epochs": [record.model_dump(mode="json") for record in records]}, indent=2))
+        return
+    from gpuplan.planner.render.history import history_text
+    from gpuplan.planner.render.style import Style
+
+    narrow, width = plain or ascii_only(), terminal_width()
+    say_in_colour(lambda colour: history_text(records, Style(width=width, colour=colour, ascii_only=narrow)))

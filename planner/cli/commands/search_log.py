@@ -1,0 +1,36 @@
+"""`gpuplan search-log`: how a search went that `plan --search-log` wrote down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuplan.planner.cli.arguments import ANY_PATH
+from gpuplan.planner.cli.options import ascii_only, terminal_width
+from gpuplan.planner.cli.outputs import PICTURE, WritingCommand
+from gpuplan.planner.cli.speaking import say_in_colour
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command("search-log", cls=WritingCommand, epilog="Example: gpuplan search-log search.jsonl -o gap.svg")
+@click.argument("log_file", type=ANY_PATH)
+@click.option("-o", "--out", type=PICTURE, help="Draw the gap over time to this file: .svg or .png.")
+@click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
+def search_log_command(log_file: str, out: Path | None, plain: bool) -> None:
+    """Show how a search went, from a log of plan --search-log."""
+    from gpuplan.planner.io.search_log import read_search
+    from gpuplan.planner.render.plan.search import search_text
+    from gpuplan.planner.render.style import Style
+
+    search = read_search(log_file)
+    narrow, width = plain or ascii_only(), terminal_width()
+    say_in_colour(lambda colour: search_text(search, Style(width=width, colour=colour, ascii_only=narrow)))
+    if out is None:
+        return
+    from gpuplan.planner.io.atomic_write import write_atomically
+    from gpuplan.planner.render.charts.gap import gap_chart
+
+    write_atomically(out, gap_chart(search, out.suffix.lower().removeprefix(".")))

@@ -1,0 +1,314 @@
+"""`gpuplan simulate`: a trace replayed over time, under one policy or several side by side."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuplan.planner.cli.arguments import ANY_PATH
+from gpuplan.planner.cli.options import Duration, progress_label, shows_progress, spinner, working
+from gpuplan.planner.cli.output_options import layout_options, show
+from gpuplan.planner.cli.outputs import NewFile, WritingCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.simulate.clock import Clock
+    from gpuplan.planner.simulate.compare_runs import Case
+    from gpuplan.planner.simulate.outcome import Simulation
+    from gpuplan.planner.simulate.replay import Progress
+    from gpuplan.planner.simulate.trace import Trace
+
+_MILLISECONDS = 1000
+_SOLVERS = ("auto", "milp", "cpsat", "greedy")
+_ALL_BASELINES = "all-baselines"
+_LONGEST_WAIT = 3600
+"""Seconds from one epoch at an event to the next at most, unless said otherwise."""
+_WRONGEST = 1000.0
+
+
+class _Estimates(click.ParamType[float]):
+    """`exact`, `none`, or a factor by which durations are wrong at most."""
+
+    name = "exact|none|FACTOR"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The factor: 1 is exact, and infinity tells nothing."""
+        if isinstance(value, float):
+            return value
+        known = {"exact": 1.0, "none": float("inf")}
+        if value in known:
+            return known[value]
+        try:
+            factor = float(value)
+        except ValueError:
+            factor = 0.0
+        if not 1 <= factor <= _WRONGEST:
+            self.fail(
+                f"expected exact, none, or a factor from 1 to {_WRONGEST:g} such as 3, found {value!r}",
+                param,
+                ctx,
+            )
+        return factor
+
+
+def _known_solvers(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of solvers and baselines, each once."""
+    from gpuplan.planner.simulate.names import BASELINE_NAMES
+
+    names = [each for name in value for each in (BASELINE_NAMES if name == _ALL_BASELINES else (name,))]
+    known = (*_SOLVERS, *BASELINE_NAMES)
+    if strange := [name for name in names if name not in known]:
+        listed = ", ".join((*_SOLVERS, _ALL_BASELINES, *BASELINE_NAMES))
+        raise click.BadParameter(f"{strange[0]!r} is none of {listed}.", ctx, param)
+    return tuple(dict.fromkeys(names))
+
+
+class _Every(Duration):
+    """A duration, or `event`, which is 0."""
+
+    name = "duration|event"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Milliseconds from one epoch to the next; 0 is where something happens."""
+        if value == "event":
+            return 0
+        milliseconds = super().convert(value, param, ctx)
+        if isinstance(value, str) and milliseconds < _MILLISECONDS:
+            self.fail(f"expected event, or a second or more, found {value!r}", param, ctx)
+        return milliseconds
+
+
+@click.command(
+    "simulate", cls=WritingCommand, epilog="Example: gpuplan simulate scenarios/quickstart --for 30m"
+)
+@click.argument("source", type=ANY_PATH)
+@click.option(
+    "--arrivals",
+    type=click.Path(path_type=Path),
+    help="Jobs that come: an openb pod list or a Philly job list (CSV), or a workload profile (YAML).",
+)
+@click.option("--skip", type=Duration(), default="0s", help="Leave out so much of the trace's beginning.")
+@click.option("--submit-for", type=Duration(), help="Jobs come for so long only.")
+@click.option(
+    "--load",
+    type=click.FloatRange(0.001, 1000),
+    default=1.0,
+    show_default=True,
+    help="Jobs come so many times as fast.",
+)
+@click.option(
+    "--estimates",
+    type=_Estimates(),
+    default="exact",
+    show_default=True,
+    help="What planning is told of durations: the truth, nothing, or wrong by up to a factor.",
+)
+@click.option("--outages", type=click.Path(path_type=Path), help="Nodes that fail and return (CSV).")
+@click.option(
+    "--checkpoint-every",
+    type=Duration(),
+    default="30m",
+    show_default=True,
+    help="Running jobs save their state so often; 0s is never.",
+)
+@click.option(
+    "--policy",
+    "policy_files",
+    multiple=True,
+    help="Policy file; by default policy.yaml in SOURCE, else defaults. May be given again.",
+)
+@click.option(
+    "--solver",
+    "solvers",
+    metavar="NAME",
+    multiple=True,
+    default=("auto",),
+    show_default=True,
+    callback=_known_solvers,
+    help="auto (as the policy says), milp, cpsat, greedy, or a baseline such as fifo, easy, srpt, max-min; "
+    "`all-baselines` is each of them. May be given again: each policy is run with each solver, a baseline "
+    "once.",
+)
+@click.option(
+    "--every",
+    type=_Every(),
+    default="5m",
+    show_default=True,
+    help="From one epoch to the next; `event`: one where jobs come or end, or nodes change.",
+)
+@click.option(
+    "--min-interval", type=Duration(), help="With `--every event`: epochs are so far apart at least."
+)
+@click.option(
+    "--max-interval", type=Duration(), help="With `--every event`: and no farther than this; by default 1h."
+)
+@click.option("--epochs", type=click.IntRange(1), help="End after so many epochs.")
+@click.option("--for", "length", type=Duration(), help="End after so long; by default when all is over.")
+@click.option("--time-limit", type=Duration(), help="Wall clock for each epoch, such as 2s.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of solvers, drawn jobs and wrong estimates."
+)
+@click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock.")
+@click.option("--jobs", type=click.IntRange(1), help="Runs at a time; by default one a processor.")
+@click.option("--csv", "csv_file", type=NewFile(), help="Write a line for each epoch to this file.")
+@click.option("--scores", "scores_file", type=NewFile(), help="Write a line for each score (CSV).")
+@click.option("--report", type=NewFile(), help="Write an HTML report to this file.")
+@layout_options
+def simulate_command(
+    source: str,
+    report: Path | None,
+    csv_file: Path | None,
+    scores_file: Path | None,
+    jobs: int | None,
+    as_json: bool,
+    plain: bool,
+    **given: Any,
+) -> None:
+    """
+    Replay jobs over time on SOURCE, epoch by epoch.
+
+    Each policy is run with each solver over the same jobs; what became of waiting, utilization, fairness and
+    cost is shown side by side. SOURCE is a snapshot; its jobs take as long as they say.
+    """
+    from gpuplan.planner.cli.planning import sound_part
+    from gpuplan.planner.render.simulation import simulation_text
+    from gpuplan.planner.simulate.compare_runs import hold, side_by_side
+    from gpuplan.planner.sources.files import load_snapshot
+    from gpuplan.planner.whatif.grid.workers import processors
+
+    seed, clock = given["seed"], _clock(given)
+    with working("reading"):
+        snapshot = sound_part(load_snapshot(source))
+        cases = _cases(source, given)
+        trace = _trace(snapshot, cases, given)
+    with _watching(cases) as watch:
+        found = hold(trace, cases, clock, seed=seed, at_a_time=jobs or processors(), watch=watch)
+    arrivals = None if given["arrivals"] is None else str(given["arrivals"])
+    simulation = side_by_side(trace, cases, found, clock, source=source, arrivals=arrivals, seed=seed)
+    # What was found in hours is shown before anything can go wrong with files.
+    show(simulation, simulation_text, as_json=as_json, plain=plain)
+    _write_tables(simulation, csv_file, scores_file)
+    if report is not None:
+        _write_report(simulation, report)
+
+
+def _clock(given: dict[str, Any]) -> Clock:
+    """When epochs are, as the options say."""
+    from gpuplan.planner.simulate.clock import Clock
+
+    every, epochs, length = _seconds(given["every"]), given["epochs"], given["length"]
+    if length is not None and epochs is not None:
+        raise click.UsageError("--for and --epochs both say when to end; give one of them.")
+    seconds = None if length is None else _seconds(length)
+    if every:
+        for name in ("min_interval", "max_interval"):
+            if given[name] is not None:
+                option = "--" + name.replace("_", "-")
+                raise click.UsageError(f"{option} is for epochs at events; give --every event with it.")
+        return Clock(every, seconds if epochs is None else (epochs - 1) * every)
+    apart = _seconds(given["min_interval"] or 0)
+    most = _LONGEST_WAIT if given["max_interval"] is None else _seconds(given["max_interval"])
+    if most < max(1, apart):
+        raise click.UsageError(
+            f"expected --max-interval of at least --min-interval and a second, found {most} s and {apart} s."
+        )
+    return Clock(most, seconds, at_events=True, apart=max(1, apart), epochs=epochs)
+
+
+def _cases(source: str, given: dict[str, Any]) -> list[Case]:
+    """Each policy with each solver, named by what tells them apart."""
+    from gpuplan.planner.cli.planning import with_options
+    from gpuplan.planner.simulate.compare_runs import Case
+    from gpuplan.planner.sources.files import default_policy_path, load_policy
+
+    files = list(dict.fromkeys(given["policy_files"])) or [default_policy_path(source)]
+    solvers = [name for name in given["solvers"] if name in _SOLVERS]
+    baselines = [name for name in given["solvers"] if name not in _SOLVERS]
+    stems = [Path(file).stem for file in files if file is not None]
+    cases = []
+    for file in files:
+        policy = load_policy(file)
+        place = file or "defaults"
+        short = place if stems.count(Path(place).stem) > 1 else Path(place).stem
+        for solver in solvers:
+            name = solver if len(files) == 1 else short if len(solvers) == 1 else f"{short} {solver}"
+            chosen = with_options(policy, given["time_limit"], solver, deterministic=given["deterministic"])
+            cases.append(Case(name, place, solver, chosen))
+    # A baseline heeds no policy but for what may be expected of durations: that of the first is as good.
+    policy, place = load_policy(files[0]), files[0] or "defaults"
+    return [*cases, *(Case(name, place, name, policy, baseline=name) for name in baselines)]
+
+
+def _trace(snapshot: Snapshot, cases: Sequence[Case], given: dict[str, Any]) -> Trace:
+    """All that happens in every run; delays are those that the first policy states."""
+    from gpuplan.planner.simulate.trace import Estimates, Physics, Window, make_trace
+    from gpuplan.planner.sources.traces.arrivals import read_arrivals
+    from gpuplan.planner.sources.traces.outages import read_outages
+
+    seed, factor = given["seed"], given["estimates"]
+    path, outages = given["arrivals"], given["outages"]
+    coming_for = given["submit_for"]
+    return make_trace(
+        snapshot,
+        () if path is None else read_arrivals(path, snapshot.cluster, seed=seed),
+        window=Window(
+            skip=_seconds(given["skip"]),
+            seconds=None if coming_for is None else _seconds(coming_for),
+            load_milli=round(given["load"] * _MILLISECONDS),
+        ),
+        estimates=Estimates(None if factor > _WRONGEST else factor, seed),
+        outages=() if outages is None else read_outages(outages, snapshot.cluster),
+        physics=Physics.of(cases[0].policy, _seconds(given["checkpoint_every"])),
+        place=str(path),
+    )
+
+
+def _seconds(milliseconds: int) -> int:
+    """Whole seconds of an option; what is less than a second counts for nothing."""
+    return milliseconds // _MILLISECONDS
+
+
+def _write_tables(simulation: Simulation, csv_file: Path | None, scores_file: Path | None) -> None:
+    if csv_file is None and scores_file is None:
+        return
+    from gpuplan.planner.io.atomic_write import write_atomically
+    from gpuplan.planner.simulate.scores.dataframes import scores, series
+
+    for path, frame in ((csv_file, series), (scores_file, scores)):
+        if path is not None:
+            write_atomically(path, frame(simulation).to_csv(index=False))
+
+
+def _write_report(simulation: Simulation, path: Path) -> None:
+    from gpuplan.planner.io.atomic_write import write_atomically
+    from gpuplan.planner.render.reports.simulation import simulation_report
+
+    with working("writing"):
+        write_atomically(path, simulation_report(simulation))
+
+
+@contextmanager
+def _watching(cases: Sequence[Case]) -> Iterator[Callable[[int, Progress], None]]:
+    """A bar for each run on a terminal, silence elsewhere."""
+    if not shows_progress():
+        yield lambda _number, _progress: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (SpinnerColumn(spinner()), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    after = (TextColumn("{task.fields[now]}"), TimeElapsedColumn())
+    with Bars(*columns, *after, console=Console(stderr=True), transient=True) as bars:
+        rows = [bars.add_task(progress_label(case.name), total=1.0, now="") for case in cases]
+
+        def watch(number: int, progress: Progress) -> None:
+            now = f"{progress.at:%m-%d %H:%M} {progress.waiting:,} waiting"
+            bars.update(rows[number], completed=progress.part, now=now)
+
+        yield watch

@@ -1,0 +1,140 @@
+"""`gpuplan simulated`: a cluster to try plans on, and what happens in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gpuplan.planner.cli.arguments import ANY_PATH, NameIn
+from gpuplan.planner.cli.documents import STATE
+from gpuplan.planner.cli.options import Duration
+from gpuplan.planner.cli.output_options import json_option, show_json
+from gpuplan.planner.cli.speaking import say
+
+state_option = click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    default=STATE,
+    show_default=True,
+    help="File of the simulated cluster.",
+)
+
+
+@click.group("simulated", epilog="Example: gpuplan simulated create scenarios/quickstart")
+def simulated_group() -> None:
+    """Create the simulated cluster and let things happen in it."""
+
+
+@simulated_group.command("create", epilog="Example: gpuplan simulated create scenarios/quickstart")
+@click.argument("source", type=ANY_PATH)
+@state_option
+@json_option
+def simulated_create_command(source: str, state: Path, *, as_json: bool) -> None:
+    """Create a simulated cluster that is as SOURCE shows it."""
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.io.atomic_write import make_directory
+    from gpuplan.planner.sources.files import load_snapshot
+
+    snapshot = load_snapshot(source)
+    make_directory(state.parent)
+    SimulatedCluster.create(state, snapshot).close()
+    nodes, jobs = len(snapshot.cluster.nodes), len(snapshot.jobs)
+    if as_json:
+        show_json({"state": str(state), "nodes": nodes, "jobs": jobs})
+        return
+    say(f"Created {state}: {counted(nodes, 'node')}, {counted(jobs, 'job')}.")
+
+
+@simulated_group.command("advance", epilog="Example: gpuplan simulated advance 30m")
+@click.argument("duration", type=Duration())
+@state_option
+@json_option
+def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> None:
+    """Move the cluster's clock by DURATION; jobs whose expected end passes are finished, new nodes ready."""
+    from gpuplan.models.units import print_timestamp
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.formatting import counted
+
+    with SimulatedCluster(state) as cluster:
+        before = len(cluster.finished())
+        now = cluster.advance(duration // 1000)
+        ended = len(cluster.finished()) - before
+    if as_json:
+        show_json({"state": str(state), "now": print_timestamp(now), "finished": ended})
+        return
+    say(f"The clock of {state} is at {print_timestamp(now)}; {counted(ended, 'job')} finished.")
+
+
+@simulated_group.command("submit", epilog="Example: gpuplan simulated submit jobs.yaml")
+@click.argument("jobs_file", type=ANY_PATH)
+@state_option
+@json_option
+def simulated_submit_command(jobs_file: str, state: Path, *, as_json: bool) -> None:
+    """Submit the jobs of a file: a YAML or JSON document with a list of jobs under `jobs`."""
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.formatting import counted
+    from gpuplan.planner.sources.files import load_noun
+    from gpuplan.planner.whatif.answers.job_batch import Submission
+
+    submission = load_noun(jobs_file, Submission)
+    with SimulatedCluster(state) as cluster:
+        cluster.submit(submission.jobs)
+    if as_json:
+        show_json({"state": str(state), "submitted": [job.name for job in submission.jobs]})
+        return
+    say(f"{counted(len(submission.jobs), 'job')} submitted to {state}.")
+
+
+@simulated_group.command("fail", epilog="Example: gpuplan simulated fail h100-1")
+@click.argument("node", type=NameIn("node"))
+@click.option("--gpu", type=click.IntRange(min=0), help="Not the node: this GPU of it becomes unhealthy.")
+@state_option
+@json_option
+def simulated_fail_command(node: str, gpu: int | None, state: Path, *, as_json: bool) -> None:
+    """
+    Let NODE go down; the jobs on it wait again.
+
+    With --gpu only that GPU fails. Its jobs stay there, and the next plan tells of them.
+    """
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+    from gpuplan.planner.formatting import counted
+
+    with SimulatedCluster(state) as cluster:
+        if gpu is not None:
+            held = cluster.fail_gpu(node, gpu)
+            if as_json:
+                show_json({"state": str(state), "node": node, "unhealthy_gpu": gpu, "jobs": sorted(held)})
+                return
+            say(f"GPU {gpu} of node {node} is unhealthy; {counted(len(held), 'job')} on it.")
+            return
+        stopped = cluster.fail(node)
+    if as_json:
+        show_json({"state": str(state), "down": node, "waiting_again": sorted(stopped)})
+        return
+    say(f"Node {node} is down; {counted(len(stopped), 'job')} waiting again.")
+
+
+@simulated_group.command("return", epilog="Example: gpuplan simulated return h100-1")
+@click.argument("node", type=NameIn("node"))
+@click.option("--gpu", type=click.IntRange(min=0), help="Not the node: this GPU of it, which was unhealthy.")
+@state_option
+@json_option
+def simulated_return_command(node: str, gpu: int | None, state: Path, *, as_json: bool) -> None:
+    """Bring NODE back, which was down."""
+    from gpuplan.planner.executors.simulated import SimulatedCluster
+
+    with SimulatedCluster(state) as cluster:
+        if gpu is not None:
+            cluster.repair_gpu(node, gpu)
+            if as_json:
+                show_json({"state": str(state), "node": node, "healthy_gpu": gpu})
+                return
+            say(f"GPU {gpu} of node {node} takes jobs again.")
+            return
+        cluster.bring_back(node)
+    if as_json:
+        show_json({"state": str(state), "up": node})
+        return
+    say(f"Node {node} takes jobs again.")

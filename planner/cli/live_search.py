@@ -1,0 +1,114 @@
+"""Planning an epoch before people's eyes: a live region on a terminal, and a log where asked for."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from gpuplan.planner.cli.options import shows_progress, spinner
+from gpuplan.planner.cli.speaking import say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.plan.solution import Milestone
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+
+_REFRESHES_PER_SECOND = 8
+
+
+def searched(
+    snapshot: Snapshot,
+    policy: Policy,
+    *,
+    seed: int,
+    log: Path | None = None,
+    last: Plan | None = None,
+    seen: list[Milestone] | None = None,
+) -> Plan:
+    """
+    Plan an epoch, the `last` one known or not; Ctrl-C ends its search with the best plan so far.
+
+    Milestones of the search are added to those `seen`.
+    """
+    from datetime import UTC, datetime
+    from functools import partial
+
+    from gpuplan.planner.epoch import limits_of, plan_epoch
+    from gpuplan.planner.formatting import counted
+
+    waiting = sum(job.running is None for job in snapshot.jobs)
+    what = f"planning {counted(waiting, 'waiting job')} on {counted(len(snapshot.cluster.nodes), 'node')}"
+    limits = limits_of(policy, seed)
+    plan_it = partial(plan_epoch, snapshot, policy, seed=seed, created_at=datetime.now(UTC), last=last)
+    with searching(what, limits.seconds) as tell:
+
+        def show(now: Milestone) -> None:
+            if seen is not None:
+                seen.append(now)
+            tell(now)
+
+        if log is None:
+            return plan_it(watch=show)
+        from gpuplan.planner.io.search_log_writer import logging_search, question
+
+        with logging_search(log, question(snapshot, limits)) as lines:
+
+            def watch(now: Milestone) -> None:
+                lines.milestone(now)
+                show(now)
+
+            plan = plan_it(watch=watch)
+            lines.finished(plan.solution, plan.plan_id)
+    if lines.fault is not None:
+        say(f"The log of the search, {log}, lacks its rest: {lines.fault}.", err=True)
+    return plan
+
+
+@contextmanager
+def searching(what: str, limit: float) -> Iterator[Callable[[Milestone], None]]:
+    """
+    Show a search that may take `limit` seconds; yields what is to be told of each milestone.
+
+    Telling stores the milestone and returns: drawing is a thread's affair, so that neither the search nor
+    Ctrl-C waits for a terminal. With -v the lines of the log show how it goes, and would tear the region.
+    """
+    if not shows_progress() or logging.getLogger(__name__).isEnabledFor(logging.INFO):
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    from gpuplan.planner.render.plan.search import now_lines
+    from gpuplan.planner.render.style import Style
+
+    console = Console(stderr=True, highlight=False)
+    turning = spinner()
+    region = Spinner(turning, text=Text(what))
+    latest: tuple[float, Milestone] | None = None
+
+    def tell(milestone: Milestone) -> None:
+        nonlocal latest
+        latest = time.monotonic(), milestone
+
+    def region_now() -> Spinner:
+        lines = [what]
+        if latest is not None:
+            told, milestone = latest
+            style = Style(width=console.width - 2, colour=False, ascii_only=turning == "line")
+            seconds = milestone.seconds + time.monotonic() - told
+            lines += [f"  {line}" for line in now_lines(milestone, seconds=seconds, limit=limit, style=style)]
+        region.update(text=Text("\n".join(lines)))
+        return region
+
+    with Live(
+        get_renderable=region_now, console=console, refresh_per_second=_REFRESHES_PER_SECOND, transient=True
+    ):
+        yield tell

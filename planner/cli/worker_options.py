@@ -1,0 +1,59 @@
+"""Where several plans are made: options of the commands that make several, and the engine they mean."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuplan.planner.whatif.grid.workers import Engine
+
+_Command = TypeVar("_Command", bound="Callable[..., Any]")
+
+_OPTIONS = (
+    click.option(
+        "--jobs", type=click.IntRange(min=1), help="Plans made at a time; by default one a processor."
+    ),
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "dask"]),
+        default="local",
+        show_default=True,
+        help="Make the plans on this machine, or on a Dask cluster (extra `dask`).",
+    ),
+    click.option("--scheduler", help="dask: address of its scheduler, such as tcp://10.0.0.1:8786."),
+)
+
+
+def engine_options(command: _Command) -> _Command:
+    """Options of a command that makes several plans; `engine_of` takes them."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def engine_of(name: str, *, jobs: int | None, scheduler: str | None) -> Iterator[Engine]:
+    """The engine that options mean."""
+    from gpuplan.planner.whatif.grid.workers import Processes, processors
+
+    if name == "local":
+        if scheduler is not None:
+            raise click.UsageError("--scheduler is for --engine dask.")
+        yield Processes(jobs or processors())
+        return
+    if scheduler is None:
+        raise click.UsageError("--scheduler is required for --engine dask.")
+    if jobs is not None:
+        raise click.UsageError("--jobs is for --engine local; a Dask cluster has as many workers as it has.")
+    try:
+        from gpuplan.planner.whatif.grid.dask_workers import dask_cluster
+    except ImportError:
+        raise click.UsageError("--engine dask needs the extra `dask`: pip install 'gpuplan[dask]'.") from None
+
+    with dask_cluster(scheduler) as engine:
+        yield engine

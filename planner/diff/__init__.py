@@ -1,0 +1,1 @@
+"""What differs between plans, and between a plan and the cluster of today."""

@@ -1,0 +1,135 @@
+"""Whether the cluster is still as a plan expects it, for the actions of the plan that are left to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from gpuplan.models.plan.plan import NodeAction, Preempt, Release, ScaleDown, ScaleUp
+from gpuplan.models.policy.policy import Drift
+from gpuplan.models.validation.damage import without_losses
+from gpuplan.planner.apply.effects import change_jobs, change_nodes, changes_of, nodes_touched
+from gpuplan.planner.apply.live_view import LiveView
+from gpuplan.planner.apply.precondition_checks import DriftItem, running_drift, waiting_drift
+from gpuplan.planner.apply.promises import promise_step
+from gpuplan.planner.diff.drift_messages import (
+    field_changes,
+    holder_changes,
+    holders,
+    node_changes,
+    promise_changes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan.plan import Change, Plan
+    from gpuplan.models.snapshot import Snapshot
+
+
+def drift(plan: Plan, live: Snapshot, *, done: Collection[str], mode: Drift) -> tuple[DriftItem, ...]:
+    """
+    What is not as the changes that are left count on, sorted; `done` holds ids of actions already done.
+
+    Strict: every job they change or still promise something, every node they use, empty or change, with
+    all that runs on it, and every pool they resize is as in the plan's own snapshot once the done actions are
+    applied to it. Preconditions: their preconditions hold when they are done one after the other.
+    """
+    live = live.canonical()
+    changes = changes_of(plan.actions)
+    left = [change for change in changes if change.id not in done]
+    match mode:
+        case Drift.STRICT:
+            applied = [change for change in changes if change.id in done]
+            step = promise_step(plan)
+            promised = step.promises if step and step.id not in done else ()
+            items = [*_strict(plan.snapshot.canonical(), live, left=left, applied=applied, promised=promised)]
+            # Where nothing has changed these hold too, unless the plan contradicts itself.
+            items = items or [*_unmet(LiveView.of(live, left), left)]
+        case Drift.PRECONDITIONS:
+            items = [*_unmet(LiveView.of(live, left), left)]
+        case _:
+            assert_never(mode)
+    return tuple(sorted(set(items)))
+
+
+def _unmet(view: LiveView, left: Iterable[Change]) -> Iterator[DriftItem]:
+    for change in left:
+        unmet = [sight.drift for sight in view.sights(change) if sight.drift]
+        yield from unmet
+        if not unmet:
+            view.done(change)
+
+
+def _strict(
+    base: Snapshot, live: Snapshot, *, left: list[Change], applied: list[Change], promised: Iterable[str]
+) -> Iterator[DriftItem]:
+    live = without_losses(live, {change.job for change in left if isinstance(change, Release)})
+    running = {placement.job: placement for placement in base.running_placements}
+    nodes = dict(base.cluster.node_by_name)
+    for change in applied:
+        change_jobs(running, change)
+        change_nodes(nodes, change)
+    changing = {change.job for change in left if not isinstance(change, NodeAction)}
+    stopped = {change.job for change in applied if isinstance(change, Preempt)}
+    for name in sorted(changing.union(promised)):
+        before, now = base.job_by_name.get(name), live.job_by_name.get(name)
+        yield from _job_changes(name, before, now, stopped=name in stopped)
+    touched = {name for change in left for name in nodes_touched(change)}
+    ordered = {change.node for change in applied if isinstance(change, ScaleUp)}
+    for name in sorted(touched):
+        found = live.cluster.node_by_name.get(name)
+        expected = _as_time_passed(nodes.get(name), found, live, ordered=name in ordered)
+        yield from node_changes(name, expected, found)
+    # Of the jobs that are still to be changed all is told above.
+    stay = (placement for placement in running.values() if placement.job not in changing)
+    found_running = (placement for placement in live.running_placements if placement.job not in changing)
+    yield from holder_changes(holders(stay, touched), holders(found_running, touched), live)
+    for pool in sorted({change.pool for change in left if isinstance(change, ScaleUp | ScaleDown)}):
+        yield from _pool_changes(pool, base.cluster, live.cluster)
+
+
+def _job_changes(name: str, expected: Job | None, found: Job | None, *, stopped: bool) -> Iterator[DriftItem]:
+    """How a job differs; of one that the plan has stopped the cluster says what that left of it."""
+    told = ("promise", "running", "progress", "preemptions") if stopped else ("promise",)
+    if expected is not None and expected.running is not None and not stopped:
+        item = running_drift(name, found, found.placement if found else None, expected.placement)
+    else:
+        item = waiting_drift(name, found)
+    if item is not None:
+        yield item
+    elif expected is None or found is None:
+        yield DriftItem(f"job {name}", "is new", "no such job when the plan was made", "a waiting job")
+    elif expected != found:
+        yield from promise_changes(name, expected.promise, found.promise)
+        yield from field_changes(f"job {name}", expected.document(), found.document(), told=told)
+
+
+def _as_time_passed(
+    expected: Node | None, found: Node | None, live: Snapshot, *, ordered: bool
+) -> Node | None:
+    """
+    The node expected, its provisioning as far as it ought to be by now.
+
+    When a node that the plan itself ordered will be ready is for the cluster to say.
+    """
+    if expected is None or found is None or expected.ready_at == found.ready_at:
+        return expected
+    over = expected.ready_at is not None and expected.ready_at <= live.taken_at
+    if ordered or (over and found.ready_at is None):
+        return expected.model_copy(update={"ready_at": found.ready_at})
+    return expected
+
+
+def _pool_changes(name: str, before: Cluster, now: Cluster) -> Iterator[DriftItem]:
+    expected, found = (
+        next((pool for pool in cluster.pools if pool.name == name), None) for cluster in (before, now)
+    )
+    if found is None:
+        yield DriftItem(f"pool {name}", "is gone", "a pool", "no such pool")
+    elif expected is None:
+        yield DriftItem(f"pool {name}", "is new", "no such pool when the plan was made", "a pool")
+    else:
+        # Whether it was scaled too short a time ago is for the verifier to say.
+        yield from field_changes(f"pool {name}", expected.scaled_as(found).document(), found.document())

@@ -1,5 +1,0 @@
-"""From a verified target to a plan: what changes, in which order, on which conditions, and why."""
-
-from gpuplan.planner.drafting.draft import draft
-
-__all__ = ["draft"]

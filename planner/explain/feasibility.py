@@ -1,0 +1,199 @@
+"""
+Ground: where a job could go once a plan is in force, whatever of it a question changes.
+
+It judges one gang on what others leave free, which is simple enough to be decided without a search: it counts
+how many replicas each node takes (`Counting`), and looks at the rules that go beyond a node. Everything it
+looks at is necessary for a start; so where it finds no room there is none. Where it finds some, the verifier
+still has to agree.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gpuplan.models.eligibility.node_eligibility import filters
+from gpuplan.models.gang import Gang
+from gpuplan.planner.analysis.job_changes import Changes
+from gpuplan.planner.explain.hypothesis import Question
+from gpuplan.planner.explain.power import within_racks
+from gpuplan.planner.explain.quotas import Quotas
+from gpuplan.planner.explain.replica_counts import Counting
+from gpuplan.planner.waiting.blocked_nodes import Barriers
+from gpuplan.planner.waiting.time_blockers import Outlook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gpuplan.models.cluster import Level, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.planner.analysis.quota_headroom import QuotaShortage
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Nodes among which a whole job finds its places: of one GPU model where it needs GPUs, in one domain."""
+
+    gpu_model: str | None
+    counts: dict[str, int]
+    """Replicas that each node takes, none of them 0."""
+
+    @property
+    def roomiest(self) -> list[str]:
+        """The nodes, those that take most first."""
+        return sorted(self.counts, key=lambda name: (-self.counts[name], name))
+
+
+class Ground:
+    """What a plan leaves free, for questions about single jobs; each answer leaves it as it is."""
+
+    def __init__(self, plan: Plan) -> None:
+        snapshot = plan.snapshot
+        self._changes = Changes(snapshot, plan.target)
+        self.plan = plan
+        self.cluster = self._changes.cluster
+        self.nodes = self.cluster.node_by_name
+        self.outlook = Outlook(snapshot, plan.policy, plan.target)
+        self.counting = Counting(self._changes, plan.policy, self.outlook.future)
+        self.placed = self.counting.placed
+        self.on_node = self.counting.on_node
+        self._company = any(job.anti_affinity for job in snapshot.jobs)
+        self._barriers = Barriers(self._changes, plan.policy)
+        self.quotas = Quotas(self._changes, self.counting, self.outlook.future)
+
+    def question(self, job: Job) -> Question:
+        """May a job start, with all that have to start with it?"""
+        jobs = self.plan.snapshot.job_by_name
+        return Question.about(self.plan, job, tuple(jobs[name] for name in self.outlook.companions(job)))
+
+    def has_room(self, question: Question) -> bool:
+        """True if nothing that is counted keeps the job, and all that start with it, from starting."""
+        if not question.others:
+            return bool(self.rooms(question))
+        rooms = {each.job.name: self.rooms(each) for each in question.by_member()}
+        return all(rooms.values()) and all(
+            self._has_room_beside(each, rooms) for each in question.by_member()
+        )
+
+    def rooms(self, question: Question) -> list[Room]:
+        """Where the job may start, were those without room that start with it; empty if it cannot at all."""
+        job = question.job
+        never, not_yet = self.outlook.never, self.outlook.not_yet
+        if job.held or never(job, question.second) is not None or not_yet(job, question.second) is not None:
+            return []
+        if any(name not in self.placed.keys() | question.names for name in self.outlook.companions(job)):
+            return []
+        if not (models := self.allowed_models(question)) and job.request.needs_gpu:
+            return []
+        counts = self.counting.counts(question)
+        if sum(counts.values()) < job.gang.minimum:
+            return []
+        barred = self._barred(question, counts)
+        counts = {name: count for name, count in counts.items() if name not in barred}
+        found = []
+        for kind, names in sorted(self._kinds(question, counts, models).items()):
+            for members in self._domains(question, names):
+                room = {name: counts[name] for name in members}
+                if self._fits(question, room):
+                    found.append(Room(kind or None, room))
+        return found
+
+    def allowed_models(self, question: Question) -> tuple[str, ...]:
+        """GPU models that the job may use and on which quotas let the whole of it start."""
+        return self.quotas.answer(question).gpu_models
+
+    def shortage(self, question: Question) -> QuotaShortage | None:
+        """The limit that keeps the job from starting anywhere; None if none does."""
+        return self.quotas.answer(question).shortage
+
+    def _has_room_beside(self, question: Question, rooms: Mapping[str, Sequence[Room]]) -> bool:
+        """
+        False if the nodes that a job may use take too little of it and of those that start with it.
+
+        Each replica of these counts for as many of the job's as it takes the place of; `rooms` are by job.
+        """
+        job = question.job
+        alike = [other for other in question.others if filters(other) == filters(job)]
+        needs, theirs = self.counting.needs(job), [self.counting.needs(other) for other in alike]
+        instead = [
+            min((each.get(what, 0) // need for what, need in needs.items()), default=0) for each in theirs
+        ]
+        wanted = job.gang.minimum + sum(
+            times * other.gang.minimum for times, other in zip(instead, alike, strict=True)
+        )
+        # Who is done sooner may use what is promised to others later.
+        most: dict[str, int] = {}
+        for each in (job, *alike):
+            gang = Gang(minimum=wanted, maximum=wanted)
+            like_all = each.model_copy(update={"request": job.request, "gang": gang})
+            counts = self.counting.counts(replace(question.seen_by(each.name), job=like_all))
+            for name in {name for room in rooms[each.name] for name in room.counts}:
+                most[name] = max(most.get(name, 0), counts.get(name, 0))
+        return sum(most.values()) >= wanted
+
+    @property
+    def reserves_what_it_frees(self) -> bool:
+        """True if the plan stops jobs, so that what they held is for jobs of higher priority."""
+        return self._barriers.by_priority
+
+    def _barred(self, question: Question, counts: Mapping[str, int]) -> set[str]:
+        """Nodes that have room which is not for this job."""
+        job = question.job
+        nodes = [self._node(name, question) for name in counts]
+        barriers = self._barriers
+        if (question.gone or question.begun) and self._company:
+            changes = Changes(self.plan.snapshot, question.target(()))
+            barriers = Barriers(changes, self.plan.policy)
+        barred = set(self.outlook.closed(job, nodes, question.second)) | barriers.avoided(job, nodes)
+        # What preemption frees is for jobs of higher priority in this plan, and for any in the next one.
+        if question.second or not self.reserves_what_it_frees:
+            return barred
+        places = (self.counting.place(name, question) for name in counts)
+        return barred | self._barriers.reserved(job, places)
+
+    def _kinds(
+        self, question: Question, counts: Iterable[str], models: tuple[str, ...]
+    ) -> dict[str, list[str]]:
+        """Nodes by what the whole job must be on alike: a GPU model; one kind for a job without GPUs."""
+        kinds: dict[str, list[str]] = defaultdict(list)
+        for name in counts:
+            model = self._node(name, question).gpu_model or ""
+            if not question.job.request.needs_gpu:
+                kinds[""].append(name)
+            elif model in models:
+                kinds[model].append(name)
+        return kinds
+
+    def _domains(self, question: Question, names: list[str]) -> list[list[str]]:
+        level = question.job.locality.required
+        if level is None or question.job.gang.minimum == 1:
+            return [sorted(names)]
+        return [sorted(members) for _, members in sorted(self._by_domain(question, names, level).items())]
+
+    def _by_domain(
+        self, question: Question, names: Iterable[str], level: Level
+    ) -> dict[tuple[str, ...], list[str]]:
+        found: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for name in names:
+            found[self._node(name, question).domain(level) or ("", name)].append(name)
+        return found
+
+    def _node(self, name: str, question: Question) -> Node:
+        """A node as the question has it."""
+        return question.node_by_name.get(name) or self.nodes[name]
+
+    def _fits(self, question: Question, counts: Mapping[str, int]) -> bool:
+        """True if the nodes have room for all of the job, as far apart as it must be, and power."""
+        job = question.job
+        replicas = sum(counts.values())
+        if job.spread is not None:
+            most = job.spread.most
+            domains = self._by_domain(question, counts, job.spread.level).values()
+            replicas = sum(min(most, sum(counts[name] for name in names)) for names in domains)
+        if question.rack_power and replicas >= job.gang.minimum:
+            left = self.counting.power.of_racks(question.rack_power, question.gone)
+            nodes = {name: self._node(name, question) for name in counts}
+            replicas = min(replicas, within_racks(nodes, counts, job.request.total_gpu_milli, left))
+        return replicas >= job.gang.minimum

@@ -1,0 +1,148 @@
+"""Question: may this job start, with everything else as a plan leaves it and a few things changed?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from gpuplan.models.dependency import FinishedJob, Outcome
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.timing.durations import Durations
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gpuplan.models.cluster import Cluster, Node, RackPower
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Question:
+    """
+    A plan, a job that waits in it, and what is different from what the plan knows.
+
+    Nothing here is decided: a question only says how the world would be.
+    """
+
+    plan: Plan
+    job: Job
+    """As it would be."""
+    policy: Policy
+    queues: tuple[Queue, ...]
+    rack_power: tuple[RackPower, ...]
+    others: tuple[Job, ...] = ()
+    """Jobs that wait as well and have to start together with the job, as they would be."""
+    nodes: tuple[Node, ...] = ()
+    """New ones, and others than they are, by name."""
+    stopped: frozenset[str] = frozenset()
+    """Jobs that run no more, or that the plan would not start."""
+    over: frozenset[str] = frozenset()
+    """Jobs that have ended well."""
+    begun: tuple[Placement, ...] = ()
+    """Later starts of the plan that have taken place."""
+    second: int = 0
+    """When it is asked, after the snapshot was taken."""
+
+    @classmethod
+    def about(cls, plan: Plan, job: Job, others: tuple[Job, ...] = ()) -> Question:
+        """Nothing is changed."""
+        snapshot = plan.snapshot
+        return cls(plan, job, plan.policy, snapshot.queues, snapshot.cluster.rack_power, others)
+
+    @property
+    def members(self) -> tuple[Job, ...]:
+        """The job, and all that start together with it."""
+        return (self.job, *self.others)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Of the members."""
+        return frozenset(job.name for job in self.members)
+
+    def by_member(self) -> tuple[Question, ...]:
+        """The same question, asked about each member."""
+        return tuple(self.seen_by(job.name) for job in self.members)
+
+    def seen_by(self, name: str) -> Question:
+        """The same question, asked about one of the members."""
+        if name == self.job.name:
+            return self
+        job = next(each for each in self.others if each.name == name)
+        return replace(self, job=job, others=tuple(each for each in self.members if each is not job))
+
+    @cached_property
+    def gone(self) -> frozenset[str]:
+        """Jobs that hold nothing any more."""
+        return self.stopped | self.over
+
+    @cached_property
+    def node_by_name(self) -> dict[str, Node]:
+        """The nodes that are new or others than they are."""
+        return {node.name: node for node in self.nodes}
+
+    def snapshot(self, jobs: Mapping[str, Job], cluster: Cluster, *, by_hand: bool = False) -> Snapshot:
+        """
+        The world as it would be, where it else has these jobs by name and this cluster.
+
+        A stopped job runs or waits in it as the plan found it, so that stopping it is the plan's affair;
+        `by_hand` somebody has stopped it before, and holds it.
+        """
+        snapshot, members = self.plan.snapshot, {job.name: job for job in self.members}
+        found = []
+        for job in snapshot.jobs:
+            if job.name in members:
+                found.append(members[job.name])
+            elif job.name in self.stopped:
+                by_itself = Durations(snapshot, self.policy).stopped(job) if by_hand else job
+                found.append(by_itself.model_copy(update={"held": True}) if by_hand else job)
+            elif job.name not in self.over:
+                found.append(jobs[job.name])
+        update: dict[str, Any] = {}
+        if self.nodes:
+            nodes = cluster.node_by_name | self.node_by_name
+            update["nodes"] = tuple(nodes[name] for name in sorted(nodes))
+        if self.rack_power is not snapshot.cluster.rack_power:
+            update["rack_power"] = self.rack_power
+        return snapshot.model_copy(
+            update={
+                "jobs": tuple(found),
+                "queues": self.queues,
+                "cluster": cluster.model_copy(update=update) if update else cluster,
+                "finished": (*snapshot.finished, *self._ended(snapshot)),
+                "taken_at": snapshot.taken_at + timedelta(seconds=self.second),
+            }
+        )
+
+    def target(self, placements: tuple[Placement, ...], *, without: frozenset[str] | None = None) -> Target:
+        """The plan's target without some jobs, by default all that are gone, and with the members there."""
+        target = self.plan.target
+        gone = self.gone if without is None else without
+        left = [each for each in target.placements if each.job not in gone]
+        started = {each.job for each in (*placements, *self.begun)} | gone
+        return Target(
+            placements=tuple(sorted([*left, *placements, *self.begun], key=lambda each: each.job)),
+            added=target.added,
+            removed=target.removed,
+            planned=tuple(each for each in target.planned if each.job not in started),
+        )
+
+    def _ended(self, snapshot: Snapshot) -> list[FinishedJob]:
+        jobs, now = snapshot.job_by_name, snapshot.taken_at
+        return [
+            FinishedJob(
+                name=name,
+                queue=jobs[name].queue,
+                user=jobs[name].user,
+                outcome=Outcome.SUCCEEDED,
+                started_at=running.started_at if (running := jobs[name].running) else now,
+                ended_at=now,
+            )
+            for name in sorted(self.over)
+        ]

@@ -1,0 +1,51 @@
+"""What a name means: a job, a queue or a node of a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.validation.suggestions import NearMisses
+from gpuplan.planner.formatting import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from gpuplan.models.plan.plan import Plan
+
+Kind: TypeAlias = Literal["job", "queue", "node"]
+
+_KINDS: Final[tuple[Kind, ...]] = ("job", "queue", "node")
+
+
+def meaning(plan: Plan, name: str, *, source: str) -> tuple[Kind, str]:
+    """
+    The kind of thing that has a name, and its name; `job/x`, `queue/x` and `node/x` tell kinds apart.
+
+    Raises
+    ------
+    BadInputError
+        Nothing has the name, or things of several kinds have it; `source` is where the plan is from.
+    """
+    known: Mapping[Kind, Collection[str]] = {
+        "job": plan.snapshot.job_by_name,
+        "queue": [queue.name for queue in plan.snapshot.queues],
+        "node": [node.name for node in (*plan.snapshot.cluster.nodes, *plan.target.added)],
+    }
+    found = [kind for kind in _KINDS if name in known[kind]]
+    if len(found) == 1:
+        return found[0], name
+    if found:
+        choices = " or ".join(f"{kind}/{name}" for kind in found)
+        message = f"{name!r} is the name of a {listed(found)}.\n  Say {choices}."
+        raise BadInputError((InputProblem(source, message),))
+    prefix, _, rest = name.partition("/")
+    for kind in _KINDS:
+        if prefix == kind and rest:
+            if rest in known[kind]:
+                return kind, rest
+            hint = NearMisses().hint(rest, known[kind])
+            raise BadInputError((InputProblem(source, f"no {kind} has the name {rest!r}.{hint}"),))
+    hint = NearMisses().hint(name, sorted({each for names in known.values() for each in names}))
+    message = f"no job, queue or node has the name {name!r}.{hint}"
+    raise BadInputError((InputProblem(source, message),))

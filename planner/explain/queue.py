@@ -1,0 +1,188 @@
+"""explain_queue(plan, name) → QueueExplanation: what a queue may hold and holds, and who waits in it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.policy.policy import PriorityOrder
+from gpuplan.models.queue import ALL_MODELS, queue_limits
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.value.start_value import Earnings
+from gpuplan.planner.analysis.quota_headroom import of_resource
+from gpuplan.planner.explain.answers.queue import QueueExplanation, QuotaUse, Reclaimable, WaitingFor
+from gpuplan.planner.explain.feasibility import Ground
+from gpuplan.planner.explain.verify_trial import Judge
+from gpuplan.planner.formatting import counted
+from gpuplan.planner.problem_builder.reclaiming import Reclaiming, holding_of, least_asked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.queue import Queue, Quota
+
+_MOST_TOLD: Final = 5
+_MOST_ASKED: Final = 30
+"""Waiting jobs that one GPU of quota more is tried for, the worthiest."""
+
+
+def explain_queue(plan: Plan, name: str) -> QueueExplanation:
+    """Gather what a plan says about a queue of its snapshot."""
+    ground = Ground(plan)
+    queue = next(each for each in plan.snapshot.queues if each.name == name)
+    family = below(plan, name)
+    reasons = {each.job: each.reason for each in plan.waiting}
+    waiting = [job for job in plan.snapshot.jobs if job.queue in family and job.name in reasons]
+    running = [job for job in plan.snapshot.jobs if job.queue in family and job.name in ground.placed]
+    quotas = tuple(_quotas(queue, waiting, ground))
+    reclaiming = Reclaiming(plan.snapshot, plan.policy)
+    reclaimable = list(_reclaimable(plan, queue, family, reclaiming, ground))
+    candidates = _short_of_quota(queue, waiting, ground)
+    starter = _one_more(queue, candidates, ground)
+    kinds = Counter(reasons[job.name].code for job in waiting)
+    short = any(quota.missing_milli for quota in quotas)
+    return QueueExplanation(
+        plan_id=plan.plan_id,
+        epoch=plan.epoch,
+        queue=name,
+        parent=queue.parent,
+        children=tuple(sorted(each.name for each in plan.snapshot.queues if each.parent == name)),
+        quotas=quotas,
+        running=len(running),
+        started=sum(job.running is None for job in running),
+        waiting=tuple(
+            WaitingFor(
+                code=code,
+                jobs=jobs,
+                gpu_milli=print_milli(
+                    sum(
+                        job.request.total_gpu_milli * job.gang.minimum
+                        for job in waiting
+                        if reasons[job.name].code is code
+                    )
+                ),
+            )
+            for code, jobs in sorted(kinds.items(), key=lambda each: (-each[1], each[0]))
+        ),
+        guarantee_note=_note(kinds) if short else "",
+        may_be_reclaimed=reclaiming.borrows(name),
+        reclaimable=tuple(reclaimable[:_MOST_TOLD]),
+        reclaimable_in_all=len(reclaimable),
+        one_more=starter[0] if starter else None,
+        one_more_points=starter[1] if starter else None,
+        one_more_tried=len(candidates),
+    )
+
+
+def below(plan: Plan, root: str) -> frozenset[str]:
+    """A queue and all below it."""
+    children: dict[str | None, list[str]] = defaultdict(list)
+    for queue in plan.snapshot.queues:
+        children[queue.parent].append(queue.name)
+    found = [root]
+    for name in found:  # grows as it is walked
+        found += children[name]
+    return frozenset(found)
+
+
+def _quotas(queue: Queue, waiting: list[Job], ground: Ground) -> Iterator[QuotaUse]:
+    family = below(ground.plan, queue.name)
+    for resource in (ALL_MODELS, *sorted(queue.gpu_models)):
+        quota = queue.quota_for(resource)
+        limits = queue_limits(ground.plan.snapshot.queues, resource)
+        own = of_resource(ground.quotas.own(0), resource)
+        used, limit = limits.usage(own)[queue.name], limits.limit[queue.name]
+        # A limit is the quota of the subtree and what may be borrowed beside it; a root borrows nothing.
+        borrowing = quota.borrowing_limit if quota and queue.parent else 0
+        subtree = quota.nominal if quota else 0
+        if limit is not None:
+            subtree = limit - (borrowing or 0)
+        held = sum(milli for name, milli in own.items() if name in family)
+        yield QuotaUse(
+            gpu_model=resource,
+            nominal_milli=print_milli(quota.nominal if quota else 0),
+            limit_milli=None if limit is None else print_milli(limit),
+            used_milli=print_milli(used),
+            borrowed_milli=print_milli(max(0, used - subtree) if quota or limit is not None else 0),
+            unused_milli=print_milli(max(0, subtree - used)),
+            guarantee_milli=print_milli(quota.guarantee) if quota and quota.guarantee is not None else None,
+            missing_milli=print_milli(_missing(quota, resource, waiting, held)),
+        )
+
+
+def _missing(quota: Quota | None, resource: str, waiting: list[Job], held: int) -> int:
+    """Of a guarantee, with all that is asked for counted: what running jobs hold, and waiting ones could."""
+    if quota is None or quota.guarantee is None:
+        return 0
+    asked = sum(
+        job.request.total_gpu_milli * job.gang.maximum
+        for job in waiting
+        if not job.held and (resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models)
+        if least_asked(job) <= quota.guarantee
+    )
+    return max(0, min(quota.guarantee, held + asked) - held)
+
+
+def _note(kinds: Counter[ReasonCode]) -> str:
+    """What most of its jobs wait for."""
+    if not kinds:
+        return "nobody of it waits that could use more"
+    code, jobs = min(kinds.items(), key=lambda each: (-each[1], each[0]))
+    return f"{counted(jobs, 'job')} of it wait{'s' if jobs == 1 else ''}, most for {code.value}"
+
+
+def _reclaimable(
+    plan: Plan, queue: Queue, family: frozenset[str], reclaiming: Reclaiming, ground: Ground
+) -> Iterator[Reclaimable]:
+    rules = plan.policy.disruption
+    if not rules.preempt:
+        return
+    for job in plan.snapshot.jobs:
+        # One thousandth of a GPU: whether the queue may take back anything at all.
+        if job.queue in family or not reclaiming.may_take(queue.name, 1, holding_of(job, plan.snapshot)):
+            continue
+        if job.name in ground.placed and rules.may_disturb(job, plan.snapshot.taken_at):
+            milli = sum(replica.quota_milli for replica in ground.placed[job.name].replicas)
+            yield Reclaimable(job=job.name, queue=job.queue, gpu_milli=print_milli(milli))
+
+
+def _short_of_quota(queue: Queue, waiting: list[Job], ground: Ground) -> list[Job]:
+    """The worthiest jobs that wait for quota; none for a queue that has no quota of its own to be raised."""
+    plan = ground.plan
+    if queue.quota is None:
+        return []
+    earnings = Earnings(plan.snapshot, plan.policy)
+    short = {each.job for each in plan.waiting if each.reason.code in _FOR_QUOTA}
+    asked = [job for job in waiting if job.name in short]
+    return sorted(asked, key=lambda job: (before(job, plan, earnings), job.name))[:_MOST_ASKED]
+
+
+def before(job: Job, plan: Plan, earnings: Earnings) -> tuple[float, float]:
+    """Sorts waiting jobs, the first to go first: by priority in tiers, then by points for each GPU."""
+    tiers = plan.policy.priority.order is PriorityOrder.TIERS
+    return (-job.priority if tiers else 0, -earnings.points_per_gpu(job))
+
+
+def _one_more(queue: Queue, asked: list[Job], ground: Ground) -> tuple[str, int] | None:
+    """The first job that starts with one GPU of quota more, and the points it brings."""
+    plan = ground.plan
+    if not asked or queue.quota is None:
+        return None
+    more = queue.quota.model_copy(update={"nominal": queue.quota.nominal + MILLI})
+    queues = tuple(
+        each.model_copy(update={"quota": more}) if each is queue else each for each in plan.snapshot.queues
+    )
+    judge = Judge(ground)
+    for job in asked:
+        question = replace(ground.question(job), queues=queues)
+        start = judge.start(question)
+        if start is not None and start.points > 0:
+            return job.name, start.points
+    return None
+
+
+_FOR_QUOTA: Final = (ReasonCode.WAITING_FOR_QUOTA, ReasonCode.EXCEEDS_MAX_QUOTA)

@@ -1,0 +1,103 @@
+"""Quotas: which GPU models they leave to a job, now and until it is done, as a question has them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+from gpuplan.models.eligibility.node_eligibility import filters, refusal
+from gpuplan.models.placement import Placement
+from gpuplan.planner.analysis.quota_headroom import QuotaRoom, own_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.planner.analysis.job_changes import Changes
+    from gpuplan.planner.analysis.projected_schedule import Future
+    from gpuplan.planner.analysis.quota_headroom import QuotaAnswer
+    from gpuplan.planner.explain.hypothesis import Question
+    from gpuplan.planner.explain.replica_counts import Counting
+
+
+class Quotas:
+    """What the queues of a plan hold in each slot, and may."""
+
+    def __init__(self, changes: Changes, counting: Counting, future: Future) -> None:
+        self._snapshot, self._added = changes.snapshot, changes.target.added
+        self._counting, self._future = counting, future
+        self._model_of = counting.cluster.gpu_model_by_node
+        self._held = {0: changes.holdings.usage}
+        self._rooms: dict[int, QuotaRoom] = {}
+        self._usable: dict[Any, frozenset[str]] = {}
+
+    def answer(self, question: Question) -> QuotaAnswer:
+        """As quotas stand now, and whenever somebody is to begin before the job is done."""
+        job = question.job
+        needed = job.request.total_gpu_milli * job.gang.minimum
+        answer = self._room(question, 0).now(job.queue, needed, sorted(self._models(job, question)))
+        for slot in range(1, self._counting.until(question)):
+            if answer.shortage is None:
+                answer = self._room(question, slot).now(job.queue, needed, answer.gpu_models)
+        return answer
+
+    def held(self, name: str) -> Counter[str]:
+        """Thousandths of GPUs that a job of the plan holds from its start on, by GPU model."""
+        held: Counter[str] = Counter()
+        for replica in self._future.stays[name].replicas:
+            if replica.gpus and (model := self._model_of.get(replica.node)):
+                held[model] += replica.quota_milli
+        return held
+
+    def _models(self, job: Job, question: Question) -> frozenset[str]:
+        """GPU models of the nodes that a job may use."""
+        key = filters(job)
+        if key not in self._usable:
+            self._usable[key] = _models(job, self._counting.cluster.nodes)
+        return self._usable[key] | _models(job, question.nodes)
+
+    def _room(self, question: Question, slot: int) -> QuotaRoom:
+        """What the queues hold in a slot, and may; with those that start together with the job."""
+        planned = question.names & self._future.planned.keys() if slot else frozenset[str]()
+        same = not (question.gone or question.begun or question.others or planned)
+        if same and question.queues is self._snapshot.queues:
+            return self._as_planned(slot)
+        own = defaultdict(Counter, {queue: Counter(held) for queue, held in self.own(slot).items()})
+        stays = self._future.stays
+        for name in question.gone | planned:
+            stay = stays[name]
+            if stay.slot <= slot < stay.until:
+                own[stay.job.queue].subtract(self.held(name))
+        for placement in question.begun:
+            own[stays[placement.job].job.queue].update(self.held(placement.job))
+        for other in question.others:
+            if slot and slot >= self._counting.until(question.seen_by(other.name)):
+                continue
+            # Of one that may use several models, only the sum is certain.
+            models = self._models(other, question)
+            model = next(iter(models)) if len(models) == 1 else ""
+            own[other.queue][model] += other.request.total_gpu_milli * other.gang.minimum
+        return QuotaRoom.holding(question.queues, own)
+
+    def _as_planned(self, slot: int) -> QuotaRoom:
+        """As the plan has it."""
+        if slot not in self._rooms:
+            self._rooms[slot] = QuotaRoom.holding(self._snapshot.queues, self.own(slot))
+        return self._rooms[slot]
+
+    def own(self, slot: int) -> dict[str, Counter[str]]:
+        """Thousandths of GPUs held by the jobs directly in each queue in a slot, by queue and GPU model."""
+        if slot not in self._held:
+            stays = self._future.stays.values()
+            there = [
+                Placement(job=stay.job.name, replicas=stay.replicas)
+                for stay in stays
+                if stay.slot <= slot < stay.until
+            ]
+            self._held[slot] = own_usage(self._snapshot, there, added=self._added)
+        return self._held[slot]
+
+
+def _models(job: Job, nodes: Iterable[Node]) -> frozenset[str]:
+    return frozenset(node.gpu_model for node in nodes if node.gpu_model and refusal(job, node) is None)

@@ -1,0 +1,1 @@
+"""What would make a job start: changes, from one to the fewest that suffice."""

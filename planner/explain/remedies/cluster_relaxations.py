@@ -1,0 +1,158 @@
+"""Levers on what is around a job: quotas, nodes, switches of the policy, and the time until others end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuplan.models.cluster import rack_of, rack_path
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
+from gpuplan.planner.explain.remedies.node_relaxations import more_nodes, uncordoned
+from gpuplan.planner.explain.remedies.relaxation import Lever, always
+from gpuplan.planner.formatting import decimal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.cluster import RackPower
+    from gpuplan.models.queue import Queue
+    from gpuplan.planner.explain.feasibility import Ground
+    from gpuplan.planner.explain.hypothesis import Question
+
+
+def world_levers(question: Question, ground: Ground) -> Iterator[Lever]:
+    """All that may be changed around a job, and around those that start together with it."""
+    seen = set()
+    for each in question.by_member():
+        for lever in _around(each, ground):
+            part = lever.part(lever.most)
+            if (key := (part.kind, part.subject, part.gpu_model)) not in seen:
+                seen.add(key)
+                yield lever
+
+
+def _around(question: Question, ground: Ground) -> Iterator[Lever]:
+    yield from _quotas(question, ground)
+    yield from _switches(question)
+    yield from uncordoned(question)
+    yield from _power(question, ground)
+    yield from more_nodes(question, ground)
+
+
+def _quotas(question: Question, ground: Ground) -> list[Lever]:
+    """
+    The quotas on the way from the job's queue up to the root, of all GPUs and of each model.
+
+    Where one alone is enough as far as quotas go, the others are left out; the one in the way comes first.
+    """
+    if not question.job.request.needs_gpu or ground.allowed_models(question):
+        return []
+    needed = sum(job.request.total_gpu_milli * job.gang.minimum for job in question.members)
+    # Running jobs may hold more than a limit that was lowered since.
+    most = needed + sum(milli.total() for milli in ground.quotas.own(0).values())
+    short = ground.shortage(question)
+    by_name = {queue.name: queue for queue in question.queues}
+    levers: list[Lever] = []
+    lifting: list[Lever] = []
+    name: str | None = question.job.queue
+    while name is not None:
+        queue = by_name[name]
+        for resource in (ALL_MODELS, *sorted(queue.gpu_models)):
+            if queue.quota_for(resource) is not None:
+                lever = _quota(queue, resource, most)
+                levers.append(lever)
+                if ground.allowed_models(lever.pull(question, most)):
+                    in_the_way = short is not None and short.queue == name
+                    lifting.insert(0 if in_the_way else len(lifting), lever)
+        name = queue.parent
+    return lifting[:1] or levers
+
+
+def _quota(queue: Queue, resource: str, most: int) -> Lever:
+    quota = queue.quota_for(resource)
+    nominal = quota.nominal if quota else 0
+
+    def raised(question: Question, step: int) -> Question:
+        return replace(question, queues=tuple(_raise(each, step) for each in question.queues))
+
+    def _raise(each: Queue, step: int) -> Queue:
+        if each.name != queue.name or (old := each.quota_for(resource)) is None:
+            return each
+        new = old.model_copy(update={"nominal": old.nominal + step})
+        if resource == ALL_MODELS:
+            return each.model_copy(update={"quota": new})
+        return each.model_copy(update={"gpu_models": each.gpu_models | {resource: new}})
+
+    def part(step: int) -> RemedyPart:
+        kind = "" if resource == ALL_MODELS else f"{resource} "
+        return RemedyPart(
+            kind=RemedyKind.QUOTA,
+            subject=queue.name,
+            gpu_model=resource,
+            before=print_milli(nominal),
+            after=print_milli(nominal + step),
+            text=f"raise the quota of queue {queue.name} by {decimal(step)} to "
+            f"{decimal(nominal + step)} {kind}GPUs",
+        )
+
+    return Lever(most, raised, part)
+
+
+def _switches(question: Question) -> Iterator[Lever]:
+    mig = question.policy.mig
+    if not question.job.request.mig:
+        return
+    for knob in ("repartition", "switch_mode"):
+        if not getattr(mig, knob):
+
+            def on(question: Question, _: int, knob: str = knob) -> Question:
+                mig = question.policy.mig.model_copy(update={knob: True})
+                return replace(question, policy=question.policy.model_copy(update={"mig": mig}))
+
+            part = RemedyPart(
+                kind=RemedyKind.POLICY,
+                subject=f"mig.{knob}",
+                before="off",
+                after="on",
+                text=f"switch mig.{knob} of the policy on",
+            )
+            yield Lever(1, on, always(part))
+
+
+def _power(question: Question, ground: Ground) -> Iterator[Lever]:
+    """The caps of racks in which the job may run, by the watts that are missing."""
+    needed = sum(job.request.total_gpu_milli * job.gang.minimum for job in question.members)
+    racks = {rack_of(ground.nodes[name]) for name in ground.counting.counts(question)}
+    for cap in question.rack_power:
+        if not needed or (key := rack_of(cap)) not in racks:
+            continue
+        gpus = (node.gpus for node in ground.cluster.nodes if node.gpus and rack_of(node) == key)
+        if not (watts := max((each.watts for each in gpus), default=0)):
+            continue
+        # What runs may draw more than a cap that was lowered since.
+        over = max(0, ground.counting.power.drawn(key, ()) - cap.watts * MILLI)
+        yield _cap(cap, -(-(needed * watts + over) // MILLI))
+
+
+def _cap(cap: RackPower, most: int) -> Lever:
+    def raised(question: Question, step: int) -> Question:
+        new = cap.model_copy(update={"watts": cap.watts + step})
+        return replace(
+            question, rack_power=tuple(new if each is cap else each for each in question.rack_power)
+        )
+
+    # A rack of the same name may be in another zone.
+    rack = rack_path(cap)
+
+    def part(step: int) -> RemedyPart:
+        return RemedyPart(
+            kind=RemedyKind.POWER,
+            subject=rack,
+            before=cap.watts,
+            after=cap.watts + step,
+            text=f"raise the power cap of rack {rack} by {step:,} to {cap.watts + step:,} W",
+        )
+
+    return Lever(most, raised, part)

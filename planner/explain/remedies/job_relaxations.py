@@ -1,0 +1,213 @@
+"""Levers on the job itself: where it may go, how large it is, and when it may begin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from gpuplan.models.cluster import Level
+from gpuplan.models.eligibility.node_eligibility import condition
+from gpuplan.models.gang import Gang
+from gpuplan.models.job import Toleration
+from gpuplan.models.units import MILLI, print_milli, print_timestamp
+from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
+from gpuplan.planner.explain.remedies.relaxation import Lever, always, for_member
+from gpuplan.planner.formatting import gang_size, in_cpus, in_gib
+from gpuplan.planner.time_format import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuplan.models.job import Job, ResourceRequest
+    from gpuplan.planner.explain.hypothesis import Question
+
+_WIDER: Final = (*Level, None)
+
+_SIZES: Final[dict[str, tuple[RemedyKind, str, Callable[[int], str], Callable[[int], int | float]]]] = {
+    "cpu_milli": (RemedyKind.CPUS, "cpus", in_cpus, print_milli),
+    "memory_mib": (RemedyKind.MEMORY, "memory_mib", in_gib, int),
+}
+"""By field of a request: the kind of remedy, its name, and the amount in words and for programs."""
+
+
+def member_levers(question: Question) -> Iterator[Lever]:
+    """All that may be changed in the job, and in those that start together with it."""
+    yield from _job_levers(question)
+    for other in question.others:
+        for lever in _job_levers(question.seen_by(other.name)):
+            yield for_member(lever, other.name, question.job.name)
+
+
+def _job_levers(question: Question) -> Iterator[Lever]:
+    """Less far-reaching changes first."""
+    job = question.job
+    if job.held:
+        part = RemedyPart(
+            kind=RemedyKind.RELEASE, subject=job.name, before="held", after="", text="release it"
+        )
+        yield _switch({"held": False}, part)
+    if job.not_before is not None and job.not_before > question.plan.snapshot.taken_at:
+        begins = clock(job.not_before, question.plan.snapshot.taken_at)
+        part = RemedyPart(
+            kind=RemedyKind.BEGIN,
+            subject="not_before",
+            before=print_timestamp(job.not_before),
+            text=f"let it begin now instead of at {begins}",
+        )
+        yield _switch({"not_before": None}, part)
+    yield from _gpu_models(question)
+    yield from _conditions(job)
+    yield from _taints(question)
+    yield from _wider(job)
+    yield from _smaller(job)
+
+
+def _gpu_models(question: Question) -> Iterator[Lever]:
+    job = question.job
+    if not job.request.needs_gpu or not job.gpu_models:
+        return
+    there = {model for node in question.plan.snapshot.cluster.nodes if (model := node.gpu_model)}
+    slowest = min(job.gpu_models.values())
+    for model in sorted(there - job.gpu_models.keys()):
+        part = RemedyPart(
+            kind=RemedyKind.GPU_MODEL,
+            subject=model,
+            before=", ".join(sorted(job.gpu_models)),
+            after=model,
+            text=f"allow GPU model {model}",
+        )
+        yield _switch({"gpu_models": job.gpu_models | {model: slowest}}, part)
+
+
+def _conditions(job: Job) -> Iterator[Lever]:
+    """What a node must be like, one condition after the other."""
+    for key, value in sorted(job.node_selector.items()):
+        left = {name: wanted for name, wanted in job.node_selector.items() if name != key}
+        yield _without_condition(f"{key}={value}", {"node_selector": left})
+    for number, match in enumerate(job.affinity):
+        others = (*job.affinity[:number], *job.affinity[number + 1 :])
+        yield _without_condition(condition(match), {"affinity": others})
+    if job.regions:
+        yield _without_condition(f"region {' or '.join(sorted(job.regions))}", {"regions": ()})
+
+
+def _without_condition(what: str, update: dict[str, Any]) -> Lever:
+    text = f"drop its condition on nodes: {what}"
+    return _switch(update, RemedyPart(kind=RemedyKind.SELECTOR, subject="selector", before=what, text=text))
+
+
+def _taints(question: Question) -> Iterator[Lever]:
+    job = question.job
+    taints = {taint for node in question.plan.snapshot.cluster.nodes for taint in node.taints}
+    for taint in sorted(taints, key=lambda each: (each.key, each.value, each.effect)):
+        if not job.tolerates(taint):
+            tolerated = Toleration(key=taint.key, value=taint.value, effect=taint.effect)
+            what = f"{taint.key}={taint.value}" if taint.value else taint.key
+            part = RemedyPart(
+                kind=RemedyKind.TOLERATION,
+                subject=taint.key,
+                after=f"{what}:{taint.effect.value}",
+                text=f"let it tolerate the taint {what}",
+            )
+            yield _switch({"tolerations": (*job.tolerations, tolerated)}, part)
+
+
+def _wider(job: Job) -> Iterator[Lever]:
+    if (level := job.locality.required) is not None and job.gang.minimum > 1:
+        wider = _WIDER[_WIDER.index(level) + 1 :]
+
+        def apart(question: Question, step: int) -> Question:
+            locality = question.job.locality.model_copy(update={"required": wider[step - 1]})
+            return _with(question, {"locality": locality})
+
+        def locality_part(step: int) -> RemedyPart:
+            to = wider[step - 1]
+            where = f"one {_word(to)}" if to else "anywhere"
+            return RemedyPart(
+                kind=RemedyKind.LOCALITY,
+                subject="locality",
+                before=level.value,
+                after=to.value if to else None,
+                text=f"let its replicas be in {where} instead of one {_word(level)}"
+                if to
+                else f"let its replicas be anywhere instead of in one {_word(level)}",
+            )
+
+        yield Lever(len(wider), apart, locality_part)
+    if (spread := job.spread) is not None and spread.most < job.gang.minimum:
+
+        def together(question: Question, step: int) -> Question:
+            return _with(question, {"spread": spread.model_copy(update={"most": spread.most + step})})
+
+        def spread_part(step: int) -> RemedyPart:
+            return RemedyPart(
+                kind=RemedyKind.SPREAD,
+                subject="spread",
+                before=spread.most,
+                after=spread.most + step,
+                text=f"allow {spread.most + step:,} of its replicas on one {_word(spread.level)} "
+                f"instead of {spread.most:,}",
+            )
+
+        yield Lever(job.gang.minimum - spread.most, together, spread_part)
+
+
+def _smaller(job: Job) -> Iterator[Lever]:
+    gang, request = job.gang, job.request
+
+    def with_fewer(question: Question, step: int) -> Question:
+        fewer = gang.minimum - step
+        return _with(question, {"gang": Gang(minimum=fewer, maximum=gang.maximum if gang.elastic else fewer)})
+
+    def fewer_part(step: int) -> RemedyPart:
+        fewer = gang.minimum - step
+        most = gang.maximum if gang.elastic else fewer
+        before, after = gang_size(request, gang.minimum, gang.maximum), gang_size(request, fewer, most)
+        return RemedyPart(
+            kind=RemedyKind.REPLICAS,
+            subject="replicas",
+            before=gang.minimum,
+            after=fewer,
+            text=f"ask for {after} instead of {before}",
+        )
+
+    if gang.minimum > 1:
+        yield Lever(gang.minimum - 1, with_fewer, fewer_part)
+    # A job of CPUs alone keeps some: one that asks for nothing is another job.
+    if (most := request.cpu_milli - (0 if request.needs_gpu else MILLI)) > 0:
+        yield _asking_for_less(request, "cpu_milli", most)
+    if request.memory_mib:
+        yield _asking_for_less(request, "memory_mib", request.memory_mib)
+
+
+def _asking_for_less(request: ResourceRequest, field: Literal["cpu_milli", "memory_mib"], most: int) -> Lever:
+    """Of CPUs or memory, by its own unit."""
+    kind, subject, in_words, printed = _SIZES[field]
+    before = getattr(request, field)
+
+    def less(question: Question, step: int) -> Question:
+        smaller = question.job.request.model_copy(update={field: before - step})
+        return _with(question, {"request": smaller})
+
+    def part(step: int) -> RemedyPart:
+        return RemedyPart(
+            kind=kind,
+            subject=subject,
+            before=printed(before),
+            after=printed(before - step),
+            text=f"ask for {in_words(before - step)} a replica instead of {in_words(before)}",
+        )
+
+    return Lever(most, less, part)
+
+
+def _switch(update: dict[str, Any], part: RemedyPart) -> Lever:
+    return Lever(1, lambda question, _: _with(question, update), always(part))
+
+
+def _with(question: Question, update: dict[str, Any]) -> Question:
+    return replace(question, job=question.job.model_copy(update=update))
+
+
+def _word(level: Level) -> str:
+    return level.value.replace("_", " ")

@@ -1,0 +1,197 @@
+"""
+remedies(ground, job) → Remedies: the smallest changes that would make a waiting job start.
+
+That a remedy is enough rests on the verifier: it is shown the world with the change, all that the plan does,
+and the job on concrete places. That nothing less is enough rests on counting (`Ground`): one gang on what the
+others leave free needs no search, and what is counted is never less than what there is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuplan.planner.explain.answers.remedies import Fit, Remedies, Remedy, RemedyKind, RemedyPart
+from gpuplan.planner.explain.remedies.cluster_relaxations import world_levers
+from gpuplan.planner.explain.remedies.job_relaxations import member_levers
+from gpuplan.planner.explain.remedies.node_relaxations import new_node_points
+from gpuplan.planner.explain.remedies.preempt_others import by_priority
+from gpuplan.planner.explain.remedies.preempt_remedy import lost_gpu_hours, prices, stop_lever, stops
+from gpuplan.planner.explain.remedies.relaxation import least
+from gpuplan.planner.explain.remedies.wait_remedy import Until, as_planned
+from gpuplan.planner.explain.verify_trial import Judge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuplan.models.job import Job
+    from gpuplan.planner.analysis.projected_schedule import Future
+    from gpuplan.planner.explain.feasibility import Ground
+    from gpuplan.planner.explain.hypothesis import Question
+    from gpuplan.planner.explain.remedies.relaxation import Lever
+    from gpuplan.planner.explain.verify_trial import Start
+
+_MOST_SHOWN: Final = 8
+_MOST_ALIKE: Final = 2
+"""Remedies of one kind that are looked at closely: those that cost least."""
+
+_MOST_PAIRS: Final = 4
+
+_PASSING_ON: Final = {RemedyKind.STOP, RemedyKind.DEFER}
+"""The job starts, and somebody else does not run."""
+
+
+def remedies(ground: Ground, job: Job) -> Remedies:
+    """What would make a job start that waits in a plan."""
+    question = ground.question(job)
+    found = _Search(Judge(ground), question).answer()
+    return found.model_copy(update={"together_with": tuple(other.name for other in question.others)})
+
+
+@dataclass
+class _Search:
+    judge: Judge
+    question: Question
+    found: list[Remedy] = field(default_factory=list)
+    more: int = 0
+    unconfirmed: int = 0
+
+    def answer(self) -> Remedies:
+        if self.ground.has_room(self.question):
+            start = self.judge.start(self.question)
+            if start is None:
+                return Remedies(unplaced=True)
+            return Remedies(fits=Fit(points=start.points, nodes=start.nodes))
+        levers = [*member_levers(self.question), *world_levers(self.question, self.ground)]
+        alone = [lever for lever in levers if self._is_enough([lever])]
+        for lever in self._few_alike(alone):
+            self._try([lever])
+        in_the_way = stops(self.question, self.ground, self._prices)
+        self._try_stops(in_the_way, (), most=_MOST_ALIKE)
+        if (remedy := by_priority(self.question, self.judge, self._prices)) is not None:
+            self.found.append(remedy)
+        if all(_PASSING_ON & {part.kind for part in remedy.parts} for remedy in self.found):
+            self._try_several([lever for lever in levers if lever not in alone], set(in_the_way))
+        self._wait()
+        self.found.sort(key=lambda each: (-each.points, len(each.parts), [part.text for part in each.parts]))
+        shown = tuple(self.found[:_MOST_SHOWN])
+        return Remedies(
+            found=shown, more=self.more + len(self.found) - len(shown), unconfirmed=self.unconfirmed
+        )
+
+    @property
+    def ground(self) -> Ground:
+        return self.judge.ground
+
+    @cached_property
+    def _prices(self) -> dict[str, int]:
+        return prices(self.ground)
+
+    def _few_alike(self, levers: list[Lever]) -> list[Lever]:
+        """The first of each kind; the others are counted."""
+        kinds: Counter[RemedyKind] = Counter()
+        few = []
+        for lever in levers:
+            kind = lever.part(lever.most).kind
+            if kinds[kind] < _MOST_ALIKE:
+                few.append(lever)
+            kinds[kind] += 1
+        self.more += len(levers) - len(few)
+        return few
+
+    def _try_several(self, levers: list[Lever], in_the_way: set[str]) -> None:
+        """Pairs of levers none of which is enough alone; where no pair is, the fewest of all that are."""
+        pairs = [pair for pair in combinations(levers, 2) if self._is_enough(pair)]
+        for pair in pairs[:_MOST_PAIRS]:
+            self._try(pair)
+        self.more += len(pairs[_MOST_PAIRS:])
+        for lever in levers:
+            if lever.part(lever.most).kind is RemedyKind.QUOTA:
+                names = stops(lever.pull(self.question, lever.most), self.ground, self._prices)
+                self._try_stops([name for name in names if name not in in_the_way], (lever,), most=1)
+        if pairs or self.found or not self._is_enough(levers):
+            return
+        kept = list(levers)
+        for lever in reversed(levers):
+            fewer = [each for each in kept if each is not lever]
+            if self._is_enough(fewer):
+                kept = fewer
+        self._try(kept)
+
+    def _try_stops(self, names: list[str], others: tuple[Lever, ...], *, most: int) -> None:
+        """Single jobs in the way, the cheapest of those that run and of those that the plan starts."""
+        jobs = self.question.plan.snapshot.job_by_name
+        for running in (True, False):
+            same = [name for name in names if (jobs[name].running is not None) == running]
+            for name in same[:most]:
+                self._try([*others, stop_lever(name, self.ground)])
+            self.more += len(same[most:])
+
+    def _is_enough(self, levers: Sequence[Lever]) -> bool:
+        """True if all of them, pulled as far as they go, seem to be enough."""
+        return self.ground.has_room(self._pulled(levers, [lever.most for lever in levers]))
+
+    def _try(self, levers: Sequence[Lever]) -> None:
+        """The fewest steps of each lever, one after the other; kept if the verifier agrees that they do."""
+        steps = [lever.most for lever in levers]
+        for number, lever in enumerate(levers):
+
+            def enough(step: int, number: int = number) -> bool:
+                tried = [*steps[:number], step, *steps[number + 1 :]]
+                return self.ground.has_room(self._pulled(levers, tried))
+
+            if (step := least(lever.most, enough)) is None:
+                return
+            steps[number] = step
+        parts = tuple(lever.part(step) for lever, step in zip(levers, steps, strict=True))
+        self._judge(parts, self._pulled(levers, steps))
+
+    def _wait(self) -> None:
+        """Nothing is done: the plan says when the job starts, or it is looked for after the plan's end."""
+        future, name = self.ground.outlook.future, self.question.job.name
+        if (planned := future.planned.get(name)) is not None:
+            nodes = tuple(sorted({replica.node for replica in planned.replicas}))
+            part = as_planned(name, future)
+            self.found.append(Remedy(parts=(part,), points=0, nodes=nodes, **_when(part, future)))
+        elif (later := Until(self.question, self.ground).first()) is not None:
+            changed, part = later
+            self._judge((part,), changed)
+
+    def _judge(self, parts: tuple[RemedyPart, ...], changed: Question) -> None:
+        """Keep what the verifier agrees with."""
+        if (start := self.judge.start(changed)) is None:
+            self.unconfirmed += 1
+        else:
+            self.found.append(self._remedy(parts, changed, start))
+
+    def _pulled(self, levers: Sequence[Lever], steps: Sequence[int]) -> Question:
+        question = self.question
+        for lever, step in zip(levers, steps, strict=True):
+            question = lever.pull(question, step)
+        return question
+
+    def _remedy(self, parts: tuple[RemedyPart, ...], changed: Question, start: Start) -> Remedy:
+        jobs, known = changed.plan.snapshot.job_by_name, changed.plan.snapshot.cluster.node_by_name
+        stopped = tuple(sorted(name for name in changed.stopped if jobs[name].running is not None))
+        new = [node for node in changed.nodes if node.name not in known]
+        return Remedy(
+            parts=parts,
+            points=start.points - sum(new_node_points(changed.policy, node) for node in new),
+            nodes=start.nodes,
+            stops=stopped,
+            by_hand=start.by_hand,
+            lost_gpu_hours=lost_gpu_hours(stopped, self.ground) if stopped else None,
+            price_per_hour=sum(node.price_per_hour for node in new) if new else None,
+            **_when(parts[0], self.ground.outlook.future),
+        )
+
+
+def _when(part: RemedyPart, future: Future) -> dict[str, Any]:
+    """What a remedy says of time, of which only waiting takes any."""
+    if part.kind is not RemedyKind.WAIT:
+        return {}
+    seconds = int(part.after or 0)
+    return {"seconds": seconds, "starts_at": future.moment(seconds)}

@@ -1,0 +1,117 @@
+"""Levers on the nodes: cordons lifted, and new nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.cluster import NodePool
+from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.value.disruption_cost import node_points
+from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
+from gpuplan.planner.explain.remedies.relaxation import Lever, always
+from gpuplan.planner.formatting import counted, money, node_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.planner.explain.feasibility import Ground
+    from gpuplan.planner.explain.hypothesis import Question
+
+_MOST_KINDS_OF_NODES: Final = 8
+
+
+def uncordoned(question: Question) -> Iterator[Lever]:
+    """Nodes that take nothing new by an operator's word, one of each kind."""
+    seen: set[tuple[object, ...]] = set()
+    for node in question.plan.snapshot.cluster.nodes:
+        if not node.cordoned or not node.ready or node.drain:
+            continue
+        opened = node.model_copy(update={"cordoned": False})
+        if refusal(question.job, opened) is None and (kind := _kind(node)) not in seen:
+            seen.add(kind)
+            text = f"let node {node.name} take jobs again, which is cordoned"
+            part = RemedyPart(kind=RemedyKind.UNCORDON, subject=node.name, text=text)
+            yield Lever(1, partial(_adding, (opened,)), always(part))
+
+
+def _adding(nodes: tuple[Node, ...], question: Question, step: int) -> Question:
+    """With so many of the nodes."""
+    return replace(question, nodes=(*question.nodes, *nodes[:step]))
+
+
+def more_nodes(question: Question, ground: Ground) -> Iterator[Lever]:
+    """New nodes, as those of a pool or like one that is there, the cheapest of each kind."""
+    pools = question.plan.snapshot.cluster.pools
+    pooled = {pool.name for pool in pools}
+    patterns = [(f"to pool {pool.name}", pool.name, _fresh(pool.template)) for pool in pools]
+    patterns += [
+        (f"like {node.name}", node.name, _fresh(node))
+        for node in question.plan.snapshot.cluster.nodes
+        if node.pool not in pooled
+    ]
+    free = _free_around(question, ground)
+    seen: set[tuple[object, ...]] = set()
+    level = question.job.locality.required
+    for where, subject, fresh in sorted(
+        patterns, key=lambda each: (each[2].price_per_hour, -free(each[2]), each[1])
+    ):
+        kind = (*_kind(fresh), fresh.domain(level) if level else None)
+        if kind in seen or len(seen) == _MOST_KINDS_OF_NODES:
+            continue
+        if refusal(question.job, fresh) is not None:
+            continue
+        seen.add(kind)
+        most = sum(job.gang.minimum for job in question.members)
+        stem = f"{subject}-new"
+        while any(name.startswith(stem) for name in ground.nodes):
+            stem = f"{stem}-new"
+        nodes = tuple(fresh.model_copy(update={"name": f"{stem}-{number}"}) for number in range(1, most + 1))
+
+        yield Lever(most, partial(_adding, nodes), partial(_part, subject, where, fresh))
+
+
+def _part(subject: str, where: str, node: Node, step: int) -> RemedyPart:
+    price = f", {money(node.price_per_hour)}/h{' each' if step > 1 else ''}" if node.price_per_hour else ""
+    return RemedyPart(
+        kind=RemedyKind.NODE,
+        subject=subject,
+        before=0,
+        after=step,
+        text=f"add {counted(step, 'node')} of {node_size(node)} {where}{price}",
+    )
+
+
+def _fresh(pattern: Node) -> Node:
+    """A node like another one, as if nobody's: no pool counts it."""
+    return pattern.as_new().model_copy(update={"pool": None})
+
+
+def new_node_points(policy: Policy, node: Node) -> int:
+    """What one node more costs over the policy's horizon, as if a pool had got it."""
+    pool = NodePool(name="new", template=node, maximum=1)
+    return node_points(policy, pool) + policy.prices.scaling
+
+
+def _free_around(question: Question, ground: Ground) -> Callable[[Node], int]:
+    """How many replicas find room in the domain that a new node would be in."""
+    level = question.job.locality.required
+    if level is None or question.job.gang.minimum == 1:
+        return lambda _: 0
+    found: Counter[object] = Counter()
+    for name, count in ground.counting.counts(question).items():
+        found[ground.nodes[name].domain(level)] += count
+    return lambda node: found[node.domain(level)]
+
+
+def _kind(node: Node) -> tuple[object, ...]:
+    gpus = node.gpus
+    return (
+        (gpus.model, gpus.count, gpus.memory_mib) if gpus else None,
+        (node.cpu_milli, node.memory_mib, node.disk_mib, tuple(sorted(node.resources.items()))),
+        (tuple(sorted(node.labels.items())), node.taints, node.region),
+    )

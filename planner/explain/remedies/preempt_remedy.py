@@ -1,0 +1,97 @@
+"""Whose place would do: single jobs without which the job fits, the cheapest to stop first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.units import MILLI
+from gpuplan.models.value.disruption_cost import disruption_points
+from gpuplan.models.value.start_value import Earnings
+from gpuplan.planner.analysis.lost_work import unsaved_gpu_milli_seconds
+from gpuplan.planner.explain.answers.remedies import RemedyKind, RemedyPart
+from gpuplan.planner.explain.remedies.relaxation import Lever
+from gpuplan.planner.formatting import named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.planner.explain.feasibility import Ground
+    from gpuplan.planner.explain.hypothesis import Question
+
+_MOST_ASKED: Final = 400
+"""Jobs that are looked at closely: any other one would cost more to stop than all of them."""
+
+
+def prices(ground: Ground) -> dict[str, int]:
+    """By job of the plan, what it costs at most to do without it, in points: its work, and its way back."""
+    plan = ground.plan
+    earnings = Earnings(plan.snapshot, plan.policy)
+    jobs, now = plan.snapshot.job_by_name, plan.snapshot.taken_at
+    return {
+        name: earnings.full_points(jobs[name]) + disruption_points(plan.policy, jobs[name], now)
+        for name in ground.placed
+    }
+
+
+def stops(question: Question, ground: Ground, prices: dict[str, int]) -> list[str]:
+    """Jobs each of which alone is in the way, cheapest first; of those that start together the cheapest."""
+    found: list[str] = []
+    asked = 0
+    question = max(question.by_member(), key=lambda each: _missing(each, ground))
+    counts, missing = ground.counting.counts(question), _missing(question, ground)
+    models: dict[tuple[str, frozenset[tuple[str, int]]], bool] = {}
+    told: set[str] = set()
+    for name in sorted(ground.placed.keys() - question.gone, key=lambda name: (prices[name], name)):
+        if name in told:
+            continue
+        told |= (party := _party(name, ground))
+        without = replace(question, stopped=question.stopped | party)
+        if missing > 0 and ground.counting.gained(party, question, counts, enough=missing) < missing:
+            continue
+        if question.job.request.needs_gpu and len(party) == 1:
+            kind = ground.plan.snapshot.job_by_name[name].queue, frozenset(ground.quotas.held(name).items())
+            if kind not in models:
+                models[kind] = bool(ground.allowed_models(without))
+            if not models[kind]:
+                continue
+        asked += 1
+        if ground.has_room(without):
+            found.append(name)
+        if asked == _MOST_ASKED:
+            break
+    return found
+
+
+def _missing(question: Question, ground: Ground) -> int:
+    """Replicas of the job that no node takes; negative where more find room than there are."""
+    return question.job.gang.minimum - sum(ground.counting.counts(question).values())
+
+
+def _party(name: str, ground: Ground) -> frozenset[str]:
+    """A job, and all that the plan starts together with it: none of them starts without the others."""
+    job = ground.plan.snapshot.job_by_name[name]
+    if job.running is not None:
+        return frozenset({name})
+    return frozenset({name, *ground.outlook.companions(job)}) & ground.placed.keys()
+
+
+def stop_lever(name: str, ground: Ground) -> Lever:
+    """That somebody does without a job."""
+    job, party = ground.plan.snapshot.job_by_name[name], _party(name, ground)
+    who = f"{name} (queue {job.queue}, priority {job.priority:,})"
+    kind, text = RemedyKind.STOP, f"stop {who}"
+    if job.running is None:
+        others = sorted(party - {name})
+        who = f"{who}, and {named(others)} with it," if others else who
+        kind, text = RemedyKind.DEFER, f"let {who} wait, which this plan starts"
+    part = RemedyPart(kind=kind, subject=name, text=text)
+    return Lever(1, lambda question, _: replace(question, stopped=question.stopped | party), lambda _: part)
+
+
+def lost_gpu_hours(names: Iterable[str], ground: Ground) -> float:
+    """Work of running jobs since their last checkpoints."""
+    plan = ground.plan
+    jobs, now = plan.snapshot.job_by_name, plan.snapshot.taken_at
+    total = sum(unsaved_gpu_milli_seconds(jobs[name], now) for name in names)
+    return round(total / (MILLI * 3600), 3)

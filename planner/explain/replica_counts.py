@@ -1,0 +1,232 @@
+"""
+Counting: how many replicas of a job each node takes once a plan is in force, as far as a question leaves it.
+
+Replicas are equal, so that counting them decides what else would need a search. Rules that look further than
+one node are for `Ground`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gpuplan.models.eligibility.free_resources import NodeFree
+from gpuplan.models.eligibility.node_eligibility import filters, refusal
+from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.placement import Placement
+from gpuplan.models.units import MILLI
+from gpuplan.planner.analysis.allocations import Resident
+from gpuplan.planner.explain.power import Power
+from gpuplan.planner.waiting.free_capacity import CPU, GPUS, MEMORY, SHARE, Place, column_of, needs_of
+from gpuplan.planner.waiting.mig_capacity import MigRoom
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.planner.analysis.job_changes import Changes
+    from gpuplan.planner.analysis.projected_schedule import Future
+    from gpuplan.planner.explain.hypothesis import Question
+
+
+class Counting:
+    """What the nodes have free, nothing that is promised to others included."""
+
+    def __init__(self, changes: Changes, policy: Policy, future: Future) -> None:
+        self._snapshot, self._target, self._mig = changes.snapshot, changes.target, policy.mig
+        self.cluster, self._future = changes.cluster, future
+        self._nodes = self.cluster.node_by_name
+        self._added = {node.name for node in self._target.added}
+        self.placed: dict[str, Placement] = {each.job: each for each in self._target.placements}
+        self.on_node = changes.holdings.there
+        self.power = Power(self.cluster, self._target.placements)
+        self._switched = changes.switched
+        mig, free = MigRoom(self._target.placements, policy.mig, self._switched), changes.free
+        self._places = {
+            node.name: Place(node, free[node.name], mig, self._power(node)) for node in self.cluster.nodes
+        }
+        self._counts: dict[Any, dict[str, int]] = {}
+
+    def needs(self, job: Job) -> dict[str, int]:
+        """What one replica needs by dimension."""
+        return needs_of(job, self.cluster, capped=self.power.capped)
+
+    def counts(self, question: Question) -> dict[str, int]:
+        """Replicas by node, counted up to the whole job; nodes that take none are left out."""
+        job, rules = question.job, question.policy.mig
+        needs = self.needs(job)
+        # What is promised to a job is in nobody's way but that of others.
+        own = (self.until(question), tuple(sorted(question.names & self._future.planned.keys())))
+        key = (
+            tuple(needs.items()),
+            filters(job),
+            job.gang.minimum,
+            own,
+            (rules.repartition, rules.switch_mode),
+        )
+        known = self._counts.get(key)
+        if known is None:
+            places = list(self._places.values())
+            if rules != self._mig and job.request.mig:
+                mig = MigRoom(self._target.placements, rules, self._switched)
+                places = [Place(each.node, each.free, mig, each.power_milli) for each in places]
+            known = self._counts[key] = self._counted(question, needs, places)
+        if not (touched := sorted(self._touched(question))):
+            return known
+        counts = dict(known)
+        for name in touched:
+            counts.pop(name, None)
+        return counts | self._counted(question, needs, [self.place(name, question) for name in touched])
+
+    def gained(
+        self, names: frozenset[str], question: Question, counts: Mapping[str, int], *, enough: int
+    ) -> int:
+        """
+        Replicas more than counted that find room on the nodes of some jobs without these.
+
+        No more are counted than are enough.
+        """
+        needs = self.needs(question.job)
+        without = replace(question, stopped=question.stopped | names)
+        total = 0
+        for node in sorted({replica.node for name in names for replica in self.placed[name].replicas}):
+            held = [each for job, each in self.on_node[node] if job.name in names]
+            if not (question.gone or self._may_take(node, needs, held)):
+                continue
+            after = self._counted(question, needs, [self.place(node, without)])
+            total += after.get(node, 0) - counts.get(node, 0)
+            if total >= enough:
+                break
+        return total
+
+    def _may_take(self, name: str, needs: Mapping[str, int], held: Iterable[Replica]) -> bool:
+        """False if a node has too little of what is scarce for one replica, even without some others."""
+        free = self._places[name].free
+        gpu_milli, cpu_milli, memory_mib = list(free.gpu_milli), free.cpu_milli, free.memory_mib
+        for replica in held:
+            cpu_milli += replica.cpu_milli
+            memory_mib += replica.memory_mib
+            for index, milli in _milli_by_gpu((replica,), name).items():
+                gpu_milli[index] += milli
+        return (
+            sum(milli >= MILLI for milli in gpu_milli) >= needs.get(GPUS, 0)
+            and max(gpu_milli, default=0) >= needs.get(SHARE, 0)
+            and cpu_milli >= needs.get(CPU, 0)
+            and memory_mib >= needs.get(MEMORY, 0)
+        )
+
+    def place(self, name: str, question: Question) -> Place:
+        """One node as the question has it, with what is free there; of power caps its own counts."""
+        node = question.node_by_name.get(name) or self._nodes[name]
+        staying = self.there(name, question)
+        free, cluster = NodeFree.of(node), self._snapshot.cluster
+        for job, replica in staying:
+            free.take(replica, charged(replica, job.qos, cluster) if cluster.overcommit else None)
+        held = _placements(staying) if question.job.request.mig else []
+        power = self.power.of_node(node, (replica for _, replica in staying))
+        return Place(node, free, MigRoom(held, question.policy.mig, self._switched), power)
+
+    def there(self, name: str, question: Question) -> list[Resident]:
+        """Who is on a node, as the question has it."""
+        jobs = self._snapshot.job_by_name
+        found = [each for each in self.on_node.get(name, ()) if each.job.name not in question.gone]
+        begun = (
+            Resident(jobs[each.job], replica)
+            for each in question.begun
+            for replica in each.replicas
+            if replica.node == name
+        )
+        return [*found, *begun]
+
+    def offered(self, name: str, question: Question) -> Place:
+        """One node with what is free there for the job, nothing that is promised to others before its end."""
+        place, until = self.place(name, question), self.until(question)
+        return self._kept_free(place, until, question) if until else place
+
+    def promised_away(self, name: str, question: Question) -> Counter[int]:
+        """Thousandths of its GPUs, by index, that are free on a node and promised before the job is done."""
+        if not (until := self.until(question)):
+            return Counter()
+        free = self.place(name, question).free.gpu_milli
+        held = self._promised(name, until, question)
+        short = {index: free[index] - max(0, MILLI - milli) for index, milli in held.items()}
+        return Counter({index: milli for index, milli in short.items() if milli > 0})
+
+    def _power(self, node: Node) -> int | None:
+        return self.power.of_node(node, (replica for _, replica in self.on_node.get(node.name, ())))
+
+    def _counted(
+        self, question: Question, needs: Mapping[str, int], places: Iterable[Place]
+    ) -> dict[str, int]:
+        job, until = question.job, self.until(question)
+        open_ = [
+            self._kept_free(place, until, question) if until else place
+            for place in places
+            if refusal(job, place.node) is None and not self._is_too_good(place.node, job)
+        ]
+        counts = [job.gang.minimum] * len(open_)
+        for dimension, need in needs.items():
+            counts = list(map(min, counts, _times(open_, dimension, need)))
+        return {place.node.name: count for place, count in zip(open_, counts, strict=True) if count}
+
+    def _is_too_good(self, node: Node, job: Job) -> bool:
+        """True of a new node with GPUs and a job without."""
+        return node.gpus is not None and not job.request.needs_gpu and node.name in self._added
+
+    def until(self, question: Question) -> int:
+        """The first slot in which the job would be done; 0 where nothing later is promised."""
+        if not self._future.planned or question.second:
+            return 0
+        return self._future.slots.until(0, self._future.fastest(question.job))
+
+    def _promised(self, name: str, until: int, question: Question) -> Counter[int]:
+        """Most that promised starts of others before a slot hold of each GPU of a node at a time."""
+        future = self._future
+        held: Counter[int] = Counter()
+        for stay in future.on_node.get(name, ()):
+            mine = stay.job.name in question.names
+            if 0 < stay.slot < until and not mine and future.planned[stay.job.name].promised:
+                for index, milli in _milli_by_gpu(stay.replicas, name).items():
+                    held[index] = max(held[index], milli)
+        return held
+
+    def _kept_free(self, place: Place, until: int, question: Question) -> Place:
+        """The node without the GPUs that are promised to somebody before a slot."""
+        if not (held := self._promised(place.node.name, until, question)):
+            return place
+        free = place.free
+        gpus = [min(milli, max(0, MILLI - held[index])) for index, milli in enumerate(free.gpu_milli)]
+        return place._replace(free=replace(free, gpu_milli=gpus))
+
+    def _touched(self, question: Question) -> set[str]:
+        changed = [self.placed[name] for name in question.gone & self.placed.keys()]
+        nodes = (replica.node for each in (*changed, *question.begun) for replica in each.replicas)
+        return {*question.node_by_name, *nodes}
+
+
+def _times(places: list[Place], dimension: str, need: int) -> list[int]:
+    """How often each node has so much of one thing."""
+    if dimension == SHARE:
+        return [sum(milli // need for milli in place.free.gpu_milli if milli > 0) for place in places]
+    return [int(free) // need for free in column_of(places, dimension)]
+
+
+def _placements(there: Iterable[Resident]) -> list[Placement]:
+    """Of the replicas on one node."""
+    replicas: dict[str, list[Replica]] = defaultdict(list)
+    for job, replica in there:
+        replicas[job.name].append(replica)
+    return [Placement(job=name, replicas=tuple(each)) for name, each in replicas.items()]
+
+
+def _milli_by_gpu(replicas: Iterable[Replica], node: str) -> Counter[int]:
+    held: Counter[int] = Counter()
+    for replica in replicas:
+        for part in replica.gpus if replica.node == node else ():
+            # A MIG instance takes the GPU out of what whole GPUs and shares may be had of.
+            held[part.index] += getattr(part, "milli", MILLI)
+    return held

@@ -1,0 +1,150 @@
+"""
+What the log of a search holds, and reading it: one JSON object a line.
+
+    {"event": "began", …}       what was asked, by which solvers of which versions
+    {"event": "milestone", …}   whenever something changed
+    {"event": "finished", …}    how it ended, and the plan; or {"event": "failed", …}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from gpuplan.models.base import Noun
+from gpuplan.models.errors import BadInputError, InputProblem
+from gpuplan.models.plan.solution import Milestone
+from gpuplan.models.units import Timestamp
+
+LOG_FORMAT: Final = "1.0"
+
+_Points: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""Points of an objective; a number that no solver can have found is refused, not reckoned with."""
+
+
+class _Line(Noun):
+    """Readers ignore keys that a newer minor version added."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Began(_Line):
+    """What was asked."""
+
+    event: Literal["began"] = "began"
+    format_version: Literal["1.0"] = LOG_FORMAT
+    at: Timestamp
+    gpuplan: str
+    """Version."""
+    solvers: dict[str, str]
+    """Exact solvers in the order they are tried, each with its library and version."""
+    workers: int
+    seed: int
+    limit_seconds: float
+    """Wall clock; with `ticks` a safety stop."""
+    ticks: int | None
+    stop_gap: float
+    nodes: int
+    gpus: int
+    jobs: int
+    waiting: int
+
+
+class Reached(_Line):
+    """What was known at one instant: a `Milestone`."""
+
+    event: Literal["milestone"] = "milestone"
+    seconds: float
+    stage: str
+    objective: _Points | None
+    bound: _Points
+    found: int | None = None
+    gap: float | None = None
+
+
+class Finished(_Line):
+    """How the search ended, and the plan that it led to."""
+
+    event: Literal["finished"] = "finished"
+    how: str
+    """A value of `models.solution.Ended`."""
+    seconds: float
+    status: str
+    solver: str
+    objective: _Points
+    bound: _Points | None
+    gap: float | None
+    greedy_objective: _Points
+    fallback: str | None
+    plan: str
+    """Its id."""
+
+
+class Failed(_Line):
+    """There is no plan."""
+
+    event: Literal["failed"] = "failed"
+    reason: str
+
+
+Line: TypeAlias = Annotated[Began | Reached | Finished | Failed, Field(discriminator="event")]
+
+_LINE: Final[TypeAdapter[Line]] = TypeAdapter(Line)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A log as read; it may lack its end."""
+
+    began: Began
+    milestones: tuple[Milestone, ...]
+    finished: Finished | None
+    failure: str | None
+
+
+def read_search(path: str | Path) -> Search:
+    """
+    Read a log; a last line that is not whole is passed over.
+
+    Raises
+    ------
+    BadInputError
+        The file cannot be read, or a line is none of a log.
+    """
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise _bad(str(path), f"cannot be read: {error.strerror}.") from None
+    lines: list[Line] = []
+    for number, line in enumerate(text.split(b"\n")[:-1], start=1):
+        try:
+            lines.append(_LINE.validate_json(line))
+        except ValidationError as error:
+            what = error.errors()[0]["msg"]
+            message = f"{what}.\n  Give a file that gpuplan plan --search-log has written."
+            raise _bad(f"{path}:{number}", message) from None
+    return _search(str(path), lines)
+
+
+def _search(path: str, lines: list[Line]) -> Search:
+    if not lines or not isinstance(began := lines[0], Began):
+        raise _bad(f"{path}:1", "expected a line with the event began: this is no log of a search.")
+    ends = [line for line in lines if isinstance(line, Finished)]
+    failures = [line.reason for line in lines if isinstance(line, Failed)]
+    return Search(
+        began=began,
+        milestones=tuple(
+            Milestone(line.seconds, line.stage, line.objective, line.bound, line.found)
+            for line in lines
+            if isinstance(line, Reached)
+        ),
+        finished=ends[-1] if ends else None,
+        failure=failures[-1] if failures else None,
+    )
+
+
+def _bad(place: str, message: str) -> BadInputError:
+    return BadInputError((InputProblem(place, message),))

@@ -1,0 +1,132 @@
+"""What each change of a job does to the objective, in points, for the reasons and for the order of starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gpuplan.models.placement import Placement
+from gpuplan.models.value.disruption_cost import disruption_points, resize_points
+from gpuplan.models.value.start_value import Earnings
+from gpuplan.models.verifier.context import Case
+from gpuplan.models.verifier.objective import fragmentation
+from gpuplan.planner.analysis.job_changes import Deed
+
+if TYPE_CHECKING:
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan.desired_state import Planned
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.planner.analysis.job_changes import Changes, JobChange
+
+
+@dataclass(frozen=True)
+class Worth:
+    """Prices of one epoch."""
+
+    changes: Changes
+    policy: Policy
+    _points: dict[str, int] = field(default_factory=dict)
+
+    def points(self, change: JobChange) -> int:
+        """What the change adds to the objective: the work done or no longer done, and its own price."""
+        name = change.job.name
+        if name not in self._points:
+            self._points[name] = self._count(change)
+        return self._points[name]
+
+    def _count(self, change: JobChange) -> int:
+        job = change.job
+        gained = self.value(job, change.after, change) - self.value(job, change.before, change)
+        match change.deed:
+            case Deed.START:
+                return gained + self._once(change, seconds=self._seconds(change, change.after))
+            case Deed.PREEMPT:
+                lost = self._earnings.saved_lateness(job, start=0, seconds=self._remaining(job))
+                return gained - lost + self._again(job) + self.disruption(change)
+            case _:
+                return gained + self.disruption(change)
+
+    def disruption(self, change: JobChange) -> int:
+        """What of it is in the objective's term `preemption`, `migration` or `resize`; never positive."""
+        job, now = change.job, self.changes.snapshot.taken_at
+        match change.deed:
+            case Deed.PREEMPT:
+                return -disruption_points(self.policy, job, now)
+            case Deed.MIGRATE:
+                return -disruption_points(self.policy, job, now) - self.policy.prices.migration
+            case Deed.SHRINK | Deed.GROW:
+                return -resize_points(self.policy, job, now)
+            case _:
+                return 0
+
+    def larger_blocks(self, change: JobChange) -> int:
+        """What a move earns by GPUs that it leaves free together, all others staying as planned."""
+        names = {*change.nodes_left, *change.nodes_taken}
+        there = [each for name in sorted(names) for each in self.changes.holdings.there.get(name, ())]
+        others = [
+            Placement(job=job.name, replicas=(each,)) for job, each in there if job.name != change.job.name
+        ]
+        nodes = tuple(node for node in self.changes.cluster.nodes if node.name in names)
+        cluster = self.changes.cluster.model_copy(update={"nodes": nodes})
+        world = self.changes.snapshot.model_copy(update={"cluster": cluster, "jobs": ()})
+        stays, moves = (
+            fragmentation(Case(world, self.policy, (*others, *([mine] if mine else ()))))
+            for mine in (change.before, change.after)
+        )
+        return moves - stays
+
+    def value(self, job: Job, placement: Placement | None, change: JobChange) -> int:
+        """Points of the work of the job on its places, from now on; 0 where it waits."""
+        if placement is None:
+            return 0
+        model = self.gpu_model(job, placement)
+        return self._earnings.completion(
+            job, model, len(placement.replicas), seconds=self._seconds(change, placement)
+        )
+
+    def _once(self, change: JobChange, *, seconds: int) -> int:
+        """What a start saves of lateness, less what tariffs take of it."""
+        job, placement = change.job, change.after
+        if placement is None:
+            return 0
+        tariff = self._earnings.tariff(
+            job, self.gpu_model(job, placement), len(placement.replicas), start=0, seconds=seconds
+        )
+        return self._earnings.saved_lateness(job, start=0, seconds=seconds) - tariff
+
+    def _again(self, job: Job) -> int:
+        """What a job that is stopped brings by resuming later; 0 if the plan does not say when."""
+        planned = next((each for each in self.changes.target.planned if each.job == job.name), None)
+        if planned is None:
+            return 0
+        model, count = self.gpu_model(job, planned), len(planned.replicas)
+        start = self._earnings.slots.edges[planned.slot]
+        seconds = self._earnings.durations.again(job, model)
+        return (
+            self._earnings.completion(job, model, count, start=start, seconds=seconds)
+            + self._earnings.saved_lateness(job, start=start, seconds=seconds)
+            - self._earnings.tariff(job, model, count, start=start, seconds=seconds)
+        )
+
+    def _seconds(self, change: JobChange, placement: Placement | None) -> int:
+        """How long the job goes on there: all of one that starts, what is left of one that runs."""
+        job = change.job
+        model = None if placement is None else self.gpu_model(job, placement)
+        if job.running is None or change.before is None:
+            return self._earnings.durations.seconds(job, model)
+        if change.deed is not Deed.MIGRATE or placement is not change.after:
+            return self._remaining(job)
+        return self._earnings.durations.resumed(job, model)
+
+    def _remaining(self, job: Job) -> int:
+        return self._earnings.durations.remaining(job)
+
+    @cached_property
+    def _earnings(self) -> Earnings:
+        return Earnings(self.changes.snapshot, self.policy)
+
+    def gpu_model(self, job: Job, placement: Placement | Planned) -> str | None:
+        """The GPU model a job runs on; None without GPUs."""
+        node = self.changes.nodes[placement.replicas[0].node]
+        return node.gpu_model if job.request.needs_gpu else None

@@ -1,0 +1,99 @@
+"""One action for each step of a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gpuplan.models.plan.plan import (
+    Cordon,
+    Drain,
+    Grow,
+    Migrate,
+    Preempt,
+    Repartition,
+    ScaleDown,
+    ScaleUp,
+    Shrink,
+    Start,
+)
+from gpuplan.planner.analysis.job_changes import Deed
+from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep, NodeDeed
+from gpuplan.planner.plan_builder.preconditions import conditions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan.plan import Change, Reason
+    from gpuplan.planner.analysis.job_changes import Changes, JobChange
+    from gpuplan.planner.plan_builder.later.promises import Promises
+    from gpuplan.planner.plan_builder.ordering import Step
+
+
+def action(
+    step: Step,
+    reason: Reason,
+    changes: Changes,
+    fingerprint: Callable[[str], str],
+    *,
+    promises: Promises,
+    recovery: Callable[[Job], int],
+) -> Change:
+    """
+    The action of a step.
+
+    `fingerprint` is that of a job's document in the snapshot, `promises` say when a job that starts is killed
+    and one that is stopped resumes, `recovery` the seconds before a job that was stopped works again.
+    """
+    common = {
+        "id": step.id,
+        "reason": reason,
+        "preconditions": conditions(step, changes.snapshot.cluster, fingerprint),
+        "after_actions": step.after,
+    }
+    match step:
+        case JobStep(change=change):
+            return _of_job(change, common, promises, recovery)
+        case LayoutStep(change=layout):
+            return Repartition(
+                node=layout.node, gpu=layout.gpu, before=layout.before, after=layout.after, **common
+            )
+    match step.deed:
+        case NodeDeed.CORDON:
+            return Cordon(node=step.node, **common)
+        case NodeDeed.DRAIN:
+            return Drain(node=step.node, **common)
+        case NodeDeed.SCALE_UP:
+            node = changes.added[step.node]
+            return ScaleUp(
+                pool=node.pool or "",
+                node=node.name,
+                after=node,
+                provisioning=changes.provisioning(node.pool),
+                **common,
+            )
+        case NodeDeed.SCALE_DOWN:
+            return ScaleDown(pool=changes.nodes[step.node].pool or "", node=step.node, **common)
+
+
+def _of_job(
+    change: JobChange,
+    common: dict[str, Any],
+    promises: Promises,
+    recovery: Callable[[Job], int],
+) -> Change:
+    job = {"job": change.job.name, **common}
+    match change.deed:
+        case Deed.START:
+            again = recovery(change.job) if change.job.progress else 0
+            return Start(after=change.after, kill_at=promises.kill_at(change.job.name), recovery=again, **job)
+        case Deed.PREEMPT:
+            return Preempt(before=change.before, resumes_at=promises.resumes_at(change.job.name), **job)
+        case Deed.SHRINK:
+            return Shrink(before=change.before, after=change.after, interruption=recovery(change.job), **job)
+        case Deed.GROW:
+            return Grow(before=change.before, after=change.after, interruption=recovery(change.job), **job)
+        case Deed.MIGRATE:
+            return Migrate(before=change.before, after=change.after, recovery=recovery(change.job), **job)
+        case Deed.KEEP | Deed.WAIT:
+            raise ValueError(f"expected a change of job {change.job.name!r}, found {change.deed}")

@@ -1,0 +1,132 @@
+"""Who makes room for whom: read off the steps and what each of them had to wait for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.planner.plan_builder.ordering import Step
+
+
+class Purpose:
+    """The steps of one plan, and what they do for each other."""
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self._steps = {step.id: step for step in steps}
+
+    def followers(self, step: JobStep) -> tuple[str, ...]:
+        """
+        Jobs that take what a job gave up, sorted.
+
+        Where nobody takes just that, the jobs with new replicas on the nodes it left: they needed it to go
+        for another reason, such as the power of the node.
+        """
+        taking = self._followers.get(step.id)
+        if taking is None:
+            taking = {name for node in step.change.nodes_left for name in self._arriving.get(node, ())} - {
+                step.change.job.name
+            }
+        return tuple(sorted(taking))
+
+    def followed(self, step: JobStep) -> tuple[str, ...]:
+        """Jobs whose place a job takes, sorted."""
+        return tuple(sorted(self._followed.get(step.id, ())))
+
+    def served(self, step: LayoutStep) -> tuple[str, ...]:
+        """
+        Jobs that use the instances a repartition creates, sorted.
+
+        Of several repartitions of a GPU one may create none that are used: those that come to the GPU.
+        """
+        coming = self._coming.get((step.change.node, step.change.gpu), ())
+        return tuple(sorted(self._served.get(step.id, coming)))
+
+    def arriving(self, node: str) -> tuple[str, ...]:
+        """Jobs with new replicas on a node, sorted."""
+        return tuple(sorted(self._arriving.get(node, ())))
+
+    def leaving(self, node: str) -> tuple[str, ...]:
+        """Jobs that give up replicas on a node, sorted."""
+        return tuple(sorted(self._leaving.get(node, ())))
+
+    @cached_property
+    def _served(self) -> dict[str, set[str]]:
+        """Jobs that had to wait for a step, by its id."""
+        served: dict[str, set[str]] = defaultdict(set)
+        for step in self._steps.values():
+            if isinstance(step, JobStep):
+                for id_ in step.after:
+                    served[id_].add(step.change.job.name)
+        return served
+
+    @cached_property
+    def _coming(self) -> dict[tuple[str, int], set[str]]:
+        """Jobs with new MIG instances, by node and GPU."""
+        coming: dict[tuple[str, int], set[str]] = defaultdict(set)
+        for step in self._steps.values():
+            if isinstance(step, JobStep):
+                for replica in step.change.arriving:
+                    for held in replica.mig_slices:
+                        coming[replica.node, held.index].add(step.change.job.name)
+        return coming
+
+    @cached_property
+    def _followed(self) -> dict[str, set[str]]:
+        """By id of the step that takes."""
+        return {
+            step.id: names
+            for step in self._steps.values()
+            if isinstance(step, JobStep) and (names := self._released_before(step))
+        }
+
+    @cached_property
+    def _followers(self) -> dict[str, set[str]]:
+        """By id of the step that gives up."""
+        step_of = {
+            step.change.job.name: step.id for step in self._steps.values() if isinstance(step, JobStep)
+        }
+        followers: dict[str, set[str]] = defaultdict(set)
+        for id_, names in self._followed.items():
+            taker = self._steps[id_]
+            if isinstance(taker, JobStep):
+                for name in names:
+                    followers[step_of[name]].add(taker.change.job.name)
+        return dict(followers)
+
+    def _released_before(self, step: JobStep | LayoutStep) -> set[str]:
+        """Jobs that gave up what a step takes."""
+        names: set[str] = set()
+        for id_ in step.after:
+            match earlier := self._steps[id_]:
+                case JobStep():
+                    names.add(earlier.change.job.name)
+                case LayoutStep() if earlier.change.before is None:
+                    # Whole GPUs were given up, and instances are taken.
+                    names |= self._released_before(earlier)
+                case _:
+                    pass
+        return names
+
+    @cached_property
+    def _arriving(self) -> dict[str, set[str]]:
+        arriving: dict[str, set[str]] = defaultdict(set)
+        for step in self._steps.values():
+            if isinstance(step, JobStep):
+                for node in step.change.nodes_taken:
+                    arriving[node].add(step.change.job.name)
+        return arriving
+
+    @cached_property
+    def _leaving(self) -> dict[str, set[str]]:
+        leaving: dict[str, set[str]] = defaultdict(set)
+        for step in self._steps.values():
+            if isinstance(step, JobStep):
+                for node in step.change.nodes_left:
+                    leaving[node].add(step.change.job.name)
+        return leaving

@@ -1,0 +1,128 @@
+"""What a plan does about damage: lost places are given up before anything else, and all of it is named."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from gpuplan.models.plan.plan import Grow, JobDamaged, NodeAction, Reason, ReasonCode, Release, Start
+from gpuplan.models.units import MILLI
+from gpuplan.models.validation.finding import Finding, FindingOutcome
+from gpuplan.planner.apply.effects import nodes_touched
+from gpuplan.planner.formatting import in_gpu_hours
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from gpuplan.models.plan.plan import Change, JobAction
+    from gpuplan.models.validation.base import Damage
+    from gpuplan.models.validation.damage import Loss, Survey
+
+_SECONDS_PER_HOUR = 3600
+_CAUSES_TOLD = 3
+
+
+def releases(survey: Survey, now: datetime) -> tuple[Release, ...]:
+    """One for each job that has lost places, by name."""
+    return tuple(
+        Release(
+            id=f"release/{name}",
+            job=name,
+            before=loss.job.placement,
+            after=loss.after,
+            reason=_reason(loss, now),
+            preconditions=(JobDamaged(job=name),),
+        )
+        for name, loss in sorted(survey.losses.items())
+        if loss.released and loss.job.placement
+    )
+
+
+def after_releases(changes: Iterable[Change], released: Sequence[Release]) -> Iterator[Change]:
+    """The changes, each after the releases of its job and of what was held on its nodes."""
+    of_job = {release.job: release.id for release in released}
+    of_node: dict[str, list[str]] = defaultdict(list)
+    for release in released:
+        for name in nodes_touched(release):
+            of_node[name].append(release.id)
+    for change in changes:
+        first = {id_ for name in nodes_touched(change) for id_ in of_node.get(name, ())}
+        if not isinstance(change, NodeAction) and change.job in of_job:
+            first.add(of_job[change.job])
+        before = (*sorted(first), *change.after_actions)
+        yield change.model_copy(update={"after_actions": before}) if first else change
+
+
+def findings(survey: Survey, actions: Mapping[str, JobAction], now: datetime) -> tuple[Finding, ...]:
+    """Jobs that have lost places, by name, with what becomes of them; then what else is damaged."""
+    of_jobs = (
+        Finding(
+            subject=f"job {name}",
+            job=name,
+            kinds=tuple(dict.fromkeys(damage.kind for damage in loss.damages)),
+            text=_told(loss, now),
+            outcome=_outcome(loss, actions[name]),
+        )
+        for name, loss in sorted(survey.losses.items())
+    )
+    others: dict[str, list[Damage]] = defaultdict(list)
+    for subject, damage in survey.notes:
+        others[subject].append(damage)
+    return (
+        *of_jobs,
+        *(
+            Finding(
+                subject=subject,
+                kinds=tuple(dict.fromkeys(damage.kind for damage in damages)),
+                text=_causes(damages),
+                outcome=FindingOutcome.LEFT,
+            )
+            for subject, damages in sorted(others.items())
+        ),
+    )
+
+
+def _outcome(loss: Loss, action: JobAction) -> FindingOutcome:
+    if not loss.released:
+        return FindingOutcome.LEFT
+    match action:
+        case Start():
+            return FindingOutcome.RESTARTED
+        case Grow():
+            return FindingOutcome.COMPLETED
+    return FindingOutcome.WAITING if action.after is None else FindingOutcome.CONTINUED
+
+
+def _reason(loss: Loss, now: datetime) -> Reason:
+    """What is lost, and how much work with it."""
+    numbers: dict[str, int | float | str] = {
+        "unsaved_gpu_hours": round(_unsaved(loss, now) / MILLI / _SECONDS_PER_HOUR, 3)
+    }
+    return Reason(code=ReasonCode.DAMAGED, text=_told(loss, now), numbers=numbers)
+
+
+def _told(loss: Loss, now: datetime) -> str:
+    """What happened to a job, and the work that is lost by that."""
+    text = _causes(loss.damages)
+    if (unsaved := _unsaved(loss, now)) and loss.job.running:
+        since = "its last checkpoint" if loss.job.running.last_checkpoint_at else "its start"
+        text += f"; loses {in_gpu_hours(unsaved)} since {since}"
+    return text
+
+
+def _unsaved(loss: Loss, now: datetime) -> int:
+    """Thousandths of GPU-seconds that are in no checkpoint of a job that waits again."""
+    running, placement = loss.job.running, loss.job.placement
+    if loss.after is not None or running is None or placement is None:
+        return 0
+    safe = running.last_checkpoint_at or running.started_at
+    return placement.quota_milli * max(0, int((now - safe).total_seconds()))
+
+
+def _causes(damages: Sequence[Damage]) -> str:
+    """The first few in words."""
+    told = [damage.cause for damage in damages[:_CAUSES_TOLD]]
+    if rest := len(damages) - len(told):
+        told.append(f"{rest:,} more")
+    return ", ".join(told)

@@ -1,0 +1,187 @@
+"""
+draft(snapshot, policy, solution) → Plan: derive the actions from before and after, and say why.
+
+The only place where actions are made. Every job of the snapshot gets exactly one, an unchanged one its
+explicit `Keep`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from gpuplan.models.base import hash_of
+from gpuplan.models.plan.plan import (
+    Base,
+    FallbackSummary,
+    JobAction,
+    NodeChange,
+    NodeState,
+    Plan,
+    SolutionSummary,
+    StageSummary,
+)
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.models.validation.damage import survey
+from gpuplan.models.value.disruption_cost import recovery_seconds
+from gpuplan.planner.analysis.job_changes import Changes, Deed
+from gpuplan.planner.analysis.metrics import measure
+from gpuplan.planner.analysis.projected_schedule import Future
+from gpuplan.planner.plan_builder.action_value import Worth
+from gpuplan.planner.plan_builder.actions import action
+from gpuplan.planner.plan_builder.beneficiaries import Purpose
+from gpuplan.planner.plan_builder.damage import after_releases, findings, releases
+from gpuplan.planner.plan_builder.later.deadlines import deadline_outlooks
+from gpuplan.planner.plan_builder.later.promises import Promises
+from gpuplan.planner.plan_builder.ordering import JobStep, order
+from gpuplan.planner.plan_builder.reasons import Reasons
+from gpuplan.planner.plan_builder.released_resources import Scarcity
+from gpuplan.planner.plan_builder.reuse import Kept
+from gpuplan.planner.plan_file.plan_file import with_id
+from gpuplan.planner.problem_builder.left_out import left_out
+from gpuplan.planner.waiting import waiting_reasons
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuplan.models.plan.plan import LeftOut
+    from gpuplan.models.plan.solution import Solution
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.validation.damage import Survey
+
+
+def draft(
+    snapshot: Snapshot,
+    policy: Policy,
+    solution: Solution,
+    verification_terms: dict[str, int],
+    *,
+    seed: int,
+    created_at: datetime,
+    last: Plan | None = None,
+    damage: Survey | None = None,
+) -> Plan:
+    """
+    Turn a verified solution into the plan that people review and `apply` carries out.
+
+    `verification_terms` are the parts of the objective as the verifier counted them. The plan does not
+    depend on the order of anything in the snapshot or in the target, nor on the `last` plan: only what that
+    says in the same words is taken from there. `damage` is what the snapshot is already without.
+
+    Raises
+    ------
+    PlannerError
+        The changes cannot be carried out in any order.
+    """
+    snapshot = snapshot.canonical()
+    damage = damage or survey(snapshot)
+    changes = Changes(snapshot, solution.target)
+    target = changes.settled
+    worth = Worth(changes, policy)
+    future = Future(snapshot, policy, target)
+    promises = Promises(future)
+    steps = order(changes, {change.job.name: worth.points(change) for change in changes.jobs})
+    purpose = Purpose(steps)
+    why = Reasons(changes, purpose, worth, promises, Scarcity(changes))
+    proven = solution.status is SolveStatus.OPTIMAL
+    preempted = {
+        step.change.job.name: why.makes_room_for(step)
+        for step in steps
+        if isinstance(step, JobStep) and step.change.deed is Deed.PREEMPT
+    }
+    reasons = waiting_reasons(snapshot, policy, target, preempted=preempted, proven=proven, changes=changes)
+    kept = Kept(last, snapshot)
+    changed = {change.job.name for change in changes.jobs}
+    released = releases(damage, snapshot.taken_at)
+    made = (
+        action(
+            step,
+            why.reason(step),
+            changes,
+            # The text of each job is known already: the snapshot's fingerprint is one of these texts.
+            lambda name: hash_of((snapshot.job_by_name[name].canonical_text,)),
+            promises=promises,
+            recovery=partial(recovery_seconds, policy),
+        )
+        for step in steps
+    )
+    actions = (
+        *released,
+        *after_releases(made, released),
+        *(kept.keep(placement) for placement in snapshot.running_placements if placement.job not in changed),
+        *(kept.wait(name, reason) for name, reason in sorted(reasons.items()) if name not in changed),
+    )
+    of_job = {each.job: each for each in actions if isinstance(each, JobAction)} if damage.losses else {}
+    plan = Plan(
+        plan_id="",
+        epoch=snapshot.taken_at,
+        created_at=created_at,
+        base=Base(snapshot=snapshot.fingerprint(), policy=policy.fingerprint()),
+        solution=_summary(solution, verification_terms, left_out(snapshot, policy)),
+        actions=actions,
+        findings=findings(damage, of_job, snapshot.taken_at),
+        placements=target.placements,
+        nodes=_node_states(changes, kept),
+        waiting=tuple(
+            kept.waiting(promises.waiting(name, reason)) for name, reason in sorted(reasons.items())
+        ),
+        planned=promises.planned(),
+        # Who looks at this instant alone does not know when those that wait would complete.
+        deadlines=tuple(deadline_outlooks(future)) if future.slots.count > 1 else (),
+        metrics=measure(changes),
+        seed=seed,
+        snapshot=snapshot,
+        policy=policy,
+    )
+    return with_id(plan)
+
+
+def _summary(solution: Solution, terms: dict[str, int], unseen: tuple[LeftOut, ...]) -> SolutionSummary:
+    fallback = solution.fallback
+    return SolutionSummary(
+        status=_proven_or_found(solution.status),
+        solver=solution.solver,
+        objective=solution.objective,
+        bound=solution.bound,
+        gap=solution.gap,
+        greedy_objective=solution.greedy_objective,
+        terms=dict(sorted(terms.items())),
+        seconds=round(solution.seconds, 3),
+        phases={phase: round(seconds, 3) for phase, seconds in solution.phases.items()},
+        bound_note=solution.bound_note,
+        ended=solution.ended,
+        stages=tuple(
+            StageSummary(priority=each.priority, points=each.points, proven=each.proven)
+            for each in solution.stages
+        ),
+        fallback=FallbackSummary(tried=fallback.tried, used=fallback.used, reason=fallback.reason)
+        if fallback
+        else None,
+        rejected=tuple(f"{rejected.solver}: {rejected.violations[0]}" for rejected in solution.rejected),
+        not_disaggregated=solution.not_disaggregated,
+        left_out=unseen,
+    )
+
+
+def _proven_or_found(status: SolveStatus) -> Literal["OPTIMAL", "FEASIBLE"]:
+    match status:
+        case SolveStatus.OPTIMAL:
+            return "OPTIMAL"
+        case SolveStatus.FEASIBLE:
+            return "FEASIBLE"
+        case SolveStatus.INFEASIBLE | SolveStatus.NO_ANSWER | SolveStatus.FAILED:
+            raise ValueError(f"expected an answer to draft a plan from, found status {status}")
+
+
+def _node_states(changes: Changes, kept: Kept) -> tuple[NodeState, ...]:
+    """Every node of the snapshot and every new one; one that is removed has nothing free any more."""
+    before, free = changes.snapshot.cluster.node_by_name, changes.free
+    states = {
+        name: NodeState(name=name, change=NodeChange.REMOVED, pool=before[name].pool)
+        for name in changes.removed
+    }
+    for name, node in changes.cluster.node_by_name.items():
+        change = NodeChange.ADDED if name in changes.added else NodeChange.KEPT
+        states[name] = kept.node(node, free[name], change)
+    return tuple(states[name] for name in sorted(states))

@@ -1,0 +1,1 @@
+"""What a plan says of later slots: promises, delays, deadlines, blockers of starts."""

@@ -1,0 +1,58 @@
+"""What becomes of deadlines: when each job that has one is expected to complete, and if that is in time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.plan.plan import DeadlineOutlook, DeadlineState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.job import Job
+    from gpuplan.planner.analysis.projected_schedule import Future
+
+
+def deadline_outlooks(future: Future) -> Iterator[DeadlineOutlook]:
+    """One outlook for each job of the snapshot that has a deadline, by job."""
+    for job in sorted(future.snapshot.jobs, key=lambda job: job.name):
+        if job.deadline is not None:
+            yield deadline_outlook(job, future)
+
+
+def deadline_outlook(job: Job, future: Future) -> DeadlineOutlook:
+    """
+    What becomes of the deadline of one job that has one.
+
+    A job that is planned in no slot is late if even the end of the horizon is too late for it; where the plan
+    looks no further than this instant, that is not known.
+    """
+    if job.deadline is None:
+        raise ValueError(f"expected a job with a deadline, found {job.name!r}")
+    left = future.second(job.deadline)
+    stay = future.stays.get(job.name)
+    finish = None if stay is None else stay.end
+    return DeadlineOutlook(
+        job=job.name,
+        deadline=job.deadline,
+        hard=job.hard_deadline,
+        projected_finish=None if finish is None else future.moment(finish),
+        state=_state(job, finish, left, future),
+    )
+
+
+def _state(job: Job, finish: int | None, left: int, future: Future) -> DeadlineState:
+    seconds = future.fastest(job)
+    stay = future.stays.get(job.name)
+    started = stay is not None and stay.slot == 0
+    if finish is not None and finish <= left:
+        slack = left - (seconds if stay is None else stay.seconds)
+        critical = not started and 2 * slack < (seconds if stay is None else stay.seconds)
+        return DeadlineState.CRITICAL if critical else DeadlineState.MET
+    if (seconds if finish is None or job.running is None else future.durations.remaining(job)) > left:
+        return DeadlineState.IMPOSSIBLE
+    if finish is not None:
+        return DeadlineState.LATE
+    if future.slots.count > 1 and future.slots.end + seconds > left:
+        return DeadlineState.LATE
+    return DeadlineState.CRITICAL if 2 * (left - seconds) < seconds else DeadlineState.MET

@@ -1,0 +1,101 @@
+"""Room for a promise beside given jobs: on its nodes, under power caps, and in the quotas of its queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.eligibility.mig_layout import memory_slices
+from gpuplan.models.eligibility.overcommit import charged
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import GpuShare, MigSlice, Placement
+from gpuplan.models.units import MILLI
+from gpuplan.planner.analysis.quota_headroom import QuotaRoom
+from gpuplan.planner.waiting.blocked_nodes import power_left
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.planner.analysis.projected_schedule import Future, Stay
+
+
+class SlipRoom:
+    """Answers for one plan; what running jobs hold counts as they are after it."""
+
+    def __init__(self, future: Future) -> None:
+        self._future = future
+        self._cluster = future.snapshot.cluster.model_copy(
+            update={"nodes": tuple(node for _, node in sorted(future.nodes.items()))}
+        )
+
+    def short_of_room(self, job: Job, replicas: Sequence[Replica], stays: Iterable[Stay]) -> list[str]:
+        """Nodes on which replicas of a job find too little beside others, sorted."""
+        wanted = sorted({replica.node for replica in replicas} & self._future.nodes.keys())
+        nodes = [self._future.nodes[name] for name in wanted]
+        free = free_capacity(nodes, _placements(stays), snapshot=self._future.snapshot)
+        return [name for name in wanted if not self._fits(job, replicas, name, free[name])]
+
+    def short_of_power(self, job: Job, replicas: Sequence[Replica], stays: Iterable[Stay]) -> list[str]:
+        """Nodes whose GPUs, or those of their rack, would draw too much beside others, sorted."""
+        around, found = _placements(stays), []
+        for name in sorted({replica.node for replica in replicas}):
+            # Its other replicas draw from the same rack.
+            others = tuple(replica for replica in replicas if replica.node != name)
+            mine = [Placement(job=job.name, replicas=others)] if others else []
+            needed = sum(replica.quota_milli for replica in replicas if replica.node == name)
+            if power_left(self._cluster, [*around, *mine]).by_node.get(name, needed) < needed:
+                found.append(name)
+        return found
+
+    def short_of_quota(self, job: Job, replicas: Sequence[Replica], stays: Iterable[Stay]) -> str | None:
+        """The queue whose limit a job would break beside others; None if it breaks none."""
+        model = self._future.gpu_model(job, replicas)
+        needed = sum(replica.quota_milli for replica in replicas)
+        room = QuotaRoom(self._future.snapshot, _placements(stays), added=self._future.target.added)
+        found = room.now(job.queue, needed, (model,) if model else ()).shortage
+        return found.queue if found else None
+
+    def _fits(self, job: Job, replicas: Sequence[Replica], name: str, free: NodeFree) -> bool:
+        here = [replica for replica in replicas if replica.node == name]
+        node = self._future.nodes[name]
+        # Which of a node's whole GPUs a job gets is settled when it starts: only their number counts.
+        whole = sum(
+            isinstance(held, GpuShare) and held.milli == MILLI for replica in here for held in replica.gpus
+        )
+        shares = {
+            index: sum(
+                held.milli
+                for replica in here
+                for held in replica.gpus
+                if isinstance(held, GpuShare) and held.milli < MILLI and held.index == index
+            )
+            for index in range(len(free.gpu_milli))
+        }
+        untouched = sum(milli == MILLI and not shares[index] for index, milli in enumerate(free.gpu_milli))
+        slices = [held for replica in here for held in replica.gpus if isinstance(held, MigSlice)]
+        geometry = mig_geometry(node.gpus.model) if node.gpus else None
+        pieces = [(held.index, piece) for held in slices for piece in memory_slices(held, geometry)]
+        if (
+            untouched < whole
+            or any(milli > free.gpu_milli[index] for index, milli in shares.items() if milli)
+            or not free.mig_used.isdisjoint(pieces)
+        ):
+            return False
+        request, count = job.request, len(here)
+        cpu_milli, memory_mib = charged(request, job.qos, self._cluster)
+        return (
+            count * cpu_milli <= free.cpu_milli
+            and count * memory_mib <= free.memory_mib
+            and count * request.disk_mib <= free.disk_mib
+            and all(
+                count * amount <= free.resources.get(resource, 0)
+                for resource, amount in request.resources.items()
+            )
+        )
+
+
+def _placements(stays: Iterable[Stay]) -> list[Placement]:
+    return [Placement(job=stay.job.name, replicas=stay.replicas) for stay in stays]

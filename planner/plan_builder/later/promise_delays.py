@@ -1,0 +1,204 @@
+"""Why a promise is put off or withdrawn: what stands on the promised places at the promised time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.cluster import rack_of
+from gpuplan.planner.analysis.prerequisites import Prerequisites
+from gpuplan.planner.analysis.quota_headroom import QuotaRoom
+from gpuplan.planner.formatting import counted, duration
+from gpuplan.planner.plan_builder.later.promise_delay_room import SlipRoom
+from gpuplan.planner.time_format import clock
+from gpuplan.planner.waiting.time_messages import until_done, window_text
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.promise import Promise
+    from gpuplan.planner.analysis.projected_schedule import Future, Stay
+
+
+class Slips:
+    """Answers for the jobs of one plan that wait and hold a promise."""
+
+    def __init__(self, future: Future) -> None:
+        self._future = future
+        self._prerequisites = Prerequisites(future)
+        self._room = SlipRoom(future)
+
+    def text(self, name: str) -> str:
+        """Why the promise of a job is not kept as it was; empty if it is kept, or its start comes earlier."""
+        job = self._future.snapshot.job_by_name[name]
+        promise, planned = job.promise, self._future.planned.get(name)
+        if promise is None or job.running is not None:
+            return ""
+        start = None if planned is None else self._future.slots.edges[planned.slot]
+        promised = self._future.second(promise.start)
+        if planned is not None and planned.promised and start is not None and start <= promised:
+            return ""
+        return (
+            self._policy(start, promised)
+            or self._of_the_job(job, promised)
+            or self._of_its_nodes(job, promise)
+            or self._of_its_places(job, promise)
+            or self._of_quota(job)
+            or self._of_others(job, promise)
+            or "other promises"
+        )
+
+    def _policy(self, start: int | None, promised: int) -> str:
+        """What the policy has to say about it."""
+        horizon = self._future.policy.horizon
+        if self._future.slots.count == 1:
+            return "the policy looks no further than this instant"
+        rules = horizon.backfill
+        if start is not None and promised < start <= promised + rules.max_delay:
+            return f"by at most the policy's max_delay of {duration(rules.max_delay)}"
+        held = sum(each.promised for each in self._future.planned.values())
+        if start is not None and start <= promised and rules.depth is not None and held >= rules.depth:
+            return f"the policy promises a start to {counted(rules.depth, 'job')} at a time"
+        if promised >= self._future.slots.end:
+            return "it is beyond the policy's horizon"
+        return ""
+
+    def _of_the_job(self, job: Job, promised: int) -> str:
+        """Its own conditions, which are met only later or never."""
+        if job.held:
+            return "it is held by its user or an operator"
+        now = self._future.snapshot.taken_at
+        if job.depends_on:
+            state = self._prerequisites.dependencies(job)
+            if state.hopeless:
+                return "what it depends on can never come true any more"
+            late = [
+                each
+                for each in state.decisive
+                if each.slot is None or self._future.slots.edges[each.slot] > promised
+            ]
+            if late:
+                return f"waits until {until_done(late)}"
+        begins = self._prerequisites.begins(job)
+        if job.hard_deadline and job.deadline is not None:
+            left = self._future.second(job.deadline) - begins
+            if self._future.fastest(job) > left:
+                return "it cannot meet its hard deadline any more"
+        if begins > max(0, promised):
+            return f"may not start before {clock(self._future.moment(begins), now)}"
+        return ""
+
+    def _of_its_nodes(self, job: Job, promise: Promise) -> str:
+        """Nodes and GPUs of the promise that no job may start on."""
+        for replica in promise.replicas:
+            node = self._future.nodes.get(replica.node)
+            if node is None or replica.node in self._future.target.removed:
+                return f"node {replica.node} is gone"
+            for closed, text in (
+                (not node.ready, "is not ready"),
+                (node.cordoned, "is cordoned"),
+                (node.drain, "is to be drained"),
+            ):
+                if closed:
+                    return f"node {node.name} {text}"
+            gpus = node.gpus.by_index if node.gpus else {}
+            healthy = {index for index, gpu in gpus.items() if gpu.healthy}
+            # Which of a node's whole GPUs a job gets is settled when it starts.
+            if job.request.gpus and len(healthy) >= len(replica.gpus):
+                continue
+            if lost := sorted({held.index for held in replica.gpus} - healthy):
+                return f"GPU {lost[0]} of node {node.name} is {'unhealthy' if lost[0] in gpus else 'gone'}"
+        return ""
+
+    def _of_its_places(self, job: Job, promise: Promise) -> str:
+        """Jobs that are expected to run for longer on what it needs, and windows that close its nodes."""
+        future, now = self._future, self._future.snapshot.taken_at
+        promised = max(0, future.second(promise.start))
+        staying = [
+            stay
+            for _, stay in sorted(future.stays.items())
+            if stay.job.running and not stay.slot and stay.end > promised
+        ]
+        if colliding := self._colliding(job, promise, staying):
+            last, where = min(colliding, key=lambda each: (-each[0].end, each[0].job.name))
+            ends = clock(future.moment(last.end), now)
+            return f"{last.job.name} on {where} is expected to run until {ends}"
+        seconds = future.durations.seconds(job, future.gpu_model(job, promise.replicas))
+        for name in sorted({replica.node for replica in promise.replicas}):
+            if (window := future.windows.bars(job, name, promised, seconds)) is not None:
+                begins, ends = (clock(future.moment(each), now) for each in (window.begins, window.ends))
+                return f"{window_text(window, future)} from {begins} to {ends}"
+        return ""
+
+    def _colliding(self, job: Job, promise: Promise, stays: list[Stay]) -> list[tuple[Stay, str]]:
+        """Those of several jobs that hold what a promise is short of, and on which node."""
+        short = self._room.short_of_room(job, promise.replicas, stays)
+        if found := _on(stays, short):
+            # Who holds something else is not to blame, unless nobody is alone.
+            alone = [
+                each
+                for each in found
+                if not self._room.short_of_room(
+                    job, promise.replicas, [stay for stay in stays if stay is not each[0]]
+                )
+            ]
+            return alone or found
+        if short := self._room.short_of_power(job, promise.replicas, stays):
+            racks = {rack_of(self._future.nodes[name]) for name in short}
+            near = [name for name, node in sorted(self._future.nodes.items()) if rack_of(node) in racks]
+            return _on(stays, short) or _on(stays, near)
+        queue = self._room.short_of_quota(job, promise.replicas, stays)
+        if queue is None:
+            return []
+        return [
+            (stay, min(replica.node for replica in stay.replicas))
+            for stay in stays
+            if any(replica.gpus for replica in stay.replicas) and self._is_below(stay.job.queue, queue)
+        ]
+
+    def _is_below(self, queue: str, other: str) -> bool:
+        """True if a queue is another one or below it."""
+        parents = {each.name: each.parent for each in self._future.snapshot.queues}
+        name: str | None = queue
+        while name is not None and name != other:
+            name = parents.get(name)
+        return name is not None
+
+    def _of_quota(self, job: Job) -> str:
+        """A limit that the job alone would break."""
+        if job.promise is None:
+            return ""
+        model = self._future.gpu_model(job, job.promise.replicas)
+        needed = sum(replica.quota_milli for replica in job.promise.replicas)
+        room = QuotaRoom(self._future.snapshot, self._future.target.placements)
+        found = room.alone(job.queue, needed, (model,) if model else ()).shortage
+        return f"queue {found.queue} may hold no more so much" if found else ""
+
+    def _of_others(self, job: Job, promise: Promise) -> str:
+        """A promise to another job that is kept at that time, or was put off itself until then."""
+        future, now = self._future, self._future.snapshot.taken_at
+        promised = max(0, future.second(promise.start))
+        until = promised + future.durations.seconds(job, future.gpu_model(job, promise.replicas))
+        there = [
+            stay
+            for name, stay in sorted(future.stays.items())
+            if name != job.name and stay.start < until and promised < stay.end
+        ]
+        found = [
+            (stay, where)
+            for stay, where in self._colliding(job, promise, there)
+            if stay.job.running is None and stay.job.promise is not None
+        ]
+        if not found:
+            return ""
+        first, where = min(found, key=lambda each: (each[0].start, each[0].job.name))
+        return f"{first.job.name} starts on {where} at {clock(future.moment(first.start), now)}"
+
+
+def _on(stays: Iterable[Stay], nodes: Collection[str]) -> list[tuple[Stay, str]]:
+    """Those of several jobs that are on one of the nodes, with that node."""
+    return [
+        (stay, min(here))
+        for stay in stays
+        if (here := {replica.node for replica in stay.replicas}.intersection(nodes))
+    ]

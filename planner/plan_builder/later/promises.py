@@ -1,0 +1,130 @@
+"""Later starts of a plan, what became of earlier promises, and whom a start goes in front of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gpuplan.models.plan.plan import PlannedStart, Waiting
+from gpuplan.models.timing.durations import DurationSource
+from gpuplan.planner.formatting import counted, duration
+from gpuplan.planner.plan_builder.later.promise_delays import Slips
+from gpuplan.planner.plan_builder.later.start_blockers import WaitsFor
+from gpuplan.planner.time_format import clock
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuplan.models.plan.plan import Reason
+    from gpuplan.planner.analysis.projected_schedule import Future, Stay
+
+
+@dataclass(frozen=True)
+class Promises:
+    """Answers for one plan."""
+
+    future: Future
+    _cache: dict[str, tuple[Stay, ...]] = field(default_factory=dict)
+
+    def planned(self) -> tuple[PlannedStart, ...]:
+        """Later starts with their instants, by job."""
+        return tuple(
+            PlannedStart(
+                job=name,
+                slot=each.slot,
+                start=self.future.begin(each.slot),
+                replicas=each.replicas,
+                promised=each.promised,
+            )
+            for name, each in sorted(self.future.planned.items())
+        )
+
+    def waiting(self, name: str, reason: Reason) -> Waiting:
+        """A job that waits, with its later start if it has one."""
+        planned, job = self.future.planned.get(name), self.future.snapshot.job_by_name[name]
+        promise = job.promise
+        return Waiting(
+            job=name,
+            reason=reason,
+            projected_start=self.future.begin(planned.slot) if planned else None,
+            promised=planned is not None and planned.promised,
+            earlier_promise=promise.start if promise else None,
+            promise_changed=self._slips.text(name) if promise else "",
+            waits_for=self._waits_for.text(name) if planned else "",
+            remaining=self.future.fastest(job) if job.has_run else None,
+        )
+
+    def ahead_of(self, name: str) -> tuple[Stay, ...]:
+        """
+        Promised starts on the nodes of a job that starts now, from its own end on: it goes in front of them.
+
+        The earliest first.
+        """
+        if name not in self._cache:
+            self._cache[name] = tuple(self._behind(name))
+        return self._cache[name]
+
+    def kill_at(self, name: str) -> datetime | None:
+        """
+        When a job that starts now is killed: its time is over, and it started in front of a promise.
+
+        No job is killed whose duration is only the policy's default, or that has fewer replicas than its
+        duration is stated for; nor one that was promised a start itself: that is no backfill.
+        """
+        job = self.future.snapshot.job_by_name[name]
+        if len(self.future.stays[name].replicas) < job.gang.maximum:
+            return None
+        if job.promise or not self.future.policy.horizon.backfill.kill or not self.ahead_of(name):
+            return None
+        expected = self.future.durations.expected(job)
+        if expected.source is DurationSource.DEFAULT:
+            return None
+        return self.future.moment(self.future.stays[name].seconds)
+
+    def resumes_at(self, name: str) -> datetime | None:
+        """When a job that is stopped starts again; None if the plan does not say."""
+        planned = self.future.planned.get(name)
+        return None if planned is None else self.future.begin(planned.slot)
+
+    def remarks(self, name: str, numbers: dict[str, int | float | str]) -> list[str]:
+        """What a start has to do with promises, in words: its own, and those of who comes after it."""
+        found = []
+        now = self.future.snapshot.taken_at
+        if (promise := self.future.snapshot.job_by_name[name].promise) is not None:
+            numbers["promised_seconds"] = second = self.future.second(promise.start)
+            if second > 0:
+                found.append(f"earlier than promised ({clock(promise.start, now)})")
+            elif -second < self.future.policy.horizon.length:
+                found.append("as promised")
+            else:
+                found.append(f"promised {clock(promise.start, now)}, {duration(-second)} ago")
+        if behind := self.ahead_of(name):
+            first, *rest = behind
+            more = f" and {counted(len(rest), 'more start')}" if rest else ""
+            at = clock(self.future.moment(first.start), now)
+            found.append(f"ahead of {first.job.name}'s start at {at}{more}")
+            numbers["ahead_of"] = ", ".join(stay.job.name for stay in behind)
+        return found
+
+    @cached_property
+    def _slips(self) -> Slips:
+        return Slips(self.future)
+
+    @cached_property
+    def _waits_for(self) -> WaitsFor:
+        return WaitsFor(self.future)
+
+    def _behind(self, name: str) -> list[Stay]:
+        if not self.future.planned:
+            return []
+        stay = self.future.stays[name]
+        found = {
+            other.job.name: other
+            for node in {replica.node for replica in stay.replicas}
+            for other in self.future.on_node.get(node, ())
+            if (planned := self.future.planned.get(other.job.name)) is not None
+            and planned.promised
+            and planned.slot >= stay.until
+        }
+        return sorted(found.values(), key=lambda other: (other.start, other.job.name))

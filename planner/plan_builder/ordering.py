@@ -1,0 +1,207 @@
+"""
+An order in which the changes of a target can be carried out, found by carrying them out on paper.
+
+Release before acquire: cordon; stop and shrink; move, repartition and drain as soon as each is possible; give
+nodes back, get new ones; start and grow. Each step names the earlier ones it cannot do without. The verifier
+has seen to it that there is an order (rule `order`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.analysis.job_changes import Changes, Deed, JobChange
+from gpuplan.planner.plan_builder.step_resources import Yard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpuplan.planner.analysis.cluster_after import LayoutChange
+
+
+class NodeDeed(StrEnum):
+    """What is done to a node; the values are the types of its action."""
+
+    CORDON = "cordon"
+    DRAIN = "drain"
+    SCALE_UP = "scale_up"
+    SCALE_DOWN = "scale_down"
+
+
+@dataclass(frozen=True, slots=True)
+class JobStep:
+    """A job is started, stopped, resized or moved."""
+
+    id: str
+    change: JobChange
+    after: tuple[str, ...]
+    """Ids of the earlier steps it cannot do without, in their order; so for every kind of step."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutStep:
+    """The MIG layout of a GPU is changed."""
+
+    id: str
+    change: LayoutChange
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStep:
+    """A node is cordoned, drained, added or removed."""
+
+    id: str
+    deed: NodeDeed
+    node: str
+    after: tuple[str, ...]
+
+
+Step: TypeAlias = JobStep | LayoutStep | NodeStep
+
+
+def order(changes: Changes, points: Mapping[str, int]) -> tuple[Step, ...]:
+    """
+    All steps, one after the other; `points` says what each job that starts or grows earns.
+
+    The most valuable start comes first, then the oldest: an apply that is interrupted has done the most good.
+
+    Raises
+    ------
+    PlannerError
+        Some moves wait for each other.
+    """
+    of: dict[Deed, list[JobChange]] = {deed: [] for deed in Deed}
+    for change in changes.jobs:
+        of[change.deed].append(change)
+    orderly = _Orderly(changes, of[Deed.MIGRATE])
+    orderly.nodes(NodeDeed.CORDON, (name for name in changes.emptied if name in changes.target.removed))
+    orderly.jobs(of[Deed.SHRINK])
+    orderly.jobs(of[Deed.PREEMPT])
+    # Only a move can need a new node before room is made for everybody else.
+    early = {name for change in of[Deed.MIGRATE] for name in change.nodes_taken} & changes.added.keys()
+    orderly.nodes(NodeDeed.SCALE_UP, sorted(early))
+    orderly.as_possible()
+    orderly.nodes(NodeDeed.SCALE_DOWN, changes.removed)
+    orderly.nodes(NodeDeed.SCALE_UP, sorted(changes.added.keys() - early))
+    orderly.as_possible()
+    for deed in (Deed.START, Deed.GROW):
+        orderly.jobs(
+            sorted(
+                of[deed],
+                key=lambda change: (-points[change.job.name], change.job.submitted_at, change.job.name),
+            )
+        )
+    orderly.require_all_done()
+    return tuple(orderly.steps)
+
+
+class _Orderly:
+    """Does one step after the other and remembers them."""
+
+    def __init__(self, changes: Changes, moves: Iterable[JobChange]) -> None:
+        self.steps: list[Step] = []
+        self._yard = Yard(changes)
+        self._position: dict[str, int] = {}
+        self._layouts = list(changes.layouts)
+        self._moves = list(moves)
+        self._drains = list(changes.emptied)
+
+    def jobs(self, changes: Iterable[JobChange]) -> None:
+        """One step for each job, in the order given."""
+        for change in changes:
+            self._job(change)
+
+    def nodes(self, deed: NodeDeed, names: Iterable[str]) -> None:
+        """One step for each node, in the order given."""
+        for name in names:
+            id_ = f"{deed}/{name}"
+            self._done(NodeStep(id_, deed, name, self._sorted(self._yard.touch(name, id_))))
+
+    def as_possible(self) -> None:
+        """Move, repartition and drain whatever can be, until nothing more can."""
+        progress = True
+        while progress:
+            progress = self._lay_out_what_can_be() | self._move_who_can() | self._drain_what_is_empty()
+            progress = progress or self._make_way()
+
+    def require_all_done(self) -> None:
+        """Raise PlannerError if a move or a layout is left."""
+        left = [
+            *(f"job {move.job.name} cannot move" for move in self._moves),
+            *(f"GPU {one.gpu} of node {one.node} cannot be repartitioned" for one in self._layouts),
+            *(f"node {name} is not left by all" for name in self._drains),
+        ]
+        if left:
+            listed = "\n".join(f"  {text}" for text in left[:5])
+            raise PlannerError(
+                f"the plan cannot be carried out in any order and is withheld:\n{listed}\n"
+                "This is a defect of gpuplan. Please report it with the snapshot, the policy and the seed."
+            )
+
+    def _lay_out_what_can_be(self) -> bool:
+        possible = [one for one in self._layouts if self._yard.may_be_laid_out(one)]
+        if possible:
+            done = {(one.node, one.gpu) for one in possible}
+            self._layouts = [one for one in self._layouts if (one.node, one.gpu) not in done]
+        laid_out = [self._lay_out(layout) for layout in possible]
+        return any(laid_out)
+
+    def _move_who_can(self) -> bool:
+        left = []
+        for move in self._moves:
+            if self._yard.has_room_for(move):
+                self._job(move)
+            else:
+                left.append(move)
+        progress = len(left) < len(self._moves)
+        self._moves = left
+        return progress
+
+    def _drain_what_is_empty(self) -> bool:
+        empty = [name for name in self._drains if self._yard.is_empty(name)]
+        self._drains = [name for name in self._drains if name not in empty]
+        self.nodes(NodeDeed.DRAIN, empty)
+        return bool(empty)
+
+    def _make_way(self) -> bool:
+        """
+        Create only the instances that a waiting move needs, where the whole layout must wait for others.
+
+        True if there was such a move; a GPU is then repartitioned more than once.
+        """
+        for move in self._moves:
+            steps = self._yard.partial_layouts(move)
+            if steps:
+                for layout in steps:
+                    self._lay_out(layout)
+                return True
+        return False
+
+    def _job(self, change: JobChange) -> None:
+        id_ = f"{change.deed}/{change.job.name}"
+        after = self._yard.do(change, id_)
+        self._done(JobStep(id_, change, self._sorted(after)))
+
+    def _lay_out(self, layout: LayoutChange) -> bool:
+        """False if the GPU has this layout by now."""
+        id_ = f"repartition/{layout.node}/gpu{layout.gpu}"
+        times = 1
+        while (name := id_ if times == 1 else f"{id_}/{times}") in self._position:
+            times += 1
+        found = self._yard.lay_out(layout, name)
+        if found is None:
+            return False
+        done, after = found
+        self._done(LayoutStep(name, done, self._sorted(after)))
+        return True
+
+    def _done(self, step: Step) -> None:
+        self._position[step.id] = len(self.steps)
+        self.steps.append(step)
+
+    def _sorted(self, ids: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(set(ids), key=self._position.__getitem__))

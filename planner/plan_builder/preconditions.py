@@ -1,0 +1,42 @@
+"""What each step counts on: the preconditions that apply checks when the turn of its action comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan.plan import Free, GpuLayout, JobRuns, JobWaits, NodeAbsent, NodeEmpty, NodeExists
+from gpuplan.models.units import MILLI
+from gpuplan.planner.analysis.job_changes import Deed
+from gpuplan.planner.analysis.requirements import frees
+from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep, NodeDeed, NodeStep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.plan.plan import Precondition
+    from gpuplan.planner.plan_builder.ordering import Step
+
+
+def conditions(step: Step, cluster: Cluster, fingerprint: Callable[[str], str]) -> tuple[Precondition, ...]:
+    """The preconditions of a step; `fingerprint` is that of a job's document in the snapshot."""
+    match step:
+        case JobStep(change=change):
+            name = change.job.name
+            asked = JobWaits if change.deed is Deed.START else JobRuns
+            return asked(job=name, job_fingerprint=fingerprint(name)), *frees(change, cluster)
+        case LayoutStep(change=layout):
+            destroyed = tuple(
+                instance for instance in layout.before or () if instance not in set(layout.after)
+            )
+            known = GpuLayout(node=layout.node, gpu=layout.gpu, instances=layout.before, idle=destroyed)
+            # To switch MIG mode nobody may hold any of the GPU.
+            whole = Free(node=layout.node, gpus=(GpuShare(index=layout.gpu, milli=MILLI),))
+            return (known, whole) if layout.before is None else (known,)
+        case NodeStep(deed=NodeDeed.CORDON, node=node):
+            return (NodeExists(node=node),)
+        case NodeStep(deed=NodeDeed.SCALE_UP, node=node):
+            return (NodeAbsent(node=node),)
+        case NodeStep(node=node):
+            return (NodeEmpty(node=node),)

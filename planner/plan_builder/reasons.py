@@ -1,0 +1,249 @@
+"""Why each step is taken, in words that one can act on; the figures stand in the numbers as well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.plan.plan import Reason, ReasonCode
+from gpuplan.models.progress import unsaved_seconds
+from gpuplan.models.units import MILLI
+from gpuplan.models.value.disruption_cost import lost_seconds
+from gpuplan.planner.analysis.job_changes import Deed
+from gpuplan.planner.formatting import counted, duration, in_gpu_hours, in_points, money, named
+from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep, NodeDeed, NodeStep
+from gpuplan.planner.time_format import clock
+from gpuplan.planner.waiting.time_messages import window_name
+
+if TYPE_CHECKING:
+    from gpuplan.planner.analysis.job_changes import Changes, JobChange
+    from gpuplan.planner.plan_builder.action_value import Worth
+    from gpuplan.planner.plan_builder.beneficiaries import Purpose
+    from gpuplan.planner.plan_builder.later.promises import Promises
+    from gpuplan.planner.plan_builder.ordering import Step
+    from gpuplan.planner.plan_builder.released_resources import Scarcity
+
+UNCHANGED: Final = Reason(code=ReasonCode.UNCHANGED, text="runs on as it is")
+
+_SECONDS_PER_HOUR: Final = 3600
+
+_Numbers: TypeAlias = dict[str, int | float | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """Finds the reason of every step of a plan."""
+
+    changes: Changes
+    purpose: Purpose
+    worth: Worth
+    promises: Promises
+    scarcity: Scarcity
+
+    def reason(self, step: Step) -> Reason:
+        """Why a step is taken."""
+        match step:
+            case JobStep(change=change):
+                match change.deed:
+                    case Deed.START:
+                        return self._started(step)
+                    case Deed.GROW:
+                        return self._grown(step)
+                    case Deed.MIGRATE:
+                        return self._moved(step)
+                    case _:
+                        return self._cut(step)
+            case LayoutStep():
+                return self._laid_out(step)
+            case NodeStep():
+                return self._node(step)
+
+    def makes_room_for(self, step: JobStep) -> tuple[str, ...]:
+        """Jobs that take what a job gives up, be it places, quota or power; sorted."""
+        if followers := self.purpose.followers(step):
+            return followers
+        given = self.scarcity.yielded(step.change)
+        return given.jobs if given else ()
+
+    def _started(self, step: JobStep) -> Reason:
+        """What the reviewer cannot see from size, nodes and queue."""
+        change, job = step.change, step.change.job
+        nodes = [self.changes.nodes[name] for name in change.nodes_taken]
+        waited = job.waited(self.changes.snapshot.taken_at)
+        parts = []
+        if len(change.arriving) < job.gang.maximum:
+            parts.append(f"{len(change.arriving):,} of at most {job.gang.maximum:,} replicas")
+        racks = {rack_of(node) for node in nodes}
+        if len(nodes) > 1 and nodes[0].rack and len(racks) == 1:
+            parts.append(f"one rack ({nodes[0].rack})")
+        if len(job.gpu_models) > 1 and change.after and (model := self.worth.gpu_model(job, change.after)):
+            parts.append(f"on {model}")
+        if new := sum(node.name in self.changes.added for node in nodes):
+            parts.append(f"on {counted(new, 'new node')}")
+        parts.append(f"waited {duration(waited)}" if waited else "just submitted")
+        numbers: _Numbers = {"points": self.worth.points(change), "waited_seconds": waited}
+        if job.progress:
+            numbers["remaining_seconds"] = left = self.promises.future.stays[job.name].seconds
+            parts.append(f"goes on with {duration(left)} left")
+        if victims := self.purpose.followed(step):
+            parts.append(f"takes the place of {named(victims)}")
+            numbers["takes_the_place_of"] = ", ".join(victims)
+        parts += self.promises.remarks(job.name, numbers)
+        return Reason(code=ReasonCode.ADMITTED, text="; ".join(parts), numbers=numbers)
+
+    def _grown(self, step: JobStep) -> Reason:
+        change = step.change
+        numbers: _Numbers = {}
+        parts = [self._resized(change, numbers), *self._lost(change, numbers)]
+        parts.append(self._gain(change, numbers))
+        if victims := self.purpose.followed(step):
+            parts.append(f"takes the place of {named(victims)}")
+            numbers["takes_the_place_of"] = ", ".join(victims)
+        return Reason(code=ReasonCode.RESIZED, text="; ".join(parts), numbers=numbers)
+
+    def _resized(self, change: JobChange, numbers: _Numbers) -> str:
+        before = len(change.before.replicas) if change.before else 0
+        after = len(change.after.replicas) if change.after else 0
+        numbers |= {"replicas_before": before, "replicas_after": after}
+        bound = f"at most {change.job.gang.maximum:,}"
+        if change.deed is Deed.SHRINK:
+            bound = f"at least {change.job.gang.minimum:,}"
+        return f"{before:,} → {after:,} replicas of {bound}"
+
+    def _cut(self, step: JobStep) -> Reason:
+        """Why a job is stopped or shrunk, for whom, and what that loses."""
+        change = step.change
+        numbers: _Numbers = {}
+        code, why = self._why_it_leaves(step, numbers)
+        parts = [why]
+        if change.deed is Deed.SHRINK:
+            parts.insert(0, self._resized(change, numbers))
+        if (resumes := self.promises.resumes_at(change.job.name)) is not None:
+            parts.append(f"resumes {clock(resumes, self.changes.snapshot.taken_at)}")
+        parts += self._lost(change, numbers)
+        parts.append(self._gain(change, numbers))
+        return Reason(code=code, text="; ".join(parts), numbers=numbers)
+
+    def _moved(self, step: JobStep) -> Reason:
+        change = step.change
+        numbers: _Numbers = {}
+        code, why = self._why_it_leaves(step, numbers)
+        if victims := self.purpose.followed(step):
+            why = f"{why}, takes the place of {named(victims)}"
+            numbers["takes_the_place_of"] = ", ".join(victims)
+        parts = [why, *self._lost(change, numbers), self._gain(change, numbers)]
+        return Reason(code=code, text="; ".join(parts), numbers=numbers)
+
+    def _gain(self, change: JobChange, numbers: _Numbers) -> str:
+        """What it does to the objective, and which part of that is in the term of such changes."""
+        points, disruption = self.worth.points(change), self.worth.disruption(change)
+        numbers |= {"points": points, "disruption_points": disruption}
+        return in_points(points, disruption, change.deed.value)
+
+    def _why_it_leaves(self, step: JobStep, numbers: _Numbers) -> tuple[ReasonCode, str]:
+        change, nodes = step.change, self.changes.nodes
+        if drained := [name for name in change.nodes_left if nodes[name].drain]:
+            return ReasonCode.DRAINED, f"leaves {named(drained)}, to be drained"
+        if closing := self._closing(change):
+            return ReasonCode.DRAINED, closing
+        if removed := [name for name in change.nodes_left if name in self.changes.target.removed]:
+            code = ReasonCode.MOVED if change.deed is Deed.MIGRATE else ReasonCode.MAKES_ROOM
+            return code, f"empties {named(removed)}, to be removed"
+        if followers := self.purpose.followers(step):
+            numbers["makes_room_for"] = ", ".join(followers)
+            return ReasonCode.MAKES_ROOM, f"makes room for {named(followers)}"
+        if given := self.scarcity.yielded(change):
+            numbers |= {"makes_room_for": ", ".join(given.jobs), **given.numbers}
+            return ReasonCode.MAKES_ROOM, f"gives up {given.text} for {named(given.jobs)}"
+        code = ReasonCode.MOVED if change.deed is Deed.MIGRATE else ReasonCode.MAKES_ROOM
+        return code, self._better(change, numbers) or "so that other changes of this plan fit"
+
+    def _better(self, change: JobChange, numbers: _Numbers) -> str:
+        """What is better where a job moves, for itself or for larger jobs to come; empty if nothing is."""
+        if change.before is None or change.after is None:
+            return ""
+        before, after = (
+            self.worth.gpu_model(change.job, placement) for placement in (change.before, change.after)
+        )
+        if before != after and change.job.speed_milli(after) > change.job.speed_milli(before):
+            return f"to a faster GPU model, {before} → {after}"
+        if (points := self.worth.larger_blocks(change)) > 0:
+            numbers["fragmentation_points"] = points
+            where = named(change.nodes_left)
+            return f"leaves GPUs free in larger blocks on {where}, worth {points:,} points"
+        return "to places that are worth more" if self.worth.points(change) > 0 else ""
+
+    def _closing(self, change: JobChange) -> str:
+        """That it leaves nodes before a window closes them; empty if it does not."""
+        future = self.promises.future
+        window = future.windows.expels(change.job)
+        if window is None or not (left := [name for name in change.nodes_left if name in window.nodes]):
+            return ""
+        begins = clock(future.moment(window.begins), self.changes.snapshot.taken_at)
+        since = f"begins at {begins}" if window.begins > 0 else "has begun"
+        return f"leaves {named(left)}: {window_name(window)} {since}"
+
+    def _lost(self, change: JobChange, numbers: _Numbers) -> list[str]:
+        """How long the job ran and what of its work is not in a checkpoint."""
+        if change.job.running is None or change.before is None:
+            return []
+        now, running = self.changes.snapshot.taken_at, change.job.running
+        job, future = change.job, self.promises.future
+        ran = max(0, int((now - running.started_at).total_seconds()))
+        lost = unsaved_seconds(job, now)
+        gpu_seconds = sum(replica.quota_milli for replica in change.before.replicas) * lost
+        numbers |= {
+            "ran_seconds": ran,
+            "lost_seconds": lost,
+            "recovery_seconds": lost_seconds(future.policy, job, now) - lost,
+            "remaining_seconds": future.durations.resumed(job, future.durations.gpu_model(job)),
+            "lost_gpu_hours": round(gpu_seconds / (MILLI * _SECONDS_PER_HOUR), 3),
+        }
+        what = in_gpu_hours(gpu_seconds) if gpu_seconds else f"{duration(lost)} of work"
+        if not lost:
+            return [f"ran {duration(ran)}, loses no work"]
+        since = "since its last checkpoint" if running.last_checkpoint_at else "without a checkpoint"
+        return [f"ran {duration(ran)}, loses {what} {since}"]
+
+    def _laid_out(self, step: LayoutStep) -> Reason:
+        layout, jobs = step.change, self.purpose.served(step)
+        before, after = set(layout.before or ()), set(layout.after)
+        text = f"for {named(jobs)}"
+        if layout.before is None:
+            text = f"{text}; switches MIG mode on"
+        return Reason(
+            code=ReasonCode.LAYOUT,
+            text=text,
+            numbers={
+                "jobs": ", ".join(jobs),
+                "created": len(after - before),
+                "destroyed": len(before - after),
+            },
+        )
+
+    def _node(self, step: NodeStep) -> Reason:
+        node = self.changes.nodes[step.node]
+        leaving, arriving = self.purpose.leaving(step.node), self.purpose.arriving(step.node)
+        price: _Numbers = {"price_per_hour": node.price_per_hour}
+        match step.deed:
+            case NodeDeed.CORDON:
+                text = f"to be removed once {named(leaving)} {'has' if len(leaving) == 1 else 'have'} left"
+                return Reason(code=ReasonCode.IDLE, text=text, numbers={"jobs": ", ".join(leaving)})
+            case NodeDeed.DRAIN:
+                then = "removed" if step.node in self.changes.target.removed else "drained"
+                have = "has" if len(leaving) == 1 else "have"
+                text = f"confirms that {named(leaving)} {have} left a node to be {then}"
+                return Reason(code=ReasonCode.DRAINED, text=text, numbers={"jobs": ", ".join(leaving)})
+            case NodeDeed.SCALE_DOWN:
+                text = f"nobody needs it; saves {money(node.price_per_hour)}/h"
+                return Reason(code=ReasonCode.IDLE, text=text, numbers=price)
+            case NodeDeed.SCALE_UP:
+                pool = next(each for each in self.changes.snapshot.cluster.pools if each.name == node.pool)
+                least = f"pool {pool.name} keeps at least {counted(pool.minimum, 'node')}"
+                text = f"needed by {named(arriving)}" if arriving else least
+                text = f"{text}; costs {money(node.price_per_hour)}/h"
+                if wait := pool.provisioning:
+                    text = f"{text}, ready after {duration(wait)}"
+                numbers = price | {"provisioning_seconds": wait, "jobs": ", ".join(arriving)}
+                return Reason(code=ReasonCode.DEMAND, text=text, numbers=numbers)

@@ -1,0 +1,84 @@
+"""
+What a plan says of jobs and nodes that stay as they are, as the last plan has said it.
+
+Parts of a plan are frozen, so that one that would be made the same again is taken over with all that has been
+found out about it, its text above all: from epoch to epoch most of a plan is this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuplan.models.plan.plan import Keep, NodeChange, NodeState, Wait, Waiting
+from gpuplan.models.units import print_milli
+from gpuplan.planner.plan_builder.reasons import UNCHANGED
+
+if TYPE_CHECKING:
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.plan import Plan, Reason
+    from gpuplan.models.snapshot import Snapshot
+
+
+class Kept:
+    """Parts for a new plan, of the `last` one as far as they are the same."""
+
+    def __init__(self, last: Plan | None, snapshot: Snapshot) -> None:
+        actions = last.actions if last else ()
+        self._keeps = {action.job: action for action in actions if type(action) is Keep}
+        self._waits = {action.job: action for action in actions if type(action) is Wait}
+        self._waiting = {waiting.job: waiting for waiting in (last.waiting if last else ())}
+        self._before: dict[str, _Known] = last.snapshot.findings.get(Kept, {}) if last else {}
+        self._nodes: dict[str, _Known] = {}
+        snapshot.findings[Kept] = self._nodes
+
+    def keep(self, placement: Placement) -> Keep:
+        """A running job stays as it is."""
+        known = self._keeps.get(placement.job)
+        if known and known.before is known.after is placement and known.reason is UNCHANGED:
+            return known
+        return Keep(
+            id=f"keep/{placement.job}", job=placement.job, before=placement, after=placement, reason=UNCHANGED
+        )
+
+    def wait(self, name: str, reason: Reason) -> Wait:
+        """A job waits on."""
+        known = self._waits.get(name)
+        if known and known.reason == reason:
+            return known
+        return Wait(id=f"wait/{name}", job=name, reason=reason)
+
+    def waiting(self, found: Waiting) -> Waiting:
+        """A waiting job with what is said of its time."""
+        known = self._waiting.get(found.job)
+        return known if known == found else found
+
+    def node(self, node: Node, left: NodeFree, change: NodeChange) -> NodeState:
+        """A node as it will be, with what is left free of it."""
+        known = self._before.get(node.name)
+        if known is None or (known.node, known.left, known.change) != (node, left, change):
+            known = _Known(node, left, change, _state(node, left, change))
+        self._nodes[node.name] = known
+        return known.state
+
+
+class _Known(NamedTuple):
+    """What a plan has said of a node that it so changes and leaves so much of."""
+
+    node: Node
+    left: NodeFree
+    change: NodeChange
+    state: NodeState
+
+
+def _state(node: Node, left: NodeFree, change: NodeChange) -> NodeState:
+    return NodeState(
+        name=node.name,
+        change=change,
+        pool=node.pool,
+        free_gpus=tuple([max(0, milli) for milli in left.gpu_milli]),
+        free_cpu_milli=print_milli(max(0, left.cpu_milli)),  # constructors take cores
+        free_memory_mib=max(0, left.memory_mib),
+        mig=tuple(gpu for gpu in node.gpus.details if gpu.mig is not None) if node.gpus else (),
+    )

@@ -1,0 +1,1 @@
+"""Plans in files: reading, writing, and whether one was edited."""

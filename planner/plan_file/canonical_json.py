@@ -1,0 +1,64 @@
+"""
+Canonical JSON of the parts of a plan, with all their fields: what the plan's id is a hash of.
+
+Most of a plan is jobs that stay as they are or wait, and most of what is said of these are places and reasons
+that stand elsewhere too: their texts are put together from those, and not kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.base import canonical_string
+from gpuplan.models.plan.plan import Keep, Wait, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.plan.plan import Action, Plan
+
+_OF_TIME: Final = (
+    "projected_start",
+    "promised",
+    "earlier_promise",
+    "promise_changed",
+    "waits_for",
+    "remaining",
+)
+"""What is said of few jobs that wait."""
+
+
+def part_texts(plan: Plan) -> dict[str, Iterator[str]]:
+    """The texts of the entries of a plan's long lists, by the name of the list."""
+    return {
+        "actions": map(_action, plan.actions),
+        "placements": (placement.full_text for placement in plan.placements),
+        "nodes": (state.full_text for state in plan.nodes),
+        "waiting": map(_waiting, plan.waiting),
+    }
+
+
+def _action(action: Action) -> str:
+    if type(action) is Keep and action.before is action.after:
+        return _at_rest(action, action.before.full_text)
+    if type(action) is Wait:
+        return _at_rest(action, "null")
+    return action.full_text
+
+
+def _at_rest(action: Keep | Wait, place: str) -> str:
+    """The text of what happens to nobody; `place` is that of where the job is, before and after."""
+    if action.preconditions or action.after_actions:
+        return action.full_text
+    return (
+        f'{{"after":{place},"after_actions":[],"before":{place},"id":{canonical_string(action.id)},'
+        f'"job":{canonical_string(action.job)},"preconditions":[],"reason":{action.reason.full_text},'
+        f'"type":"{action.type}"}}'
+    )
+
+
+def _waiting(waiting: Waiting) -> str:
+    if any(getattr(waiting, name) for name in _OF_TIME):
+        return waiting.full_text
+    job, reason = canonical_string(waiting.job), waiting.reason.full_text
+    return f'{{"job":{job},"projected_start":null,"reason":{reason}}}'

@@ -1,0 +1,166 @@
+"""Whether the parts of a plan say the same: what is applied is what was verified and reviewed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from gpuplan.models.plan.plan import (
+    FindingOutcome,
+    Free,
+    Grow,
+    JobAction,
+    JobDamaged,
+    JobRuns,
+    JobWaits,
+    Migrate,
+    Preempt,
+    Release,
+    Shrink,
+    Start,
+    Wait,
+)
+from gpuplan.planner.analysis.job_changes import Deed, job_change
+from gpuplan.planner.analysis.requirements import frees
+from gpuplan.planner.plan_file.integrity_nodes import nodes_and_layouts
+from gpuplan.planner.plan_file.integrity_times import times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.planner.analysis.job_changes import JobChange
+
+
+def contradictions(plan: Plan) -> Iterator[str]:
+    """
+    Every place where a plan contradicts itself; a plan that gpuplan made has none.
+
+    Actions alone are carried out; placements and nodes are verified: both must tell of the same jobs on the
+    same places, of the same nodes and the same MIG layouts. What is planned for later must be what the jobs
+    that wait are told. Each job of the snapshot must have one action, each action must ask for what it counts
+    on and come in its turn, and the figures must fit each other.
+    """
+    yield from _jobs(plan)
+    yield from _releases(plan)
+    yield from _order(plan)
+    yield from _places(plan)
+    yield from _waiting(plan)
+    yield from nodes_and_layouts(plan)
+    yield from times(plan)
+    yield from _figures(plan)
+
+
+def _jobs(plan: Plan) -> Iterator[str]:
+    acted = Counter(action.job for action in plan.actions if isinstance(action, JobAction))
+    known = {job.name for job in plan.snapshot.jobs}
+    for job in sorted(known - acted.keys()):
+        yield f"job {job} has no action"
+    for job in sorted(acted.keys() - known):
+        yield f"job {job} has an action and is not in the snapshot"
+    for job, count in sorted(acted.items()):
+        if count > 1:
+            yield f"job {job} has {count} actions"
+
+
+def _releases(plan: Plan) -> Iterator[str]:
+    """Each job that gives up lost places is named, and is without them in the snapshot."""
+    named = {each.job for each in plan.findings if each.outcome is not FindingOutcome.LEFT and each.job}
+    released = [action for action in plan.actions if isinstance(action, Release)]
+    for job in sorted(named ^ {release.job for release in released}):
+        yield f"job {job} is named as damaged or gives up lost places, not both"
+    for release in released:
+        known = plan.snapshot.job_by_name.get(release.job)
+        if known is None or known.placement != release.after:
+            yield f"action {release.id} leaves job {release.job} elsewhere than the snapshot has it"
+        if JobDamaged(job=release.job) not in release.preconditions:
+            yield f"action {release.id} releases a job without asking whether it is damaged"
+
+
+def _order(plan: Plan) -> Iterator[str]:
+    seen: set[str] = set()
+    for action in plan.actions:
+        if action.id in seen:
+            yield f"two actions are called {action.id}"
+        for early in sorted(set(action.after_actions) - seen):
+            yield f"action {action.id} must come after {early}, which does not come before it"
+        seen.add(action.id)
+
+
+def _places(plan: Plan) -> Iterator[str]:
+    placed = {placement.job: placement for placement in plan.placements}
+    if len(placed) < len(plan.placements):
+        yield f"{len(plan.placements) - len(placed)} jobs are placed twice"
+    for job in sorted(placed.keys() - plan.snapshot.job_by_name.keys()):
+        yield f"job {job} is placed and is not in the snapshot"
+    for action in plan.actions:
+        if not isinstance(action, JobAction) or action.job not in plan.snapshot.job_by_name:
+            continue
+        known, placement = plan.snapshot.job_by_name[action.job], placed.get(action.job)
+        try:
+            change = job_change(known, placement)
+        except ValueError:
+            yield f"job {action.job} is neither kept nor moved, shrunk or grown by its placement"
+            continue
+        if action.type != change.deed:
+            yield f"action {action.id} would {action.type} job {action.job}, its placement says {change.deed}"
+        elif (action.before, action.after) != (known.placement, placement):
+            yield f"job {action.job} is placed elsewhere by its action than among the placements"
+        elif change.deed not in (Deed.KEEP, Deed.WAIT):
+            yield from _asks_for_what_it_takes(action, change, plan)
+
+
+def _asks_for_what_it_takes(action: JobAction, change: JobChange, plan: Plan) -> Iterator[str]:
+    match action:
+        case Start():
+            asks = any(isinstance(one, JobWaits) and one.job == action.job for one in action.preconditions)
+            if not asks:
+                yield f"action {action.id} starts a job without asking whether it waits"
+        case Preempt() | Shrink() | Grow() | Migrate():
+            asks = any(isinstance(one, JobRuns) and one.job == action.job for one in action.preconditions)
+            if not asks:
+                yield f"action {action.id} changes a job without asking whether it runs"
+    asked = [one for one in action.preconditions if isinstance(one, Free)]
+    for needed in frees(change, plan.snapshot.cluster):
+        if not _covers([one for one in asked if one.node == needed.node], needed):
+            yield f"action {action.id} does not ask for all it takes on node {needed.node}"
+
+
+def _covers(asked: Iterable[Free], needed: Free) -> bool:
+    """True if several demands on a node are together at least another one."""
+    total, least = _amounts(asked), _amounts([needed])
+    return bool(asked) and all(total[name] >= amount for name, amount in least.items())
+
+
+def _amounts(demands: Iterable[Free]) -> Counter[object]:
+    amounts: Counter[object] = Counter()
+    for demand in demands:
+        amounts.update(demand.gpus)
+        amounts.update(demand.resources)
+        amounts.update(
+            {
+                "cpu milli": demand.cpu_milli,
+                "memory mib": demand.memory_mib,
+                "disk mib": demand.disk_mib,
+            }
+        )
+    return amounts
+
+
+def _waiting(plan: Plan) -> Iterator[str]:
+    told = Counter(waiting.job for waiting in plan.waiting)
+    waits = {action.job for action in plan.actions if isinstance(action, Wait | Preempt)}
+    for job in sorted(waits ^ told.keys()):
+        yield f"job {job} waits by its action or by the list of waiting jobs, not by both"
+    for job, count in sorted(told.items()):
+        if count > 1:
+            yield f"job {job} waits {count} times"
+
+
+def _figures(plan: Plan) -> Iterator[str]:
+    solution = plan.solution
+    total = sum(solution.terms.values())
+    if total != solution.objective:
+        yield f"the terms sum to {total:,}, the objective is {solution.objective:,}"
+    if solution.bound is not None and solution.bound < solution.objective:
+        yield f"the bound {solution.bound:,} is below the objective {solution.objective:,}"

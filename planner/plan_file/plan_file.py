@@ -1,0 +1,266 @@
+"""
+plan.json: written whole or not at all, and refused when it is not as it was written.
+
+The checksum is over the file's own document, so it covers keys that this version does not know. White space
+is no content: a plan that was indented again is still that plan.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from pydantic import ValidationError
+
+from gpuplan.models.base import canonical_list, canonical_object, fingerprint_of, hash_of
+from gpuplan.models.errors import BadInputError, InputProblem, TamperedError
+from gpuplan.models.plan.plan import PLAN_FORMAT, Plan, plan_content
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.io.atomic_write import write_atomically
+from gpuplan.planner.plan_file.canonical_json import part_texts
+from gpuplan.planner.plan_file.integrity import contradictions
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+_STDIN: Final = "-"
+_MAJOR, _MINOR = (int(part) for part in PLAN_FORMAT.split("."))
+_ID_LENGTH: Final = 16
+_UID_LENGTH: Final = 8
+"""Of what follows the id."""
+_NAMED_AT_MOST: Final = 10
+_encoded: Final = json.JSONEncoder(ensure_ascii=False).encode
+"""A value as JSON on one line; made once, as there are a hundred thousand lines."""
+_MAKE_A_PLAN: Final = "Make one with `gpuplan plan SOURCE -o plan.json`."
+
+
+def with_id(plan: Plan) -> Plan:
+    """The plan under the id that its content gives it; what stood there before does not matter."""
+    texts = {name: canonical_list(entries) for name, entries in part_texts(plan).items()}
+    hollow = plan.model_copy(update=dict.fromkeys(texts, ()))
+    content = canonical_object(plan_content(_decisions(hollow)), texts)
+    return plan.model_copy(update={"plan_id": hash_of(content)[:_ID_LENGTH]})
+
+
+def plan_id_of(document: dict[str, Any]) -> str:
+    """The id of a plan document: a hash of its content without times and timings."""
+    return fingerprint_of(plan_content(document))[:_ID_LENGTH]
+
+
+def uid_of(plan: Plan) -> str:
+    """
+    The name of a plan where it is applied: its id, and when and how fast it was made.
+
+    All that read one plan file find the same; the same plan made again, which has the same id, has another.
+    """
+    solution = plan.solution
+    made = [print_timestamp(plan.created_at), solution.seconds, solution.phases]
+    return f"{plan.plan_id}-{fingerprint_of(made)[:_UID_LENGTH]}"
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The plan as the plain JSON object of docs/plan-format.md, with its checksum."""
+    return _document(plan, plan.snapshot.document())
+
+
+def plan_text(plan: Plan) -> str:
+    """The text of the plan file: JSON with one line for each action, placement, node and job."""
+    return _layout(_document(plan, plan.snapshot.shared_document)) + "\n"
+
+
+def save_plan(plan: Plan, path: str | Path) -> None:
+    """Write the plan file in one step: a reader sees the old file or the new one, never half of it."""
+    write_atomically(path, plan_text(plan))
+
+
+def load_plan(path: str | Path) -> Plan:
+    """
+    Read a plan file, `-` being standard input.
+
+    Raises
+    ------
+    BadInputError
+        There is no such file, it is no plan, or it is of another major format version.
+    TamperedError
+        The file is not as gpuplan wrote it.
+    """
+    place = "standard input" if str(path) == _STDIN else str(path)
+    document = _parse(_read(path, place), place)
+    minor = _minor_version(document, place)
+    _refuse_edited(document, place, minor)
+    plan = _plan(document, place)
+    _refuse_forged(plan, document, place)
+    return plan
+
+
+def _document(plan: Plan, snapshot: dict[str, Any]) -> dict[str, Any]:
+    """The plan's document around that of its snapshot."""
+    # The snapshot is most of the file; its defaults are left out, as in the documents people write.
+    document = _decisions(plan) | {"snapshot": snapshot, "policy": plan.policy.document()}
+    return document | {"checksum": _checksum(document)}
+
+
+def _decisions(plan: Plan) -> dict[str, Any]:
+    """All of a plan but the documents it was made from."""
+    document = plan.model_dump(mode="json", by_alias=True, exclude={"snapshot", "policy"})
+    for action in document["actions"]:
+        # What to do stands before why.
+        action["reason"] = action.pop("reason")
+    return document
+
+
+def _checksum(document: dict[str, Any]) -> str:
+    return fingerprint_of({key: value for key, value in document.items() if key != "checksum"})
+
+
+def _layout(value: Any, indent: str = "") -> str:
+    """JSON with one line for each entry of a list of objects, so that two plans compare line by line."""
+    deeper = indent + "  "
+    if isinstance(value, dict) and (not indent or _is_tall(value)):
+        lines = [f"{json.dumps(key)}: {_layout(entry, deeper)}" for key, entry in value.items()]
+        return "{\n" + ",\n".join(deeper + line for line in lines) + "\n" + indent + "}"
+    if _is_list_of_objects(value):
+        return "[\n" + ",\n".join(deeper + _encoded(entry) for entry in value) + "\n" + indent + "]"
+    return _encoded(value)
+
+
+def _is_list_of_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _is_tall(value: Any) -> bool:
+    """True for a list of objects, and for an object that holds one at any depth."""
+    return _is_list_of_objects(value) or (isinstance(value, dict) and any(map(_is_tall, value.values())))
+
+
+def _read(path: str | Path, place: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(path) == _STDIN else Path(path).read_bytes()
+    except OSError as error:
+        _refuse(place, f"the plan cannot be read: {error.strerror}.")
+
+
+def _parse(content: bytes, place: str) -> dict[str, Any]:
+    try:
+        document = json.loads(content.decode(), parse_constant=_no_constant)
+    except RecursionError:
+        _refuse(place, "expected a plan, found JSON nested too deep for one.")
+    except json.JSONDecodeError as error:
+        _refuse(
+            f"{place}:{error.lineno}", f"expected JSON, found an error at column {error.colno}: {error.msg}."
+        )
+    except UnicodeDecodeError as error:
+        _refuse(
+            place, f"expected JSON in UTF-8, found byte 0x{content[error.start]:02x} at offset {error.start}."
+        )
+    except ValueError as error:
+        _refuse(place, f"expected JSON, found {error}.")
+    if not isinstance(document, dict):
+        _refuse(place, f"expected a plan, one JSON object; found {_kind(document)}.")
+    if not {"plan_id", "actions", "checksum"} & document.keys():
+        keys = ", ".join(sorted(document)[:8]) or "no keys"
+        _refuse(place, f"expected a plan with plan_id, actions and checksum; found an object with {keys}.")
+    return document
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text}, which JSON does not have")
+
+
+def _kind(value: Any) -> str:
+    names = {list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _minor_version(document: dict[str, Any], place: str) -> int:
+    """The minor format version; another major version is refused."""
+    found = document.get("format_version")
+    parts = found.split(".") if isinstance(found, str) else []
+    if (
+        len(parts) != 2
+        or not all(part.isascii() and part.isdigit() for part in parts)
+        or int(parts[0]) != _MAJOR
+    ):
+        _refuse(
+            place,
+            f"expected format_version {_MAJOR}.x, found {found!r}. This gpuplan reads every plan of format "
+            f"{_MAJOR} and writes {PLAN_FORMAT}.",
+        )
+    return int(parts[1])
+
+
+def _refuse_edited(document: dict[str, Any], place: str, minor: int) -> None:
+    found = document.get("checksum")
+    try:
+        expected = _checksum(document)
+        plan_id = plan_id_of(document)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        # The solution is no object, a text no Unicode, or a number beyond all bounds.
+        expected, plan_id = "", ""
+    if found != expected or not expected:
+        raise TamperedError(
+            f"{place}: the plan was changed after it was made: its checksum is {_short(found)}, "
+            f"its content has {_short(expected)}.\n"
+            "Plans are not edited: change the snapshot or the policy and run `gpuplan plan` again."
+        )
+    # A newer minor version may know further timings that its ids leave out.
+    if minor <= _MINOR and document.get("plan_id") != plan_id:
+        raise TamperedError(
+            f"{place}: the plan does not carry its own id: found {_short(document.get('plan_id'))}, "
+            f"expected {plan_id}.\n"
+            "Plans are not edited: change the snapshot or the policy and run `gpuplan plan` again."
+        )
+
+
+def _refuse_forged(plan: Plan, document: dict[str, Any], place: str) -> None:
+    """Sums can be made anew by whoever edits a file: the parts must agree as well."""
+    found = [
+        f"the {part} is not the one the plan was made from"
+        for part, fingerprint in (("snapshot", plan.base.snapshot), ("policy", plan.base.policy))
+        if fingerprint_of(document[part]) != fingerprint
+    ]
+    found += contradictions(plan)
+    if found:
+        listed = "".join(f"\n  {contradiction}" for contradiction in found[:_NAMED_AT_MOST])
+        more = f"\n  … and {len(found) - _NAMED_AT_MOST} more" if len(found) > _NAMED_AT_MOST else ""
+        raise TamperedError(
+            f"{place}: the plan contradicts itself:{listed}{more}\n"
+            "Plans are not edited: change the snapshot or the policy and run `gpuplan plan` again."
+        )
+
+
+def _short(value: object) -> str:
+    if value in (None, ""):
+        return "missing"
+    text = str(value)
+    return text if len(text) <= _ID_LENGTH else f"{text[:_ID_LENGTH]}…"
+
+
+def _plan(document: dict[str, Any], place: str) -> Plan:
+    """The plan in a document of this major version; keys it does not know are passed over."""
+    readable = document | {"format_version": PLAN_FORMAT}
+    for part in ("snapshot", "policy"):
+        if isinstance(inner := document.get(part), dict):
+            # Left out, each takes this version's own number, as the plan itself does.
+            readable[part] = {key: value for key, value in inner.items() if key != "format_version"}
+    try:
+        return Plan.model_validate(readable, extra="ignore")
+    except ValidationError as error:
+        raise BadInputError(
+            (
+                *(InputProblem(place, _problem(details)) for details in error.errors(include_url=False)),
+                InputProblem(place, f"the plan cannot be used. {_MAKE_A_PLAN}"),
+            )
+        ) from None
+
+
+def _problem(details: ErrorDetails) -> str:
+    value = repr(details["input"])
+    found = value if len(value) <= 60 else f"{value[:60]}…"
+    return f"{'.'.join(map(str, details['loc']))}: {details['msg']}, found {found}."
+
+
+def _refuse(place: str, message: str) -> NoReturn:
+    raise BadInputError((InputProblem(place, f"{message}\n  {_MAKE_A_PLAN}"),))

@@ -1,0 +1,167 @@
+"""pose(snapshot, policy) → Problem: who may go where, who may be disturbed, what is free."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.problem.jobs import Role
+from gpuplan.models.problem.problem import Charges, Problem
+from gpuplan.planner.analysis.allocations import holdings_of
+from gpuplan.planner.problem_builder.affinity import Meetings
+from gpuplan.planner.problem_builder.candidates import candidates, resumers, runners
+from gpuplan.planner.problem_builder.earliest_start import Readiness, needed_running
+from gpuplan.planner.problem_builder.incumbents import Incumbents, Lone, outlooks
+from gpuplan.planner.problem_builder.job_classes import Classifier
+from gpuplan.planner.problem_builder.nodes.free_nodes import free_nodes, held_milli
+from gpuplan.planner.problem_builder.nodes.node_groups import Sites
+from gpuplan.planner.problem_builder.nodes.pools import pool_options, scalings
+from gpuplan.planner.problem_builder.nodes.power import power_caps
+from gpuplan.planner.problem_builder.nodes.resource_vectors import Shapes
+from gpuplan.planner.problem_builder.queues import budgets, guarantees, limited_trees
+from gpuplan.planner.problem_builder.reclaiming import Claims, Reclaiming
+from gpuplan.planner.problem_builder.releases import Returns
+from gpuplan.planner.problem_builder.start_values import Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.problem.jobs import Incumbent, JobClass
+    from gpuplan.models.problem.problem import Standing
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.problem_builder.nodes.pools import Scaling
+
+_THIS_INSTANT: Final = (0, 3600)
+"""Edges of a question without a later slot: how long its one slot is makes no difference."""
+
+
+def pose(snapshot: Snapshot, policy: Policy) -> Problem:
+    """Ask the question of one epoch: a pure function of snapshot and policy, whatever their order."""
+    snapshot = snapshot.canonical()
+    usage = holdings_of(snapshot).usage
+    timing = Timing(snapshot, policy)
+    # 1. Who may be given new replicas, now or later, and who may be disturbed.
+    waiting = [job for job in snapshot.waiting if not job.held]
+    needed = needed_running(snapshot, ahead=policy.horizon.slots > 1)
+    running = runners(snapshot, policy, timing.windows, needed)
+    readiness = Readiness(snapshot, timing, needed & {runner.job.name for runner in running})
+    in_time = [job for job in waiting if readiness.earliest(job.name) < timing.slots.count]
+    wanting = candidates(in_time, running)
+    now = [one for one in wanting if readiness.earliest(one.job.name) == 0]
+    claims = Claims(Reclaiming(snapshot, policy), now, running)
+    wanting += resumers(policy, running, now, claims) if timing.ahead else []
+    # 2. The nodes that may take something, those that pools may still open last.
+    scaled = scalings(snapshot, policy, now)
+    sites = Sites(snapshot.cluster, policy, [scaling.opened for scaling in scaled], wanting, timing)
+    shapes = Shapes(snapshot.cluster, sites.nodes, [candidate.job for candidate in wanting])
+    meetings = Meetings(policy, [*waiting, *(job for job in snapshot.jobs if job.running)])
+    # 3. What it could pay to disturb; this ranks everything else.
+    spare = frozenset(name for scaling in scaled for name in scaling.spare)
+    disturbed = outlooks(
+        policy,
+        sites,
+        running,
+        now,
+        limited_trees(snapshot),
+        claims,
+        capped=bool(snapshot.cluster.rack_power),
+    )
+    victims = sorted({outlook.runner.job.priority for outlook in disturbed if outlook.yields})
+    classifier = Classifier(
+        snapshot,
+        policy,
+        sites=sites,
+        shapes=shapes,
+        meetings=meetings,
+        timing=timing,
+        readiness=readiness,
+        victims=victims,
+        claims=claims,
+    )
+    # 4. Classes of waiting jobs, then those of incumbents.
+    classes = classifier.starts(one for one in wanting if one.role is Role.START)
+    incumbents = Incumbents(snapshot, policy, sites=sites, shapes=shapes, timing=timing, classes=classes)
+    lone = Lone.of(wanting)
+    for outlook in disturbed:
+        rank = victims.index(outlook.runner.job.priority) + 1 if outlook.yields else 0
+        incumbents.add(outlook, lone, classifier, (rank, claims.on(outlook.runner)))
+    leaving = {
+        one.job: index
+        for index, one in enumerate(incumbents.found)
+        if one.stop_points is not None or one.move is not None
+    }
+    standing = meetings.standing(snapshot, sites, classes, leaving)
+    returns = Returns(snapshot, timing, incumbents.found)
+    held = held_milli(snapshot) if shapes.capped or snapshot.cluster.rack_power else {}
+    closable = _closable(snapshot, spare, incumbents.found)
+    return Problem(
+        resources=shapes.resources,
+        nodes=free_nodes(
+            snapshot,
+            sites,
+            shapes,
+            held=held,
+            closing=_closing(scaled, closable),
+            returns=returns.by_node(sites, shapes),
+        ),
+        groups=tuple(sites.groups),
+        classes=tuple(classes),
+        queues=tuple(queue.name for queue in snapshot.queues),
+        budgets=budgets(snapshot, usage, returns),
+        incumbents=tuple(incumbents.found),
+        guarantees=guarantees(snapshot, policy, usage, waiting),
+        pools=pool_options(scaled, sites.index, closable),
+        domains=sites.domains(_levels(classes, standing)),
+        power_caps=power_caps(snapshot, sites.nodes, held, incumbents.found, returns.by_rack()),
+        standing=standing,
+        charges=_charges(policy, meetings.interference),
+        edges=timing.slots.edges if timing.ahead else _THIS_INSTANT,
+        depth=policy.horizon.backfill.depth,
+    )
+
+
+def _closable(snapshot: Snapshot, spare: frozenset[str], incumbents: Iterable[Incumbent]) -> frozenset[str]:
+    """Spare nodes that nobody holds who could not leave."""
+    if not spare:
+        return spare
+    leaving = {
+        one.job for one in incumbents if one.stop_points is not None or one.move is not None or one.shrinkable
+    }
+    return spare - {
+        replica.node
+        for placement in snapshot.running_placements
+        if placement.job not in leaving
+        for replica in placement.replicas
+    }
+
+
+def _closing(scaled: Iterable[Scaling], closable: frozenset[str]) -> dict[str, int]:
+    """What giving back a node brings, by name."""
+    return {name: scaling.saving for scaling in scaled for name in scaling.spare & closable}
+
+
+def _levels(classes: Iterable[JobClass], standing: Iterable[Standing]) -> set[Level]:
+    """Levels at which domains matter."""
+    avoided = {level for one in standing for _, level in one.avoids}
+    avoided |= {level for one in classes for _, level in one.avoids}
+    wished = {
+        level
+        for one in classes
+        for level in (one.together.required, one.together.preferred, one.together.spread)
+        if level is not None
+    }
+    return avoided | wished
+
+
+def _charges(policy: Policy, interference: tuple[tuple[str, str, int], ...]) -> Charges:
+    prices = policy.prices
+    return Charges(
+        domain=prices.domain,
+        fragmentation=prices.fragmentation,
+        reference_gpus=prices.reference_gpus,
+        repartition=prices.repartition,
+        switch_mode=prices.switch_mode if policy.mig.switch_mode else None,
+        may_repartition=policy.mig.repartition,
+        interference=interference,
+    )

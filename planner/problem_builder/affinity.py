@@ -1,0 +1,139 @@
+"""Meetings: which jobs must not, or would rather not, share a domain with which others."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from gpuplan.models.cluster import Level
+from gpuplan.models.problem.problem import Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.problem.jobs import JobClass
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
+
+
+class Meetings:
+    """Tags (numbers of label sets that some job avoids) and workload classes whose meetings are priced."""
+
+    def __init__(self, policy: Policy, jobs: Iterable[Job]) -> None:
+        jobs = list(jobs)
+        avoided = {tuple(sorted(avoidance.labels.items())) for job in jobs for avoidance in job.anti_affinity}
+        # What nobody carries keeps nobody away.
+        self._tags = {
+            labels: tag
+            for tag, labels in enumerate(
+                sorted(labels for labels in avoided if any(_carries(job, labels) for job in jobs))
+            )
+        }
+        points: dict[tuple[str, str], int] = defaultdict(int)
+        for entry in policy.prices.interference:
+            if entry.points:
+                one, other = sorted(entry.classes)
+                points[one, other] += entry.points
+        self.interference = tuple((one, other, price) for (one, other), price in sorted(points.items()))
+        self._workloads = {name for pair in points for name in pair}
+
+    def carries(self, job: Job) -> tuple[int, ...]:
+        """Tags of a job."""
+        if not self._tags:
+            return ()
+        return tuple(tag for labels, tag in self._tags.items() if _carries(job, labels))
+
+    def avoids(self, job: Job) -> tuple[tuple[int, Level], ...]:
+        """Tags that a job keeps away, each with the level of the domains."""
+        if not self._tags:
+            return ()
+        labels = ((tuple(sorted(one.labels.items())), one.level) for one in job.anti_affinity)
+        return tuple(sorted({(self._tags[these], level) for these, level in labels if these in self._tags}))
+
+    def workload(self, job: Job) -> str:
+        """The job's workload class, if it is priced at all."""
+        return job.workload_class if job.workload_class in self._workloads else ""
+
+    def standing(
+        self, snapshot: Snapshot, sites: Sites, classes: Iterable[JobClass], leaving: Mapping[str, int]
+    ) -> tuple[Standing, ...]:
+        """Running jobs that new replicas of some class could meet; `leaving` has incumbents by job."""
+        if not self._tags and not self._workloads:
+            return ()
+        guests = _Guests(classes, self.interference)
+        found: list[Standing] = []
+        for job in snapshot.jobs:
+            if job.running is None:
+                continue
+            one = Standing(
+                job=job.name,
+                incumbent=leaving.get(job.name),
+                nodes=(),
+                workload=guests.met(self.workload(job)),
+                carries=tuple(tag for tag in self.carries(job) if tag in guests.avoided),
+                avoids=tuple((tag, level) for tag, level in self.avoids(job) if tag in guests.carried),
+            )
+            if one.workload or one.carries or one.avoids:
+                found += _placed(one, job, snapshot, sites, guests)
+        return tuple(found)
+
+
+class _Guests:
+    """What new replicas avoid, carry and are."""
+
+    def __init__(self, classes: Iterable[JobClass], interference: tuple[tuple[str, str, int], ...]) -> None:
+        classes = list(classes)
+        self.avoided: dict[int, set[Level]] = defaultdict(set)
+        """Levels by tag."""
+        for job_class in classes:
+            for tag, level in job_class.avoids:
+                self.avoided[tag].add(level)
+        self.carried = {tag for job_class in classes for tag in job_class.carries}
+        workloads = {job_class.workload for job_class in classes}
+        # Also those of the same side: where two classes have met already, more of them meet for nothing.
+        self._met = {
+            name for one, other, _ in interference if workloads & {one, other} for name in (one, other)
+        }
+
+    def met(self, workload: str) -> str:
+        """The workload class, if it has a part in what meetings of some class cost."""
+        return workload if workload in self._met else ""
+
+
+def _placed(one: Standing, job: Job, snapshot: Snapshot, sites: Sites, guests: _Guests) -> Iterator[Standing]:
+    """
+    A running job on its nodes.
+
+    Where it stands on a node that takes nothing new, another node of the same domain stands for that one,
+    once for each level wider than a node.
+    """
+    names = {replica.node for replica in job.running.replicas} if job.running else set()
+    nodes = tuple(sorted(sites.index[name] for name in names if name in sites.index))
+    if nodes:
+        yield _at(one, nodes)
+    elsewhere = [snapshot.cluster.node_by_name[name] for name in sorted(names) if name not in sites.index]
+    wide = {level for _, level in one.avoids} | {
+        level for tag in one.carries for level in guests.avoided[tag]
+    }
+    for level in sorted(wide - {Level.NODE}):
+        outside = {domain for node in elsewhere if (domain := node.domain(level))}
+        outside -= {sites.nodes[index].domain(level) for index in nodes}
+        first = {
+            domain: index
+            for index, node in reversed(list(enumerate(sites.nodes)))
+            if (domain := node.domain(level)) in outside
+        }
+        if first:
+            carries = tuple(tag for tag in one.carries if level in guests.avoided[tag])
+            avoids = tuple(avoided for avoided in one.avoids if avoided[1] == level)
+            yield Standing(one.job, one.incumbent, tuple(sorted(first.values())), "", carries, avoids)
+
+
+def _at(one: Standing, nodes: tuple[int, ...]) -> Standing:
+    return Standing(one.job, one.incumbent, nodes, one.workload, one.carries, one.avoids)
+
+
+def _carries(job: Job, labels: tuple[tuple[str, str], ...]) -> bool:
+    return all(job.labels.get(key) == value for key, value in labels)

@@ -1,0 +1,145 @@
+"""Candidates: jobs that may be given new replicas, and running jobs that may be disturbed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from gpuplan.models.eligibility.node_eligibility import filters
+from gpuplan.models.problem.jobs import Role
+from gpuplan.planner.problem_builder.running_placements import tenures
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job, Running
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.timing.reservation_windows import Windows
+    from gpuplan.planner.problem_builder.reclaiming import Claims
+    from gpuplan.planner.problem_builder.running_placements import Tenure
+
+Filters: TypeAlias = "tuple[Hashable, ...]"
+
+
+class Runner(NamedTuple):
+    """A running job with what the policy lets a plan do to it."""
+
+    job: Job
+    running: Running
+    placement: Placement
+    gpu_model: str | None
+    stop: bool
+    shrink: bool
+    grow: bool
+    move: bool
+    drains: bool
+    """It has a replica on a node that is to be drained, or that a window closes to it before long."""
+
+
+class Candidate(NamedTuple):
+    """A job that may be given new replicas."""
+
+    job: Job
+    role: Role
+    minimum: int
+    maximum: int
+    gpu_model: str | None
+    """The one it has to be, with role GROW."""
+    filters: Filters
+
+
+def candidates(waiting: Iterable[Job], runners: Iterable[Runner]) -> list[Candidate]:
+    """Whoever starts, moves or grows."""
+    found = [
+        Candidate(job, Role.START, job.gang.minimum, job.gang.maximum, None, filters(job)) for job in waiting
+    ]
+    for runner in runners:
+        job, count = runner.job, len(runner.running.replicas)
+        if runner.move:
+            found.append(Candidate(job, Role.MOVE, count, count, None, filters(job)))
+        if runner.grow:
+            most = job.gang.maximum - count
+            found.append(Candidate(job, Role.GROW, 1, most, runner.gpu_model, filters(job)))
+    return found
+
+
+def resumers(
+    policy: Policy, runners: Iterable[Runner], rivals: list[Candidate], claims: Claims
+) -> list[Candidate]:
+    """Running jobs that it may pay to stop and to start again in a later slot, with the fewest replicas."""
+    highest = max((one.job.priority for one in rivals), default=-1)
+    return [
+        Candidate(job, Role.RESUME, job.gang.minimum, job.gang.minimum, None, filters(job))
+        for runner in runners
+        if runner.stop and not (job := runner.job).held
+        if runner.drains or claims.on(runner) or highest >= job.priority + policy.disruption.priority_gap
+    ]
+
+
+def runners(snapshot: Snapshot, policy: Policy, windows: Windows, needed: frozenset[str]) -> list[Runner]:
+    """
+    Running jobs of which the policy allows anything, by name.
+
+    Those for whose end others wait (`needed`) go on undisturbed, unless they have to leave.
+    """
+    of_jobs = tenures(snapshot)
+    found = (_runner(snapshot, policy, job, of_jobs.of(job), windows) for job in snapshot.jobs if job.running)
+    return [
+        runner
+        for runner in found
+        if runner is not None
+        and (runner.job.name not in needed or (runner.drains and (runner.stop or runner.move)))
+    ]
+
+
+def _runner(
+    snapshot: Snapshot,
+    policy: Policy,
+    job: Job,
+    tenure: Tenure | None,
+    windows: Windows,
+) -> Runner | None:
+    running, placement, rules = job.running, job.placement, policy.disruption
+    if running is None or placement is None or tenure is None:
+        return None
+    count, nodes = len(running.replicas), snapshot.cluster.node_by_name
+    drains = tenure.drains or windows.expels(job) is not None
+    ripe = rules.may_disturb(job, snapshot.taken_at)
+    leaves = job.preemptible and drains
+    still = job.locality.required is None and job.spread is None
+    stop = leaves or (rules.preempt and ripe)
+    move = leaves or (rules.migrate and ripe)
+    shrink = rules.resize and ripe and count > job.gang.minimum and is_in_order(job, running, nodes)
+    # Growth within one domain, or spread over several, is not modelled.
+    grow = rules.resize and still and count < job.gang.maximum and not rules.dwells(job, snapshot.taken_at)
+    if not (stop or move or shrink or grow):
+        return None
+    return Runner(
+        job=job,
+        running=running,
+        placement=placement,
+        gpu_model=tenure.gpu_model,
+        stop=stop,
+        shrink=shrink,
+        grow=grow,
+        move=move,
+        drains=drains,
+    )
+
+
+def is_in_order(job: Job, running: Running, nodes: dict[str, Node]) -> bool:
+    """True if its domains are such that it might be placed so today, and then with fewer replicas too."""
+    names = {replica.node for replica in running.replicas}
+    if (required := job.locality.required) is not None and len(names) > 1:
+        domains = {nodes[name].domain(required) for name in names}
+        if len(domains) > 1 or None in domains:
+            return False
+    if job.spread is None:
+        return True
+    by_domain = Counter(
+        nodes[replica.node].domain(job.spread.level) or (replica.node,) for replica in running.replicas
+    )
+    return max(by_domain.values()) <= job.spread.most

@@ -1,0 +1,198 @@
+"""Incumbents: running jobs that may be stopped, shrunk, grown or moved, as far as it could ever pay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from gpuplan.models.problem.jobs import Incumbent, Role
+from gpuplan.models.value.disruption_cost import disruption_points, resize_points
+from gpuplan.planner.problem_builder.running_placements import holds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.problem.jobs import JobClass
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.problem_builder.candidates import Candidate, Filters, Runner
+    from gpuplan.planner.problem_builder.job_classes import Classifier
+    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
+    from gpuplan.planner.problem_builder.nodes.resource_vectors import Shapes
+    from gpuplan.planner.problem_builder.reclaiming import Claims
+    from gpuplan.planner.problem_builder.start_values import Timing
+
+
+Order: TypeAlias = tuple[int, tuple[int, ...]]
+"""Rank of a running job, and the claims on what it holds."""
+
+
+class Outlook(NamedTuple):
+    """What could pay to be done to a running job."""
+
+    runner: Runner
+    stop: bool
+    shrink: bool
+    move: bool
+
+    @property
+    def yields(self) -> bool:
+        """True if what takes its places, its quota or its power needs a rank."""
+        return self.stop or self.shrink
+
+
+def outlooks(
+    policy: Policy,
+    sites: Sites,
+    runners: Iterable[Runner],
+    wanting: Iterable[Candidate],
+    trees: Mapping[str, str],
+    claims: Claims,
+    *,
+    capped: bool,
+) -> list[Outlook]:
+    """
+    What could pay to be done to each running job.
+
+    Stopping or shrinking it: for a job whose priority allows that and that could use one of its nodes, or
+    the quota it holds in the same tree of queues (`trees` has the root of each limited one), or its power
+    where racks are `capped`; for a job that has a claim on what it holds; and a job that has to leave.
+    Whoever may be moved may have to make room for somebody else who moves.
+    """
+    wanting, gap = list(wanting), policy.disruption.priority_gap
+    pressure = _pressure(sites, wanting)
+    # A rack's power may be all that is missing, wherever in the rack.
+    for_power = max((one.job.priority for one in wanting if one.job.request.needs_gpu), default=-1)
+    in_tree: dict[str, int] = {}
+    for candidate in wanting:
+        if candidate.job.queue in trees and candidate.job.request.needs_gpu:
+            root = trees[candidate.job.queue]
+            in_tree[root] = max(in_tree.get(root, 0), candidate.job.priority)
+    on_node = {
+        sites.nodes[index].name: pressure.get(number, -1)
+        for number, group in enumerate(sites.groups)
+        if not sites.opens[number]
+        for index in group.nodes
+    }
+    found = []
+    for runner in runners:
+        job = runner.job
+        there = [on_node[name] for name in runner.placement.nodes if name in on_node]
+        for_quota = in_tree.get(trees.get(job.queue, ""), -1)
+        rival = max(for_quota, for_power if capped else -1, *there)
+        pressed = rival >= job.priority + gap or bool(claims.on(runner))
+        leaves = pressed or runner.drains
+        found.append(
+            Outlook(
+                runner,
+                stop=runner.stop and leaves,
+                shrink=runner.shrink and leaves,
+                move=runner.move,
+            )
+        )
+    return found
+
+
+def _pressure(sites: Sites, wanting: Iterable[Candidate]) -> dict[int, int]:
+    """The highest priority among those who could use a group, by group."""
+    pressure: dict[int, int] = {}
+    first: dict[tuple[Filters, str | None], Candidate] = {}
+    for candidate in wanting:
+        key = candidate.filters, candidate.gpu_model
+        if key not in first or first[key].job.priority < candidate.job.priority:
+            first[key] = candidate
+    for candidate in first.values():
+        for groups in sites.allowed(candidate).values():
+            for group in sites.open_in(groups, 0):
+                pressure[group] = max(pressure.get(group, 0), candidate.job.priority)
+    return pressure
+
+
+@dataclass(frozen=True, slots=True)
+class Lone:
+    """Running jobs that may move, grow or resume, by name: each is a class of its own."""
+
+    movers: Mapping[str, Candidate]
+    growers: Mapping[str, Candidate]
+    resumers: Mapping[str, Candidate]
+
+    @classmethod
+    def of(cls, candidates: Iterable[Candidate]) -> Lone:
+        """Those of all candidates."""
+        by_role: dict[Role, dict[str, Candidate]] = {role: {} for role in Role}
+        for one in candidates:
+            by_role[one.role][one.job.name] = one
+        return cls(by_role[Role.MOVE], by_role[Role.GROW], by_role[Role.RESUME])
+
+
+class Incumbents:
+    """The incumbents of a question, and their classes behind those of waiting jobs."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        *,
+        sites: Sites,
+        shapes: Shapes,
+        timing: Timing,
+        classes: list[JobClass],
+    ) -> None:
+        self._snapshot = snapshot
+        self._policy = policy
+        self._shapes = shapes
+        self._holds = holds(snapshot, sites)
+        self._timing = timing
+        self._queues = {queue.name: index for index, queue in enumerate(snapshot.queues)}
+        self.classes = classes
+        self.found: list[Incumbent] = []
+
+    def add(self, outlook: Outlook, lone: Lone, classifier: Classifier, order: Order) -> None:
+        """Take in a running job, unless nothing can be done to it that pays."""
+        runner, number = outlook.runner, len(self.found)
+        mover = lone.movers.get(runner.job.name) if outlook.move else None
+        grower = lone.growers.get(runner.job.name)
+        resumer = lone.resumers.get(runner.job.name) if outlook.stop else None
+        move = self._append(classifier.only(mover, number)) if mover else None
+        grow = self._append(classifier.only(grower, number)) if grower else None
+        resume = self._append(classifier.only(resumer, number)) if resumer else None
+        if outlook.stop or outlook.shrink or move is not None or grow is not None:
+            found = self._incumbent(outlook, order)
+            self.found.append(found._replace(move=move, grow=grow, resume=resume))
+
+    def _append(self, job_class: JobClass | None) -> int | None:
+        if job_class is None:
+            return None
+        self.classes.append(job_class)
+        return len(self.classes) - 1
+
+    def _incumbent(self, outlook: Outlook, order: Order) -> Incumbent:
+        runner, policy, now = outlook.runner, self._policy, self._snapshot.taken_at
+        job, count = runner.job, len(runner.running.replicas)
+        earnings, ahead = self._timing.earnings, self._timing.ahead
+        # Without later slots it makes no difference.
+        left = self._timing.remaining(job) if ahead else 0
+        leaving = -earnings.completion(job, runner.gpu_model, count, seconds=left)
+        leaving -= disruption_points(policy, job, now)
+        # Whoever moves is not late for that, as far as points go.
+        stopping = leaving - (earnings.saved_lateness(job, start=0, seconds=left) if ahead else 0)
+        return Incumbent(
+            job=job.name,
+            shape=self._shapes.freed(runner),
+            holds=self._holds.of(job),
+            queue=self._queues[job.queue],
+            gpu_model=runner.gpu_model,
+            rank=order[0],
+            stop_points=stopping if outlook.stop else None,
+            leave_points=leaving - policy.prices.migration,
+            shrink_points=earnings.further(
+                job, runner.gpu_model, range(count, job.gang.minimum - 1, -1), seconds=left
+            )
+            if outlook.shrink
+            else (),
+            resize_points=-resize_points(policy, job, now),
+            fewest=job.gang.minimum if outlook.shrink else count,
+            on_leaving=policy.owed(policy.prices.drain) if runner.drains else 0,
+            until=self._timing.until(job) if ahead else 1,
+            claims=order[1],
+        )

@@ -1,0 +1,274 @@
+"""Classes: candidates that are worth the same, may use the same nodes and take the same there."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuplan.models.policy.policy import PriorityOrder, Profile
+from gpuplan.models.problem.jobs import JobClass, Predecessor, Role, Togetherness
+from gpuplan.models.value.disruption_cost import resize_points
+from gpuplan.planner.analysis.quota_headroom import QuotaRoom
+from gpuplan.planner.problem_builder.promises import Promises
+from gpuplan.planner.problem_builder.start_values import from_slot, is_open, open_slots
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.problem.jobs import Option
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.problem_builder.affinity import Meetings
+    from gpuplan.planner.problem_builder.candidates import Candidate
+    from gpuplan.planner.problem_builder.earliest_start import Readiness
+    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
+    from gpuplan.planner.problem_builder.nodes.resource_vectors import Shapes
+    from gpuplan.planner.problem_builder.reclaiming import Claims
+    from gpuplan.planner.problem_builder.start_values import Timing
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """Jobs that are sure to be alike, and all they are likened by."""
+
+    candidates: list[Candidate]
+    key: tuple[Any, ...]
+    """Without their options."""
+    options: tuple[Option, ...]
+
+    @property
+    def first(self) -> Job:
+        return self.candidates[0].job
+
+
+class Classifier:
+    """Makes classes; `victims` are the priorities of running jobs that may have to make room, ascending."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        policy: Policy,
+        *,
+        sites: Sites,
+        shapes: Shapes,
+        meetings: Meetings,
+        timing: Timing,
+        readiness: Readiness,
+        victims: list[int],
+        claims: Claims,
+    ) -> None:
+        self._policy = policy
+        self._now = snapshot.taken_at
+        self._jobs = snapshot.job_by_name
+        self._claims = claims
+        self._queues = {queue.name: index for index, queue in enumerate(snapshot.queues)}
+        self._sites = sites
+        self._shapes = shapes
+        self._meetings = meetings
+        self._timing = timing
+        self._readiness = readiness
+        self._promises = Promises(snapshot, policy, timing, sites)
+        self._room = QuotaRoom.holding(snapshot.queues, {})
+        self._thresholds = [priority + policy.disruption.priority_gap for priority in victims]
+
+    def starts(self, waiting: Iterable[Candidate]) -> list[JobClass]:
+        """Waiting jobs by class, by their first names; those that may start in no slot are left out."""
+        drafts = self._settled(self._drafts(waiting))
+        starving = sorted(
+            (draft.first.submitted_at, draft.first.name)
+            for draft in drafts
+            if self._promises.is_starving(draft.first)
+        )
+        order = {name: number for number, (_, name) in enumerate(starving)}
+        index = {draft.first.name: number for number, draft in enumerate(drafts)}
+        companies = sorted({wait.company for name in index if (wait := self._readiness.wait(name)).company})
+        return [self._start(draft, index, companies, order) for draft in drafts]
+
+    def only(self, candidate: Candidate, incumbent: int) -> JobClass | None:
+        """The class of one running job that moves, grows or resumes; None if there is no node for it."""
+        job, resumes = candidate.job, candidate.role is Role.RESUME
+        earliest = self._readiness.again(job) if resumes else 0
+        options = self._timing.options(candidate, self._sites, earliest)
+        if resumes:
+            options = self._within_quota(candidate, options)
+        if not options:
+            return None
+        return self._class(
+            candidate,
+            options,
+            jobs=(job.name,),
+            incumbent=incumbent,
+            fixed_points=-resize_points(self._policy, job, self._now) if candidate.role is Role.GROW else 0,
+            priority=self._priority(job),
+            seconds=self._seconds([candidate], options),
+            earliest=earliest,
+        )
+
+    def _drafts(self, waiting: Iterable[Candidate]) -> list[_Draft]:
+        """Those that start in some slot by themselves, unless others keep them from it."""
+        tied = self._readiness.tied
+        members: dict[Any, list[Candidate]] = defaultdict(list)
+        for candidate in waiting:
+            job = candidate.job
+            alone = job.name in tied or self._promises.is_promised(job) or self._promises.is_starving(job)
+            key = (self._key(candidate), job.name if alone else "")
+            members[key, self._timing.kind(job, self._readiness.earliest(job.name))].append(candidate)
+        return [
+            _Draft(candidates, key, options)
+            for (key, _), candidates in members.items()
+            if (options := self._options(candidates[0]))
+        ]
+
+    def _options(self, candidate: Candidate) -> tuple[Option, ...]:
+        job = candidate.job
+        options = self._timing.options(candidate, self._sites, self._readiness.earliest(job.name))
+        return self._within_quota(candidate, options)
+
+    def _within_quota(self, candidate: Candidate, options: tuple[Option, ...]) -> tuple[Option, ...]:
+        """Who breaks a limit by itself never starts there, but a part of it would in a linear relaxation."""
+        job = candidate.job
+        needed = job.request.total_gpu_milli * candidate.minimum
+        models = {option.gpu_model for option in options if option.gpu_model is not None}
+        allowed = {None, *self._room.alone(job.queue, needed, models).gpu_models}
+        return tuple(option for option in options if option.gpu_model in allowed)
+
+    def _settled(self, drafts: list[_Draft]) -> list[_Draft]:
+        """Those that start in some slot together with others, the like of each other in one."""
+        if tied := self._readiness.tied:
+            slots = {draft.first.name: open_slots(draft.options) for draft in drafts}
+            self._readiness.settle({name: slots.get(name, ()) for name in tied})
+        found: dict[Any, _Draft] = {}
+        for draft in drafts:
+            options = draft.options
+            if draft.first.name in tied:
+                earliest = self._readiness.earliest(draft.first.name)
+                cut = (from_slot(option, earliest) for option in options)
+                options = tuple(option for option in cut if is_open(option))
+            if not options:
+                continue
+            same = found.setdefault((draft.key, options), _Draft([], draft.key, options))
+            same.candidates.extend(draft.candidates)
+        return list(found.values())
+
+    def _start(
+        self,
+        draft: _Draft,
+        index: dict[str, int],
+        companies: list[tuple[str, ...]],
+        starving: dict[str, int],
+    ) -> JobClass:
+        jobs = sorted((one.job for one in draft.candidates), key=lambda job: (job.submitted_at, job.name))
+        wait = self._readiness.wait(draft.first.name)
+        awaited = (
+            Predecessor(slot=each.slot)
+            if each.slot is not None
+            else Predecessor(job_class=index[each.job], ended=each.ended)
+            for each in wait.awaited
+            if each.slot is not None or each.job in index
+        )
+        return self._class(
+            draft.candidates[0],
+            draft.options,
+            jobs=tuple(job.name for job in jobs),
+            seconds=self._seconds(draft.candidates, draft.options),
+            earliest=0 if draft.options[0].groups else open_slots(draft.options)[0],
+            predecessors=tuple(awaited),
+            needed=wait.needed,
+            co_start=companies.index(wait.company) if wait.company else None,
+            due=self._timing.due(draft.first),
+            priority=min(self._priority(self._jobs[name]) for name in (draft.first.name, *wait.company)),
+            promise=self._promises.of(draft.first, draft.options),
+            starving=starving.get(draft.first.name),
+        )
+
+    def _seconds(self, candidates: Iterable[Candidate], options: tuple[Option, ...]) -> int:
+        """Expected duration on the best option, the longest of any of them."""
+        if not self._timing.ahead:
+            return 0
+        return max(self._timing.seconds(candidate, options[0].gpu_model) for candidate in candidates)
+
+    def _key(self, candidate: Candidate) -> tuple[Any, ...]:
+        job = candidate.job
+        return (
+            (job.queue, self._timing.earnings.full_points(job), self._rank(job), self._priority(job)),
+            self._claims.of(candidate),
+            (job.gang, self._together(candidate)),
+            tuple(sorted(job.gpu_models.items())),
+            candidate.filters,
+            (self._shapes.asked(job), self._shapes.in_full(job)),
+            (tuple(sorted(job.datasets)), _wishes(job), self._profile(job)),
+            self._meeting(job),
+            self._timing.due(job),
+        )
+
+    def _class(self, candidate: Candidate, options: tuple[Option, ...], **about: Any) -> JobClass:
+        job = candidate.job
+        workload, carries, avoids = self._meeting(job)
+        return JobClass(
+            shape=self._shapes.asked(job),
+            minimum=candidate.minimum,
+            maximum=candidate.maximum,
+            queue=self._queues[job.queue],
+            options=options,
+            role=candidate.role,
+            rank=self._rank(job),
+            claim=self._claims.of(candidate),
+            together=self._together(candidate),
+            node_points=self._sites.node_points(
+                job, (group for option in options for group in option.groups)
+            ),
+            profile=self._profile(job),
+            asked=self._shapes.in_full(job),
+            workload=workload,
+            carries=carries,
+            avoids=avoids,
+            **about,
+        )
+
+    def _priority(self, job: Job) -> int:
+        """Of all 0 where priority is a weight alone; companions come with the one of lowest priority."""
+        return job.priority if self._policy.priority.order is PriorityOrder.TIERS else 0
+
+    def _rank(self, job: Job) -> int:
+        return bisect_right(self._thresholds, job.priority)
+
+    def _together(self, candidate: Candidate) -> Togetherness:
+        """What of the job's wishes about places makes a difference to so many replicas."""
+        job = candidate.job
+        if candidate.maximum == 1 or candidate.role is Role.GROW:
+            return _APART
+        required, preferred, spread = job.locality.required, job.locality.preferred, job.spread
+        if preferred == required or not self._policy.prices.domain:
+            preferred = None
+        if spread is not None and spread.most >= candidate.maximum:
+            spread = None
+        if required is None and preferred is None and spread is None:
+            return _APART
+        return Togetherness(
+            required=required,
+            preferred=preferred,
+            spread=spread.level if spread else None,
+            most=spread.most if spread else 0,
+        )
+
+    def _profile(self, job: Job) -> Profile:
+        return self._policy.profiles.get(job.workload_class, Profile.PACK)
+
+    def _meeting(self, job: Job) -> tuple[str, tuple[int, ...], tuple[Any, ...]]:
+        return self._meetings.workload(job), self._meetings.carries(job), self._meetings.avoids(job)
+
+
+_APART = Togetherness()
+
+
+def _wishes(job: Job) -> tuple[Any, ...]:
+    if not job.preferred_nodes:
+        return ()
+    return tuple(
+        sorted(
+            (one.match.key, one.match.operator, one.match.values, one.points) for one in job.preferred_nodes
+        )
+    )

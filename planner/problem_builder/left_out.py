@@ -1,0 +1,66 @@
+"""What the planner does not consider though no rule forbids it, with how much of it there is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from gpuplan.models.plan.plan import LeftOut
+from gpuplan.planner.problem_builder.candidates import is_in_order
+from gpuplan.planner.problem_builder.earliest_start import bound_to_others, needed_running
+from gpuplan.planner.problem_builder.running_placements import tenures
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+
+
+def left_out(snapshot: Snapshot, policy: Policy) -> tuple[LeftOut, ...]:
+    """All of which there is any: that a plan is proven best does not speak of these."""
+    found = _jobs(snapshot, policy), _nodes(snapshot, policy)
+    return tuple(LeftOut(what=what, count=count) for each in found for what, count in each if count)
+
+
+def _jobs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int]]:
+    rules, nodes = policy.disruption, snapshot.cluster.node_by_name
+    if not (rules.preempt or rules.resize or rules.migrate):
+        return
+    waits = bool(snapshot.waiting)
+    of_jobs = tenures(snapshot)
+    needed = needed_running(snapshot, ahead=policy.horizon.slots > 1)
+    disturbable = [
+        (job, job.running)
+        for job in snapshot.jobs
+        if job.running is not None and rules.may_disturb(job, snapshot.taken_at)
+    ]
+    known = [(job, running) for job, running in disturbable if of_jobs.of(job) is not None]
+    if waits:
+        yield (
+            "disturbing jobs whose replicas are unlike or on several GPU models",
+            len(disturbable) - len(known),
+        )
+        yield "disturbing jobs that waiting ones wait for", sum(job.name in needed for job, _ in known)
+        if rules.preempt and policy.horizon.slots > 1:
+            bound = bound_to_others(snapshot)
+            what = "resuming jobs that would wait for others, or start with them"
+            yield what, sum(job.name in bound for job, _ in known)
+    if waits and rules.resize:
+        yield (
+            "shrinking jobs whose replicas may not be placed so today",
+            sum(
+                len(running.replicas) > job.gang.minimum and not is_in_order(job, running, nodes)
+                for job, running in known
+            ),
+        )
+    if policy.prices.fragmentation:
+        yield "stopping jobs for fewer fragments alone", len(known)
+
+
+def _nodes(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int]]:
+    rules = policy.pools
+    if rules.scale_up and rules.scale_down and snapshot.cluster.pools:
+        there = Counter(node.pool for node in snapshot.cluster.nodes)
+        full = (0 < pool.maximum <= there[pool.name] for pool in snapshot.cluster.pools)
+        yield "exchanging a node of a full pool for a new one", sum(full)

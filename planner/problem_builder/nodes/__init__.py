@@ -1,0 +1,1 @@
+"""Nodes of the question: groups, free amounts, pools, power."""

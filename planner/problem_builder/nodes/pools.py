@@ -1,0 +1,106 @@
+"""Pools: nodes that may be opened, and nodes that may be given back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.models.problem.nodes import PoolOption
+from gpuplan.models.value.disruption_cost import node_points
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.cluster import Node, NodePool
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.problem_builder.candidates import Candidate, Filters
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """What may be done to one pool."""
+
+    pool: NodePool
+    price: int
+    """Of adding one node, in points."""
+    saving: int
+    """Of removing one; negative where it is not worth the change by itself."""
+    opened: tuple[Node, ...]
+    """As they would be."""
+    spare: frozenset[str]
+    """Names of nodes that may be given back once they are empty."""
+    most_closed: int
+
+
+def scalings(snapshot: Snapshot, policy: Policy, candidates: Iterable[Candidate]) -> list[Scaling]:
+    """Every pool with which something may be done, by name."""
+    cluster, now = snapshot.cluster, snapshot.taken_at
+    demand = _Demand(candidates)
+    names = {node.name for node in cluster.nodes}
+    found = []
+    for pool in sorted(cluster.pools, key=lambda pool: pool.name):
+        points = node_points(policy, pool)
+        price, saving = points + policy.prices.scaling, points - policy.prices.scaling
+        members = [node for node in cluster.nodes if node.pool == pool.name]
+        room = pool.maximum - len(members) if policy.pools.may_add(pool, now) else 0
+        opened = _opened(pool, names, min(room, demand.replicas(pool.template)) if room > 0 else 0)
+        most_closed = max(0, len(members) - pool.minimum) if policy.pools.may_remove(pool, now) else 0
+        # A node that costs nothing may be in the way of a whole one only where fragments are priced.
+        pays = most_closed and (saving > 0 or policy.prices.fragmentation)
+        spare = frozenset(node.name for node in members if node.schedulable) if pays else frozenset()
+        if opened or spare:
+            found.append(Scaling(pool, price, saving, opened, spare, most_closed if spare else 0))
+    return found
+
+
+def _opened(pool: NodePool, names: set[str], count: int) -> tuple[Node, ...]:
+    """New nodes, under the first names that nobody has; `names` is kept up to date."""
+    opened: list[Node] = []
+    number = 0
+    while len(opened) < count:
+        number += 1
+        name = f"{pool.template.name}-{number}"
+        if name not in names:
+            names.add(name)
+            update = {"name": name, "pool": pool.name, "ready_at": None}
+            opened.append(pool.template.model_copy(update=update))
+    return tuple(opened)
+
+
+class _Demand:
+    """How many replicas there are at most that a node could take: more nodes stay empty."""
+
+    def __init__(self, candidates: Iterable[Candidate]) -> None:
+        self._replicas: Counter[Filters] = Counter()
+        self._first: dict[Filters, Job] = {}
+        for candidate in candidates:
+            self._first.setdefault(candidate.filters, candidate.job)
+            self._replicas[candidate.filters] += candidate.maximum
+
+    def replicas(self, node: Node) -> int:
+        return sum(
+            count
+            for kind, count in self._replicas.items()
+            if (self._first[kind].request.needs_gpu or not node.gpu_count)
+            and refusal(self._first[kind], node) is None
+        )
+
+
+def pool_options(
+    scalings: Iterable[Scaling], index: dict[str, int], closable: frozenset[str]
+) -> tuple[PoolOption, ...]:
+    """The pools of a question; `closable` are the nodes that can be emptied."""
+    return tuple(
+        PoolOption(
+            name=scaling.pool.name,
+            nodes=scaling.opened,
+            opening_points=scaling.price,
+            closable=tuple(sorted(index[name] for name in scaling.spare & closable)),
+            most_closed=scaling.most_closed,
+        )
+        for scaling in scalings
+    )

@@ -1,0 +1,122 @@
+"""Promises: what waiting jobs were promised, as slots and places, and who has waited too long."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.problem.jobs import Hold, Promised
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from gpuplan.models.cluster import NodeGpus
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.problem.jobs import Option
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
+    from gpuplan.planner.problem_builder.start_values import Timing
+
+
+class Promises:
+    """The promises of one question; with a single slot there are none."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, timing: Timing, sites: Sites) -> None:
+        self._now = snapshot.taken_at
+        self._backfill = policy.horizon.backfill
+        self._timing = timing
+        self._sites = sites
+
+    def is_promised(self, job: Job) -> bool:
+        """True if a job was promised a start within the horizon."""
+        return (
+            self._timing.ahead
+            and job.promise is not None
+            and self._slot(self._timing.second(job.promise.start)) < self._timing.slots.count
+        )
+
+    def is_starving(self, job: Job) -> bool:
+        """True if a job has waited too long and was promised nothing."""
+        least = self._backfill.starving
+        if not self._timing.ahead or least is None or self.is_promised(job):
+            return False
+        return (self._now - job.submitted_at).total_seconds() >= least
+
+    def of(self, job: Job, options: tuple[Option, ...]) -> Promised | None:
+        """What a job was promised; no places if they are gone, or are none for it any more."""
+        if job.promise is None or not self.is_promised(job):
+            return None
+        second = self._timing.second(job.promise.start)
+        start = self._slot(second)
+        latest = min(self._slot(second + self._backfill.max_delay), self._timing.slots.count - 1)
+        if len(job.promise.replicas) == job.gang.minimum:
+            holds = self._holds(job, job.promise.replicas)
+            groups = {self._sites.group_of[hold.node] for hold in holds or () if hold.node is not None}
+            for number, option in enumerate(options):
+                if holds and groups <= set(_groups(option, start)):
+                    return Promised(start, latest, holds, number)
+        return Promised(start, latest, ())
+
+    def _slot(self, second: int) -> int:
+        """The last slot that begins no later; 0 if that is past, H if it is after the horizon."""
+        return max(0, bisect_right(self._timing.slots.edges, second) - 1)
+
+    def _holds(self, job: Job, replicas: Iterable[Replica]) -> tuple[Hold, ...] | None:
+        """The promised places, by node and GPUs; None if one is gone or is not what the job asks for."""
+        holds: list[Hold] = []
+        for replica in replicas:
+            index = self._sites.index.get(replica.node)
+            if index is None or not _is_asked(job, replica):
+                return None
+            gpus = self._sites.nodes[index].gpus
+            taken = {gpu for hold in holds if hold.node == index for gpu in hold.gpus}
+            hold = _hold(job, replica, index, gpus, taken)
+            if hold is None:
+                return None
+            holds.append(hold)
+        return tuple(sorted(holds, key=lambda hold: (hold.node, hold.gpus, repr(hold.slices))))
+
+
+def _groups(option: Option, slot: int) -> tuple[int, ...]:
+    return option.later_groups[slot] if slot else option.groups
+
+
+def _is_asked(job: Job, replica: Replica) -> bool:
+    """True if a replica holds the GPUs that the job asks for."""
+    shares = [held.milli for held in replica.gpus if isinstance(held, GpuShare)]
+    slices = Counter(held.profile for held in replica.gpus if isinstance(held, MigSlice))
+    request = job.request
+    asked = [MILLI] * request.gpus + [request.gpu_milli] * bool(request.gpu_milli)
+    return shares == asked and slices == Counter(request.mig)
+
+
+def _hold(
+    job: Job, replica: Replica, node: int, gpus: NodeGpus | None, taken: Collection[int]
+) -> Hold | None:
+    """One place; None if its GPUs are gone, unhealthy, or not in the mode they were in."""
+    if not replica.gpus:
+        return Hold(node)
+    if gpus is None:
+        return None
+    slices = [held for held in replica.gpus if isinstance(held, MigSlice)]
+    sound = {
+        index for index, gpu in gpus.by_index.items() if gpu.healthy and (gpu.mig is not None) == bool(slices)
+    }
+    wanted = sorted({held.index for held in replica.gpus})
+    if slices:
+        instances = sorted(
+            ((held.index, held.instance) for held in slices),
+            key=lambda held: (held[0], held[1].start),
+        )
+        return Hold(node, slices=tuple(instances)) if sound.issuperset(wanted) else None
+    if job.request.gpus:
+        # Only their number counts: another GPU does for one that is gone.
+        free = sorted(sound.difference(taken), key=lambda index: (index not in wanted, index))
+        chosen = sorted(free[: len(replica.gpus)])
+        return Hold(node, tuple(chosen)) if len(chosen) == len(replica.gpus) else None
+    return Hold(node, tuple(wanted)) if sound.issuperset(wanted) else None

@@ -1,0 +1,252 @@
+"""
+Reclaiming: which queues may take back what others borrow, as in Kueue and KAI, stated for the whole tree.
+
+A queue is entitled to its nominal quota with those of all queues below it, or to its guarantee if that is
+more.
+A job may follow a running one whatever their priorities, where both of this hold for all GPUs together or for
+the GPU model that the running job holds:
+
+- the running job's queue, and each queue above it up to what both have in common, holds more than it is
+  entitled to; a queue without a quota is entitled to nothing;
+- the job's queue, or one above it up to there, is entitled to what it holds with the job's fewest GPUs added.
+
+Jobs directly in a queue that has queues below it count as if they were in one more queue below, with the
+nominal quota that the queue itself has. Queues without a common parent have the cluster in common.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from gpuplan.models.problem.jobs import Role
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.planner.analysis.allocations import holdings_of
+from gpuplan.planner.analysis.quota_headroom import of_resource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.problem_builder.candidates import Candidate, Runner
+
+_Level: TypeAlias = tuple[str, bool]
+"""A queue with all below it, or, if true, only the jobs directly in it."""
+
+Holding: TypeAlias = tuple[str, str | None]
+"""The queue of running jobs and the GPU model that they hold."""
+
+
+class _Share(NamedTuple):
+    """What one level holds of one resource, in thousandths of GPUs."""
+
+    held: int
+    entitled: int
+    owed: int
+    """What it may take back: what it is entitled to, or less where the policy says so."""
+    limited: bool
+    """It, or a queue below it, has a quota for the resource."""
+
+
+class Reclaiming:
+    """Answers for one snapshot."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self._queues = {queue.name: queue for queue in snapshot.queues}
+        self._usage = holdings_of(snapshot).usage
+        self._nominal = policy.disruption.reclaim
+        self._shares: dict[str, dict[_Level, _Share]] = {}
+        self._found: dict[tuple[str, int, str], list[_Level]] = {}
+        self._known: dict[tuple[str, int, Holding], frozenset[tuple[str, str]]] = {}
+
+    def may_take(self, queue: str, milli: int, held: Holding) -> bool:
+        """True if a job of a queue that comes to hold so much at least may follow running jobs there."""
+        return bool(self.levels(queue, milli, held))
+
+    def levels(self, queue: str, milli: int, held: Holding) -> frozenset[tuple[str, str]]:
+        """(queue, resource) of all whose nominal quota or guarantee decides that; empty if it may not."""
+        if milli <= 0 or not self._is_anything_owed or queue == held[0]:
+            return frozenset()
+        key = queue, milli, held
+        if key not in self._known:
+            models = (ALL_MODELS,) if held[1] is None else (ALL_MODELS, held[1])
+            self._known[key] = frozenset(
+                level for resource in models for level in self._levels(queue, milli, held[0], resource)
+            )
+        return self._known[key]
+
+    def _levels(self, queue: str, milli: int, other: str, resource: str) -> Iterator[tuple[str, str]]:
+        rooms = self._rooms(queue, milli, resource)
+        if not rooms:
+            return
+        mine, theirs = self._path(queue), self._path(other)
+        rooms = [level for level in rooms if level not in theirs]
+        giving = [level for level in theirs if level not in mine]
+        if rooms and all(self._lends(level, resource) for level in giving):
+            yield from ((name, resource) for name, alone in (*rooms, *giving) if not alone)
+
+    def _rooms(self, queue: str, milli: int, resource: str) -> list[_Level]:
+        """Levels that are entitled to what they hold with so much more."""
+        key = queue, milli, resource
+        if key not in self._found:
+            shares = self._shares_of(resource)
+            self._found[key] = [
+                level for level in self._path(queue) if shares[level].held + milli <= shares[level].owed
+            ]
+        return self._found[key]
+
+    def borrows(self, queue: str) -> bool:
+        """True if a queue with all below it holds more than it is entitled to."""
+        models = {model for model, milli in self._usage.get(queue, {}).items() if milli}
+        return any(self._lends((queue, False), resource) for resource in (ALL_MODELS, *sorted(models)))
+
+    def _lends(self, level: _Level, resource: str) -> bool:
+        """True if a level holds more than it is entitled to, of all GPUs if nothing is said of the model."""
+        share = self._shares_of(resource)[level]
+        if not share.limited:
+            share = self._shares_of(ALL_MODELS)[level]
+        return share.held > share.entitled
+
+    def _path(self, queue: str) -> list[_Level]:
+        path: list[_Level] = [(queue, True)] if queue in self._parents else []
+        above: str | None = queue
+        while above is not None:
+            path.append((above, False))
+            above = self._queues[above].parent
+        return path
+
+    @cached_property
+    def _parents(self) -> frozenset[str]:
+        return frozenset(queue.parent for queue in self._queues.values() if queue.parent is not None)
+
+    @cached_property
+    def _is_anything_owed(self) -> bool:
+        quotas = [
+            quota for queue in self._queues.values() for quota in (queue.quota, *queue.gpu_models.values())
+        ]
+        return any(quota and (quota.guarantee or (self._nominal and quota.nominal)) for quota in quotas)
+
+    @cached_property
+    def _leaves_first(self) -> list[Queue]:
+        children: dict[str | None, list[Queue]] = defaultdict(list)
+        for queue in self._queues.values():
+            children[queue.parent].append(queue)
+        found = list(children[None])
+        for queue in found:  # grows as it is walked
+            found.extend(children[queue.name])
+        return found[::-1]
+
+    def _shares_of(self, resource: str) -> dict[_Level, _Share]:
+        if resource not in self._shares:
+            self._shares[resource] = self._count(resource)
+        return self._shares[resource]
+
+    def _count(self, resource: str) -> dict[_Level, _Share]:
+        own = of_resource(self._usage, resource)
+        held: dict[str | None, int] = defaultdict(int)
+        nominal: dict[str | None, int] = defaultdict(int)
+        limited: set[str | None] = set()
+        shares: dict[_Level, _Share] = {}
+        for queue in self._leaves_first:
+            name, quota = queue.name, queue.quota_for(resource)
+            direct, mine = own.get(name, 0), quota.nominal if quota else 0
+            shares[name, True] = _Share(direct, mine, mine if self._nominal else 0, quota is not None)
+            held[name] += direct
+            nominal[name] += mine
+            guarantee = (quota.guarantee if quota else 0) or 0
+            owed = max(guarantee, nominal[name] if self._nominal else 0)
+            if quota is not None:
+                limited.add(name)
+            entitled = max(guarantee, nominal[name])
+            shares[name, False] = _Share(held[name], entitled, owed, name in limited)
+            held[queue.parent] += held[name]
+            nominal[queue.parent] += nominal[name]
+            if name in limited:
+                limited.add(queue.parent)
+        return shares
+
+    def entitled(self, queue: str, resource: str) -> int:
+        """Thousandths of GPUs that a queue with all below it is entitled to."""
+        return self._shares_of(resource)[queue, False].entitled
+
+
+class Claims:
+    """The claims of those who want places on what running jobs hold, numbered from 1 on."""
+
+    def __init__(
+        self, reclaiming: Reclaiming, wanting: Iterable[Candidate], runners: Iterable[Runner]
+    ) -> None:
+        lent = sorted({_holding(runner) for runner in runners if runner.stop or runner.shrink}, key=repr)
+        taken = {
+            asked: frozenset(held for held in lent if reclaiming.may_take(*asked, held))
+            for asked in {(one.job.queue, least_new(one)) for one in wanting}
+        }
+        numbers = {
+            found: number
+            for number, found in enumerate(
+                sorted({each for each in taken.values() if each}, key=lambda each: sorted(map(repr, each))), 1
+            )
+        }
+        self._of = {asked: numbers.get(found, 0) for asked, found in taken.items()}
+        self._on = {held: tuple(numbers[found] for found in numbers if held in found) for held in lent}
+
+    def of(self, candidate: Candidate) -> int:
+        """The claim of a candidate; 0 for none, and for what cannot start now."""
+        return self._of.get((candidate.job.queue, least_new(candidate)), 0)
+
+    def on(self, runner: Runner) -> tuple[int, ...]:
+        """Claims on what a running job holds."""
+        return self._on.get(_holding(runner), ())
+
+
+def least_new(candidate: Candidate) -> int:
+    """Thousandths of GPUs that a candidate at least comes to hold more; a moved job holds no more."""
+    return 0 if candidate.role is Role.MOVE else candidate.job.request.total_gpu_milli * candidate.minimum
+
+
+def least_asked(job: Job) -> int:
+    """Thousandths of GPUs that a waiting job at least comes to hold."""
+    return job.request.total_gpu_milli * job.gang.minimum
+
+
+def holding_of(job: Job, snapshot: Snapshot) -> Holding:
+    """The queue and GPU model of a running job; of several models the first: no plan disturbs such a job."""
+    nodes = job.placement.gpu_nodes if job.placement and job.request.needs_gpu else ()
+    models = snapshot.cluster.gpu_model_by_node
+    return job.queue, next((models[name] for name in sorted(nodes) if name in models), None)
+
+
+def _holding(runner: Runner) -> Holding:
+    return runner.job.queue, runner.gpu_model
+
+
+def pairs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int, Holding]]:
+    """(queue of waiting jobs, their fewest thousandths of GPUs, what they may take back), each once."""
+    rules = policy.disruption
+    if not (rules.preempt or rules.resize):
+        return
+    reclaiming = Reclaiming(snapshot, policy)
+    asked = sorted({(job.queue, least_asked(job)) for job in snapshot.waiting if not job.held})
+    models = snapshot.cluster.gpu_model_by_node
+    lent = {
+        (job.queue, models.get(replica.node) if job.request.needs_gpu else None)
+        for job in snapshot.jobs
+        if job.running and rules.may_disturb(job, snapshot.taken_at)
+        for replica in job.running.replicas
+    }
+    for queue, milli in asked:
+        for held in sorted(lent, key=repr):
+            if reclaiming.may_take(queue, milli, held):
+                yield queue, milli, held
+
+
+def contested(snapshot: Snapshot, policy: Policy) -> frozenset[tuple[str, str]]:
+    """(queue, resource) of all whose nominal quota counts, since a waiting job may take back what is lent."""
+    if not policy.disruption.reclaim or not policy.prices.nominal:
+        return frozenset()
+    reclaiming = Reclaiming(snapshot, policy)
+    return frozenset(level for pair in pairs(snapshot, policy) for level in reclaiming.levels(*pair))

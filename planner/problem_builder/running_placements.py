@@ -1,0 +1,74 @@
+"""Tenures: the places of running jobs, which do not depend on the clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuplan.models.placement import MigSlice
+from gpuplan.models.problem.jobs import Hold
+from gpuplan.planner.epoch_cache import Remembered
+
+if TYPE_CHECKING:
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Replica
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
+
+
+class Tenure(NamedTuple):
+    """Where a running job is, if what it frees by leaving has one shape."""
+
+    gpu_model: str | None
+    drains: bool
+    """One of its nodes is to be drained."""
+
+
+def tenures(snapshot: Snapshot) -> Remembered[Tenure | None]:
+    """
+    The tenure of each running job.
+
+    None where a node is missing, its GPUs are of several models, or replicas hold different amounts.
+    """
+    cluster = snapshot.cluster
+    draining = {node.name for node in cluster.nodes if node.drain}
+
+    def find(job: Job) -> Tenure | None:
+        placement = job.placement
+        if placement is None or not placement.nodes <= cluster.node_by_name.keys():
+            return None
+        models = {cluster.gpu_model_by_node.get(name) for name in placement.gpu_nodes}
+        if len(models) != (1 if job.request.needs_gpu else 0) or not placement.is_even:
+            return None
+        return Tenure(next(iter(models), None), not draining.isdisjoint(placement.nodes))
+
+    return Remembered(snapshot, Tenure, basis=cluster, find=find)
+
+
+def holds(snapshot: Snapshot, sites: Sites) -> Remembered[tuple[Hold, ...]]:
+    """What each replica of each running job holds, on the nodes as they are numbered there."""
+
+    def find(job: Job) -> tuple[Hold, ...]:
+        return tuple([_hold(replica, sites) for replica in job.running.replicas]) if job.running else ()
+
+    return Remembered(snapshot, Hold, basis=(snapshot.cluster, sites.index), find=find)
+
+
+def _hold(replica: Replica, sites: Sites) -> Hold:
+    index = sites.index.get(replica.node)
+    if index is None:
+        return Hold(None)
+    gpus = sites.nodes[index].gpus
+    if gpus and not gpus.details:
+        return Hold(node=index, gpus=replica.shared_gpus)
+    # An unhealthy GPU is of no use to anybody else.
+    sound = [held for held in replica.gpus if gpus and gpus.by_index[held.index].healthy]
+    return Hold(
+        node=index,
+        gpus=tuple(sorted(held.index for held in sound if not isinstance(held, MigSlice))),
+        slices=tuple(
+            sorted(
+                ((held.index, held.instance) for held in sound if isinstance(held, MigSlice)),
+                key=lambda held: (held[0], held[1].start),
+            )
+        ),
+    )

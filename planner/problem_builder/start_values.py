@@ -1,0 +1,289 @@
+"""Timing: when a job may start on which groups of nodes, and what that is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpuplan.models.problem.jobs import Option, Role
+from gpuplan.models.timing.durations import Durations
+from gpuplan.models.timing.reservation_windows import Windows
+from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.value.start_value import Earnings
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+    from datetime import datetime
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.problem_builder.candidates import Candidate
+    from gpuplan.planner.problem_builder.nodes.node_groups import Sites
+
+_Later: TypeAlias = "tuple[tuple[int | None, ...], tuple[tuple[int, ...], ...]]"
+"""Points and groups by slot (see `Option.later` and `Option.later_groups`)."""
+
+
+class Timing:
+    """Slots, expected durations, windows and earnings of one question."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self._now = snapshot.taken_at
+        self.slots = Slots.of(policy.horizon, snapshot.taken_at)
+        self.durations = Durations(snapshot, policy)
+        self.earnings = Earnings(snapshot, policy, self.durations)
+        self.windows = Windows(snapshot, policy, self.durations)
+        self.ahead = self.slots.count > 1
+        """True if there is more than one slot."""
+        self.timeless = not (self.ahead or self.windows.all)
+        """True if, but for hard deadlines, it makes no difference how long jobs run."""
+        self._reservations = list(
+            {(each.job, each.reservation.name): each.reservation for each in self.windows.all}.values()
+        )
+        self._owned: dict[tuple[Hashable, ...], tuple[int, ...]] = {}
+        self._remaining: dict[str, int] = {}
+        self._after = range(1, self.slots.count)
+        self._never: _Later = ((None,) * self.slots.count, ((),) * self.slots.count)
+        self._by_model = any(tariff.gpu_models for tariff in snapshot.cluster.tariffs)
+        self._ends: dict[int, tuple[int, ...]] = {}
+        self._worth: dict[tuple[str, int, str | None], tuple[int | None, ...]] = {}
+        self._places: dict[tuple[int, ...], tuple[tuple[int, ...], ...]] = {}
+        self._stays: dict[tuple[int, ...], dict[int, tuple[float, ...]]] = {}
+        self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def second(self, time: datetime) -> int:
+        """Seconds from now to an instant."""
+        return int((time - self._now).total_seconds())
+
+    def remaining(self, job: Job) -> int:
+        """Seconds a running job is expected to go on where it runs."""
+        if job.name not in self._remaining:
+            self._remaining[job.name] = self.durations.remaining(job)
+        return self._remaining[job.name]
+
+    def until(self, job: Job) -> int:
+        """The slot before which a running job is gone."""
+        return self.slots.until(0, self.remaining(job)) if self.ahead else 1
+
+    def seconds(self, candidate: Candidate, gpu_model: str | None) -> int:
+        """
+        How long it takes on a GPU model what a candidate wants to do.
+
+        Whoever moves makes good what it loses; new replicas of who grows are there until the others end.
+        """
+        job = candidate.job
+        match candidate.role:
+            case Role.START:
+                return self.durations.seconds(job, gpu_model)
+            case Role.GROW:
+                return self.remaining(job)
+            case Role.MOVE:
+                return self.durations.resumed(job, gpu_model)
+            case Role.RESUME:
+                return self.durations.again(job, gpu_model)
+
+    def kind(self, job: Job, bound: int) -> Hashable:
+        """Equal for waiting jobs, alike in all but time, whose options are sure to be equal."""
+        if self.timeless and not job.hard_deadline:
+            return ()
+        deadline = job.deadline and self.second(job.deadline)
+        return self.owned(job), self.durations.work(job), deadline, job.hard_deadline, bound
+
+    def owned(self, job: Job) -> tuple[int, ...]:
+        """Numbers of the reservations that a job may use."""
+        if not self._reservations:
+            return ()
+        hold = self.windows.hold
+        key = (job.queue, job.user, hold and (job.priority, job.name == hold.job.name))
+        if key not in self._owned:
+            self._owned[key] = tuple(
+                number for number, each in enumerate(self._reservations) if self.windows.owns(job, each)
+            )
+        return self._owned[key]
+
+    def due(self, job: Job) -> int | None:
+        """Seconds to a deadline that can be met, if the job waits less than half its duration; else None."""
+        if not self.ahead or job.deadline is None:
+            return None
+        seconds = self.durations.seconds(job, None)
+        slack = self.earnings.slack(job, seconds)
+        critical = slack is not None and 0 <= 2 * slack < seconds
+        return self.second(job.deadline) if critical else None
+
+    def options(self, candidate: Candidate, sites: Sites, bound: int = 0) -> tuple[Option, ...]:
+        """
+        The options of a candidate that starts no earlier than in slot `bound`, best paid first.
+
+        Those with which it could start in no slot are left out.
+        """
+        job, allowed = candidate.job, sites.allowed(candidate)
+        models = sorted(allowed, key=lambda model: (-job.speed_milli(model), model or ""))
+        if self.timeless and not job.hard_deadline:
+            return tuple(
+                Option(model, allowed[model], points, further)
+                for model in models
+                for points, further in [self._placed(candidate, model)]
+            )
+        options = [self._option(candidate, model, allowed[model], sites, bound) for model in models]
+        # Fast is not always best: tariffs are by GPU model.
+        best = sorted(options, key=lambda option: -(option.points + option.once))
+        return tuple(option for option in best if is_open(option))
+
+    def _option(
+        self, candidate: Candidate, model: str | None, groups: tuple[int, ...], sites: Sites, bound: int
+    ) -> Option:
+        job, starts = candidate.job, candidate.role in (Role.START, Role.RESUME)
+        seconds = self.seconds(candidate, model)
+        points, further = self._placed(candidate, model, seconds)
+        barred = bound > 0
+        if starts:
+            charged = 1 if job.gang.elastic and not job.gang.scaled else job.gang.minimum
+            each = self.earnings.tariff(job, model, 1, start=0, seconds=seconds)
+            points -= charged * each
+            further = tuple(more - each for more in further)
+            barred = barred or self.earnings.is_too_late(job, start=0, seconds=seconds)
+        later, later_groups = self._never
+        if self.ahead and starts:
+            later, later_groups = self._later(job, model, groups, sites, seconds)
+        option = Option(
+            gpu_model=model,
+            groups=() if barred else self._unbarred(job, sites.open_in(groups, 0), sites, 0, seconds),
+            points=points,
+            further=further,
+            once=self.earnings.saved_lateness(job, start=0, seconds=seconds) if starts else 0,
+            ends=self._ends_of(seconds),
+            later=later,
+            later_groups=later_groups,
+        )
+        return from_slot(option, bound)
+
+    def _placed(
+        self, candidate: Candidate, model: str | None, seconds: int | None = None
+    ) -> tuple[int, tuple[int, ...]]:
+        """`Option.points` and `further` of completion alone."""
+        job, completion = candidate.job, self.earnings.completion
+        if not job.gang.scaled or candidate.role is Role.MOVE:
+            replicas = candidate.maximum if candidate.role is Role.MOVE else 1
+            return completion(job, model, replicas, seconds=seconds), ()
+        if candidate.role in (Role.START, Role.RESUME):
+            fewest, before = candidate.minimum, 0
+        else:
+            held = job.running.replicas if job.running else ()
+            fewest = len(held) + candidate.minimum
+            before = completion(job, model, len(held), seconds=seconds)
+        sizes = range(fewest, fewest + candidate.maximum - candidate.minimum + 1)
+        further = self.earnings.further(job, model, sizes, seconds=seconds)
+        return completion(job, model, fewest, seconds=seconds) - before, further
+
+    def _later(
+        self, job: Job, model: str | None, groups: tuple[int, ...], sites: Sites, seconds: int
+    ) -> _Later:
+        """What starts in later slots are worth, and where they may be."""
+        points = self._points(job, model, seconds)
+        if sites.windowed.isdisjoint(groups):
+            # Then only nodes matter, and many jobs may use the same ones.
+            places = self._places.get(groups)
+            if places is None:
+                places = self._places[groups] = ((), *(sites.open_in(groups, slot) for slot in self._after))
+        else:
+            places = (
+                (),
+                *(
+                    self._unbarred(job, sites.open_in(groups, slot), sites, slot, seconds)
+                    for slot in self._after
+                ),
+            )
+        if None not in points[1:] and all(places[1:]):
+            return points, places
+        open_then = [worth is not None and bool(where) for worth, where in zip(points, places, strict=True)]
+        return (
+            tuple(worth if is_open else None for worth, is_open in zip(points, open_then, strict=True)),
+            tuple(where if is_open else () for where, is_open in zip(places, open_then, strict=True)),
+        )
+
+    def _points(self, job: Job, model: str | None, seconds: int) -> tuple[int | None, ...]:
+        """Of a start in each later slot; None where the job would be too late to be of use."""
+        key = job.name, seconds, model if self._by_model or job.gang.scaled else None
+        points = self._worth.get(key)
+        if points is None:
+            earnings, fewest = self.earnings, job.gang.minimum
+            points = self._worth[key] = (
+                None,
+                *(
+                    None
+                    if earnings.is_too_late(job, start=start, seconds=seconds)
+                    else earnings.completion(job, model, fewest, start=start, seconds=seconds)
+                    + earnings.saved_lateness(job, start=start, seconds=seconds)
+                    - earnings.tariff(job, model, fewest, start=start, seconds=seconds)
+                    for start in self.slots.edges[1:-1]
+                ),
+            )
+        return points
+
+    def _unbarred(
+        self, job: Job, groups: tuple[int, ...], sites: Sites, slot: int, seconds: int
+    ) -> tuple[int, ...]:
+        """Groups on which no window is in the way of a start with a slot."""
+        if sites.windowed.isdisjoint(groups):
+            return groups
+        stays = self._stays_of(job, sites)
+        unbarred = tuple(group for group in groups if group not in stays or seconds <= stays[group][slot])
+        return groups if len(unbarred) == len(groups) else self._shared.setdefault(unbarred, unbarred)
+
+    def _stays_of(self, job: Job, sites: Sites) -> dict[int, tuple[float, ...]]:
+        """
+        Seconds that a job may be on nodes with windows before one that it does not own, by group and slot.
+
+        Whoever starts with the slot is in the way of a window that is not over if it is still there when
+        that begins: of several only the first matters.
+        """
+        owned = self.owned(job)
+        if owned not in self._stays:
+            self._stays[owned] = {}
+            for group in sorted(sites.windowed):
+                windows = [
+                    window
+                    for window in self.windows.of(sites.first_of(group).name)
+                    if not self.windows.owns(job, window.reservation)
+                ]
+                self._stays[owned][group] = tuple(
+                    min((each.begins - start for each in windows if each.ends > start), default=inf)
+                    for start in self.slots.edges[:-1]
+                )
+        return self._stays[owned]
+
+    def _ends_of(self, seconds: int) -> tuple[int, ...]:
+        ends = self._ends.get(seconds)
+        if ends is None:
+            ends = self._ends[seconds] = tuple(
+                self.slots.until(slot, seconds) for slot in range(self.slots.count)
+            )
+        return ends
+
+
+def is_open(option: Option) -> bool:
+    """True if somebody may start with it in some slot."""
+    return bool(option.groups) or any(points is not None for points in option.later)
+
+
+def open_slots(options: Iterable[Option]) -> tuple[int, ...]:
+    """Slots in which somebody with these options may start, in order."""
+    options = tuple(options)
+    later = {slot for option in options for slot, points in enumerate(option.later) if points is not None}
+    now = (0,) if any(option.groups for option in options) else ()
+    return (*now, *sorted(later))
+
+
+def from_slot(option: Option, earliest: int) -> Option:
+    """An option for somebody who starts no earlier than in a slot."""
+    if earliest == 0:
+        return option
+    later, places = enumerate(option.later), enumerate(option.later_groups)
+    return replace(
+        option,
+        groups=(),
+        later=tuple(points if slot >= earliest else None for slot, points in later),
+        later_groups=tuple(groups if slot >= earliest else () for slot, groups in places),
+    )

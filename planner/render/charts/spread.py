@@ -1,0 +1,83 @@
+"""How times are distributed over jobs, run by run: from the median to the slowest hundredth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from gpuplan.planner.formatting import duration
+from gpuplan.planner.render.charts.canvas import PAGE, figure_of_page, inline_svg, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuplan.planner.simulate.outcome import Distribution, Figure
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_TICKS: Final = (
+    *(1, 2, 5, 10, 20, 30),
+    *(_MINUTE * number for number in (1, 2, 5, 10, 20, 30)),
+    *(_HOUR * number for number in (1, 2, 3, 6, 12)),
+    *(_DAY * number for number in (1, 2, 4, 7, 14, 28, 60, 120, 240, 480)),
+)
+"""Seconds."""
+_MOST_TICKS: Final = 5
+_LEAST: Final = 1.0
+"""A logarithmic axis has no 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The distribution of one run, in seconds."""
+
+    name: str
+    found: Distribution
+
+
+def spread_svg(spreads: Sequence[Spread], key: str, *, label: str) -> str:
+    """A row for each run: a line from p50 to p99 with a dot at p95, and a diamond at the mean."""
+    if not spreads:
+        return ""
+    with figure_of_page(0.42 * len(spreads) + 0.55) as (figure, axes):
+        for row, spread in enumerate(spreads):
+            found, colour = spread.found, PAGE.series[row % len(PAGE.series)]
+            p50, p95, p99 = (max(_LEAST, each.value) for each in (found.p50, found.p95, found.p99))
+            axes.plot([p50, p99], [-row, -row], color=colour, linewidth=2)
+            axes.plot([p50], [-row], marker="|", color=colour, markersize=12, markeredgewidth=2)
+            axes.plot([p95], [-row], marker="o", color=colour, markersize=6)
+            last = ">" if found.p99.at_least else "|"
+            axes.plot([p99], [-row], marker=last, color=colour, markersize=8, markeredgewidth=2)
+            axes.plot([max(_LEAST, found.mean.value)], [-row], marker="D", color=PAGE.ink, markersize=4)
+            axes.text(
+                0, -row + 0.22, shortened(spread.name), transform=axes.get_yaxis_transform(), va="bottom"
+            )
+        axes.set_xscale("log")
+        values = [each.value for spread in spreads for each in _figures(spread.found)]
+        # So wide that there is a tick whatever the values are.
+        low, high = max(_LEAST, 0.6 * min(values)), max(2 * _LEAST, 1.7 * max(values))
+        axes.set_xlim(low, high)
+        axes.set_ylim(0.5 - len(spreads), 0.75)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        ticks = [tick for tick in _TICKS if low <= tick <= high]
+        axes.xaxis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // _MOST_TICKS) or 1]))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: duration(round(value))))
+        axes.grid(axis="x")
+        told = "; ".join(f"{spread.name}: {spread_words(spread.found)}" for spread in spreads)
+        return inline_svg(figure, key, label=f"{label}. {told}")
+
+
+def spread_words(found: Distribution) -> str:
+    """`mean 10m, p50 3m, p95 1h, p99 ≥ 4h`."""
+    names = ("mean", "p50", "p95", "p99")
+    return ", ".join(
+        f"{name} {'≥ ' if each.at_least else ''}{duration(round(each.value))}"
+        for name, each in zip(names, _figures(found), strict=True)
+    )
+
+
+def _figures(found: Distribution) -> tuple[Figure, Figure, Figure, Figure]:
+    return found.mean, found.p50, found.p95, found.p99

@@ -1,0 +1,76 @@
+"""How a node stands, as text."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.units import MILLI
+from gpuplan.planner.formatting import counted, in_cpus, in_gib, in_gpus, money
+from gpuplan.planner.render.explain.layout import explained
+from gpuplan.planner.render.style import Style
+from gpuplan.planner.time_format import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.planner.explain.answers.node import GpuUse, NodeExplanation
+
+_LABEL: Final = 14
+_MOST_REASONS: Final = 6
+
+
+def node_text(found: NodeExplanation, *, width: int, colour: bool, ascii_only: bool) -> str:
+    """A line or more for each thing that there is to say."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    lines = explained(f"Node {found.node}", found, _entries(found), style, label=_LABEL)
+    return "\n".join(lines) + "\n"
+
+
+def _entries(found: NodeExplanation) -> Iterator[tuple[str, str]]:
+    now = found.epoch
+    pool = f"; pool {found.pool}" if found.pool else ""
+    price = f"; {money(found.price_per_hour)}/h" if found.price_per_hour else ""
+    place = f"; in {found.place}" if found.place else ""
+    yield "is", f"{found.size}, {in_cpus(found.cpu_milli)}, {in_gib(found.memory_mib)}{place}{pool}{price}"
+    if found.state:
+        yield "state", ", ".join(found.state)
+    first = True
+    for text, same in groupby(found.gpus, key=_gpu):
+        indices = [gpu.index for gpu in same]
+        numbers = f"{indices[0]}" if len(indices) == 1 else f"{indices[0]}-{indices[-1]}"
+        yield ("GPU" if first else ""), f"{numbers}: {text}"
+        first = False
+    yield "free", f"{in_cpus(found.free_cpu_milli)}, {in_gib(found.free_memory_mib)}"
+    for number, tenant in enumerate(found.tenants):
+        until = f"until {clock(tenant.ends_at, now)}{', starts now' if tenant.starts else ''}"
+        who = f"user {tenant.user}, queue {tenant.queue}, priority {tenant.priority:,}"
+        yield ("" if number else "jobs"), f"{tenant.job} {until}; {who}"
+    for number, booking in enumerate(found.bookings):
+        how = "promised" if booking.promised else "foreseen"
+        yield ("" if number else "later"), f"{booking.job} from {clock(booking.starts_at, now)} ({how})"
+    for number, window in enumerate(found.closures):
+        span = f"from {clock(window.begins_at, now)} to {clock(window.ends_at, now)}"
+        yield ("" if number else "closed"), f"{span} ({window.reservation})"
+    told = found.stranded[:_MOST_REASONS]
+    for number, each in enumerate(told):
+        jobs = f"{counted(each.jobs, 'waiting job')} such as {each.example}"
+        yield ("" if number else "not used by"), f"{jobs}: {each.why}"
+    if rest := len(found.stranded) - len(told):
+        yield "", f"… {counted(rest, 'more reason')}"
+
+
+def _gpu(gpu: GpuUse) -> str:
+    """What is to be said of one GPU; equal ones side by side are told together."""
+    if not gpu.healthy:
+        return "unhealthy"
+    held = ", ".join(f"{each.job} ({each.holds})" for each in gpu.holders)
+    if gpu.layout is not None:
+        return f"MIG {gpu.layout}; {held or 'nobody'}"
+    whole = all(each.holds == in_gpus(MILLI) for each in gpu.holders)
+    if held and whole:
+        return ", ".join(each.job for each in gpu.holders)
+    if not held:
+        return "free"
+    free = f"{in_gpus(gpu.free_milli)} free" if gpu.free_milli else ""
+    return "; ".join(part for part in (held, free) if part)

@@ -1,0 +1,85 @@
+"""How a queue stands, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.reason import ReasonCode
+from gpuplan.planner.formatting import counted, decimal, in_gpus
+from gpuplan.planner.render.explain.layout import explained
+from gpuplan.planner.render.plan.header import signed
+from gpuplan.planner.render.style import Style
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.planner.explain.answers.queue import QueueExplanation, QuotaUse
+
+_LABEL: Final = 14
+
+
+def queue_text(found: QueueExplanation, *, width: int, colour: bool, ascii_only: bool) -> str:
+    """A line or more for each thing that there is to say."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    lines = explained(f"Queue {found.queue}", found, _entries(found), style, label=_LABEL)
+    return "\n".join(lines) + "\n"
+
+
+def _entries(found: QueueExplanation) -> Iterator[tuple[str, str]]:
+    if found.parent:
+        yield "part of", found.parent
+    if found.children:
+        yield "has below it", ", ".join(found.children)
+    for quota in found.quotas:
+        yield f"{quota.gpu_model or 'GPUs'}", _quota(quota)
+        if quota.guarantee_milli is not None:
+            yield "guarantee", _guarantee(quota, found.guarantee_note)
+    yield "runs", f"{counted(found.running, 'job')}, {found.started:,} of them started by this plan"
+    for number, each in enumerate(found.waiting):
+        jobs = f"{counted(each.jobs, 'job')} for {each.code.value}, {in_gpus(each.gpu_milli)} at least"
+        yield ("" if number else "waiting"), jobs
+    if found.may_be_reclaimed:
+        yield (
+            "owes",
+            "holds more than its own quota: queues below theirs may take it back, whatever the priority",
+        )
+    if found.reclaimable_in_all:
+        yield "may reclaim", _reclaimable(found)
+    if found.one_more is not None:
+        brings = f", for {signed(found.one_more_points)} points" if found.one_more_points else ""
+        yield "1 GPU more", f"of quota would start {found.one_more}{brings}"
+    elif found.one_more_tried == 1:
+        yield "1 GPU more", "of quota would not start the job that waits for it"
+    elif found.one_more_tried:
+        yield "1 GPU more", f"of quota would start none of the {_tried(found)} that wait for it"
+
+
+def _tried(found: QueueExplanation) -> str:
+    """`4 jobs`, or `30 worthiest jobs` where not all were tried."""
+    for_quota = (ReasonCode.WAITING_FOR_QUOTA, ReasonCode.EXCEEDS_MAX_QUOTA)
+    waiting = sum(each.jobs for each in found.waiting if each.code in for_quota)
+    return counted(found.one_more_tried, "worthiest job" if found.one_more_tried < waiting else "job")
+
+
+def _quota(quota: QuotaUse) -> str:
+    parts = [f"uses {decimal(quota.used_milli)}"]
+    parts[0] += " without a limit" if quota.limit_milli is None else f" of {decimal(quota.limit_milli)}"
+    parts.append(f"its own quota is {decimal(quota.nominal_milli)}")
+    if quota.borrowed_milli:
+        parts.append(f"borrows {decimal(quota.borrowed_milli)}")
+    if quota.unused_milli:
+        parts.append(f"leaves {decimal(quota.unused_milli)} to others")
+    return "; ".join(parts)
+
+
+def _guarantee(quota: QuotaUse, note: str) -> str:
+    owed = in_gpus(quota.guarantee_milli or 0)
+    if not quota.missing_milli:
+        return f"{owed}: met"
+    return f"{owed}: {decimal(quota.missing_milli)} missing; {note}"
+
+
+def _reclaimable(found: QueueExplanation) -> str:
+    told = ", ".join(f"{each.job} ({each.queue}, {in_gpus(each.gpu_milli)})" for each in found.reclaimable)
+    rest = found.reclaimable_in_all - len(found.reclaimable)
+    return f"{told}{f' and {rest:,} more' if rest else ''}"

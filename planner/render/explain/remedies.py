@@ -1,0 +1,203 @@
+"""How a waiting job stands among the others, and what would make it start, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.policy.objective import Goal
+from gpuplan.models.timing.durations import LeftBasis
+from gpuplan.models.units import MILLI
+from gpuplan.planner.explain.answers.remedies import RemedyKind
+from gpuplan.planner.formatting import (
+    counted,
+    decimal,
+    duration,
+    in_cpus,
+    in_gib,
+    in_gpu_hours,
+    in_gpus,
+    money,
+    named,
+)
+from gpuplan.planner.render.hostlist import hostlist
+from gpuplan.planner.render.plan.header import signed
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.time_format import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from gpuplan.planner.explain.answers.contention import (
+        FreeBlock,
+        Holder,
+        QuotaStanding,
+        Standing,
+        Urgency,
+    )
+    from gpuplan.planner.explain.answers.job import Explanation
+    from gpuplan.planner.explain.answers.remedies import Remedies, Remedy
+    from gpuplan.planner.render.style import Style
+
+_SECONDS_PER_HOUR: Final = 3600
+_LEFT: Final = {
+    LeftBasis.DECLARED: "{}",
+    LeftBasis.EXPECTED: "about {}",
+    LeftBasis.MEAN: "{} on average",
+    LeftBasis.GITTINS_INDEX: "{} by its Gittins index",
+}
+"""How long a job has left, by what that rests on."""
+_COST: Final = 17
+"""Columns of what a remedy costs."""
+
+
+def standing_entries(found: Explanation) -> Iterator[tuple[str, str]]:
+    """Label and text; a label that goes on is empty."""
+    if (stands := found.standing) is None:
+        return
+    yield "room", _room(stands)
+    for number, quota in enumerate(stands.quotas):
+        yield ("" if number else "quota"), _quota(quota)
+    if stands.ahead_in_all:
+        yield "ahead", _ahead(stands)
+    for number, holder in enumerate(stands.holders):
+        yield ("" if number else "held by"), _holder(holder, found.epoch)
+    if rest := stands.holders_in_all - len(stands.holders):
+        yield "", f"… {counted(rest, 'more job')}"
+
+
+def _room(stands: Standing) -> str:
+    if stands.largest_free is None:
+        return "no node matches"
+    places = f"{stands.replicas_fitting:,} of {counted(stands.replicas_needed, 'replica')} would fit"
+    free = _free(stands.largest_free)
+    return f"{places} on {counted(stands.matching_nodes, 'matching node')}; most is free on {free}"
+
+
+def _free(block: FreeBlock) -> str:
+    gpus = in_gpus(block.gpus * MILLI) if block.gpus else in_gpus(block.largest_share_milli)
+    return f"{block.node}: {gpus}, {in_cpus(block.cpu_milli)}, {in_gib(block.memory_mib)}"
+
+
+def _quota(quota: QuotaStanding) -> str:
+    kind = f" {quota.gpu_model}" if quota.gpu_model else ""
+    short = " (too few)" if quota.binds else ""
+    return (
+        f"{quota.queue} uses {decimal(quota.used_milli)} of {decimal(quota.limit_milli)}{kind} GPUs, "
+        f"needs {decimal(quota.needed_milli)}{short}"
+    )
+
+
+def _ahead(stands: Standing) -> str:
+    own = stands.urgency
+    told = ", ".join(f"{each.job} ({_urgency(each, own)})" for each in stands.ahead)
+    more = f" and {rest:,} more" if (rest := stands.ahead_in_all - len(stands.ahead)) else ""
+    go = "goes" if stands.ahead_in_all == 1 else "go"
+    by_rho = any(each.goal is Goal.FAIRNESS for each in (own, *stands.ahead))
+    rho = "; rho is the time here over that with an equal share of the cluster" if by_rho else ""
+    return f"{counted(stands.ahead_in_all, 'job')} {go} before it ({_urgency(own)}): {told}{more}{rho}"
+
+
+def _urgency(found: Urgency, than: Urgency | None = None) -> str:
+    """
+    `priority 4, 2 GPUs for 6h, waited 20m`; priority and weight are left out where both are equal.
+
+    In place of the time left what the goal goes by: `2 GPUs, had 3 GPU-hours` or `2 GPUs, rho 1.52`.
+    """
+    priority = "" if than and found.priority == than.priority else f"priority {found.priority:,}, "
+    usual = than.weight_milli if than else MILLI
+    weight = "" if found.weight_milli == usual else f"weight {decimal(found.weight_milli)}, "
+    gpus = in_gpus(found.gpu_milli) if found.gpu_milli else ""
+    match found.goal:
+        case Goal.LEAST_ATTAINED_SERVICE:
+            decides = f"{gpus and f'{gpus}, '}had {in_gpu_hours(found.served_gpu_seconds * MILLI)}"
+        case Goal.FAIRNESS:
+            decides = f"{gpus and f'{gpus}, '}rho {found.rho:.2f}"
+        case _:
+            decides = (
+                f"{gpus and f'{gpus} for '}{_LEFT[found.left_basis].format(duration(found.left_seconds))}"
+            )
+    return f"{priority}{weight}{decides}, waited {duration(found.waited_seconds)}"
+
+
+def _holder(holder: Holder, now: datetime) -> str:
+    gpus = f" holds {in_gpus(holder.gpu_milli)}" if holder.gpu_milli else ""
+    stoppable = ", may be stopped for it" if holder.may_be_stopped else ""
+    return (
+        f"{holder.job}{gpus} on {hostlist(holder.nodes)} until {clock(holder.ends_at, now)}; "
+        f"user {holder.user}, queue {holder.queue}, priority {holder.priority:,}{stoppable}"
+    )
+
+
+def remedy_lines(found: Explanation, style: Style) -> list[str]:
+    """A table of what would make the job start; nothing of a job that does not wait."""
+    if (remedies := found.remedies) is None:
+        return []
+    if remedies.fits is not None:
+        return ["", *style.wrap(_fits(remedies), 0)]
+    if not remedies.found:
+        return ["", *style.wrap(f"{_NOTHING[remedies.unplaced]}{_doubts(remedies)}", 0)]
+    title = style.paint("What would make it start", Tone.STRONG)
+    width = max(len(signed(each.points)) for each in remedies.found)
+    width = max(width, len("POINTS"))
+    lines = ["", title, style.paint(f"  {'POINTS':>{width}}  {'COSTS':<{_COST}}  CHANGE", Tone.QUIET)]
+    for each in remedies.found:
+        change = "; ".join(part.text for part in each.parts)
+        change += " (by hand: no rule lets a plan do it)" if each.by_hand else ""
+        first, *below = style.wrap(change, 2 + width + 2 + _COST + 2)
+        cost = style.clean(_cost(each))
+        lines += [f"  {signed(each.points):>{width}}  {cost:<{_COST}}  {first.strip()}", *below]
+    if remedies.more:
+        lines += style.wrap(f"… {remedies.more:,} more like these", 2)
+    return [*lines, *style.wrap(f"{_MEANING}{_doubts(remedies)}", 0)]
+
+
+_MEANING: Final = (
+    "Everything else stays as this plan leaves it. The verifier has found each change to be enough; with "
+    "less the job waits. Points are what the objective gains."
+)
+_NOTHING: Final = {
+    False: "Nothing that was tried would make it start.",
+    True: "By what is free it would fit now, but no places were found that the verifier accepts: so no "
+    "change was tried.",
+}
+"""Said where no change is told; the second where none was tried."""
+
+
+def _cost(remedy: Remedy) -> str:
+    """In its natural unit; nothing where there is none."""
+    if remedy.seconds is not None:
+        return duration(remedy.seconds)
+    if remedy.price_per_hour:
+        return f"{money(remedy.price_per_hour)}/h"
+    if remedy.lost_gpu_hours:
+        return in_gpu_hours(round(remedy.lost_gpu_hours * MILLI * _SECONDS_PER_HOUR)).replace(
+            "less than ", "<"
+        )
+    return ""
+
+
+def _fits(remedies: Remedies) -> str:
+    fit = remedies.fits
+    if fit is None:
+        return ""
+    if fit.points > 0:
+        return (
+            f"It would fit now on {hostlist(fit.nodes)}, for {signed(fit.points)} points: the search has not "
+            "found that out. Plan again with more time."
+        )
+    costs = f"but costs more than it brings: {signed(fit.points)} points."
+    return f"It would fit now on {hostlist(fit.nodes)}, {costs}"
+
+
+def _doubts(remedies: Remedies) -> str:
+    """What was not tried, or not found out."""
+    text = ""
+    if any(part.kind is RemedyKind.PRIORITY for each in remedies.found for part in each.parts):
+        text = " A priority is the least for the jobs that it names."
+    if remedies.together_with:
+        text += f" It starts only together with {named(remedies.together_with)}; priorities were not tried."
+    if remedies.unconfirmed:
+        more = "more " if remedies.found else ""
+        text += f" Whether {counted(remedies.unconfirmed, f'{more}change')} would do is not known."
+    return text

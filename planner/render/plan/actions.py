@@ -1,0 +1,287 @@
+"""
+The actions of a plan as lines: what starts, what is done to running jobs, what to nodes, and what waits.
+
+What stays is counted, not shown. Beyond a screenful, actions of one kind share a line, and a line says how to
+see every one of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.plan import (
+    Cordon,
+    Drain,
+    Grow,
+    Migrate,
+    Preempt,
+    Repartition,
+    ScaleDown,
+    ScaleUp,
+    Shrink,
+    Start,
+)
+from gpuplan.planner.formatting import (
+    counted,
+    gang_size,
+    in_gpus,
+    in_points,
+    layout_text,
+    money,
+    node_size,
+    placement_size,
+    resized,
+)
+from gpuplan.planner.render.hostlist import hostlist
+from gpuplan.planner.render.plan.grouping import (
+    SEVERITY,
+    JobKind,
+    NodeKind,
+    gpu_milli,
+    job_kinds,
+    node_kinds,
+    number_of,
+    wait_kinds,
+)
+from gpuplan.planner.render.plan.header import lost_text
+from gpuplan.planner.render.plan.timing import kill_note, later_lines, projections
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.table import Row, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.plan import NodeAction, Plan, Wait
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.render.plan.grouping import Disturbance, Moving
+    from gpuplan.planner.render.style import Style
+
+_MOST_LINES: Final = 40
+_MOST_KIND_LINES: Final = _MOST_LINES - 2
+"""Two lines say what is not shown."""
+_MOST_WAIT_LINES: Final = 20
+_MOST_TIMED_WAIT_LINES: Final = 40
+"""Where lines also tell when each job starts."""
+_REASON_INDENT: Final = 16
+
+MARKS: Final = {
+    "release": ("!", Tone.CARE),
+    "start": ("+", Tone.START),
+    "grow": ("~", Tone.START),
+    "scale_up": ("+", Tone.START),
+    "shrink": ("~", Tone.CARE),
+    "migrate": (">", Tone.CARE),
+    "preempt": ("-", Tone.STOP),
+    "repartition": ("±", Tone.CARE),
+    "cordon": ("~", Tone.CARE),
+    "drain": ("~", Tone.CARE),
+    "scale_down": ("-", Tone.STOP),
+}
+"""Sign and colour of each type of action."""
+
+
+def start_lines(
+    starts: Sequence[Start], snapshot: Snapshot, style: Style, *, verbose: bool, more: str
+) -> list[str]:
+    """One entry for each start, or for each kind of start where they are many; `more` shows all."""
+    return _job_lines(starts, snapshot, style, verbose=verbose, more=more)
+
+
+def disturbance_lines(
+    disturbances: Sequence[Disturbance], snapshot: Snapshot, style: Style, *, verbose: bool, more: str
+) -> list[str]:
+    """The same for what is done to running jobs: grow, shrink, migrate, preempt."""
+    return _job_lines(disturbances, snapshot, style, verbose=verbose, more=more)
+
+
+def _job_lines(
+    actions: Sequence[Moving], snapshot: Snapshot, style: Style, *, verbose: bool, more: str
+) -> list[str]:
+    if verbose or len(actions) <= _MOST_LINES:
+        jobs = snapshot.job_by_name
+        rows = [_job_row(action, jobs[action.job], snapshot.taken_at) for action in actions]
+        lines = table(rows, style, uncut=verbose)
+        if verbose or len(lines) <= _MOST_LINES:
+            return lines
+    most = _MOST_KIND_LINES if isinstance(actions[0], Start) else _MOST_KIND_LINES // 2
+    kinds = job_kinds(actions, snapshot, most=most)
+    lines = table([_kind_row(kind) for kind in kinds[:most]], style)
+    if rest := kinds[most:]:
+        left = counted(sum(len(kind.actions) for kind in rest), "job")
+        what = "start" if all(kind.type == "start" for kind in rest) else "change"
+        lines += style.wrap(f"… {counted(len(rest), 'more kind')} of {what}, {left}", 2)
+    return lines + style.wrap(f"Grouped by size and queue; each one: {more}", 2)
+
+
+def node_lines(actions: Sequence[NodeAction], style: Style, *, verbose: bool, more: str) -> list[str]:
+    """One entry for each GPU or node that changes, or for each kind of change where they are many."""
+    if verbose or len(actions) <= _MOST_LINES:
+        lines = table([_node_row(action) for action in actions], style, uncut=verbose)
+        if verbose or len(lines) <= _MOST_LINES:
+            return lines
+    kinds = node_kinds(actions)
+    lines = table([_node_kind_row(kind) for kind in kinds[:_MOST_KIND_LINES]], style)
+    if rest := kinds[_MOST_KIND_LINES:]:
+        left = counted(sum(len(kind.actions) for kind in rest), "action")
+        lines += style.wrap(f"… {counted(len(rest), 'more kind')} of change, {left}", 2)
+    return lines + style.wrap(f"Grouped by pool and layout; each one: {more}", 2)
+
+
+def wait_lines(waits: Sequence[Wait], plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
+    """
+    One entry for each job that waits, with its later start; `more` shows all.
+
+    Where they are many, one for each reason, and one for the starts of each time.
+    """
+    lines = _each_wait(waits, plan, style, verbose=verbose)
+    if lines is None:
+        lines = _grouped_waits(waits, style) + style.wrap(f"Grouped by reason; each one: {more}", 2)
+        return [*lines, *_apart(later_lines(plan, style, more=more))]
+    return lines
+
+
+def _apart(lines: list[str]) -> list[str]:
+    return ["", *lines] if lines else []
+
+
+def _each_wait(waits: Sequence[Wait], plan: Plan, style: Style, *, verbose: bool) -> list[str] | None:
+    """An entry for each job that waits; None where that takes more than a screenful."""
+    most = _MOST_TIMED_WAIT_LINES if plan.planned else _MOST_WAIT_LINES
+    if len(waits) > _MOST_WAIT_LINES and not verbose:
+        return None
+    jobs, starts = plan.snapshot.job_by_name, projections(plan)
+    ordered = sorted(waits, key=lambda wait: (SEVERITY[wait.reason.code], wait.job))
+    rows = [_wait_row(wait, jobs[wait.job], starts.get(wait.job, "")) for wait in ordered]
+    lines = table(rows, style, uncut=verbose)
+    return lines if verbose or len(lines) <= most else None
+
+
+def _job_row(action: Moving, job: Job, epoch: datetime) -> Row:
+    size, nodes = size_and_nodes(action)
+    return Row(
+        (_marked(action.type), action.job, size, nodes, f"queue {job.queue}"),
+        note=why_text(action, epoch),
+        tone=MARKS[action.type][1],
+    )
+
+
+def why_text(action: Moving, epoch: datetime) -> str:
+    """The reason of an action, and when a job that it starts is killed."""
+    note = kill_note(action, epoch) if isinstance(action, Start) else ""
+    return f"{action.reason.text}; {note}" if note else action.reason.text
+
+
+def size_and_nodes(action: Moving) -> tuple[str, str]:
+    """How large the job is and where, before and after where that differs."""
+    match action:
+        case Grow() | Shrink():
+            return resized(action.before, action.after), _hosts(action.after)
+        case Migrate():
+            before, after = _hosts(action.before), _hosts(action.after)
+            moves = f"{before} → {after}" if before != after else f"within {after}"
+            return placement_size(action.after), moves
+        case Preempt():
+            return placement_size(action.before), _hosts(action.before)
+        case _:
+            return placement_size(action.after), _hosts(action.after)
+
+
+def node_words(action: NodeAction) -> tuple[str, str]:
+    """What an action about a node is about, and what it does there."""
+    match action:
+        case Repartition():
+            layouts = f"{layout_text(action.before)} → {layout_text(action.after)}"
+            return f"{action.node} gpu {action.gpu}", layouts
+        case ScaleUp():
+            return action.node, f"pool {action.pool}, {node_size(action.after)}"
+        case ScaleDown():
+            return action.node, f"pool {action.pool}"
+        case Cordon() | Drain():
+            return action.node, ""
+
+
+def _node_row(action: NodeAction) -> Row:
+    subject, what = node_words(action)
+    return Row((_marked(action.type), subject, what), note=action.reason.text, tone=MARKS[action.type][1])
+
+
+def _kind_row(kind: JobKind) -> Row:
+    jobs = counted(len(kind.actions), "job")
+    return Row(
+        (_marked(kind.type), jobs, kind.size, counted(kind.nodes, "node"), kind.queue),
+        note=kind_note(kind),
+        tone=MARKS[kind.type][1],
+    )
+
+
+def kind_note(kind: JobKind) -> str:
+    """What changes of one kind come to: GPUs, whom they make room for, what they lose and cost."""
+    parts = [f"{in_gpus(kind.gpu_milli)} in all"] if kind.gpu_milli else []
+    if kind.type in ("shrink", "grow"):
+        before = sum(gpu_milli(action.before) for action in kind.actions)
+        given_up = before - kind.gpu_milli
+        what = f"gives up {in_gpus(given_up)}" if given_up > 0 else f"gets {in_gpus(-given_up)}"
+        parts = [what, f"{in_gpus(kind.gpu_milli)} left" if given_up > 0 else parts[0]] if before else []
+    if kind.type == "start":
+        return "; ".join(parts)
+    followers = {
+        name
+        for action in kind.actions
+        for name in str(action.reason.numbers.get("makes_room_for", "")).split(", ")
+        if name
+    }
+    if followers:
+        whom = next(iter(followers)) if len(followers) == 1 else counted(len(followers), "job")
+        parts.append(f"makes room for {whom}")
+    if lost := lost_text(kind.actions):
+        parts.append(f"loses {lost}")
+    points = round(sum(number_of(action, "points") for action in kind.actions))
+    if points:
+        disruption = round(sum(number_of(action, "disruption_points") for action in kind.actions))
+        parts.append(in_points(points, disruption, kind.type))
+    return "; ".join(parts)
+
+
+def _node_kind_row(kind: NodeKind) -> Row:
+    noun = "GPU" if kind.type == "repartition" else "node"
+    price = sum(action.after.price_per_hour for action in kind.actions if isinstance(action, ScaleUp))
+    return Row(
+        (_marked(kind.type), counted(len(kind.actions), noun), kind.what),
+        note=f"{money(price)}/h in all" if price else "",
+        tone=MARKS[kind.type][1],
+    )
+
+
+def _marked(type_: str) -> str:
+    return f"{MARKS[type_][0]} {type_}"
+
+
+def _hosts(placement: Placement) -> str:
+    return hostlist(replica.node for replica in placement.replicas)
+
+
+def _wait_row(wait: Wait, job: Job, start: str) -> Row:
+    size = gang_size(job.request, job.gang.minimum, job.gang.maximum)
+    note = f"{start}; {wait.reason.text}" if start else wait.reason.text
+    return Row((". wait", wait.job, size, f"queue {job.queue}"), note=note, tone=Tone.CARE)
+
+
+def _grouped_waits(waits: Sequence[Wait], style: Style) -> list[str]:
+    """Each reason code with its commonest few in words."""
+    kinds = wait_kinds(waits)
+    # Of the lines of each code one is its name, and one may tell of the rest.
+    words = max(1, (_MOST_WAIT_LINES - 1) // len(kinds) - 2)
+    lines: list[str] = []
+    for kind in kinds:
+        lines += table([Row((". wait", counted(kind.waits, "job"), kind.code.value), tone=Tone.CARE)], style)
+        told = [(f"{len(found):,}", text) for text, found in kind.by_text[:words]]
+        if rest := kind.by_text[words:]:
+            left = sum(len(found) for _, found in rest)
+            told.append(("…", f"{counted(left, 'more job')} for {counted(len(rest), 'reason')} of this kind"))
+        for times, text in told:
+            first, *below = style.wrap(text, _REASON_INDENT)
+            lines += [f"{style.clean(times):>{_REASON_INDENT - 2}}  {first.strip()}", *below]
+    return lines

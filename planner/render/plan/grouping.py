@@ -1,0 +1,233 @@
+"""Actions sorted by type and gathered into kinds, so that a plan of thousands can be reviewed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan.plan import (
+    Cordon,
+    Drain,
+    Grow,
+    Keep,
+    Migrate,
+    Preempt,
+    ReasonCode,
+    Release,
+    Repartition,
+    ScaleDown,
+    ScaleUp,
+    Shrink,
+    Start,
+    Wait,
+)
+from gpuplan.models.units import MILLI
+from gpuplan.planner.formatting import counted, layout_text, placement_size, resized
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.plan import Action, NodeAction
+    from gpuplan.models.snapshot import Snapshot
+
+SEVERITY: Final = {code: rank for rank, code in enumerate(ReasonCode)}
+"""Rank of a reason, the most severe lowest."""
+
+Disturbance: TypeAlias = Grow | Shrink | Migrate | Preempt
+"""A change of a running job."""
+
+Moving: TypeAlias = Start | Disturbance
+"""A change of a job."""
+
+_Key: TypeAlias = tuple[str, ...]
+
+_LEAST_DISRUPTIVE_FIRST: Final = {
+    type_: rank
+    for rank, type_ in enumerate(
+        (
+            "start",
+            "grow",
+            "scale_up",
+            "shrink",
+            "migrate",
+            "preempt",
+            "repartition",
+            "cordon",
+            "drain",
+            "scale_down",
+        )
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SortedActions:
+    """The actions of a plan by what they are about, the least disruptive type first, else in its order."""
+
+    releases: tuple[Release, ...]
+    starts: tuple[Start, ...]
+    disturbances: tuple[Disturbance, ...]
+    nodes: tuple[NodeAction, ...]
+    keeps: tuple[Keep, ...]
+    waits: tuple[Wait, ...]
+
+    def count(self, type_: str) -> int:
+        """Actions of a type."""
+        everything = (*self.releases, *self.starts, *self.disturbances, *self.nodes, *self.keeps, *self.waits)
+        return sum(action.type == type_ for action in everything)
+
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """Changes of jobs that share a line."""
+
+    type: str
+    actions: tuple[Moving, ...]
+    size: str
+    queue: str
+    """A name, or how many queues there are."""
+    gpu_milli: int
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKind:
+    """Actions about nodes that share a line."""
+
+    type: str
+    actions: tuple[NodeAction, ...]
+    what: str
+    """The pool, or the change of the MIG layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitKind:
+    """Waits with one reason code, by the words of the reason."""
+
+    code: ReasonCode
+    waits: int
+    by_text: tuple[tuple[str, tuple[Wait, ...]], ...]
+    """The commonest first."""
+
+
+def sort_actions(actions: Iterable[Action]) -> SortedActions:
+    """The actions by what they are about."""
+    actions = tuple(actions)
+    rank = _LEAST_DISRUPTIVE_FIRST
+    disturbances = [action for action in actions if isinstance(action, Disturbance)]
+    nodes = [
+        action for action in actions if isinstance(action, Repartition | Cordon | Drain | ScaleUp | ScaleDown)
+    ]
+    return SortedActions(
+        releases=tuple(action for action in actions if isinstance(action, Release)),
+        starts=tuple(action for action in actions if isinstance(action, Start)),
+        disturbances=tuple(sorted(disturbances, key=lambda action: rank[action.type])),
+        nodes=tuple(sorted(nodes, key=lambda action: rank[action.type])),
+        keeps=tuple(action for action in actions if isinstance(action, Keep)),
+        waits=tuple(action for action in actions if isinstance(action, Wait)),
+    )
+
+
+def affected(action: Moving) -> Placement:
+    """The placement that tells the size of a change: where the job goes, or where it was."""
+    return action.before if isinstance(action, Preempt) else action.after
+
+
+def number_of(action: Moving, name: str) -> int | float:
+    """A figure of an action's reason; 0 where it has none."""
+    number = action.reason.numbers.get(name, 0)
+    return 0 if isinstance(number, str) else number
+
+
+def gpu_milli(placement: Placement | None) -> int:
+    """Thousandths of GPUs that a placement holds."""
+    return sum(replica.quota_milli for replica in placement.replicas) if placement else 0
+
+
+def _size(action: Moving) -> str:
+    if isinstance(action, Grow | Shrink):
+        return resized(action.before, action.after)
+    return placement_size(affected(action))
+
+
+def job_kinds(actions: Sequence[Moving], snapshot: Snapshot, *, most: int) -> list[JobKind]:
+    """Kinds of changes of one or several types, as fine as so many kinds allow; most GPUs first."""
+    queue = {job.name: job.queue for job in snapshot.jobs}
+    levels: tuple[Callable[[Moving], _Key], ...] = (
+        lambda action: (action.type, _size(action), queue[action.job]),
+        lambda action: (action.type, _coarse_size(affected(action)), queue[action.job]),
+        lambda action: (action.type, _coarse_size(affected(action)), ""),
+    )
+    members: dict[_Key, list[Moving]] = {}
+    for level in levels:
+        members = defaultdict(list)
+        for action in actions:
+            members[level(action)].append(action)
+        if len(members) <= most:
+            break
+    kinds = [
+        JobKind(
+            type=type_,
+            actions=tuple(found),
+            size=size,
+            queue=f"queue {name}" if name else counted(len({queue[action.job] for action in found}), "queue"),
+            gpu_milli=sum(gpu_milli(affected(action)) for action in found),
+            nodes=len({replica.node for action in found for replica in affected(action).replicas}),
+        )
+        for (type_, size, name), found in members.items()
+    ]
+    rank = _LEAST_DISRUPTIVE_FIRST
+    return sorted(
+        kinds,
+        key=lambda kind: (rank[kind.type], -kind.gpu_milli, -len(kind.actions), kind.size, kind.queue),
+    )
+
+
+def node_kinds(actions: Iterable[NodeAction]) -> list[NodeKind]:
+    """Actions about nodes by type and pool, or change of layout; the commonest of a type first."""
+    members: dict[_Key, list[NodeAction]] = defaultdict(list)
+    for action in actions:
+        members[action.type, _what(action)].append(action)
+    kinds = [NodeKind(type_, tuple(found), what) for (type_, what), found in members.items()]
+    rank = _LEAST_DISRUPTIVE_FIRST
+    return sorted(kinds, key=lambda kind: (rank[kind.type], -len(kind.actions), kind.what))
+
+
+def _what(action: NodeAction) -> str:
+    match action:
+        case ScaleUp() | ScaleDown():
+            return f"pool {action.pool}"
+        case Repartition():
+            return f"{layout_text(action.before)} → {layout_text(action.after)}"
+        case _:
+            return ""
+
+
+def wait_kinds(waits: Iterable[Wait]) -> list[WaitKind]:
+    """Reasons for waiting, the most severe first."""
+    by_code: dict[ReasonCode, dict[str, list[Wait]]] = defaultdict(lambda: defaultdict(list))
+    for wait in waits:
+        by_code[wait.reason.code][wait.reason.text].append(wait)
+    return [
+        WaitKind(
+            code=code,
+            waits=sum(map(len, by_code[code].values())),
+            by_text=tuple(
+                (text, tuple(found))
+                for text, found in sorted(by_code[code].items(), key=lambda item: (-len(item[1]), item[0]))
+            ),
+        )
+        for code in sorted(by_code, key=SEVERITY.__getitem__)
+    ]
+
+
+def _coarse_size(placement: Placement) -> str:
+    """The size of whole GPUs; all parts of GPUs count as one size, and so does all work without GPUs."""
+    held = [part for replica in placement.replicas for part in replica.gpus]
+    if not held:
+        return "no GPU"
+    whole = all(isinstance(part, GpuShare) and part.milli == MILLI for part in held)
+    return placement_size(placement) if whole else "shared GPU"

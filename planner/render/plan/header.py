@@ -1,0 +1,239 @@
+"""The head of a plan: which plan it is, how good it is, and everything that went another way than meant."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.solution import Ended
+from gpuplan.models.policy.objective import Objective
+from gpuplan.models.policy.policy import BudgetMode, Policy
+from gpuplan.models.units import MILLI, print_timestamp
+from gpuplan.planner.analysis.lost_work import lost_gpu_hours
+from gpuplan.planner.analysis.policy_effect import without_effect
+from gpuplan.planner.formatting import counted, in_gpu_hours, money
+from gpuplan.planner.render.plan.timing import horizon_parts
+from gpuplan.planner.render.style import Tone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.plan.plan import Metrics, Plan, SolutionSummary
+    from gpuplan.planner.render.plan.grouping import Moving, SortedActions
+    from gpuplan.planner.render.style import Style
+    from gpuplan.planner.whatif.answers.comparison import Comparison
+    from gpuplan.planner.whatif.answers.sensitivity import Sensitivity
+    from gpuplan.planner.whatif.answers.sweep import Sweep
+
+
+_MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
+_LARGEST_GAP: Final = 10
+"""Times the objective; from there on a gap is given in points."""
+_TOLD_BY_TYPE: Final = ("release", "start", "grow", "shrink", "migrate", "preempt", "repartition")
+_TOLD_ALWAYS: Final = ("start", "preempt")
+_NODE_VERBS: Final = {"scale_up": "add", "drain": "drain", "scale_down": "remove"}
+"""By type of action, in the order shown; a cordon is part of a removal."""
+
+
+def short(fingerprint: str) -> str:
+    """Enough of a fingerprint to recognise it by."""
+    return fingerprint[:8]
+
+
+def percent(ratio: float) -> str:
+    """`0.9 %`."""
+    return f"{100 * ratio:.1f} %"
+
+
+def gap_words(objective: int, gap: float | None) -> str:
+    """
+    `1.6 %`, of the objective; in points where a share of that says nothing, as of a plan of 0 points.
+
+    A plan that changes nothing is worth 0 points, and may be far from proven to be the best.
+    """
+    if gap is None:
+        return "unknown"
+    if gap and (objective <= 0 or gap >= _LARGEST_GAP):
+        return counted(round(gap * max(1, abs(objective))), "point")
+    return percent(gap)
+
+
+def asked_lines(title: str, found: Comparison | Sensitivity | Sweep, style: Style) -> list[str]:
+    """What was asked, and of which world."""
+    *begun, last = style.wrap(f"{title}, at {print_timestamp(found.epoch)}", 0, hanging=2)
+    about = [f"snapshot {short(found.snapshot)}", f"policy {short(found.policy)}", f"seed {found.seed}"]
+    return [style.paint(line, Tone.STRONG) for line in (*begun, *style.flow([last, *about]))]
+
+
+def header_lines(plan: Plan, style: Style, *, verbose: bool) -> list[str]:
+    """Identity, solution, its terms, and whatever deserves care."""
+    solution = plan.solution
+    identity = [
+        f"Plan {short(plan.plan_id)}",
+        f"epoch {print_timestamp(plan.epoch)}",
+        f"snapshot {short(plan.base.snapshot)}",
+        f"policy {short(plan.base.policy)}{_policy_origin(plan)}",
+    ]
+    terms = [f"{name} {signed(value)}" for name, value in shown_terms(solution)]
+    lines = [
+        *(style.paint(line, Tone.STRONG) for line in style.flow(identity)),
+        *style.flow(_quality(solution)),
+        *(line for text in _stages(solution) for line in style.wrap(text, 0, hanging=2)),
+        *style.flow([*_goal(plan), "terms", *terms, f"(greedy {solution.greedy_objective:,})"]),
+        *style.flow(horizon_parts(plan)),
+    ]
+    if verbose and solution.phases:
+        lines += style.flow(
+            ["seconds", *(f"{phase} {seconds:.2f}" for phase, seconds in sorted(solution.phases.items()))]
+        )
+    lines += [style.paint(line, Tone.CARE) for text in cares(plan) for line in style.wrap(text, 0)]
+    return [line for line in lines if line]
+
+
+def _goal(plan: Plan) -> list[str]:
+    """The goal of the plan, unless it is that of the default."""
+    objective = plan.policy.objective
+    if objective == Objective():
+        return []
+    others = objective.words_of_queues
+    return [f"goal {objective.words}", *([f"({others})"] if others else [])]
+
+
+def _policy_origin(plan: Plan) -> str:
+    """` (policy.yaml)`, ` (default)`, or nothing where a program gave the policy."""
+    if plan.policy_file is not None:
+        return f" ({PurePath(plan.policy_file).name})"
+    return " (default)" if plan.base.policy == Policy().fingerprint() else ""
+
+
+def metrics_lines(plan: Plan, style: Style) -> list[str]:
+    """The cluster after the plan in figures."""
+    metrics = plan.metrics
+    before, after = percent(metrics.gpu_allocation_ratio_before), percent(metrics.gpu_allocation_ratio)
+    figures = [
+        f"allocated {before} → {after}" if before != after else f"allocated {after}",
+    ]
+    if has_free_gpus(plan):
+        figures.append(f"free GPUs in whole nodes {percent(1 - metrics.fragmentation_ratio)}")
+    figures.append(f"fairness {metrics.jain_index:.2f}")
+    if metrics.hourly_cost or metrics.hourly_cost_before:
+        figures.append(f"cost {cost_text(metrics)}/h")
+    return style.flow(figures)
+
+
+def cost_text(metrics: Metrics) -> str:
+    """`196.00`, or `196.00 → 245.50` where the plan changes it."""
+    before, after = metrics.hourly_cost_before, metrics.hourly_cost
+    if before is None or before == after:
+        return money(after)
+    return f"{money(before)} → {money(after)}"
+
+
+def has_free_gpus(plan: Plan) -> bool:
+    """True if something of a GPU is free after the plan on a node that takes jobs."""
+    nodes = (*plan.snapshot.cluster.nodes, *plan.target.added)
+    open_ = {node.name for node in nodes if node.schedulable} - set(plan.target.removed)
+    return any(any(state.free_gpus) for state in plan.nodes if state.name in open_)
+
+
+def shown_terms(solution: SolutionSummary) -> list[tuple[str, int]]:
+    """The parts of the objective that are not 0, and what jobs bring in any case."""
+    return [(name, value) for name, value in sorted(solution.terms.items()) if value or name == "completion"]
+
+
+def signed(value: int) -> str:
+    """`+1,200`, `-40`, `0`."""
+    return f"{value:+,}" if value else "0"
+
+
+def change_counts(actions: SortedActions) -> list[str]:
+    """`3 to start`, `1 to preempt`, `2 nodes to add`: the first two always, reviewers ask for them first."""
+    by_type = [
+        f"{count:,} to {type_}{_lost(actions, type_)}"
+        for type_ in _TOLD_BY_TYPE
+        if (count := actions.count(type_)) or type_ in _TOLD_ALWAYS
+    ]
+    of_nodes = [
+        f"{counted(count, 'node')} to {verb}"
+        for type_, verb in _NODE_VERBS.items()
+        if (count := actions.count(type_))
+    ]
+    return [*by_type, *of_nodes]
+
+
+def _lost(actions: SortedActions, type_: str) -> str:
+    """` (206 GPU-hours lost)` by all actions of a type, nothing where none is."""
+    lost = lost_text(action for action in actions.disturbances if action.type == type_)
+    return f" ({lost} lost)" if lost else ""
+
+
+def lost_text(actions: Iterable[Moving]) -> str:
+    """Work that is in no checkpoint, `206 GPU-hours`; nothing where none is lost."""
+    hours = lost_gpu_hours(actions)
+    return in_gpu_hours(round(hours * _MILLI_SECONDS_PER_HOUR)) if hours else ""
+
+
+def waiting_text(waiting: int, stopped: int) -> str:
+    """`301 waiting (78 of them stopped by this plan)`."""
+    if not stopped:
+        return f"{waiting:,} waiting"
+    if waiting == stopped:
+        return f"{waiting:,} waiting (stopped by this plan)"
+    return f"{waiting:,} waiting ({stopped:,} of them stopped by this plan)"
+
+
+def gap_text(solution: SolutionSummary) -> str:
+    """`gap 0.9 %`, or that nobody knows it."""
+    return told_gap(solution.objective, solution.gap)
+
+
+def told_gap(objective: int, gap: float | None) -> str:
+    """`gap 0.9 %`, or that nobody knows it."""
+    return "bound unknown" if gap is None else f"gap {gap_words(objective, gap)}"
+
+
+def left_out_text(solution: SolutionSummary) -> str:
+    """`; left out: disturbing jobs that waiting ones wait for (2)`: what a proof does not speak of."""
+    told = ", ".join(f"{each.what} ({each.count:,})" for each in solution.left_out)
+    return f"; left out: {told}" if told else ""
+
+
+def _quality(solution: SolutionSummary) -> list[str]:
+    parts = [f"{solution.solver} {solution.status}", f"objective {solution.objective:,}"]
+    if solution.bound is None or solution.gap is None:
+        parts.append("bound unknown")
+    else:
+        parts += [f"bound {solution.bound:,}", gap_text(solution)]
+    return [*parts, f"in {solution.seconds:.1f} s"]
+
+
+def _stages(solution: SolutionSummary) -> list[str]:
+    """What priorities in order have to do with the bound."""
+    if not solution.stages:
+        return []
+    told = [
+        f"{each.priority} brings {each.points:,} points{'' if each.proven else ' (not proven the most)'}"
+        for each in solution.stages
+    ]
+    return [f"in order of priority: {', '.join(told)}; the bound is of plans that bring these as much"]
+
+
+def cares(plan: Plan) -> list[str]:
+    """What the reviewer should know about how the answer came about, if it was not the usual way."""
+    solution, found = plan.solution, []
+    if solution.ended is Ended.INTERRUPTED:
+        found.append(f"The search was interrupted after {solution.seconds:.1f} s; {gap_text(solution)}")
+    if solution.ended is Ended.TIME and plan.policy.budget.mode is BudgetMode.DETERMINISTIC:
+        found.append(
+            f"The clock ended the search after {solution.seconds:.1f} s, before its deterministic work was "
+            "done: the same question may get another plan next time"
+        )
+    if (fallback := solution.fallback) is not None:
+        found.append(f"Fell back from {fallback.tried} to {fallback.used}: {fallback.reason}")
+    found += [f"Rejected an answer that breaks a rule: {rejected}" for rejected in solution.rejected]
+    if solution.left_out and solution.gap == 0 and plan.has_changes:
+        found.append(f"Proven best of all that was considered{left_out_text(solution)}")
+    if solution.not_disaggregated:
+        jobs = counted(solution.not_disaggregated, "job")
+        found.append(f"{jobs} of the solver's answer found no concrete place and wait")
+    return [*found, *without_effect(plan.policy, plan.snapshot)]

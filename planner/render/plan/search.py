@@ -1,0 +1,125 @@
+"""A search as people follow it: what is known by now, and afterwards how it came about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.solution import Ended
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.formatting import counted
+from gpuplan.planner.render.plan.header import gap_words, percent, told_gap
+from gpuplan.planner.render.table import Row, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuplan.models.plan.solution import Milestone
+    from gpuplan.planner.io.search_log import Began, Finished, Search
+    from gpuplan.planner.render.style import Style
+
+WRITING: Final = "draft"
+"""The stage after the search: there is a plan, and it is being written down."""
+
+_DOING: Final = {"place": "placing", "repack": "repacking", WRITING: "writing the plan"}
+"""Stages that read better as what is done; the others are shown by their names."""
+
+_MOST_ROWS: Final = 20
+
+_WHY: Final = {
+    "proven": "nothing better exists",
+    "gap": "the gap is as small as asked for",
+    "time": "the time was up",
+    "ticks": "the deterministic work was done",
+    "exhausted": "nothing was left to try",
+    "interrupted": "interrupted",
+    "settled": "nothing has changed since the last plan",
+}
+
+
+def now_lines(now: Milestone, *, seconds: float, limit: float, style: Style) -> list[str]:
+    """What is known `seconds` after the search began, in two lines where the width allows it."""
+    stage = _DOING.get(now.stage, now.stage)
+    known = [stage]
+    if now.objective is None:
+        known.append("no plan yet")
+    else:
+        known.append(f"objective {now.objective:,}")
+    if now.found is not None and (now.objective is None or now.found > now.objective):
+        known.append(f"found {now.found:,}")
+    known.append(f"bound {now.bound:,}")
+    if now.objective is not None:
+        known.append(told_gap(now.objective, now.gap))
+    clock = [f"{seconds:.0f} s used"]
+    if now.stage != WRITING:
+        clock.append(f"{max(0.0, limit - seconds):.0f} s left")
+        if now.objective is not None:
+            clock.append("Ctrl-C keeps this plan")
+    return [*style.flow(known, indent=0), *style.flow(clock, indent=0)]
+
+
+def search_text(search: Search, style: Style) -> str:
+    """A logged search: what was asked, what was known when, and how it ended."""
+    lines = [*_asked(search.began, style), "", *_milestones(search.milestones, style)]
+    lines += ["", *style.wrap(_end(search), 0)]
+    return "\n".join(lines) + "\n"
+
+
+def _asked(began: Began, style: Style) -> list[str]:
+    solvers = [f"{name} ({version})" if version else name for name, version in began.solvers.items()]
+    parts = [
+        f"Search at {print_timestamp(began.at)}",
+        f"{counted(began.waiting, 'waiting job')} on {counted(began.nodes, 'node')}",
+        f"solvers {', '.join(solvers) or 'none'}",
+        f"limit {began.limit_seconds:g} s" if began.ticks is None else f"limit {began.ticks:,} ticks",
+        f"stop gap {percent(began.stop_gap)}",
+        f"seed {began.seed}",
+    ]
+    return style.flow(parts)
+
+
+def _milestones(milestones: Sequence[Milestone], style: Style) -> list[str]:
+    head = Row(("SECONDS", "STAGE", "OBJECTIVE", "FOUND", "BOUND", "GAP"))
+    shown = _thinned(milestones)
+    rows = [
+        Row(
+            (
+                f"{each.seconds:.2f}",
+                each.stage,
+                "-" if each.objective is None else f"{each.objective:,}",
+                "" if each.found is None else f"{each.found:,}",
+                f"{each.bound:,}",
+                "-" if each.objective is None else gap_words(each.objective, each.gap),
+            )
+        )
+        for each in shown
+    ]
+    lines = table([head, *rows], style, right=(0, 2, 3, 4, 5), uncut=True)
+    if len(shown) < len(milestones):
+        lines += style.wrap(f"… {len(shown)} of {len(milestones):,} milestones", 2)
+    return lines
+
+
+def _thinned(milestones: Sequence[Milestone]) -> Sequence[Milestone]:
+    """So many milestones as fit a screen, at even distances; the first and the last always."""
+    if len(milestones) <= _MOST_ROWS:
+        return milestones
+    last = len(milestones) - 1
+    return [milestones[index * last // (_MOST_ROWS - 1)] for index in range(_MOST_ROWS)]
+
+
+def _end(search: Search) -> str:
+    if search.finished is not None:
+        return _finished(search.finished, deterministic=search.began.ticks is not None)
+    if search.failure is not None:
+        return f"No plan: {search.failure}"
+    return "The log ends here: planning was killed, or still goes on."
+
+
+def _finished(end: Finished, *, deterministic: bool) -> str:
+    gap = told_gap(end.objective, end.gap)
+    fallback = "" if end.fallback is None else f" Fell back: {end.fallback}."
+    plan = f"Plan {end.plan[:8]} is {end.solver}'s, objective {end.objective:,}, {gap}."
+    why = _WHY.get(end.how, end.how)
+    if deterministic and end.how == Ended.TIME:
+        why = f"{why} before the deterministic work was done"
+    return f"Ended after {end.seconds:.1f} s: {why}. {plan}{fallback}"

@@ -1,0 +1,117 @@
+"""Plans and diffs as text for a terminal or a pipe: every decision was made before."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.planner.apply.promises import promise_step
+from gpuplan.planner.render.diff_tables import diff_lines
+from gpuplan.planner.render.plan.actions import disturbance_lines, node_lines, start_lines, wait_lines
+from gpuplan.planner.render.plan.findings import findings_lines
+from gpuplan.planner.render.plan.grouping import SortedActions, sort_actions
+from gpuplan.planner.render.plan.header import (
+    change_counts,
+    gap_text,
+    header_lines,
+    left_out_text,
+    metrics_lines,
+    waiting_text,
+)
+from gpuplan.planner.render.plan.timing import deadline_lines, promise_lines
+from gpuplan.planner.render.plan.unmet_guarantees import unmet
+from gpuplan.planner.render.style import Style, Tone
+
+if TYPE_CHECKING:
+    from gpuplan.models.plan.diff import Diff
+    from gpuplan.models.plan.plan import Plan
+
+_MOST_UNMET: Final = 10
+
+
+def plan_text(
+    plan: Plan, *, width: int, colour: bool, ascii_only: bool, verbose: bool, path: str | None = None
+) -> str:
+    """
+    The plan for review: what it is, what is damaged, what starts, what is done to running jobs and to nodes,
+    what waits, why, and the next step.
+
+    Many actions are grouped unless `verbose`; nothing is left out without a line that says so. `path` is
+    where the plan file is, for the commands shown.
+    """
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    file = _typed(path)
+    more = f"gpuplan show {file} --all" if file else "gpuplan plan … --all"
+    actions = sort_actions(plan.actions)
+    sections = [
+        header_lines(plan, style, verbose=verbose),
+        findings_lines(plan.findings, style, verbose=verbose, more=more),
+        start_lines(actions.starts, plan.snapshot, style, verbose=verbose, more=more),
+        disturbance_lines(actions.disturbances, plan.snapshot, style, verbose=verbose, more=more),
+        node_lines(actions.nodes, style, verbose=verbose, more=more),
+        wait_lines(actions.waits, plan, style, verbose=verbose, more=more),
+        promise_lines(plan, style, verbose=verbose, more=more),
+        deadline_lines(plan, style, verbose=verbose, more=more),
+        [
+            *metrics_lines(plan, style),
+            *_unmet_lines(plan, style, verbose=verbose, more=more),
+            *_summary(plan, actions, style),
+        ],
+    ]
+    if file and (plan.has_changes or promise_step(plan)):
+        sections[-1].append(style.clean(f"Next: gpuplan apply {file} --executor simulated"))
+    return _text(sections)
+
+
+def diff_text(
+    diff: Diff, *, width: int, colour: bool, ascii_only: bool, verbose: bool, path: str | None = None
+) -> str:
+    """Before against after as tables; the parameters are those of `plan_text`."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    # Where the newer snapshot came from is not known here, and without it the command shows something else.
+    file = _typed(path) if diff.live is None else None
+    more = f"gpuplan diff {file} --all" if file else "--all"
+    return _text(diff_lines(diff, style, verbose=verbose, more=more))
+
+
+def _typed(path: str | None) -> str | None:
+    """The path as one types it; None where no file can be named again, as standard input cannot."""
+    return None if path in (None, "-") else shlex.quote(path)
+
+
+def _text(sections: list[list[str]]) -> str:
+    """Sections with an empty line between them."""
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _unmet_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
+    """What was promised and is not kept yet."""
+    found = unmet(plan)
+    told = found if verbose or len(found) <= _MOST_UNMET else found[: _MOST_UNMET - 1]
+    lines = [style.paint(line, Tone.CARE) for text in told for line in style.wrap(text, 0, hanging=2)]
+    if rest := len(found) - len(told):
+        lines += style.wrap(f"… {rest:,} more such lines; each one: {more}", 0)
+    return lines
+
+
+def _why_at_rest(actions: SortedActions) -> str:
+    """Why a plan that is proven best changes nothing."""
+    if not actions.waits:
+        return "nothing waits, and no change pays"
+    if any(wait.reason.code is ReasonCode.NOT_CHOSEN for wait in actions.waits):
+        return "no change pays"
+    return "nothing that waits can start now"
+
+
+def _summary(plan: Plan, actions: SortedActions, style: Style) -> list[str]:
+    jobs = plan.metrics.jobs
+    counts = f"{waiting_text(jobs.waiting, jobs.preempted)}, {len(actions.keeps):,} unchanged."
+    if plan.has_changes:
+        text = f"Plan: {', '.join(change_counts(actions))}, {counts}"
+    elif plan.solution.gap == 0:
+        proof = f"proven, {gap_text(plan.solution)}{left_out_text(plan.solution)}"
+        text = f"No changes: {_why_at_rest(actions)} ({proof}). {counts}"
+    else:
+        text = f"No changes: nothing better was found ({gap_text(plan.solution)}). {counts}"
+    return [style.paint(line, Tone.STRONG) for line in style.wrap(text, 0)]

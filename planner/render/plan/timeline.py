@@ -1,0 +1,108 @@
+"""The hours ahead as a picture: for each node with later starts, who is there from when to when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.planner.analysis.projected_schedule import Future
+from gpuplan.planner.formatting import counted, in_gpus
+from gpuplan.planner.time_format import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.planner.analysis.projected_schedule import Stay
+
+_MOST_NODES: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A job on a node, in percent of the horizon."""
+
+    job: str
+    left: float
+    width: float
+    kind: str
+    """Class of the picture: running, started, promised or foreseen."""
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Jobs that follow each other on a node; who is there at the same time is in another lane."""
+
+    node: str
+    """Only in the first lane of a node."""
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The picture; without lanes there is none."""
+
+    lanes: tuple[Lane, ...]
+    ticks: tuple[tuple[float, str], ...]
+    """Where in percent, and the time of day."""
+    more: str
+    """What is not shown; empty if all is."""
+
+
+def timeline(plan: Plan) -> Timeline:
+    """Nodes by name, at most 40 of those on which the plan has later starts."""
+    future = Future(plan.snapshot, plan.policy, plan.target)
+    names = sorted({replica.node for each in plan.planned for replica in each.replicas})
+    shown = names[:_MOST_NODES]
+    lanes = [lane for name in shown for lane in _lanes(name, future)]
+    rest = len(names) - len(shown)
+    more = f"{counted(rest, 'more node')} with later starts" if rest else ""
+    return Timeline(tuple(lanes), tuple(_ticks(future)) if lanes else (), more)
+
+
+def _lanes(name: str, future: Future) -> list[Lane]:
+    """As few lanes as have no two jobs at the same time, filled in the order of their starts."""
+    lanes: list[list[Stay]] = []
+    for stay in sorted(future.on_node[name], key=lambda stay: (stay.start, stay.end, stay.job.name)):
+        # Until the end of its last slot nobody else has its place.
+        free = next((lane for lane in lanes if lane[-1].until <= stay.slot), None)
+        if free is None:
+            lanes.append([stay])
+        else:
+            free.append(stay)
+    return [
+        Lane("" if number else name, tuple(_span(stay, name, future) for stay in lane))
+        for number, lane in enumerate(lanes)
+    ]
+
+
+def _span(stay: Stay, name: str, future: Future) -> Span:
+    horizon, now = future.slots.end, future.snapshot.taken_at
+    planned = future.planned.get(stay.job.name)
+    kind = "running" if stay.job.running else "started"
+    if planned is not None:
+        kind = "promised" if planned.promised else "foreseen"
+    milli = sum(replica.quota_milli for replica in stay.replicas if replica.node == name)
+    size = in_gpus(milli) if milli else "no GPU"
+    begins, ends = (clock(now + timedelta(seconds=second), now) for second in (stay.start, stay.end))
+    return Span(
+        job=stay.job.name,
+        left=_percent(stay.start, horizon),
+        width=_percent(min(stay.end, horizon) - stay.start, horizon),
+        kind=kind,
+        title=f"{stay.job.name}: {size}, {begins} to {ends}, {kind}",
+    )
+
+
+def _ticks(future: Future, most: int = 12) -> Iterable[tuple[float, str]]:
+    """Beginnings of slots, not more than a page has room for."""
+    edges, now = future.slots.edges, future.snapshot.taken_at
+    step = -(-future.slots.count // most)
+    for edge in edges[1:-1:step]:
+        yield _percent(edge, future.slots.end), f"{now + timedelta(seconds=edge):%H:%M}"
+
+
+def _percent(seconds: int, whole: int) -> float:
+    return round(100 * seconds / whole, 2)

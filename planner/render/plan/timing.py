@@ -1,0 +1,170 @@
+"""What a plan says about later: its horizon, projected starts, promises that changed, deadlines at risk."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.plan import DeadlineState, ReasonCode
+from gpuplan.models.timing.time_slots import Slots
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.formatting import counted, duration, in_gpus, named
+from gpuplan.planner.render.style import Tone
+from gpuplan.planner.render.table import Row, table
+from gpuplan.planner.time_format import clock
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuplan.models.plan.plan import DeadlineOutlook, Plan, PlannedStart, Start, Waiting
+    from gpuplan.planner.render.style import Style
+
+_MOST_LINES: Final = 20
+"""Of one section."""
+
+STATE_TONES: Final = {
+    DeadlineState.CRITICAL: Tone.CARE,
+    DeadlineState.LATE: Tone.STOP,
+    DeadlineState.IMPOSSIBLE: Tone.STOP,
+}
+"""Deadlines that are at risk, and how."""
+
+
+def horizon_parts(plan: Plan) -> list[str]:
+    """`12 slots of 1h to 2026-11-21T00:00:00Z`, and how many starts are promised; empty for one slot."""
+    horizon = plan.policy.horizon
+    if horizon.slots == 1:
+        return []
+    end = plan.epoch + timedelta(seconds=Slots.of(horizon, plan.epoch).end)
+    promised = sum(each.promised for each in plan.planned)
+    return [
+        "horizon",
+        f"{horizon.slots} slots of {duration(horizon.length)} to {print_timestamp(end)}",
+        f"{counted(promised, 'start')} promised",
+        f"{len(plan.planned) - promised:,} foreseen",
+    ]
+
+
+def projection(waiting: Waiting, epoch: datetime) -> str:
+    """
+    `starts 14:00 (promised), waits until train-a ends`; empty where no start is projected.
+
+    What the reason of the job says itself is not said twice.
+    """
+    if waiting.projected_start is None:
+        return ""
+    at = clock(waiting.projected_start, epoch)
+    start = f"starts {at} (promised)" if waiting.promised else f"foreseen {at}"
+    waits = f"waits {waiting.waits_for}" if waiting.waits_for else ""
+    told = waiting.reason.text.startswith(waits) or (
+        # The reason of a group names the others, and what they wait for.
+        waiting.reason.code is ReasonCode.CO_START and waiting.waits_for.startswith("for its group")
+    )
+    return start if told else f"{start}, {waits}"
+
+
+def projections(plan: Plan) -> dict[str, str]:
+    """The projections of all jobs that have one, by name."""
+    return {waiting.job: text for waiting in plan.waiting if (text := projection(waiting, plan.epoch))}
+
+
+def kill_note(start: Start, epoch: datetime) -> str:
+    """`killed at 15:00 if it still runs`; empty where it is not."""
+    return "" if start.kill_at is None else f"killed at {clock(start.kill_at, epoch)} if it still runs"
+
+
+def change_of_promise(waiting: Waiting) -> str:
+    """`earlier`, `later` or `withdrawn`; empty of a promise that is kept as it was, or was none."""
+    earlier, start = waiting.earlier_promise, waiting.projected_start
+    if earlier is None:
+        return ""
+    if start is None or not waiting.promised:
+        return "withdrawn"
+    return "" if start == earlier else "earlier" if start < earlier else "later"
+
+
+def changed_start(waiting: Waiting, epoch: datetime) -> str:
+    """`14:00 → 15:00`, `14:00 → foreseen 15:00`, `14:00 → none`."""
+    before = "" if waiting.earlier_promise is None else clock(waiting.earlier_promise, epoch)
+    after = "none" if waiting.projected_start is None else clock(waiting.projected_start, epoch)
+    if waiting.projected_start is not None and not waiting.promised:
+        after = f"foreseen {after}"
+    return f"{before} → {after}"
+
+
+def at_risk(plan: Plan) -> list[DeadlineOutlook]:
+    """Deadlines that are critical, late or impossible, the worst first."""
+    rank = {state: number for number, state in enumerate(DeadlineState)}
+    found = [outlook for outlook in plan.deadlines if outlook.state in STATE_TONES]
+    return sorted(found, key=lambda outlook: (-rank[outlook.state], outlook.deadline, outlook.job))
+
+
+def finish_text(outlook: DeadlineOutlook, epoch: datetime) -> str:
+    """`done 16:00`, or that nobody knows when."""
+    if outlook.projected_finish is None:
+        return "not planned"
+    return f"done {clock(outlook.projected_finish, epoch)}"
+
+
+def due_text(outlook: DeadlineOutlook, epoch: datetime) -> str:
+    """`due 15:00`, `due 15:00 (hard)`."""
+    return f"due {clock(outlook.deadline, epoch)}{' (hard)' if outlook.hard else ''}"
+
+
+def later_lines(plan: Plan, style: Style, *, more: str) -> list[str]:
+    """Later starts by the time of the start, for where they are not told with the jobs that wait."""
+    by_start: dict[tuple[datetime, bool], list[PlannedStart]] = defaultdict(list)
+    for each in plan.planned:
+        by_start[each.start, not each.promised].append(each)
+    rows = []
+    for (start, foreseen), found in sorted(by_start.items()):
+        milli = sum(replica.quota_milli for each in found for replica in each.replicas)
+        what = "foreseen" if foreseen else "promised"
+        size = in_gpus(milli) if milli else "no GPU"
+        names = named(sorted(each.job for each in found))
+        rows.append(Row((clock(start, plan.epoch), what, counted(len(found), "job"), size), note=names))
+    return _section("Later starts", rows, style, verbose=False, more=more)
+
+
+def promise_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
+    """Promises of jobs that go on waiting and are not as they were, and why."""
+    tones = {"earlier": Tone.START, "later": Tone.CARE, "withdrawn": Tone.STOP}
+    changed = [(change, waiting) for waiting in plan.waiting if (change := change_of_promise(waiting))]
+    changed.sort(key=lambda each: (-list(tones).index(each[0]), each[1].job))
+    rows = [
+        Row(
+            (change, waiting.job, changed_start(waiting, plan.epoch)),
+            note=waiting.promise_changed,
+            tone=tones[change],
+        )
+        for change, waiting in changed
+    ]
+    return _section("Promises changed", rows, style, verbose=verbose, more=more)
+
+
+def deadline_lines(plan: Plan, style: Style, *, verbose: bool, more: str) -> list[str]:
+    """Deadlines that are missed, or nearly."""
+    rows = [
+        Row(
+            (
+                outlook.state.value,
+                outlook.job,
+                due_text(outlook, plan.epoch),
+                finish_text(outlook, plan.epoch),
+            ),
+            tone=STATE_TONES[outlook.state],
+        )
+        for outlook in at_risk(plan)
+    ]
+    return _section("Deadlines at risk", rows, style, verbose=verbose, more=more)
+
+
+def _section(title: str, rows: list[Row], style: Style, *, verbose: bool, more: str) -> list[str]:
+    if not rows:
+        return []
+    shown = rows if verbose or len(rows) <= _MOST_LINES else rows[: _MOST_LINES - 1]
+    lines = [style.paint(style.clean(title), Tone.STRONG), *table(shown, style, uncut=verbose)]
+    if rest := len(rows) - len(shown):
+        lines += style.wrap(f"… {rest:,} more; each one: {more}", 2)
+    return lines

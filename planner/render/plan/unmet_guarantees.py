@@ -1,0 +1,99 @@
+"""What a plan leaves undone that was promised: guarantees of queues, and nodes that should be empty."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from gpuplan.models.queue import ALL_MODELS, QueueLimits
+from gpuplan.models.units import MILLI
+from gpuplan.planner.analysis.projected_schedule import Future
+from gpuplan.planner.analysis.quota_headroom import of_resource, own_usage
+from gpuplan.planner.formatting import decimal, listed, named
+from gpuplan.planner.waiting.time_messages import window_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.queue import Queue
+    from gpuplan.models.snapshot import Snapshot
+
+
+def unmet(plan: Plan) -> list[str]:
+    """A sentence for each missed guarantee, and for each node that is to be left and is not."""
+    return [*missed_guarantees(plan), *waiting_drains(plan), *waiting_windows(plan)]
+
+
+def missed_guarantees(plan: Plan) -> list[str]:
+    """`queue research: 8 of 12 guaranteed GPUs`: what it holds of what it is owed and asks for."""
+    snapshot = plan.snapshot
+    before = own_usage(snapshot, snapshot.running_placements)
+    after = own_usage(snapshot, plan.placements, added=plan.target.added)
+    found = []
+    for resource in sorted({ALL_MODELS, *(model for queue in snapshot.queues for model in queue.gpu_models)}):
+        held = _with_all_below(snapshot.queues, of_resource(after, resource))
+        for queue in snapshot.queues:
+            quota = queue.quota_for(resource)
+            if quota is None or not quota.guarantee:
+                continue
+            demand = _demand(snapshot, of_resource(before, resource), resource, quota.guarantee)
+            owed = min(quota.guarantee, _with_all_below(snapshot.queues, demand)[queue.name])
+            if held[queue.name] < owed:
+                model = f"{resource} " if resource else ""
+                gpus = f"{decimal(owed)} guaranteed {model}GPU{'' if 0 < owed <= MILLI else 's'}"
+                found.append((queue.name, resource, f"{decimal(held[queue.name])} of {gpus}"))
+    return [f"queue {name}: {text}" for name, _, text in sorted(found)]
+
+
+def _demand(snapshot: Snapshot, held: Mapping[str, int], resource: str, amount: int) -> dict[str, int]:
+    """What jobs directly in each queue hold of a resource, and waiting ones that fit an amount ask for."""
+    demand = Counter(held)
+    for job in snapshot.jobs:
+        usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models
+        fits = job.request.total_gpu_milli * job.gang.minimum <= amount
+        if job.running is None and not job.held and usable and fits:
+            demand[job.queue] += job.request.total_gpu_milli * job.gang.maximum
+    return demand
+
+
+def _with_all_below(queues: Sequence[Queue], own: Mapping[str, int]) -> dict[str, int]:
+    """What each queue has together with all queues below it."""
+    nothing_kept = dict.fromkeys((queue.name for queue in queues), 0)
+    return QueueLimits({queue.name: queue.parent for queue in queues}, nothing_kept, {}).usage(own)
+
+
+def waiting_drains(plan: Plan) -> list[str]:
+    """`node h100-2: drain waits for serve (not preemptible)`: who is left on nodes that should be empty."""
+    draining = {node.name for node in plan.snapshot.cluster.nodes if node.drain}
+    jobs = plan.snapshot.job_by_name
+    left: dict[str, dict[bool, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for placement in sorted(plan.placements, key=lambda placement: placement.job):
+        for node in {replica.node for replica in placement.replicas} & draining:
+            left[node][jobs[placement.job].preemptible].append(placement.job)
+    found = []
+    for node, names in sorted(left.items()):
+        # A job that could be stopped or moved, and is not, stays for want of room or because it pays more.
+        told = [
+            f"{named(names[preemptible])} ({why})"
+            for preemptible, why in ((False, "not preemptible"), (True, "stays"))
+            if names[preemptible]
+        ]
+        found.append(f"node {node}: drain waits for {listed(told)}")
+    return found
+
+
+def waiting_windows(plan: Plan) -> list[str]:
+    """`maintenance m1: train-a is still on h100-2 (stays)`: who should leave for a window and does not."""
+    if not plan.snapshot.cluster.reservations:
+        return []
+    windows, jobs = Future(plan.snapshot, plan.policy, plan.target).windows, plan.snapshot.job_by_name
+    found = []
+    for placement in sorted(plan.placements, key=lambda placement: placement.job):
+        job = jobs[placement.job]
+        window = windows.expels(job)
+        left = sorted({replica.node for replica in placement.replicas} & (window.nodes if window else set()))
+        if window is not None and left:
+            why = "stays" if job.preemptible else "not preemptible"
+            found.append(f"{window_name(window)}: {job.name} is still on {named(left)} ({why})")
+    return sorted(found)

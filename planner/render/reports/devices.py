@@ -1,0 +1,158 @@
+"""One GPU before and after a plan: who holds which part of it, down to MIG instances."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.eligibility.mig_layout import memory_slices
+from gpuplan.models.mig import mig_geometry
+from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gpuplan.models.cluster import Gpu, Node
+    from gpuplan.models.placement import Replica
+
+
+class Fate(StrEnum):
+    """What becomes of something on a GPU."""
+
+    KEPT = "kept"
+    ARRIVES = "arrives"
+    LEAVES = "leaves"
+    IDLE = "idle"
+    """A MIG instance that nobody uses."""
+    CREATED = "created"
+    """The same, and it was not there before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of one GPU, in thousandths of it from its foot."""
+
+    start: int
+    size: int
+    fate: Fate
+    job: str
+    """With the sign of its action; empty of an idle MIG instance."""
+    profile: str = ""
+    """Of a MIG instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A GPU before or after; all CPUs of a node that has no GPU."""
+
+    usable: bool
+    parts: tuple[Part, ...]
+    mig: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The same GPU, or the same CPUs, before and after; None where the node is not there."""
+
+    name: str
+    before: Side | None
+    after: Side | None
+
+
+class Tenant(NamedTuple):
+    """A replica on a node, and what becomes of it there."""
+
+    job: str
+    """With the sign of its action."""
+    replica: Replica
+    fate: Fate
+
+
+_Layout: TypeAlias = frozenset[MigInstance]
+"""MIG instances of one GPU."""
+
+
+def devices_of(
+    old: Node | None, new: Node | None, before: Sequence[Tenant], after: Sequence[Tenant]
+) -> Iterator[Device]:
+    """The GPUs of a node by index, or its CPUs, given who is there before and after."""
+    count = max(node.gpu_count for node in (old, new) if node)
+    if not count:
+        yield Device("CPUs", _cpus(old, before), _cpus(new, after))
+    here, there = _by_gpu(before), _by_gpu(after)
+    layouts = layouts_of(old)
+    for index in range(count):
+        present = layouts.get(index, frozenset())
+        yield Device(
+            f"GPU {index}", _gpu(old, index, here[index], present), _gpu(new, index, there[index], present)
+        )
+
+
+def _cpus(node: Node | None, tenants: Iterable[Tenant]) -> Side | None:
+    if node is None:
+        return None
+    amounts = [(tenant, tenant.replica.cpu_milli) for tenant in tenants if tenant.replica.cpu_milli]
+    return Side(node.ready, tuple(_stacked(amounts, node.cpu_milli)))
+
+
+def _gpu(
+    node: Node | None, index: int, held: Sequence[tuple[Tenant, GpuShare | MigSlice]], layout: _Layout
+) -> Side | None:
+    """One GPU; `layout` are its MIG instances before."""
+    if node is None or node.gpus is None or index >= node.gpus.count:
+        return None
+    gpu = node.gpus.by_index[index]
+    shares = [(tenant, part.milli) for tenant, part in held if isinstance(part, GpuShare)]
+    parts = list(_stacked(shares, MILLI))
+    if gpu.mig is not None:
+        parts += _instances(node.gpus.model, gpu, held, layout)
+    return Side(node.ready and gpu.healthy, tuple(parts), mig=gpu.mig is not None)
+
+
+def _instances(
+    model: str, gpu: Gpu, held: Sequence[tuple[Tenant, GpuShare | MigSlice]], layout: _Layout
+) -> Iterator[Part]:
+    """MIG instances by their memory slices, used or idle."""
+    geometry = mig_geometry(model)
+    users = {(part.profile, part.start): tenant for tenant, part in held if isinstance(part, MigSlice)}
+    for instance in gpu.mig or ():
+        tenant = users.get((instance.profile, instance.start))
+        fate = Fate.IDLE if instance in layout else Fate.CREATED
+        slices = memory_slices(instance, geometry)
+        whole = geometry.memory_slices if geometry else 8
+        yield Part(
+            start=MILLI * slices.start // whole,
+            size=MILLI * len(slices) // whole,
+            fate=tenant.fate if tenant else fate,
+            job=tenant.job if tenant else "",
+            profile=instance.profile,
+        )
+
+
+def _stacked(amounts: Iterable[tuple[Tenant, int]], whole: int) -> Iterator[Part]:
+    """Amounts on top of each other, those that stay first; what is beyond the whole is cut off."""
+    foot = 0
+    for tenant, amount in amounts:
+        top = min(foot + amount, whole)
+        if top > foot:
+            start = MILLI * foot // whole
+            yield Part(start, MILLI * top // whole - start, tenant.fate, tenant.job)
+        foot = top
+
+
+def _by_gpu(tenants: Iterable[Tenant]) -> dict[int, list[tuple[Tenant, GpuShare | MigSlice]]]:
+    found: dict[int, list[tuple[Tenant, GpuShare | MigSlice]]] = defaultdict(list)
+    for tenant in tenants:
+        for held in tenant.replica.gpus:
+            found[held.index].append((tenant, held))
+    return found
+
+
+def layouts_of(node: Node | None) -> dict[int, _Layout]:
+    """MIG instances of each GPU in MIG mode."""
+    details = node.gpus.details if node and node.gpus else ()
+    return {gpu.index: frozenset(gpu.mig) for gpu in details if gpu.mig is not None}

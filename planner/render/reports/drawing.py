@@ -1,0 +1,169 @@
+"""
+Nodes drawn in SVG: large, with words on what arrives and leaves, or as small as a whole data centre asks for.
+
+A small node is two strips: before, thin, above after. What arrives is only in the lower strip and what leaves
+only in the upper one, so that nobody needs colours to tell them apart.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from markupsafe import Markup
+
+from gpuplan.models.units import MILLI
+from gpuplan.planner.render.reports.devices import Fate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuplan.planner.render.reports.devices import Part, Side
+    from gpuplan.planner.render.reports.nodes import NodePicture
+
+_PER_ROW: Final = 8
+"""GPUs side by side."""
+
+
+_CELL: Final = 7
+"""Width of a GPU of a node drawn small."""
+_THIN: Final = 4
+"""Height of the same before."""
+_THICK: Final = 9
+"""Height of the same after."""
+_STRIPS: Final = _THIN + 1 + _THICK
+_GUTTER: Final = 9
+"""Left of the nodes of a rack, for the sign of what becomes of them."""
+_NODE_GAP: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Width and height of a GPU of a node drawn large."""
+
+    wide: int
+    tall: int
+
+
+_WHOLE: Final = _Scale(34, 34)
+_SLICED: Final = _Scale(71, 96)
+"""Of nodes with GPUs in MIG mode, so that there are words on each slice."""
+_GAP: Final = 3
+_CAPTION: Final = 14
+_READABLE: Final = 9
+"""Height that a word needs."""
+
+_STATE_SIGNS: Final = {"added": "+", "removed": "−", "down": "×", "to be drained": "!", "cordoned": "!"}
+
+
+def column(nodes: Sequence[NodePicture], label: str) -> Markup:
+    """A column of nodes drawn small."""
+    y, drawn = 0, []
+    width = _GUTTER + max(min(len(node.devices), _PER_ROW) for node in nodes) * (_CELL + 1)
+    for node in nodes:
+        height = -(-len(node.devices) // _PER_ROW) * (_STRIPS + 1) - 1
+        drawn.append(_small_node(node, y, width, height))
+        y += height + _NODE_GAP
+    return _svg("column", width, y - _NODE_GAP, "".join(drawn), label)
+
+
+def _small_node(node: NodePicture, y: int, width: int, height: int) -> str:
+    """Both strips of a node; all that looks the same is one path."""
+    paths: dict[str, list[str]] = defaultdict(list)
+    for number, device in enumerate(node.devices):
+        row, place = divmod(number, _PER_ROW)
+        left = _GUTTER + place * (_CELL + 1)
+        top = y + row * (_STRIPS + 1)
+        _add_cell(paths, device.before, left, top + _THIN, _THIN)
+        _add_cell(paths, device.after, left, top + _STRIPS, _THICK)
+    shapes = "".join(f'<path class="{name}" d="{"".join(d)}"/>' for name, d in paths.items())
+    sign = _STATE_SIGNS.get(node.state, "")
+    text = f'<text x="0" y="{y + height - 3}">{sign}</text>' if sign else ""
+    hover = f'<path class="hover" d="{_rectangle(0, y, width, height)}"/>'
+    return f"<g><title>{escape(node.words)}</title>{hover}{shapes}{text}</g>"
+
+
+def _add_cell(paths: dict[str, list[str]], side: Side | None, left: int, foot: int, tall: int) -> None:
+    if side is None:
+        return
+    if side.usable:
+        paths["free"].append(_rectangle(left, foot - tall, _CELL, tall))
+    else:
+        paths["off"].append(f"M{left} {foot}l{_CELL}-{tall}m0 {tall}l-{_CELL}-{tall}")
+    for part in side.parts:
+        top = foot - tall * (part.start + part.size) / MILLI
+        # Instances of MIG stand apart, so that they are seen as several.
+        height = max(0.6, tall * part.size / MILLI - (0.4 if part.profile else 0))
+        paths[part.fate].append(_rectangle(left, top, _CELL, height))
+
+
+def large_node(node: NodePicture) -> Markup:
+    """One node drawn large: before above after, or once if nothing changes."""
+    sides = [side for device in node.devices for side in (device.before, device.after) if side]
+    scale, per_row = (_SLICED, _PER_ROW // 2) if any(side.mig for side in sides) else (_WHOLE, _PER_ROW)
+    rows = [node.devices[start : start + per_row] for start in range(0, len(node.devices), per_row)]
+    y, drawn = 0, []
+    for which in ("before", "after") if node.changes else ("unchanged",):
+        drawn.append(f'<text class="caption" x="0" y="{y + _CAPTION - 4}">{which}</text>')
+        y += _CAPTION
+        for row in rows:
+            for place, device in enumerate(row):
+                side = device.before if which == "before" else device.after
+                drawn.append(_large_cell(device.name, side, (place * (scale.wide + _GAP), y), scale))
+            y += scale.tall + _GAP
+        y += _GAP
+    width = max(map(len, rows)) * (scale.wide + _GAP) - _GAP
+    return _svg("large", max(width, 2 * _WHOLE.wide), y - _GAP, "".join(drawn), node.words)
+
+
+def _large_cell(name: str, side: Side | None, corner: tuple[int, int], scale: _Scale) -> str:
+    left, top = corner
+    wide, tall = scale.wide, scale.tall
+    if side is None:
+        return f'<path class="absent" d="{_rectangle(left, top, wide, tall)}"/>'
+    frame = f'<path class="free" d="{_rectangle(left, top, wide, tall)}"/>'
+    if not side.usable:
+        frame += f'<path class="off" d="M{left} {top}l{wide} {tall}m0-{tall}l-{wide} {tall}"/>'
+    title = f"<title>{escape(name)}: {'free' if side.usable else 'not usable'}</title>"
+    parts = "".join(_large_part(name, part, (left, top + tall), scale) for part in side.parts)
+    return f"<g>{title}{frame}{parts}</g>"
+
+
+def _large_part(name: str, part: Part, corner: tuple[int, int], scale: _Scale) -> str:
+    left, foot = corner
+    top = foot - scale.tall * (part.start + part.size) / MILLI
+    height = scale.tall * part.size / MILLI
+    inset = 0.7 if part.profile else 0.0
+    shape = _rectangle(left + inset, top + inset, scale.wide - 2 * inset, height - 2 * inset)
+    told = " ".join(word for word in (part.profile, part.job or "idle") if word)
+    text = ""
+    if height >= _READABLE and (word := _word(part)):
+        middle = top + height / 2 + 3
+        text = (
+            f'<text class="on-{part.fate}" x="{left + scale.wide / 2:g}" y="{middle:g}">{escape(word)}</text>'
+        )
+    title = f"<title>{escape(name)}: {escape(told)}</title>"
+    return f'<g>{title}<path class="{part.fate}" d="{shape}"/>{text}</g>'
+
+
+def _word(part: Part) -> str:
+    """What is written on a part: the sign of the action, and the profile of a MIG instance."""
+    sign = part.job[:1] if part.fate in (Fate.ARRIVES, Fate.LEAVES) else ""
+    return " ".join(word for word in (sign, part.profile) if word)
+
+
+def _rectangle(left: float, top: float, width: float, height: float) -> str:
+    return f"M{_short(left)} {_short(top)}h{_short(width)}v{_short(height)}h-{_short(width)}z"
+
+
+def _short(length: float) -> str:
+    return f"{round(length, 1):g}"
+
+
+def _svg(kind: str, width: int, height: int, drawn: str, label: str) -> Markup:
+    return Markup(  # noqa: S704 - every text in it was escaped above
+        f'<svg class="{kind}" role="img" aria-label="{escape(label)}" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}">{drawn}</svg>'
+    )

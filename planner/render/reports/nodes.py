@@ -1,0 +1,153 @@
+"""Every node before and after a plan: what becomes of it, who comes, who goes, and what is on its GPUs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.plan import NodeChange
+from gpuplan.models.units import MILLI
+from gpuplan.planner.analysis.cluster_after import cluster_after
+from gpuplan.planner.analysis.job_changes import Changes, Deed
+from gpuplan.planner.formatting import decimal, in_cpus, in_gpus
+from gpuplan.planner.render.plan.actions import MARKS
+from gpuplan.planner.render.reports.devices import Fate, Tenant, devices_of, layouts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.planner.render.reports.devices import Device
+
+
+@dataclass(frozen=True, slots=True)
+class NodePicture:
+    """A node before and after."""
+
+    node: Node
+    """As it is after, or as it was if it is removed."""
+    change: NodeChange
+    devices: tuple[Device, ...]
+    offered: int
+    """Thousandths of its GPUs, before or after, whichever is more; of its CPUs if it has no GPU."""
+    used_before: int
+    used_after: int
+    arriving: tuple[str, ...]
+    """Jobs with the signs of their actions; one that moves within the node is only here."""
+    leaving: tuple[str, ...]
+    staying: tuple[str, ...]
+    """Jobs that stay with all that they have here."""
+    new_layout: bool
+    """MIG instances come or go."""
+
+    @property
+    def name(self) -> str:
+        """Of the node."""
+        return self.node.name
+
+    @property
+    def changes(self) -> bool:
+        """True if the plan does anything here."""
+        kept = self.change is NodeChange.KEPT
+        return bool(self.arriving or self.leaving or self.new_layout or not kept)
+
+    @property
+    def state(self) -> str:
+        """What becomes of it, or what keeps jobs away: `added`, `down`, `cordoned`; empty if nothing."""
+        node = self.node
+        if self.change is not NodeChange.KEPT:
+            return self.change.value
+        if not node.ready:
+            return "down"
+        return "to be drained" if node.drain else "cordoned" if node.cordoned else ""
+
+    @property
+    def used(self) -> str:
+        """`3.5 → 8 of 8 GPUs`."""
+        amounts = list(dict.fromkeys(map(decimal, (self.used_before, self.used_after))))
+        unit = in_gpus if self.node.gpus else in_cpus
+        return f"{' → '.join(amounts)} of {unit(self.offered)}"
+
+    @property
+    def words(self) -> str:
+        """Everything in one line, for those who hover or listen."""
+        name = f"{self.name} ({self.state})" if self.state else self.name
+        kept = [f"= {len(self.staying):,} unchanged"] if self.staying else []
+        return "; ".join([f"{name}: {self.used}", *self.arriving, *self.leaving, *kept])
+
+
+_SIGNS: Final = {deed: MARKS[deed.value][0] for deed in Deed if deed.value in MARKS}
+
+
+def node_pictures(plan: Plan) -> list[NodePicture]:
+    """Every node before or after the plan, by name."""
+    changes = Changes(plan.snapshot, plan.target)
+    old = plan.snapshot.cluster.node_by_name
+    new = cluster_after(plan.snapshot, plan.target).node_by_name
+    tenants: dict[str, list[Tenant]] = defaultdict(list)
+    for tenant in _tenants(plan, changes):
+        tenants[tenant.replica.node].append(tenant)
+    return [
+        _picture(old.get(name), new.get(name), tenants.get(name, ()))
+        for name in sorted(old.keys() | new.keys())
+    ]
+
+
+def _tenants(plan: Plan, changes: Changes) -> Iterator[Tenant]:
+    """Every replica that is somewhere before or after, those that stay first, each sort by job."""
+    changed = {change.job.name: change for change in changes.jobs}
+    for placement in sorted(plan.placements, key=lambda placement: placement.job):
+        change = changed.get(placement.job)
+        stays = (
+            placement
+            if change is None
+            else {Deed.GROW: change.before, Deed.SHRINK: change.after}.get(change.deed)
+        )
+        for replica in stays.replicas if stays else ():
+            yield Tenant(placement.job, replica, Fate.KEPT)
+    for change in changes.jobs:
+        name = f"{_SIGNS[change.deed]} {change.job.name}"
+        for replica in change.leaving:
+            yield Tenant(name, replica, Fate.LEAVES)
+        for replica in change.arriving:
+            yield Tenant(name, replica, Fate.ARRIVES)
+
+
+def _picture(old: Node | None, new: Node | None, tenants: Sequence[Tenant]) -> NodePicture:
+    node = new or old
+    if node is None:
+        raise ValueError("expected a node before or after, found none")
+    before = [tenant for tenant in tenants if tenant.fate is not Fate.ARRIVES]
+    after = [tenant for tenant in tenants if tenant.fate is not Fate.LEAVES]
+    names = {fate: dict.fromkeys(each.job for each in tenants if each.fate is fate) for fate in Fate}
+    changed = {name.partition(" ")[2] for name in (*names[Fate.ARRIVES], *names[Fate.LEAVES])}
+    return NodePicture(
+        node=node,
+        change=NodeChange.ADDED if old is None else NodeChange.REMOVED if new is None else NodeChange.KEPT,
+        devices=tuple(devices_of(old, new, before, after)),
+        offered=max(_offered(old), _offered(new)),
+        used_before=_used(old, before),
+        used_after=_used(new, after),
+        arriving=tuple(names[Fate.ARRIVES]),
+        leaving=tuple(name for name in names[Fate.LEAVES] if name not in names[Fate.ARRIVES]),
+        staying=tuple(name for name in names[Fate.KEPT] if name not in changed),
+        new_layout=old is not None and new is not None and layouts_of(old) != layouts_of(new),
+    )
+
+
+def _offered(node: Node | None) -> int:
+    if node is None or not node.ready:
+        return 0
+    if node.gpus is None:
+        return node.cpu_milli
+    return MILLI * (node.gpus.count - sum(not gpu.healthy for gpu in node.gpus.details))
+
+
+def _used(node: Node | None, tenants: Iterable[Tenant]) -> int:
+    if node is None:
+        return 0
+    if node.gpus is None:
+        return sum(tenant.replica.cpu_milli for tenant in tenants)
+    return sum(tenant.replica.quota_milli for tenant in tenants)

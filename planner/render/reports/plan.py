@@ -1,0 +1,219 @@
+"""
+The plan as one HTML page for review: no script, no network, light and dark, made to be printed too.
+
+The page shows what `plan_text` shows, and draws what changes: the cluster before and after, GPU models,
+queues against their limits, and how the search went.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuplan.planner.diff.diff import diff
+from gpuplan.planner.formatting import counted, gang_size
+from gpuplan.planner.render.charts.gap import gap_svg
+from gpuplan.planner.render.hostlist import hostlist
+from gpuplan.planner.render.plan.actions import MARKS
+from gpuplan.planner.render.plan.findings import becomes
+from gpuplan.planner.render.plan.grouping import SEVERITY, job_kinds, node_kinds, sort_actions, wait_kinds
+from gpuplan.planner.render.plan.header import (
+    cares,
+    change_counts,
+    cost_text,
+    gap_words,
+    has_free_gpus,
+    left_out_text,
+    percent,
+    shown_terms,
+    waiting_text,
+)
+from gpuplan.planner.render.plan.timeline import timeline
+from gpuplan.planner.render.plan.timing import at_risk, change_of_promise, horizon_parts, projections
+from gpuplan.planner.render.plan.unmet_guarantees import unmet
+from gpuplan.planner.render.reports.cluster_map import MOST_LARGE, zones
+from gpuplan.planner.render.reports.nodes import node_pictures
+from gpuplan.planner.render.reports.page import Figure, Picture, render, terms_of
+from gpuplan.planner.render.reports.usage import model_picture, model_table, queue_picture, queue_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuplan.models.plan.plan import NodeAction, Plan
+    from gpuplan.models.plan.solution import Milestone
+    from gpuplan.planner.render.plan.grouping import JobKind, Moving, NodeKind, SortedActions
+    from gpuplan.planner.render.reports.cluster_map import Zone
+
+_MOST_LINES: Final = 40
+"""Lines of one section before they are gathered into kinds, and then into coarser ones."""
+_MOST_REASONS: Final = 8
+"""Reasons of one code shown at once."""
+
+
+def plan_report(plan: Plan, milestones: Sequence[Milestone] = ()) -> str:
+    """The page; with the milestones of the search it also draws how the gap closed."""
+    change, actions = diff(plan), sort_actions(plan.actions)
+    starts, disturbances = _job_section(actions.starts, plan), _job_section(actions.disturbances, plan)
+    node_actions = _node_section(actions.nodes)
+    later, promises, deadlines = projections(plan), _changed_promises(plan), at_risk(plan)
+    pictures = (model_picture(change), queue_picture(change, plan.snapshot), _gap_picture(plan, milestones))
+    few = len(actions.waits) <= _MOST_LINES
+    waiting = waiting_text(plan.metrics.jobs.waiting, plan.metrics.jobs.preempted)
+    sections = (
+        ("cluster", "Cluster", True),
+        ("findings", "Findings", plan.findings),
+        ("starts", "Starts", True),
+        ("disturbances", "Running jobs", disturbances.count),
+        ("node-actions", "Nodes", node_actions.count),
+        ("waits", "Waiting", True),
+        ("later", "Later starts", later),
+        ("promises", "Promises", promises),
+        ("deadlines", "Deadlines", deadlines),
+        ("usage", "Usage", True),
+        ("objective", "Objective", True),
+    )
+    return render(
+        "plan.html.j2",
+        plan=plan,
+        sections=[(key, words) for key, words, there in sections if there],
+        title=_title(plan, actions, waiting),
+        told=_told(plan, actions, waiting),
+        summary=_summary(plan),
+        cares=[*cares(plan), *unmet(plan)],
+        cluster=_cluster(plan),
+        findings=[(each, becomes(each)) for each in plan.findings],
+        starts=starts,
+        disturbances=disturbances,
+        node_actions=node_actions,
+        queue_of={job.name: job.queue for job in plan.snapshot.jobs},
+        size_of={
+            job.name: gang_size(job.request, job.gang.minimum, job.gang.maximum) for job in plan.snapshot.jobs
+        },
+        waits=sorted(actions.waits, key=lambda wait: (SEVERITY[wait.reason.code], wait.job)) if few else (),
+        wait_kinds=() if few else wait_kinds(actions.waits),
+        most_lines=_MOST_LINES,
+        most_reasons=_MOST_REASONS,
+        kept=hostlist(keep.job for keep in actions.keeps),
+        counts={"keeps": len(actions.keeps), "waits": len(actions.waits)},
+        waiting=waiting,
+        charts=[picture for picture in pictures if picture.svg],
+        models=model_table(change),
+        queues=queue_table(change, plan.snapshot),
+        terms=terms_of(shown_terms(plan.solution)),
+        proof=_proof(plan),
+        timeline=timeline(plan),
+        horizon=horizon_parts(plan)[1:],
+        projections=later,
+        promises=promises,
+        deadlines=deadlines,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """Actions of one sort: each on a line, or gathered into kinds where they are many."""
+
+    count: int
+    few: tuple[Any, ...]
+    kinds: tuple[JobKind | NodeKind, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """The drawing of the cluster."""
+
+    zones: Sequence[Zone]
+    large: bool
+    has_mig: bool
+    has_unusable: bool
+
+
+def _cluster(plan: Plan) -> _Cluster:
+    pictures = node_pictures(plan)
+    sides = [
+        side for node in pictures for device in node.devices for side in (device.before, device.after) if side
+    ]
+    return _Cluster(
+        zones=zones(pictures),
+        large=len(pictures) <= MOST_LARGE,
+        has_mig=any(side.mig for side in sides),
+        has_unusable=not all(side.usable for side in sides),
+    )
+
+
+def _job_section(actions: Sequence[Moving], plan: Plan) -> _Section:
+    if len(actions) <= _MOST_LINES:
+        return _Section(len(actions), tuple(actions), ())
+    return _Section(len(actions), (), tuple(job_kinds(actions, plan.snapshot, most=_MOST_LINES)))
+
+
+def _node_section(actions: Sequence[NodeAction]) -> _Section:
+    if len(actions) <= _MOST_LINES:
+        return _Section(len(actions), tuple(actions), ())
+    return _Section(len(actions), (), tuple(node_kinds(actions)))
+
+
+def _title(plan: Plan, actions: SortedActions, waiting: str) -> str:
+    """`3 to start, 0 to preempt, 4 waiting, 2 unchanged`."""
+    changes = change_counts(actions) if plan.has_changes else ["no changes"]
+    return ", ".join([*changes, waiting, f"{len(actions.keeps):,} unchanged"])
+
+
+def _told(plan: Plan, actions: SortedActions, waiting: str) -> list[tuple[str, str, str]]:
+    """Sign, class and words of what changes."""
+    told = [("", "", "no changes")]
+    if plan.has_changes:
+        told = [_signed(words) for words in change_counts(actions)]
+    return [*told, (".", "", waiting), ("=", "", f"{len(actions.keeps):,} unchanged")]
+
+
+def _signed(words: str) -> tuple[str, str, str]:
+    """The sign and class of `3 to start` or `1 node to add`."""
+    verb = words.partition(" to ")[2].partition(" ")[0]
+    type_ = {"add": "scale_up", "remove": "scale_down"}.get(verb, verb)
+    return MARKS[type_][0], type_, words
+
+
+def _summary(plan: Plan) -> list[Figure]:
+    solution, metrics = plan.solution, plan.metrics
+    bound = "nobody proved a bound" if solution.bound is None else f"bound {solution.bound:,}"
+    before = percent(metrics.gpu_allocation_ratio_before)
+    whole = percent(1 - metrics.fragmentation_ratio) if has_free_gpus(plan) else "none free"
+    figures = [
+        Figure("Objective", f"{solution.objective:,}", f"greedy alone {solution.greedy_objective:,}"),
+        Figure("Gap", gap_words(solution.objective, solution.gap), bound),
+        Figure("Solver", solution.solver, f"{solution.status.lower()}, in {solution.seconds:.1f} s"),
+        Figure("GPUs allocated", percent(metrics.gpu_allocation_ratio), f"{before} before"),
+        Figure("In whole nodes", whole, "of the free GPUs, in blocks of 8 on a node"),
+        Figure("Fairness", f"{metrics.jain_index:.2f}", "Jain's index of the queues' met demand"),
+    ]
+    if metrics.hourly_cost or metrics.hourly_cost_before:
+        figures.append(Figure("Cost", cost_text(metrics), "per hour, all ready nodes"))
+    return figures
+
+
+def _proof(plan: Plan) -> str:
+    """How good the plan is, in a sentence."""
+    solution = plan.solution
+    found = f"{solution.objective:,} points by {solution.solver}, in {solution.seconds:.1f} s"
+    if solution.bound is None or solution.gap is None:
+        return f"{found}; nobody proved what could be reached"
+    if not solution.gap:
+        return f"{found}; proven: no plan scores more{left_out_text(solution)}"
+    above = f"{solution.bound:,}, {gap_words(solution.objective, solution.gap)} above"
+    return f"{found}; proven: no plan scores more than {above}{left_out_text(solution)}"
+
+
+def _changed_promises(plan: Plan) -> list[Any]:
+    return [waiting for waiting in plan.waiting if change_of_promise(waiting)]
+
+
+def _gap_picture(plan: Plan, milestones: Sequence[Milestone]) -> Picture:
+    stages = len({milestone.stage for milestone in milestones})
+    caption = (
+        f"What was proven when, in {counted(stages, 'stage')}; "
+        f"at the end {plan.solution.objective:,} of at most {plan.solution.bound:,} points."
+        if plan.solution.bound is not None
+        else ""
+    )
+    return Picture.of("Gap over time", gap_svg(milestones, plan.solution), caption)

@@ -1,0 +1,175 @@
+"""A comparison as one HTML page: each scenario against the base, in charts and in a table of all figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.planner.formatting import counted
+from gpuplan.planner.render.charts.changed_bars import ChangedBar, changed_bars_svg
+from gpuplan.planner.render.plan.header import percent
+from gpuplan.planner.render.reports.page import Head, Picture, Table, indented, render
+from gpuplan.planner.render.whatif.comparison import cares, comparison_lines, verdicts
+from gpuplan.planner.render.whatif.job_outcomes import fate_cells, fate_counts
+from gpuplan.planner.whatif.answers.comparison import BETTER_IF_MORE, IN_POINTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpuplan.planner.whatif.answers.comparison import Comparison, Figures, Trial
+
+_VERDICTS: Final = {True: "better", False: "worse", None: ""}
+_MOST_JOBS: Final = 200
+"""Of one scenario; the JSON document has all."""
+_MOST_BARS: Final = 24
+"""Of one chart; the table has all scenarios."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """A figure that is drawn."""
+
+    field: str
+    title: str
+    words: Callable[[float], str]
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.12g}"
+
+
+def _money(value: float) -> str:
+    return f"{value:,.2f}"
+
+
+def _index(value: float) -> str:
+    return f"{value:.2f}"
+
+
+_DRAWN: Final = (
+    _Compared("jobs_running", "Jobs running", words=_whole),
+    _Compared("jobs_waiting", "Jobs waiting", words=_whole),
+    _Compared("gpus_held", "GPUs held", words=_whole),
+    _Compared("gpu_allocation_ratio", "GPUs allocated", words=percent),
+    _Compared("fragmentation_ratio", "Fragmentation", words=percent),
+    _Compared("jain_index", "Fairness", words=_index),
+    _Compared("jobs_preempted", "Jobs preempted", words=_whole),
+    _Compared("lost_gpu_hours", "GPU-hours lost", words=_whole),
+    _Compared("lost_by_changes_gpu_hours", "GPU-hours lost by the changes", words=_whole),
+    _Compared("hourly_cost", "Cost per hour", words=_money),
+    _Compared("objective", "Objective", words=_whole),
+    _Compared("lost_by_changes_points", "Points lost by the changes", words=_whole),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    """A scenario at a glance."""
+
+    name: str
+    description: str
+    faults: tuple[str, ...]
+    differences: tuple[tuple[str, str, str], ...]
+    """Name, words and class of each figure that is not the base's."""
+    cares: tuple[str, ...]
+    """What of its policy deserves care."""
+    fates: str
+    """How many jobs fare otherwise, in words; empty if none does."""
+
+
+def whatif_report(comparison: Comparison) -> str:
+    """The page; all text in it is escaped."""
+    trials = [trial for trial in comparison.scenarios if trial.figures is not None]
+    base = comparison.base.figures
+    pictures = [] if base is None else [_picture(each, base, trials) for each in _DRAWN]
+    return render(
+        "whatif.html.j2",
+        comparison=comparison,
+        count=counted(len(comparison.scenarios), "scenario"),
+        verdicts=verdicts(comparison),
+        sections=[("scenarios", "Scenarios"), ("jobs", "Jobs"), ("charts", "Charts"), ("figures", "Figures")],
+        fates=[_fates(trial) for trial in trials if trial.jobs],
+        cards=[_card(trial, comparison.base) for trial in comparison.scenarios],
+        charts=[picture for picture in pictures if picture.svg],
+        table=None if base is None else _table(base, trials),
+    )
+
+
+def _card(trial: Trial, base_trial: Trial) -> _Card:
+    base = base_trial.figures
+    faults = ((f"failed: {trial.failure}",) if trial.failure else ()) + trial.unmet
+    differences = []
+    if trial.figures is not None and base is not None:
+        for each in _drawn(trial):
+            here, there = trial.figures.figure(each.field), base.figure(each.field)
+            if here is not None and there is not None and here != there:
+                words = f"{each.words(there)} → {_with_difference(each, there, here)}"
+                differences.append((each.title, words, _VERDICTS[_better(each.field, base, trial.figures)]))
+    told = fate_counts(trial.jobs) if trial.jobs else ""
+    told_cares = tuple(cares(trial, base_trial))
+    return _Card(trial.name, trial.description, faults, tuple(differences), told_cares, told)
+
+
+def _drawn(trial: Trial) -> tuple[_Compared, ...]:
+    """What of a scenario may be compared with the base."""
+    return tuple(each for each in _DRAWN if trial.same_points or each.field not in IN_POINTS)
+
+
+def _better(field: str, base: Figures, figures: Figures | None) -> bool | None:
+    """True if a figure is better than the base's, False if it is worse; None if it is neither."""
+    more, there = BETTER_IF_MORE.get(field), base.figure(field)
+    here = None if figures is None else figures.figure(field)
+    if more is None or figures is None or here is None or there is None:
+        return None
+    if field == "objective":
+        # What the changes stopped earns points as it starts again: no gain, as far as stopping it cost them.
+        here -= figures.lost_by_changes_points
+    return None if here == there else (here > there) is more
+
+
+def _fates(trial: Trial) -> Table:
+    """The jobs of a scenario that fare otherwise than in the base, the worst first."""
+    shown = trial.jobs[:_MOST_JOBS]
+    rows = tuple((*fate_cells(each), each.text) for each in shown)
+    left = len(trial.jobs) - len(shown)
+    caption = f"{trial.name}: {fate_counts(trial.jobs)}" + (f"; the first {_MOST_JOBS}" if left else "")
+    heads = ("Job", "Queue", "User", "Against the base", "GPUs", "Work", "How")
+    return Table(caption, tuple(Head(head, number=head == "GPUs") for head in heads), rows)
+
+
+def _picture(compared: _Compared, base: Figures, trials: Sequence[Trial]) -> Picture:
+    """A bar for each scenario against the base's; none where all are alike, or one is below 0."""
+    there = base.figure(compared.field)
+    found = [
+        (trial, trial.figures.figure(compared.field))
+        for trial in trials
+        if trial.figures and compared in _drawn(trial)
+    ]
+    known = [(trial, value) for trial, value in found if value is not None]
+    differing = there is not None and any(value != there for _, value in known)
+    if there is None or not differing or min(there, *(value for _, value in known)) < 0:
+        return Picture.of(compared.title, "", "")
+    bars = [ChangedBar("base", there, there, compared.words(there))]
+    for trial, value in known[:_MOST_BARS]:
+        words = compared.words(value) if value == there else _with_difference(compared, there, value)
+        better = _better(compared.field, base, trial.figures)
+        bars.append(ChangedBar(trial.name, there, value, words, judged=True, better=better))
+    left_out = len(known) - len(bars) + 1
+    caption = f"The first {_MOST_BARS} of {len(known):,} scenarios." if left_out else ""
+    key = compared.field.replace("_", "-")
+    return Picture.of(compared.title, changed_bars_svg(bars, key, label=compared.title), caption)
+
+
+def _with_difference(compared: _Compared, base: float, value: float) -> str:
+    """`7 (+1)`, `59.4 % (−4.2 points)`."""
+    sign = "+" if value > base else "−"
+    difference = compared.words(abs(value - base)).replace("%", "points")
+    return f"{compared.words(value)} ({sign}{difference})"
+
+
+def _table(base: Figures, trials: Sequence[Trial]) -> Table:
+    """All figures, those of the scenarios as differences."""
+    rows = tuple((indented(line.label), line.base, *line.others) for line in comparison_lines(base, trials))
+    heads = (Head("Figure", number=False), Head("base"), *(Head(trial.name) for trial in trials))
+    caption = "Scenarios are told as differences from the base, shares in percentage points; = is the same"
+    return Table(caption, heads, rows)

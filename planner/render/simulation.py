@@ -1,0 +1,200 @@
+"""What a simulation found as text: what was replayed, the scores side by side, and what to mind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.planner.formatting import counted, duration, money, named
+from gpuplan.planner.render.style import Style, Tone
+from gpuplan.planner.render.table import Row, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeAlias
+
+    from gpuplan.planner.simulate.outcome import Distribution, Figure, Run, Scorecard, Simulation
+
+    Shown: TypeAlias = Callable[[Scorecard], str]
+
+_LABEL_WIDTH: Final = 24
+_RUN_WIDTH: Final = 12
+STOPPED: Final = {
+    "finished": "all is over",
+    "time": "the time was over",
+    "stuck": "nothing would happen any more",
+}
+
+
+def simulation_text(simulation: Simulation, *, width: int, colour: bool, ascii_only: bool) -> str:
+    """The whole view, lines ending with newlines."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    lines = [*_head(simulation, style), ""]
+    beside = max(1, (width - _LABEL_WIDTH - 2) // _RUN_WIDTH)
+    if len(simulation.runs) > beside:
+        lines += [*_overview(simulation.runs, style), ""]
+    for first in range(0, len(simulation.runs), beside):
+        lines += [*_table(simulation.runs[first : first + beside], style), ""]
+    for note in simulation_notes(simulation):
+        lines += style.wrap(note, 0, hanging=2)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _head(simulation: Simulation, style: Style) -> Iterator[str]:
+    jobs = counted(simulation.runs[0].scores.jobs, "job")
+    place = f"{counted(simulation.nodes, 'node')} with {counted(simulation.gpus, 'GPU')}"
+    yield style.paint(style.clean(f"Simulation of {jobs} on {place}"), Tone.STRONG)
+    about = [
+        f"source {simulation.source}",
+        f"arrivals {simulation.arrivals or 'none but its own jobs'}",
+        cadence(simulation),
+        f"seed {simulation.seed}",
+    ]
+    yield from style.flow(about)
+    for run in simulation.runs:
+        seconds = (run.epochs[-1].at - simulation.began).total_seconds() if run.epochs else 0
+        epochs = counted(len(run.epochs), "epoch")
+        ended = STOPPED[run.stopped]
+        yield style.clean(f"{run.name}: {epochs} in {duration(int(seconds))}, until {ended}")
+
+
+def cadence(simulation: Simulation) -> str:
+    """When epochs are, in words."""
+    every = duration(simulation.every)
+    return (
+        f"an epoch at each event, at least every {every}"
+        if simulation.at_events
+        else f"an epoch every {every}"
+    )
+
+
+def _overview(runs: Sequence[Run], style: Style) -> list[str]:
+    """A line for each run, where they do not stand beside each other."""
+    rows = [Row(("", *(label for label, _ in _OVERVIEW)))]
+    rows += [Row((run.name, *(shown(run.scores) for _, shown in _OVERVIEW))) for run in runs]
+    return table(rows, style, right=range(1, len(_OVERVIEW) + 1))
+
+
+def _table(runs: tuple[Run, ...], style: Style) -> list[str]:
+    rows = [Row(("", *(run.name for run in runs)), tone=None)]
+    rows += [Row((label, *cells)) for label, cells in score_lines(runs)]
+    return table(rows, style, right=range(1, len(runs) + 1))
+
+
+def score_lines(runs: Sequence[Run]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each score that tells something: its label, and a cell for each run."""
+    for label, shown in _LINES:
+        cells = tuple(shown(run.scores) for run in runs)
+        if any(cells):
+            yield label, cells
+
+
+def simulation_notes(simulation: Simulation) -> Iterator[str]:
+    """What to mind about the scores."""
+    cards = [run.scores for run in simulation.runs]
+    if any(card.running or card.waiting for card in cards):
+        yield (
+            "≥ is a lower bound: jobs that were not over at the end count with what they had reached, and "
+            "are not left out."
+        )
+    if simulation.added_queues:
+        queues = counted(len(simulation.added_queues), "queue")
+        yield f"SOURCE lacks {queues} of arriving jobs ({named(simulation.added_queues)}): without a quota."
+
+
+def _count(name: str) -> Shown:
+    return lambda card: f"{getattr(card, name):,}"
+
+
+def _if_any(name: str) -> Shown:
+    """A count; nothing where it is 0, so that a line of nothing but zeros is left out."""
+    return lambda card: f"{count:,}" if (count := getattr(card, name)) else ""
+
+
+def _time(name: str, part: str) -> Shown:
+    return _figure(name, part, _seconds)
+
+
+def _ratio(name: str, part: str) -> Shown:
+    return _figure(name, part, lambda value: f"{value:,.2f}")
+
+
+def _figure(name: str, part: str, shown: Callable[[float], str]) -> Shown:
+    def cell(card: Scorecard) -> str:
+        found: Distribution | None = getattr(card, name)
+        return "" if found is None else _bound(getattr(found, part), shown)
+
+    return cell
+
+
+def _bound(figure: Figure, shown: Callable[[float], str]) -> str:
+    return f"≥ {shown(figure.value)}" if figure.at_least else shown(figure.value)
+
+
+def _optional(figure: Figure | None, shown: Callable[[float], str]) -> str:
+    return "" if figure is None else _bound(figure, shown)
+
+
+def _seconds(value: float) -> str:
+    return duration(round(value))
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+_LINES: Final[tuple[tuple[str, Shown], ...]] = (
+    ("jobs finished", _count("finished")),
+    ("  an hour", lambda card: f"{card.finished_per_hour:,.1f}"),
+    ("  still running", _if_any("running")),
+    ("  still waiting", _if_any("waiting")),
+    ("  killed", _if_any("killed")),
+    ("wait, mean", _time("wait", "mean")),
+    ("  p50", _time("wait", "p50")),
+    ("  p95", _time("wait", "p95")),
+    ("  p99", _time("wait", "p99")),
+    ("  by worth, mean", lambda card: _optional(card.worth_wait, _seconds)),
+    ("completion, mean", _time("completion", "mean")),
+    ("  p50", _time("completion", "p50")),
+    ("  p95", _time("completion", "p95")),
+    ("  p99", _time("completion", "p99")),
+    ("slowdown, mean", _ratio("slowdown", "mean")),
+    ("  p95", _ratio("slowdown", "p95")),
+    ("makespan", lambda card: _optional(card.makespan, _seconds)),
+    (
+        "finish-time fairness",
+        lambda card: _optional(card.finish_time_fairness_max, lambda value: f"{value:,.2f}"),
+    ),
+    ("  unfair jobs", lambda card: _optional(card.unfair_share, _percent)),
+    ("GPUs in use", lambda card: _percent(card.gpu_utilization)),
+    ("GPU-hours held", lambda card: f"{card.gpu_hours:,.1f}"),
+    ("  of lost work", lambda card: f"{card.lost_gpu_hours:,.1f}" if card.lost_gpu_hours else ""),
+    ("  of coming back", lambda card: f"{card.idle_gpu_hours:,.1f}" if card.idle_gpu_hours else ""),
+    ("waiting jobs, mean", lambda card: f"{card.queue_mean:,.1f}"),
+    ("  most", _count("queue_max")),
+    ("Jain's index, mean", lambda card: f"{card.jain_mean:.3f}"),
+    ("  least", lambda card: f"{card.jain_min:.3f}"),
+    ("restarts", _count("restarts")),
+    ("  preemptions", _count("preemptions")),
+    ("  migrations", _if_any("migrations")),
+    ("  resizes", _if_any("resizes")),
+    ("  stopped by failures", _if_any("interruptions")),
+    (
+        "deadlines missed",
+        lambda card: f"{card.deadline_misses:,} of {card.deadline_jobs:,}" if card.deadline_jobs else "",
+    ),
+    ("cost", lambda card: money(card.cost) if card.cost else ""),
+    ("planning, s", lambda card: f"{card.planning_seconds:,.1f}"),
+    ("  an epoch, s", lambda card: f"{card.planning_seconds_mean:,.4f}"),
+    ("  slowest epoch, s", lambda card: f"{card.planning_seconds_max:,.2f}"),
+)
+"""Labels, and how the cell of a run is made; a line whose cells are all empty is left out."""
+
+_OVERVIEW: Final[tuple[tuple[str, Shown], ...]] = (
+    ("wait", _time("wait", "mean")),
+    ("completion", _time("completion", "mean")),
+    ("p95", _time("completion", "p95")),
+    ("slowdown", _ratio("slowdown", "mean")),
+    ("unfair", lambda card: _optional(card.unfair_share, _percent)),
+    ("restarts", _count("restarts")),
+)
+"""Heads and cells of the overview: means, but for p95 of the completion."""

@@ -1,0 +1,77 @@
+"""Style: width, colour and alphabet of a text view, and the few things that depend on them."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.planner.formatting import on_one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_ASCII: Final = str.maketrans(
+    {"×": "x", "…": "...", "→": "->", "−": "-", "±": "*", "Σ": "sum", "≥": ">=", "·": "."}
+)
+
+
+class Tone(StrEnum):
+    """What a colour stands for, with its ANSI code."""
+
+    STRONG = "1"
+    QUIET = "2"
+    STOP = "31"
+    START = "32"
+    CARE = "33"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a text view is laid out."""
+
+    width: int
+    colour: bool
+    ascii_only: bool
+
+    def clean(self, text: str) -> str:
+        """The text on one line, without anything that a terminal would obey, in the alphabet asked for."""
+        shown = on_one_line(text)
+        if self.ascii_only:
+            shown = shown.translate(_ASCII).encode("ascii", "backslashreplace").decode()
+        return shown
+
+    def paint(self, text: str, tone: Tone) -> str:
+        """The text in the colour of a tone, if colours are wanted."""
+        return f"\x1b[{tone}m{text}\x1b[0m" if self.colour and text else text
+
+    def cut(self, text: str, width: int) -> str:
+        """The text, its middle left out where it is too wide: names often differ at their end."""
+        if len(text) <= width:
+            return text
+        dots = self.clean("…")
+        tail = max(0, (width - len(dots)) // 2)
+        head = max(0, width - len(dots) - tail)
+        return f"{text[:head]}{dots}{text[len(text) - tail :]}"[:width]
+
+    def wrap(self, text: str, indent: int, *, hanging: int = 0) -> list[str]:
+        """The text in lines of the width, each after so many spaces, `hanging` more from the second on."""
+        return textwrap.wrap(
+            self.clean(text),
+            width=max(self.width, indent + hanging + 20),
+            initial_indent=" " * indent,
+            subsequent_indent=" " * (indent + hanging),
+            break_on_hyphens=False,
+        )
+
+    def flow(self, parts: Iterable[str], indent: int = 2) -> list[str]:
+        """Parts side by side, none of them torn; lines after the first are indented."""
+        lines = [""]
+        for part in map(self.clean, parts):
+            joined = f"{lines[-1]}  {part}" if lines[-1].strip() else f"{lines[-1]}{part}"
+            if len(joined) <= self.width or not lines[-1].strip():
+                lines[-1] = joined
+            else:
+                lines.append(" " * indent + part)
+        return lines

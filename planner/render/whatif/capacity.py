@@ -1,0 +1,92 @@
+"""Which nodes to add so that jobs run, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.planner.formatting import counted, money, named
+from gpuplan.planner.render.plan.header import percent
+from gpuplan.planner.render.style import Style, Tone
+from gpuplan.planner.render.table import Row, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.planner.whatif.answers.capacity import Capacity, Unplaced
+
+_MOST_REASONS: Final = 10
+
+
+def capacity_text(capacity: Capacity, *, width: int, colour: bool, ascii_only: bool) -> str:
+    """The nodes with their price, how sure it is that none are cheaper, and the jobs that nothing helps."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    lines = style.wrap(_answer(capacity), 0)
+    lines[0] = style.paint(lines[0], Tone.STRONG)
+    if capacity.pools:
+        risky = _is_risky(capacity)
+        head = Row(("POOL", "NODES", "EACH AN HOUR", *(["INTERRUPTIONS"] if risky else []), "TOGETHER"))
+        rows = [
+            Row(
+                (
+                    each.pool,
+                    f"{each.nodes:,}",
+                    money(each.price_per_hour),
+                    *([money(each.interruption_cost_per_hour)] if risky else []),
+                    money(each.nodes * (each.price_per_hour + each.interruption_cost_per_hour)),
+                ),
+                note=f"{each.beyond:,} beyond its maximum of {each.maximum:,}" if each.beyond else "",
+            )
+            for each in capacity.pools
+        ]
+        lines += ["", *table([head, *rows], style, right=(1, 2, 3, 4)), "", *style.wrap(_proof(capacity), 0)]
+    if capacity.cannot:
+        lines += ["", *_cannot(capacity, style)]
+    return "\n".join(lines) + "\n"
+
+
+def _answer(capacity: Capacity) -> str:
+    jobs, runs = len(capacity.jobs), len(capacity.runs)
+    who = counted(jobs, "job") if jobs == runs else f"{runs:,} of {counted(jobs, 'job')}"
+    verb = "runs" if runs == 1 and jobs == 1 else "run"
+    if not jobs:
+        return "No job waits that is not held."
+    if not runs:
+        return (
+            "No nodes of the pools make any of the jobs run." if jobs > 1 else "No nodes of the pools help."
+        )
+    if not capacity.pools:
+        if runs < jobs:
+            return f"{who} {verb} on what is free; no nodes of the pools help the others."
+        return f"{who} {verb} on what is free: no nodes are needed."
+    count = counted(sum(each.nodes for each in capacity.pools), "node")
+    return f"{who} {verb} with {count} more, for {money(capacity.hourly_cost)} an hour, disturbing nobody."
+
+
+def _proof(capacity: Capacity) -> str:
+    risky = ", what their interruptions are expected to lose included" if _is_risky(capacity) else ""
+    if capacity.proven:
+        return f"No other nodes are cheaper (proven){risky}."
+    if capacity.hourly_cost_at_least >= capacity.hourly_cost_in_all:
+        return f"No other nodes are cheaper (proven){risky}, though fewer may do at the same price."
+    if not capacity.hourly_cost_at_least:
+        return "Whether anything cheaper would do is not proven."
+    least = money(capacity.hourly_cost_at_least)
+    return f"Nothing cheaper than {least} an hour does (proven){risky}: the gap is {percent(capacity.gap)}."
+
+
+def _is_risky(capacity: Capacity) -> bool:
+    return capacity.hourly_interruption_cost > 0
+
+
+def _cannot(capacity: Capacity, style: Style) -> Iterator[str]:
+    count = counted(len(capacity.cannot), "job")
+    sure = "" if capacity.cannot_proven else "; that no more can run is not proven"
+    yield from style.wrap(f"{count} cannot run{sure}:", 0)
+    by_reason: dict[tuple[str, str], list[Unplaced]] = {}
+    for each in capacity.cannot:
+        by_reason.setdefault((each.reason.code, each.reason.text), []).append(each)
+    for (code, text), jobs in list(by_reason.items())[:_MOST_REASONS]:
+        names = named([each.job for each in jobs])
+        yield from style.wrap(f"{names}: {code}, {text}", 2, hanging=2)
+    if (left := len(by_reason) - _MOST_REASONS) > 0:
+        yield from style.wrap(f"and for {counted(left, 'more reason')}; --json has all of them", 2)

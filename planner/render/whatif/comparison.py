@@ -1,0 +1,267 @@
+"""A comparison as text: the base in one column, and how each scenario differs from it in one more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.planner.formatting import counted, duration
+from gpuplan.planner.render.plan.header import asked_lines, gap_words, percent
+from gpuplan.planner.render.style import Style, Tone
+from gpuplan.planner.render.table import Row, table
+from gpuplan.planner.render.whatif.job_outcomes import fate_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gpuplan.models.plan.reason import ReasonCode
+    from gpuplan.planner.whatif.answers.comparison import Comparison, Figures, Trial
+
+_LONGEST_NAME: Final = 14
+"""Of a scenario as the head of a column; the list above the table has it in full."""
+
+_GAP: Final = 2
+_SAME: Final = "="
+_UNKNOWN: Final = "?"
+_NONE: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonLine:
+    """One row of the table before it is laid out."""
+
+    label: str
+    base: str
+    others: tuple[str, ...]
+
+
+def comparison_text(comparison: Comparison, *, width: int, colour: bool, ascii_only: bool) -> str:
+    """Scenarios, their figures beside those of the base, and what is not as expected."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    lines = asked_lines("What if", comparison, style)
+    lines += ["", *table([Row((each.name,), note=each.description) for each in comparison.scenarios], style)]
+    for block in _blocks(comparison, style):
+        lines += ["", *block]
+    for trial in comparison.scenarios:
+        if told := fate_lines(trial, style):
+            lines += ["", *told]
+    lines += [
+        "",
+        *_cares(comparison, style),
+        *_faults(comparison, style),
+        *style.wrap(_summary(comparison), 0),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _blocks(comparison: Comparison, style: Style) -> Iterator[list[str]]:
+    """The table, in as many parts as the width asks for; each begins with the base."""
+    base = comparison.base.figures
+    planned = [trial for trial in comparison.scenarios if trial.figures is not None]
+    if base is None:
+        return
+    lines = list(comparison_lines(base, planned))
+    names = [style.cut(trial.name, _LONGEST_NAME) for trial in planned]
+    widths = [
+        max(len(name), *(len(line.others[index]) for line in lines)) for index, name in enumerate(names)
+    ]
+    fixed = max(len(line.label) for line in lines) + max(len(line.base) for line in lines) + 3 * _GAP
+    for first, last in _parts(widths, style.width - fixed):
+        rows = [Row(("", "BASE", *names[first:last]))]
+        rows += [Row((line.label, line.base, *line.others[first:last])) for line in lines]
+        yield table(rows, style, right=range(1, 2 + last - first))
+
+
+def _parts(widths: Sequence[int], room: int) -> Iterator[tuple[int, int]]:
+    """Spans of columns that fit side by side, at least one each; one empty span if there are none."""
+    first = taken = 0
+    for index, width in enumerate(widths):
+        if index > first and taken + width + _GAP > room:
+            yield first, index
+            first, taken = index, 0
+        taken += width + _GAP
+    yield first, len(widths)
+
+
+def comparison_lines(base: Figures, trials: Sequence[Trial]) -> Iterator[ComparisonLine]:
+    """
+    Every row that tells something: of what is nowhere and changes nowhere there is none.
+
+    Points are compared only where jobs are worth the same. Where they are not, rows on waits and durations
+    tell what the goal has done.
+    """
+    columns = [trial.figures for trial in trials if trial.figures is not None]
+    comparable = [trial.same_points for trial in trials if trial.figures is not None]
+    reasons = sorted({code for each in (base, *columns) for code in each.waiting})
+    models = sorted({use.gpu_model for each in (base, *columns) for use in each.gpu_models})
+    terms = sorted({name for each in (base, *columns) for name in each.terms})
+    whole = _Differing(base, columns)
+    yield from whole.rows("jobs running", lambda each: each.jobs_running, always=True)
+    yield from whole.rows("  started", lambda each: each.jobs_started, always=True)
+    if not all(comparable):
+        yield whole.times("    waited, mean", lambda each: each.started_waited_seconds)
+        yield whole.times("    take, mean", lambda each: each.started_left_seconds)
+    yield from whole.rows("jobs waiting", lambda each: each.jobs_waiting, always=True)
+    if not all(comparable):
+        yield whole.times("  waited, mean", lambda each: each.waiting_waited_seconds)
+    yield from whole.rows("  preempted", lambda each: each.jobs_preempted)
+    for code in reasons:
+        yield from whole.rows(f"  {code}", _waiting(code))
+    yield from whole.rows("lost GPU-hours", lambda each: each.lost_gpu_hours)
+    yield from whole.rows("  by the changes", lambda each: each.lost_by_changes_gpu_hours)
+    yield from whole.rows("GPUs usable", lambda each: each.figure("gpus_total"), always=True)
+    yield from whole.rows("  held", lambda each: each.figure("gpus_held"), always=True)
+    yield from whole.rows("  free", lambda each: each.figure("gpus_free"), always=True)
+    yield from whole.ratios("GPUs allocated", lambda each: each.gpu_allocation_ratio)
+    for model in models if len(models) > 1 else ():
+        yield from whole.ratios(f"  {model}", _use(model))
+    yield from whole.ratios("fragmentation", lambda each: each.fragmentation_ratio)
+    yield from whole.rows("fairness", lambda each: round(each.jain_index, 2))
+    yield from whole.rows("nodes added", lambda each: each.nodes_added)
+    yield from whole.rows("nodes removed", lambda each: each.nodes_removed)
+    yield from whole.rows("cost an hour", lambda each: round(each.hourly_cost, 2))
+    points = [*whole.rows("objective", lambda each: each.objective, always=True)]
+    for name in terms if len(terms) > 1 else ():
+        points += whole.rows(f"  {name}", _term(name))
+    for line in points:
+        cells = (cell if same else _NONE for cell, same in zip(line.others, comparable, strict=True))
+        yield ComparisonLine(line.label, line.base, tuple(cells))
+    yield from whole.rows("lost by changes", lambda each: -each.lost_by_changes_points)
+    gaps = tuple(_gap(each) for each in (base, *columns))
+    yield ComparisonLine("gap", gaps[0], gaps[1:])
+    seconds = tuple(f"{each.seconds:.1f} s" for each in (base, *columns))
+    yield ComparisonLine("found in", seconds[0], seconds[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Differing:
+    """Rows of one figure each: the base's, and what the others have more or less."""
+
+    base: Figures
+    columns: Sequence[Figures]
+
+    def rows(
+        self, label: str, value: Callable[[Figures], float | None], *, always: bool = False
+    ) -> Iterator[ComparisonLine]:
+        """A row of numbers; none where all of them are 0, unless it is shown always."""
+        base = value(self.base)
+        others = [value(each) for each in self.columns]
+        if always or base or any(others):
+            yield ComparisonLine(label, _number(base), tuple(_difference(each, base) for each in others))
+
+    def times(self, label: str, value: Callable[[Figures], int | None]) -> ComparisonLine:
+        """A row of durations."""
+        base = value(self.base)
+        others = (_time_difference(value(each), base) for each in self.columns)
+        return ComparisonLine(label, _NONE if base is None else duration(base), tuple(others))
+
+    def ratios(self, label: str, value: Callable[[Figures], float | None]) -> Iterator[ComparisonLine]:
+        """A row of percentages, their differences in percentage points."""
+        base = value(self.base)
+        others = [value(each) for each in self.columns]
+        shown = _NONE if base is None else percent(base)
+        yield ComparisonLine(label, shown, tuple(_points(each, base) for each in others))
+
+
+def _waiting(code: ReasonCode) -> Callable[[Figures], float]:
+    return lambda each: each.waiting.get(code, 0)
+
+
+def _term(name: str) -> Callable[[Figures], float]:
+    return lambda each: each.terms.get(name, 0)
+
+
+def _use(model: str) -> Callable[[Figures], float | None]:
+    """What of a model's usable GPUs is held; None where there are none."""
+
+    def ratio(figures: Figures) -> float | None:
+        uses = (use for use in figures.gpu_models if use.gpu_model == model and use.usable)
+        return next((use.ratio for use in uses), None)
+
+    return ratio
+
+
+def _number(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:,.12g}"
+
+
+def _difference(value: float | None, base: float | None) -> str:
+    if value is None or base is None:
+        return _number(value)
+    change = round(value - base, 6)
+    return f"{change:+,.12g}" if change else _SAME
+
+
+def _time_difference(value: int | None, base: int | None) -> str:
+    if value is None:
+        return _NONE
+    if base is None:
+        return duration(value)
+    change = value - base
+    return f"{'+' if change > 0 else '-'}{duration(abs(change))}" if change else _SAME
+
+
+def _points(value: float | None, base: float | None) -> str:
+    if value is None:
+        return _NONE
+    if base is None:
+        return percent(value)
+    change = round(100 * (value - base), 1)
+    return f"{change:+.1f}" if change else _SAME
+
+
+def _gap(figures: Figures) -> str:
+    return _UNKNOWN if figures.gap is None else gap_words(figures.objective, figures.gap)
+
+
+def _cares(comparison: Comparison, style: Style) -> list[str]:
+    """Policies that make points another way, and what of them has no effect."""
+    told = [
+        f"{trial.name}: {care}"
+        for trial in (comparison.base, *comparison.scenarios)
+        for care in cares(trial, comparison.base)
+    ]
+    lines = [style.paint(line, Tone.CARE) for text in told for line in style.wrap(text, 0, hanging=2)]
+    return [*lines, ""] if lines else []
+
+
+def cares(trial: Trial, base: Trial) -> list[str]:
+    """That its objective is not compared, and why; what its policy sets without effect."""
+    if trial.same_points:
+        return list(trial.warnings)
+    if trial.goal == base.goal:
+        why = f"by its policy, though the goal is {base.goal} in both"
+    else:
+        why = f"with the goal {trial.goal} than with that of the base, {base.goal}"
+    return [f"its objective is not compared: jobs are worth something else {why}", *trial.warnings]
+
+
+def _faults(comparison: Comparison, style: Style) -> list[str]:
+    """What failed, and what is not as expected."""
+    told = [
+        f"{trial.name}: {fault}"
+        for trial in (comparison.base, *comparison.scenarios)
+        for fault in (*((f"failed: {trial.failure}",) if trial.failure else ()), *trial.unmet)
+    ]
+    lines = [style.paint(line, Tone.STOP) for text in told for line in style.wrap(text, 0, hanging=2)]
+    return [*lines, ""] if lines else []
+
+
+def _summary(comparison: Comparison) -> str:
+    parts = [counted(len(comparison.scenarios), "scenario"), *verdicts(comparison)]
+    return f"{', '.join(parts)}. Figures of scenarios are differences from the base, shares in points."
+
+
+def verdicts(comparison: Comparison) -> list[str]:
+    """`1 failed`, `2 of 5 expectations not met`; where all is well, whether anything was expected at all."""
+    failed = sum(bool(trial.failure) for trial in comparison.scenarios)
+    unmet = sum(len(trial.unmet) for trial in comparison.scenarios)
+    expected = counted(comparison.expected, "expectation")
+    bad = {
+        "the base failed": comparison.base.failure,
+        f"{failed:,} failed": failed,
+        f"{unmet:,} of {expected} not met": unmet,
+    }
+    if comparison.sound:
+        return [f"{expected} met" if comparison.expected else "no expectation stated"]
+    return [words for words, is_so in bad.items() if is_so]

@@ -1,0 +1,57 @@
+"""How many more of a job fit, as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.planner.formatting import counted
+from gpuplan.planner.render.hostlist import hostlist
+from gpuplan.planner.render.style import Style, Tone
+from gpuplan.planner.render.table import Row, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.planner.whatif.answers.fit import Fit
+
+_MOST_ROWS: Final = 10
+
+
+def fit_text(fit: Fit, *, width: int, colour: bool, ascii_only: bool) -> str:
+    """The number with its proof, where the copies go, and what keeps one more from starting."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    asks = f"Job {fit.job}  {fit.asks_for}  queue {fit.queue}"
+    lines = [style.paint(style.clean(asks), Tone.STRONG), *style.wrap(_answer(fit), 0)]
+    if fit.nodes:
+        lines += ["", *table(list(_nodes(fit)), style, right=(0,))]
+    if fit.limit is not None:
+        lines += ["", *style.wrap(f"One more would wait: {fit.limit.code}, {fit.limit.text}.", 0, hanging=2)]
+    return "\n".join(lines) + "\n"
+
+
+def _answer(fit: Fit) -> str:
+    beside = "beside what runs, disturbing nobody"
+    if fit.at_most is None:
+        return f"At least {fit.fits:,} more fit {beside}; no more were counted."
+    if fit.exact and not fit.fits:
+        return f"None fits {beside} (proven by {fit.proof})."
+    if fit.exact:
+        fits, do_not = ("fits", "do not") if fit.fits == 1 else ("fit", "do not")
+        return f"{fit.fits:,} more {fits} {beside}; {fit.fits + 1:,} {do_not} (proven by {fit.proof})."
+    return (
+        f"Between {fit.fits:,} and {fit.at_most:,} more fit {beside}: {fit.fits:,} were placed, "
+        f"{fit.at_most + 1:,} do not fit (proven by {fit.proof})."
+    )
+
+
+def _nodes(fit: Fit) -> Iterator[Row]:
+    """Nodes by how many replicas each got, most first."""
+    by_count: dict[int, list[str]] = {}
+    for node, count in fit.nodes.items():
+        by_count.setdefault(count, []).append(node)
+    for count in sorted(by_count, reverse=True)[:_MOST_ROWS]:
+        nodes = by_count[count]
+        each = "" if len(nodes) == 1 else f"on each of {counted(len(nodes), 'node')}: "
+        yield Row((f"{count:,}",), note=f"{each}{hostlist(nodes)}")
+    if (left := len(by_count) - _MOST_ROWS) > 0:
+        yield Row(("",), note=f"and fewer on others ({left:,} more lines)")

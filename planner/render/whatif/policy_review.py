@@ -1,0 +1,147 @@
+"""A policy review as text: what was changed, who gains, who loses, and how sure that is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuplan.models.units import MILLI
+from gpuplan.planner.formatting import counted, decimal, in_gpu_hours
+from gpuplan.planner.render.plan.header import gap_words, short, signed
+from gpuplan.planner.render.style import Style, Tone
+from gpuplan.planner.render.table import Row, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuplan.planner.whatif.answers.policy_review import JobChange, PolicyPlan, PolicyReview
+
+_MOST_LINES: Final = 20
+_MILLI_SECONDS_PER_HOUR: Final = MILLI * 3600
+
+
+def review_text(
+    review: PolicyReview, *, width: int, colour: bool, ascii_only: bool, verbose: bool = False
+) -> str:
+    """Sections with a blank line between them."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    title = (
+        f"Policy {short(review.old.policy)} → {short(review.new.policy)} on snapshot {short(review.snapshot)}"
+    )
+    sections = [
+        [style.paint(style.clean(title), Tone.STRONG)],
+        _knobs(review, style),
+        _jobs("Gain", review.gains, Tone.START, style, verbose=verbose),
+        _jobs("Lose", review.losses, Tone.STOP, style, verbose=verbose),
+        _others(review, style),
+        _queues(review, style),
+        _plans(review, style),
+        style.wrap(_verdict(review), 0),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+
+def _knobs(review: PolicyReview, style: Style) -> list[str]:
+    if not review.knobs:
+        return ["The policies are the same."]
+    rows = [Row((each.path, f"{_value(each.before)} → {_value(each.after)}")) for each in review.knobs]
+    return ["Changed:", *table(rows, style)]
+
+
+def _value(value: Any) -> str:
+    match value:
+        case None:
+            return "not set"
+        case bool():
+            return "on" if value else "off"
+        case list():
+            return ", ".join(map(_value, value)) or "nothing"
+        case _:
+            return str(value)
+
+
+def _jobs(title: str, jobs: Sequence[JobChange], tone: Tone, style: Style, *, verbose: bool) -> list[str]:
+    if not jobs:
+        return []
+    gpus = sum(round(each.gpus * MILLI) for each in jobs)
+    shown = jobs if verbose else jobs[:_MOST_LINES]
+    rows = [
+        Row((each.job, each.queue, _fate(each), f"{each.gpus:+,g} GPUs"), note=each.reason, tone=tone)
+        for each in shown
+    ]
+    more = [f"  … {len(jobs) - len(shown):,} more (-a shows all)"] if len(shown) < len(jobs) else []
+    head = f"{title}: {counted(len(jobs), 'job')}, {'+' if gpus > 0 else ''}{decimal(gpus)} GPUs"
+    return [head, *table(rows, style, right=(3,)), *map(style.clean, more)]
+
+
+def _fate(job: JobChange) -> str:
+    if job.before != job.after:
+        return f"{job.before} → {job.after}"
+    return f"{job.replicas_before:,} → {job.replicas_after:,} replicas"
+
+
+def _others(review: PolicyReview, style: Style) -> list[str]:
+    lines = []
+    if review.moved:
+        lines += style.wrap(f"Moved under one policy only: {', '.join(review.moved)}", 0, hanging=2)
+    if review.broken_promises:
+        lines += style.wrap(f"Lose their promised start: {', '.join(review.broken_promises)}", 0, hanging=2)
+    return lines
+
+
+def _queues(review: PolicyReview, style: Style) -> list[str]:
+    if not review.queues:
+        return []
+    rows = [
+        Row(
+            (
+                each.queue,
+                f"{decimal(each.gpu_milli_before)} → {decimal(each.gpu_milli_after)}",
+                f"{each.running_before:,} → {each.running_after:,}",
+            )
+        )
+        for each in review.queues
+    ]
+    return table([Row(("QUEUE", "GPUS", "JOBS RUNNING")), *rows], style)
+
+
+def _plans(review: PolicyReview, style: Style) -> list[str]:
+    """Both plans side by side."""
+    old, new = review.old, review.new
+    rows = [
+        ("jobs started", f"{old.started:,}", f"{new.started:,}"),
+        ("preempted", f"{old.preempted:,}", f"{new.preempted:,}"),
+        ("waiting", f"{old.waiting:,}", f"{new.waiting:,}"),
+        ("GPUs held", f"{old.gpus_held:,.2f}", f"{new.gpus_held:,.2f}"),
+        ("work lost", _hours(old), _hours(new)),
+        *([("promises", f"{old.promises:,}", f"{new.promises:,}")] if old.promises or new.promises else []),
+        ("objective", f"{old.objective:,}", f"{new.objective:,}"),
+        *(
+            (f"  {name}", signed(old.terms.get(name, 0)), signed(new.terms.get(name, 0)))
+            for name in sorted(old.terms.keys() | new.terms.keys())
+        ),
+        ("gap", _gap(old), _gap(new)),
+    ]
+    return table([Row(("", "OLD", "NEW")), *map(Row, rows)], style, right=(1, 2))
+
+
+def _hours(plan: PolicyPlan) -> str:
+    return in_gpu_hours(round(plan.lost_gpu_hours * _MILLI_SECONDS_PER_HOUR))
+
+
+def _gap(plan: PolicyPlan) -> str:
+    return gap_words(plan.objective, plan.gap)
+
+
+def _verdict(review: PolicyReview) -> str:
+    if review.same:
+        return "No change: under both policies the same jobs run, and none is stopped or moved otherwise."
+    gain = review.gain_by_new
+    if gain is None:
+        return "The new policy forbids the old plan. Each objective is by its own policy."
+    text = f"By the new policy, the new plan is worth {signed(gain)} points more than the old one."
+    if review.undecided:
+        return (
+            f"{text} That is no more than the gap of the search: undecided. Plan with more time, or with "
+            "--deterministic, before concluding anything from single jobs."
+        )
+    return text

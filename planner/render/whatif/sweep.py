@@ -1,0 +1,91 @@
+"""A sweep as text: one line a combination, those on the Pareto front marked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.planner.render.plan.header import asked_lines, gap_words, percent
+from gpuplan.planner.render.style import Style, Tone
+from gpuplan.planner.render.table import Row, table
+from gpuplan.planner.whatif.answers.comparison import IN_POINTS, RATIOS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.planner.whatif.answers.comparison import Figures
+    from gpuplan.planner.whatif.answers.sweep import Sweep
+
+_ALWAYS: Final = ("jobs_running", "jobs_waiting", "gpu_allocation_ratio", "objective", "gap")
+_WORDS: Final = {
+    "jobs_running": "RUNNING",
+    "jobs_started": "STARTED",
+    "jobs_waiting": "WAITING",
+    "jobs_preempted": "PREEMPTED",
+    "gpus_total": "GPUS",
+    "gpus_held": "HELD",
+    "gpus_free": "FREE",
+    "gpu_allocation_ratio": "ALLOCATED",
+    "fragmentation_ratio": "FRAGMENTED",
+    "jain_index": "FAIRNESS",
+    "lost_gpu_hours": "GPU-H LOST",
+    "nodes_added": "ADDED",
+    "nodes_removed": "REMOVED",
+    "hourly_cost": "COST/H",
+    "objective": "OBJECTIVE",
+    "gap": "GAP",
+}
+
+FRONT_MARK: Final = "*"
+
+WEIGHABLE: Final = tuple(_WORDS)
+"""Figures that may be weighed against each other."""
+
+
+def sweep_text(sweep: Sweep, *, width: int, colour: bool, ascii_only: bool) -> str:
+    """All combinations, and what the mark says."""
+    style = Style(width=width, colour=colour, ascii_only=ascii_only)
+    shown = [*dict.fromkeys((*_ALWAYS[:3], *sweep.weighed, *_ALWAYS[3:]))]
+    heads = (*_names(sweep), *(_WORDS[name] for name in shown), "")
+    rows = [Row(heads)]
+    for point in sweep.points:
+        found = point.figures
+        cells = ["failed" if found is None else in_words(found, name) for name in shown]
+        rows.append(Row((*point.values, *cells, FRONT_MARK if point.on_front else "")))
+    lines = asked_lines(f"Sweep of {' and '.join(knob.name for knob in sweep.knobs)}", sweep, style)
+    lines += ["", *table(rows, style, right=range(len(heads) - 1)), ""]
+    for point in sweep.points:
+        if point.failure:
+            failed = f"{', '.join(point.values)}: failed: {point.failure}"
+            lines += [style.paint(line, Tone.STOP) for line in style.wrap(failed, 0, hanging=2)]
+    return "\n".join([*lines, *(line for note in _notes(sweep) for line in style.wrap(note, 0))]) + "\n"
+
+
+def _notes(sweep: Sweep) -> Iterator[str]:
+    """What the mark says, and what may not be compared."""
+    one, other = sweep.weighed
+    if not sweep.same_points:
+        yield "Objectives are not compared: jobs are worth something else from line to line."
+        if not IN_POINTS.isdisjoint(sweep.weighed):
+            yield "So there is no Pareto front of them; --pareto names other figures."
+            return
+    yield (
+        f"{FRONT_MARK} on the Pareto front of {one} and {other}: no other line is better in one of them "
+        "and as good in the other."
+    )
+
+
+def _names(sweep: Sweep) -> list[str]:
+    """Knobs by the last part of their paths, if that tells them apart."""
+    names = [knob.name for knob in sweep.knobs]
+    ends = [name.rpartition(".")[2] for name in names]
+    return ends if len(set(ends)) == len(ends) else names
+
+
+def in_words(figures: Figures, name: str) -> str:
+    """One figure as people read it."""
+    value = figures.figure(name)
+    if name == "gap" and value is not None:
+        return gap_words(figures.objective, value)
+    if value is None:
+        return "?"
+    return percent(value) if name in RATIOS else f"{value:,.12g}"

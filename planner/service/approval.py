@@ -1,0 +1,30 @@
+"""Whether a plan may be applied without a person, by the policy's `approval`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from gpuplan.models.plan.approval import ChangeKind
+from gpuplan.planner.action_labels import counted_kinds
+from gpuplan.planner.apply.effects import changes_of
+
+if TYPE_CHECKING:
+    from gpuplan.models.plan.plan import Plan
+
+
+def why_approval_is_needed(plan: Plan) -> str:
+    """What of the plan its policy leaves to people, in words; empty if nothing is."""
+    rules = plan.policy.approval
+    changes = changes_of(plan.actions)
+    found = Counter[str](change.type for change in changes)
+    reasons = []
+    if kinds := [change for change in changes if change.type in rules.needed_for]:
+        reasons.append(f"{counted_kinds(kinds, done=False)}, which approval.needed_for names")
+    for knob, number, most in (
+        ("changes", len(changes), rules.most_changes),
+        ("preemptions", found[ChangeKind.PREEMPT], rules.most_preemptions),
+    ):
+        if most is not None and number > most:
+            reasons.append(f"{number:,} {knob}, more than approval.most_{knob} {most:,}")
+    return "; ".join(reasons)

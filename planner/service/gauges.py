@@ -1,0 +1,170 @@
+"""A cluster and its queues in the figures that are watched; each field says what it counts."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.plan.plan import DeadlineState, Start
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI
+from gpuplan.models.verifier.quota_usage import with_all_below
+from gpuplan.planner.analysis.cluster_after import cluster_after
+from gpuplan.planner.analysis.metrics import (
+    allocation_ratio,
+    fragmentation_ratio,
+    gpus_in_use,
+    hourly_cost,
+    jain_index,
+)
+from gpuplan.planner.analysis.quota_headroom import of_resource, own_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.eligibility.free_resources import NodeFree
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.plan import Plan
+
+GANG_SIZES: Final = (1, 2, 4, 8)
+"""Whole GPUs on one node that a replica may ask for: fragmentation is told for each."""
+
+LONG_WAIT_SECONDS: Final = 1800
+"""Jobs that wait for longer are counted on their own."""
+
+NOT_APPLIED: Final = "NotApplied"
+"""Why a job waits that starts once its plan is applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One epoch's figures; GPUs are whole numbers of them, shares and MIG slices by their part."""
+
+    gpus: dict[tuple[str, str], float]
+    """By state and model; total is the sum of used, idle, stranded and unhealthy."""
+    utilization: float
+    """Allocated part of the GPUs that can be used."""
+    fragmentation: dict[int, float]
+    """Part of the free GPUs that no replica of so many whole GPUs could use."""
+    pending: dict[tuple[str, str], int]
+    """Waiting jobs by queue and code of the reason."""
+    long_pending: dict[str, int]
+    """Those that wait for more than half an hour, by queue; without those held by somebody."""
+    running: int
+    """Jobs that run."""
+    dominant_share: dict[str, float]
+    """By queue: the largest of its jobs' parts of all GPUs, CPUs and memory."""
+    quota_usage: dict[str, float]
+    """By queue: GPUs held in it and below it over the nominal quota of both, where that is not 0."""
+    jain: float
+    hourly_cost: float
+    """In the cluster's currency."""
+    deadlines_at_risk: int
+    """Jobs whose deadline is critical, late or impossible."""
+
+
+def figures_of(plan: Plan, *, applied: bool) -> Figures:
+    """The cluster after the plan if that was carried out as a whole, else as the snapshot showed it."""
+    snapshot = plan.snapshot
+    cluster = cluster_after(snapshot, plan.target) if applied else snapshot.cluster
+    placements = plan.placements if applied else snapshot.running_placements
+    free = free_capacity(cluster.nodes, placements)
+    pending = _pending(plan, applied=applied)
+    return Figures(
+        gpus=_gpus(cluster, placements, free),
+        utilization=allocation_ratio(cluster, placements),
+        fragmentation={size: fragmentation_ratio(cluster, free, gpus=size) for size in GANG_SIZES},
+        pending=dict(sorted(pending.items())),
+        long_pending=_long_pending(plan, applied=applied),
+        running=len(placements),
+        dominant_share=_dominant_share(plan, cluster, placements),
+        quota_usage=_quota_usage(plan, placements),
+        jain=jain_index(snapshot, placements),
+        hourly_cost=hourly_cost(cluster),
+        deadlines_at_risk=sum(each.state is not DeadlineState.MET for each in plan.deadlines),
+    )
+
+
+def _gpus(
+    cluster: Cluster, placements: Iterable[Placement], free: Mapping[str, NodeFree]
+) -> dict[tuple[str, str], float]:
+    """
+    GPUs by state and model.
+
+    Stranded are free GPUs of ready nodes that take no new jobs, or have no CPU or memory left for one.
+    """
+    used, usable = gpus_in_use(cluster, placements)
+    total, stranded = Counter[str](), Counter[str]()
+    for node in cluster.nodes:
+        if node.gpus is None:
+            continue
+        total[node.gpus.model] += MILLI * node.gpus.count
+        room = free[node.name]
+        closed = not node.schedulable or room.cpu_milli <= 0 or room.memory_mib <= 0
+        if node.ready and closed:
+            stranded[node.gpus.model] += sum(max(0, milli) for milli in room.gpu_milli)
+    found: dict[tuple[str, str], float] = {}
+    for model in sorted(total):
+        states = {
+            "total": total[model],
+            "used": used[model],
+            "idle": usable[model] - used[model] - stranded[model],
+            "stranded": stranded[model],
+            "unhealthy": total[model] - usable[model],
+        }
+        found |= {(state, model): milli / MILLI for state, milli in states.items()}
+    return found
+
+
+def _pending(plan: Plan, *, applied: bool) -> Counter[tuple[str, str]]:
+    jobs = plan.snapshot.job_by_name
+    found = Counter(
+        (jobs[each.job].queue, each.reason.code.value)
+        for each in plan.waiting
+        if applied or jobs[each.job].running is None
+    )
+    if not applied:
+        starts = (action.job for action in plan.actions if isinstance(action, Start))
+        found.update((jobs[job].queue, NOT_APPLIED) for job in starts)
+    return found
+
+
+def _long_pending(plan: Plan, *, applied: bool) -> dict[str, int]:
+    found = {queue.name: 0 for queue in plan.snapshot.queues}
+    placed = {placement.job for placement in plan.placements} if applied else frozenset[str]()
+    for job in plan.snapshot.jobs:
+        waits = job.running is None and job.name not in placed and not job.held
+        if waits and (plan.epoch - job.submitted_at).total_seconds() > LONG_WAIT_SECONDS:
+            found[job.queue] += 1
+    return found
+
+
+def _dominant_share(plan: Plan, cluster: Cluster, placements: Iterable[Placement]) -> dict[str, float]:
+    jobs = plan.snapshot.job_by_name
+    held: dict[str, Counter[str]] = defaultdict(Counter)
+    for placement in placements:
+        for replica in placement.replicas:
+            amounts = {"gpus": replica.quota_milli, "cpus": replica.cpu_milli, "memory": replica.memory_mib}
+            held[jobs[placement.job].queue].update(amounts)
+    there = Counter[str]()
+    for node in cluster.nodes:
+        if node.ready:
+            amounts = {"gpus": MILLI * node.gpu_count, "cpus": node.cpu_milli, "memory": node.memory_mib}
+            there.update(amounts)
+    return {
+        queue.name: max(
+            (held[queue.name][resource] / amount for resource, amount in there.items() if amount), default=0.0
+        )
+        for queue in plan.snapshot.queues
+    }
+
+
+def _quota_usage(plan: Plan, placements: Iterable[Placement]) -> dict[str, float]:
+    queues = plan.snapshot.queues
+    own = of_resource(own_usage(plan.snapshot, placements, added=plan.target.added), ALL_MODELS)
+    nominal = {queue.name: queue.quota.nominal if queue.quota else 0 for queue in queues}
+    held, quota = with_all_below(queues, own), with_all_below(queues, nominal)
+    return {queue.name: held[queue.name] / quota[queue.name] for queue in queues if quota[queue.name]}

@@ -1,0 +1,169 @@
+"""
+The history of periodic runs: one row an epoch in an SQLite file, written in one transaction.
+
+Rows are never changed. The file is in WAL mode, so that it can be read while a run writes it, and a run that
+is killed leaves whole rows only.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from gpuplan.models.base import canonical_json
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.io.file_lock import exclusive
+from gpuplan.planner.io.sqlite import BUSY_SECONDS, DatabaseKind
+from gpuplan.planner.service.record import EpochRecord
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Self
+
+_KIND: Final = DatabaseKind("history", application=0x67706874, version=1)
+
+_TABLE: Final = """
+CREATE TABLE epochs (
+    number INTEGER PRIMARY KEY,
+    began_at TEXT NOT NULL,
+    ended_at TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    error TEXT NOT NULL,
+    taken_at TEXT,
+    snapshot TEXT,
+    policy TEXT,
+    policy_changes TEXT NOT NULL,  -- JSON: [{"knob", "old", "new"}]
+    policy_error TEXT NOT NULL,
+    plan_id TEXT,
+    status TEXT,
+    solver TEXT,
+    objective INTEGER,
+    bound INTEGER,
+    gap REAL,
+    seconds REAL,
+    actions TEXT NOT NULL,  -- JSON: {type: number}
+    done INTEGER NOT NULL,
+    done_before INTEGER NOT NULL,
+    undone INTEGER NOT NULL,
+    skipped_ticks INTEGER NOT NULL
+)
+"""
+_COLUMNS: Final = tuple(EpochRecord.model_fields)
+_DOCUMENTS: Final = ("policy_changes", "actions")
+"""Columns that hold JSON."""
+
+
+class History:
+    """The history of one cluster's runs, open for writing by this process alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = exclusive(path, subject=f"history {path}")
+        self._db: sqlite3.Connection | None = None
+
+    def __enter__(self) -> Self:
+        """Lock the history, and make its file where there is none."""
+        self._lock.__enter__()
+        try:
+            _KIND.refuse_second_names(self.path)
+            with _KIND.clear_errors(self.path):
+                self._db = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_SECONDS)
+                _prepare(self._db, self.path)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._db is not None:
+            self._db.close()
+        self._lock.__exit__(kind, error, trace)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the epoch that has no row yet."""
+        with _KIND.clear_errors(self.path):
+            (last,) = self._open.execute("SELECT coalesce(max(number), 0) FROM epochs").fetchone()
+        return int(last) + 1
+
+    def add(self, record: EpochRecord) -> None:
+        """Append one epoch; when this returns, it is on disk."""
+        document = record.model_dump(mode="json")
+        values = [
+            canonical_json(document[name]) if name in _DOCUMENTS else document[name] for name in _COLUMNS
+        ]
+        marks = ", ".join("?" * len(_COLUMNS))
+        with _KIND.clear_errors(self.path):
+            self._open.execute(
+                f"INSERT INTO epochs ({', '.join(_COLUMNS)}) VALUES ({marks})",  # noqa: S608
+                values,
+            )
+
+    def of_plan(self, plan_id: str) -> EpochRecord | None:
+        """The last epoch that was about a plan."""
+        with _KIND.clear_errors(self.path):
+            found = _select(self._open, self.path, "WHERE plan_id = ? ORDER BY number DESC LIMIT 1", plan_id)
+        return found[0] if found else None
+
+    @property
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None:
+            raise sqlite3.ProgrammingError("the history is not open")
+        return self._db
+
+
+def read_history(path: Path, *, last: int | None = None) -> tuple[EpochRecord, ...]:
+    """
+    Epochs in the order of their numbers: the last so many, or all.
+
+    Raises
+    ------
+    PlannerError
+        There is no history there.
+    """
+    if not path.is_file():
+        raise PlannerError(
+            f"there is no history at {path}; expected the file that `gpuplan run --history` writes.\n"
+            "Give its path."
+        )
+    with (
+        _KIND.clear_errors(path),
+        closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as db,
+    ):
+        _KIND.refuse_others(db, path)
+        found = _select(db, path, "ORDER BY number DESC LIMIT ?", -1 if last is None else last)
+    return tuple(reversed(found))
+
+
+def _select(db: sqlite3.Connection, path: Path, rest: str, *values: object) -> list[EpochRecord]:
+    rows = db.execute(f"SELECT {', '.join(_COLUMNS)} FROM epochs {rest}", values).fetchall()  # noqa: S608
+    return [_record(dict(zip(_COLUMNS, row, strict=True)), path) for row in rows]
+
+
+def _record(row: dict[str, Any], path: Path) -> EpochRecord:
+    try:
+        return EpochRecord.model_validate(row | {name: json.loads(row[name]) for name in _DOCUMENTS})
+    except (ValidationError, ValueError, TypeError) as error:
+        raise PlannerError(
+            f"history {path} is damaged: epoch {row['number']} cannot be read: {error}.\n"
+            "Restore the file from a copy, or move it away to begin a new history."
+        ) from None
+
+
+def _prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Make the table where the file is new; a creation that is killed leaves an empty file, which is new."""
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("BEGIN IMMEDIATE")
+    if db.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+        db.execute(_TABLE)
+        _KIND.mark(db)
+    db.execute("COMMIT")
+    _KIND.refuse_others(db, path)

@@ -1,0 +1,156 @@
+"""The loop on one screen: epoch after epoch until told to stop, each recorded before the next begins."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.service.event_log import tell
+from gpuplan.planner.service.gauges import figures_of
+from gpuplan.planner.service.record import TROUBLE, EpochOutcome
+from gpuplan.planner.service.run_epoch import EpochAtWork
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.planner.service.history import History
+    from gpuplan.planner.service.prometheus import Exposition
+    from gpuplan.planner.service.record import EpochRecord
+    from gpuplan.planner.service.run_epoch import Applier, Surroundings
+    from gpuplan.planner.service.schedule import Pace
+
+_LOG: Final = logging.getLogger(__name__)
+_COMPLETE: Final = frozenset({EpochOutcome.APPLIED, EpochOutcome.RESUMED})
+
+
+@dataclass
+class Run:
+    """Epochs of one cluster, one after the other."""
+
+    around: Surroundings
+    history: History
+    exposition: Exposition
+    pace: Pace
+    clock: Callable[[], float]
+    """Seconds of a monotonic clock."""
+    metrics_file: Path | None = None
+    last: Plan | None = None
+    """The last good plan, at first that of an earlier run."""
+    number: int = 1
+    """Of the next epoch; one that could not be recorded leaves a gap in the history."""
+
+    def begin(self) -> None:
+        """
+        Take up where an earlier run ended, however it did.
+
+        Its last plan is where the next search begins. If that was applied in part, the rest comes first.
+        """
+        tell(_LOG, "began", plans=str(self.around.plans.folder), history=str(self.history.path))
+        self.number = self.history.next_number
+        try:
+            self.last = self.around.plans.latest()
+        except PlannerError as error:
+            tell(_LOG, "last_plan_unreadable", level=logging.WARNING, error=str(error))
+        if self.last is None:
+            return
+        self.around.policy.compare_with(self.last.policy)
+        if self.around.applier is not None:
+            self._resume(self.last, self.around.applier)
+
+    def _resume(self, plan: Plan, applier: Applier) -> None:
+        """Do what is left of an apply, or write down why it is not done."""
+        try:
+            found, recorded = applier.trail(plan), self.history.of_plan(plan.plan_id)
+        except PlannerError as error:
+            tell(_LOG, "not_resumed", level=logging.ERROR, plan=plan.plan_id, error=str(error))
+            return
+        if recorded and recorded.ended_at < plan.created_at:
+            # It is of an earlier plan with the same answer to the same question.
+            recorded = None
+        if not found.begun or (recorded and (found.failed or recorded.outcome in _COMPLETE)):
+            return
+        epoch = self._next(last=None)
+        tell(_LOG, "resuming", epoch=epoch.number, plan=plan.plan_id, done=len(found.done))
+        self._record(epoch, epoch.resume(plan, found, applier), skipped=0)
+
+    def until_stopped(self, *, epochs: int | None = None) -> bool:
+        """
+        Plan until told to stop, or for so many epochs.
+
+        Returns
+        -------
+            True if the last epoch went well.
+        """
+        stop, well, count = self.around.stop, True, 0
+        while not stop.requested and count != epochs:
+            # 1. One epoch. Whatever goes wrong in it is in its record.
+            epoch = self._next(self.last)
+            record = epoch.work()
+            well = record.outcome not in TROUBLE
+            # 2. When the next one begins. Ticks that passed meanwhile are skipped, not made up for.
+            pause = self.pace.after(self.clock(), trouble=not well)
+            # 3. Remember and tell.
+            if epoch.plan is not None:
+                self.last = epoch.plan
+            well &= self._record(epoch, record, skipped=pause.skipped)
+            count += 1
+            # 4. Nothing of an epoch stays but its plan: cycles are collected here, and only here.
+            del epoch, record
+            gc.collect()
+            if count != epochs:
+                stop.pause(pause.seconds)
+        tell(_LOG, "ended", epochs=count, told_to_stop=stop.requested)
+        return well
+
+    def _next(self, last: Plan | None) -> EpochAtWork:
+        number, self.number = self.number, self.number + 1
+        return EpochAtWork(number, self.around, last)
+
+    def _record(self, epoch: EpochAtWork, record: EpochRecord, *, skipped: int) -> bool:
+        """Put an epoch into history, metrics and log; False if the history cannot be written."""
+        record = record.model_copy(update={"skipped_ticks": skipped})
+        try:
+            self.history.add(record)
+            kept = True
+        except PlannerError as error:
+            kept = False
+            tell(_LOG, "not_recorded", level=logging.ERROR, epoch=record.number, error=str(error))
+        self._measure(epoch, record)
+        tell(
+            _LOG,
+            "epoch",
+            level=logging.ERROR if record.outcome in TROUBLE else logging.INFO,
+            epoch=record.number,
+            outcome=record.outcome.value,
+            plan=record.plan_id,
+            done=record.done,
+            done_before=record.done_before,
+            undone=record.undone,
+            skipped_ticks=skipped,
+            failures=self.pace.failures,
+            error=record.error,
+        )
+        return kept
+
+    def _measure(self, epoch: EpochAtWork, record: EpochRecord) -> None:
+        exposition, plan = self.exposition, epoch.plan
+        if plan is not None:
+            applied = record.outcome in _COMPLETE
+            if record.seconds is not None:
+                exposition.planned(plan, record.seconds)
+            if epoch.outcome is not None:
+                exposition.applied(plan, epoch.outcome)
+            exposition.show(plan, figures_of(plan, applied=applied))
+        elif epoch.plan_seconds and record.outcome is EpochOutcome.FAILED:
+            exposition.not_planned(epoch.plan_seconds)
+        exposition.epoch(record, failures=self.pace.failures)
+        if self.metrics_file is not None:
+            try:
+                exposition.write(self.metrics_file)
+            except PlannerError as error:
+                tell(_LOG, "metrics_not_written", level=logging.ERROR, error=str(error))

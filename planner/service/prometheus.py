@@ -1,0 +1,243 @@
+"""
+What Prometheus reads of a run: all metrics, their names, labels and meanings.
+
+Counters and histograms grow with what happens. All that is true at an instant is replaced as a whole after
+each epoch, so that a scrape never sees half of it, and nothing stays that is gone.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import platform
+from typing import TYPE_CHECKING, Final
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+
+from gpuplan.models.dependency import Outcome
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan.plan import Migrate, Preempt, ReasonCode, Start
+from gpuplan.planner.apply.effects import changes_of
+from gpuplan.planner.io.atomic_write import write_atomically
+from gpuplan.planner.service.event_log import tell
+from gpuplan.planner.service.record import EpochOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from gpuplan.models.plan.plan import Change, Plan
+    from gpuplan.planner.apply.outcome import ApplyOutcome
+    from gpuplan.planner.service.gauges import Figures
+    from gpuplan.planner.service.record import EpochRecord
+
+_LOG: Final = logging.getLogger(__name__)
+_PLAN_SECONDS: Final = (0.1, 0.3, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
+_WAIT_SECONDS: Final = (60, 300, 600, 1800, 3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800)
+_SECONDS_PER_HOUR: Final = 3600
+
+_GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "gpuplan_build_info": ("1, with the version of gpuplan and of Python.", ("version", "python")),
+    "gpuplan_interval_seconds": ("From one epoch to the next, where none takes longer.", ()),
+    "gpuplan_solver_gap_ratio": (
+        "How far the last plan is from the best at most, as a part of its objective.",
+        (),
+    ),
+    "gpuplan_solver_gap_points": ("How far the last plan is from the best at most, in points.", ()),
+    "gpuplan_plan_actions": ("Actions of the last plan.", ("type",)),
+    "gpuplan_gpus": (
+        "GPUs; total is used, idle, stranded (free where no job can start) and unhealthy together.",
+        ("state", "gpu_product"),
+    ),
+    "gpuplan_gpu_utilization_ratio": ("Allocated part of the GPUs that can be used.", ()),
+    "gpuplan_running_jobs": ("Jobs that run.", ()),
+    "gpuplan_queue_pending_jobs": ("Jobs that wait.", ("queue", "reason")),
+    "gpuplan_queue_long_pending_jobs": (
+        "Jobs that wait for more than 30 minutes and are not held.",
+        ("queue",),
+    ),
+    "gpuplan_queue_dominant_share_ratio": (
+        "Largest of the parts that a queue's jobs hold of all GPUs, CPUs and memory.",
+        ("queue",),
+    ),
+    "gpuplan_queue_quota_usage_ratio": (
+        "GPUs held over nominal quota, those of queues below included.",
+        ("queue",),
+    ),
+    "gpuplan_fairness_jain_index": ("Jain's index over the queues' met demands; 1 is equal.", ()),
+    "gpuplan_fragmentation_ratio": (
+        "Part of the free GPUs that no replica of so many whole GPUs could use.",
+        ("gang_size",),
+    ),
+    "gpuplan_hourly_cost_dollars": ("Price of all ready nodes, in the cluster's currency an hour.", ()),
+    "gpuplan_deadline_at_risk_jobs": ("Jobs whose deadline is critical, late or impossible.", ()),
+    "gpuplan_policy_file_ok": ("1 if the policy in force is what its file says, 0 if that is broken.", ()),
+    "gpuplan_failures_in_a_row": ("Epochs that went wrong since the last good one.", ()),
+    "gpuplan_last_plan_timestamp_seconds": ("When the last good plan was made.", ()),
+}
+"""What is true at an instant: meaning and labels by name."""
+
+
+class Exposition:
+    """The metrics of one run, in a registry of their own."""
+
+    def __init__(self, version: str, *, every: float) -> None:
+        """`every` is from one epoch to the next, in seconds."""
+        # When a counter began is of use to OpenMetrics only, and doubles the series.
+        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        self._now: dict[str, dict[tuple[str, ...], float]] = {
+            "gpuplan_build_info": {(version, platform.python_version()): 1.0},
+            "gpuplan_interval_seconds": {(): every},
+        }
+        self._seen: datetime | None = None
+        """Instant of the last snapshot: jobs that finished by then are counted."""
+        self.registry.register(self)
+        registry = self.registry
+        self._plan_seconds = Histogram(
+            "gpuplan_plan_duration_seconds",
+            "Time to make a plan.",
+            ("backend", "status"),
+            buckets=_PLAN_SECONDS,
+            registry=registry,
+        )
+        self._waits = Histogram(
+            "gpuplan_wait_time_seconds",
+            "From the submission of a job to its start.",
+            buckets=_WAIT_SECONDS,
+            registry=registry,
+        )
+        self._fallbacks = Counter(
+            "gpuplan_solver_fallback", "Plans of another solver.", ("reason",), registry=registry
+        )
+        self._applied = Counter(
+            "gpuplan_apply_actions", "Actions carried out.", ("type", "result"), registry=registry
+        )
+        self._preemptions = Counter(
+            "gpuplan_preemptions", "Running jobs that were stopped.", ("reason",), registry=registry
+        )
+        self._lost = Counter(
+            "gpuplan_lost_gpu_seconds", "Work in no checkpoint that was lost.", registry=registry
+        )
+        self._finished = Counter("gpuplan_finished_jobs", "Jobs that ended.", ("outcome",), registry=registry)
+        self._epochs = Counter("gpuplan_epochs", "Epochs by how they ended.", ("outcome",), registry=registry)
+        self._skipped = Counter(
+            "gpuplan_skipped_ticks", "Ticks that passed as an epoch took too long.", registry=registry
+        )
+
+        # A series that begins at 1 has not risen: what is watched for rising begins at 0.
+        for reason in (ReasonCode.MAKES_ROOM, ReasonCode.DRAINED):
+            self._preemptions.labels(reason.value)
+        for ended in Outcome:
+            self._finished.labels(ended.value)
+        for outcome in EpochOutcome:
+            self._epochs.labels(outcome.value)
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """All that is true now, for the registry."""
+        now = self._now
+        for name, (meaning, labels) in _GAUGES.items():
+            family = GaugeMetricFamily(name, meaning, labels=labels)
+            for values, value in now.get(name, {}).items():
+                family.add_metric(values, value)
+            yield family
+
+    def planned(self, plan: Plan, seconds: float) -> None:
+        """A plan was made and saved."""
+        solution = plan.solution
+        self._plan_seconds.labels(solution.solver, solution.status).observe(seconds)
+        if solution.fallback is not None:
+            self._fallbacks.labels(f"{solution.fallback.tried} to {solution.fallback.used}").inc()
+        seen, self._seen = self._seen, plan.epoch
+        for job in plan.snapshot.finished:
+            if seen is not None and job.ended_at > seen:
+                self._finished.labels(job.outcome.value).inc()
+
+    def not_planned(self, seconds: float) -> None:
+        """No plan came of an epoch."""
+        self._plan_seconds.labels("none", "FAILED").observe(seconds)
+
+    def applied(self, plan: Plan, outcome: ApplyOutcome) -> None:
+        """A plan was carried out, or a part of it."""
+        changes = {change.id: change for change in changes_of(plan.actions)}
+        for change in (changes[id_] for id_ in outcome.done if id_ in changes):
+            self._applied.labels(change.type, "done").inc()
+            self._count(plan, change)
+        if outcome.failed is not None and outcome.failed.action in changes:
+            self._applied.labels(changes[outcome.failed.action].type, "failed").inc()
+
+    def epoch(self, record: EpochRecord, *, failures: int) -> None:
+        """An epoch is over."""
+        self._epochs.labels(record.outcome.value).inc()
+        self._skipped.inc(record.skipped_ticks)
+        self._now = self._now | {
+            "gpuplan_policy_file_ok": {(): float(not record.policy_error)},
+            "gpuplan_failures_in_a_row": {(): float(failures)},
+        }
+
+    def show(self, plan: Plan, figures: Figures) -> None:
+        """From now on this is what is true."""
+        types = collections.Counter[str](action.type for action in plan.actions)
+        objective, bound = plan.solution.objective, plan.solution.bound
+        points = None if bound is None else bound - objective
+        # A part of nothing, as of a plan that changes nothing, would be a number of points.
+        gap = plan.solution.gap if objective > 0 or not points else None
+        shown: dict[str, dict[tuple[str, ...], float]] = {
+            "gpuplan_solver_gap_ratio": {} if gap is None else {(): gap},
+            "gpuplan_solver_gap_points": {} if points is None else {(): float(points)},
+            "gpuplan_plan_actions": _labelled(types),
+            "gpuplan_gpus": {(state, model): count for (state, model), count in figures.gpus.items()},
+            "gpuplan_gpu_utilization_ratio": {(): figures.utilization},
+            "gpuplan_running_jobs": {(): float(figures.running)},
+            "gpuplan_queue_pending_jobs": {key: float(count) for key, count in figures.pending.items()},
+            "gpuplan_queue_long_pending_jobs": _labelled(figures.long_pending),
+            "gpuplan_queue_dominant_share_ratio": _labelled(figures.dominant_share),
+            "gpuplan_queue_quota_usage_ratio": _labelled(figures.quota_usage),
+            "gpuplan_fairness_jain_index": {(): figures.jain},
+            "gpuplan_fragmentation_ratio": _labelled(figures.fragmentation),
+            "gpuplan_hourly_cost_dollars": {(): figures.hourly_cost},
+            "gpuplan_deadline_at_risk_jobs": {(): float(figures.deadlines_at_risk)},
+            "gpuplan_last_plan_timestamp_seconds": {(): plan.created_at.timestamp()},
+        }
+        self._now = self._now | shown
+
+    def text(self) -> str:
+        """All metrics as Prometheus reads them."""
+        return prometheus_client.generate_latest(self.registry).decode()
+
+    def write(self, path: Path) -> None:
+        """Write them to a file for the textfile collector of node_exporter, in one step."""
+        write_atomically(path, self.text())
+
+    def _count(self, plan: Plan, change: Change) -> None:
+        match change:
+            case Start():
+                waited = plan.epoch - plan.snapshot.job_by_name[change.job].submitted_at
+                self._waits.observe(max(0.0, waited.total_seconds()))
+            case Preempt() | Migrate():
+                hours = change.reason.numbers.get("lost_gpu_hours", 0)
+                self._lost.inc(float(hours) * _SECONDS_PER_HOUR)
+                if isinstance(change, Preempt):
+                    self._preemptions.labels(change.reason.code.value).inc()
+            case _:
+                pass
+
+
+def serve(exposition: Exposition, host: str, port: int) -> int:
+    """Answer Prometheus at an address from a thread of its own; the port, which 0 leaves to the kernel."""
+    try:
+        server, _ = prometheus_client.start_http_server(port, addr=host, registry=exposition.registry)
+    except OSError as error:
+        raise PlannerError(
+            f"metrics cannot be served at {host}:{port}: {error.strerror or error}.\n"
+            "Give an address of this machine whose port is free."
+        ) from None
+    tell(_LOG, "listening", host=host, port=server.server_port)
+    return int(server.server_port)
+
+
+def _labelled(values: Mapping[str, float] | Mapping[int, float]) -> dict[tuple[str, ...], float]:
+    return {(str(label),): float(value) for label, value in values.items()}

@@ -1,0 +1,56 @@
+"""What an earlier run left undone: the audit log, written before each deed, and the cluster know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuplan.models.plan.audit import Outcome
+from gpuplan.planner.apply.promises import steps_of
+from gpuplan.planner.apply.standing import records_of
+from gpuplan.planner.service.approval import why_approval_is_needed
+from gpuplan.planner.warm_start import same_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gpuplan.models.plan.audit import AuditRecord
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.planner.apply.promises import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """How far a plan was carried out on a cluster."""
+
+    begun: bool
+    done: tuple[str, ...]
+    """Ids of its steps that are done, in its order."""
+    failed: bool
+    """A step of it failed: doing the rest would fail again."""
+
+
+def trail_of(
+    plan: Plan, cluster: str, records: Iterable[AuditRecord], performed: Callable[[Step], bool]
+) -> Trail:
+    """The trail of a plan on the cluster of this identity, which alone knows what it has `performed`."""
+    own = records_of(plan, cluster, records)
+    return Trail(
+        begun=bool(own),
+        done=tuple(step.id for step in steps_of(plan) if own and performed(step)),
+        failed=any(record.outcome is Outcome.FAILED for record in own),
+    )
+
+
+def why_not_resumed(plan: Plan, trail: Trail, policy: Policy) -> str:
+    """Why a run under this policy does nothing more of a plan; empty if it may, or if all is done."""
+    if trail.failed:
+        return "an action of it failed in an earlier run, which could not record that"
+    if len(trail.done) == len(steps_of(plan)):
+        return ""
+    if not same_rules(policy, plan.policy):
+        return "the policy has other rules than when it was planned"
+    if why := why_approval_is_needed(plan):
+        return f"it is left to people: {why}"
+    return ""

@@ -1,0 +1,247 @@
+"""One epoch of a run: read, plan, save, carry out; whatever happens, a record of it comes out."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from gpuplan.models.errors import PlannerError, StalePlanError
+from gpuplan.planner.apply.effects import changes_of
+from gpuplan.planner.apply.outcome import ApplyOutcome
+from gpuplan.planner.apply.promises import carry_over, steps_of
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.service.approval import why_approval_is_needed
+from gpuplan.planner.service.event_log import tell
+from gpuplan.planner.service.record import EpochOutcome, EpochRecord
+from gpuplan.planner.service.resume import why_not_resumed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.service.plan_store import PlanStore
+    from gpuplan.planner.service.policy_reload import PolicyInForce
+    from gpuplan.planner.service.resume import Trail
+    from gpuplan.planner.service.shutdown import Stop
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Applier(Protocol):
+    """What carries plans out, and knows what became of them."""
+
+    def apply(self, plan: Plan, *, resume: bool) -> ApplyOutcome:
+        """Do all of a plan, or raise what `gpuplan.planner.apply.apply` raises."""
+        ...
+
+    def trail(self, plan: Plan) -> Trail:
+        """How far a plan was carried out, by whomever."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the epochs of one run work with."""
+
+    read: Callable[[], Snapshot]
+    policy: PolicyInForce
+    plans: PlanStore
+    applier: Applier | None
+    """None: plans are saved and not applied."""
+    remembers_promises: bool
+    """Snapshots tell what earlier plans promised; else the last plan does."""
+    seed: int
+    now: Callable[[], datetime]
+    stop: Stop
+
+
+@dataclass
+class EpochAtWork:
+    """One epoch while it goes on; afterwards what came of it."""
+
+    number: int
+    around: Surroundings
+    last: Plan | None
+    """The last good plan."""
+    plan: Plan | None = None
+    """This epoch's, once it is saved."""
+    outcome: ApplyOutcome | None = None
+    """What was carried out of it."""
+    plan_seconds: float = 0.0
+    _done_before: tuple[str, ...] = ()
+    """Steps of the plan that an earlier run carried out."""
+    found: dict[str, Any] = field(default_factory=dict)
+    """Of the record, as far as it is known."""
+
+    def work(self) -> EpochRecord:
+        """All of an epoch."""
+        return self._recorded(self._plan_and_carry_out)
+
+    def resume(self, plan: Plan, trail: Trail, applier: Applier) -> EpochRecord:
+        """Instead of an epoch: what an earlier run left undone of its last plan."""
+        return self._recorded(partial(self._go_on, plan, trail, applier))
+
+    def _recorded(self, work: Callable[[], EpochOutcome]) -> EpochRecord:
+        began = self.around.now()
+        try:
+            ended, error = work(), ""
+        except PlannerError as failure:
+            self.outcome = getattr(failure, "outcome", None) or self._outcome_by_trail()
+            ended, error = self._outcome_of(failure), str(failure)
+        except KeyboardInterrupt:
+            # Only a run that is to end interrupts its search.
+            ended, error = EpochOutcome.STOPPED, "it was told to stop before it had a plan."
+        except Exception as failure:  # noqa: BLE001 - a defect in one epoch must not end all that follow
+            self.outcome = self._outcome_by_trail()
+            ended, error = self._outcome_of(failure), f"defect: {type(failure).__name__}: {failure}"
+            tell(_LOG, "defect", level=logging.ERROR, traced=True, epoch=self.number)
+        return EpochRecord(
+            number=self.number,
+            began_at=began,
+            ended_at=self.around.now(),
+            outcome=ended,
+            error=error,
+            **self.found,
+            **self._counts(),
+        )
+
+    def _plan_and_carry_out(self) -> EpochOutcome:
+        policy = self._reread_policy()
+        snapshot = self.around.read()
+        if self.last is not None and not self.around.remembers_promises:
+            snapshot = carry_over(snapshot, self.last)
+        self.found |= {"taken_at": snapshot.taken_at}
+        started = time.perf_counter()
+        try:
+            plan = plan_epoch(
+                snapshot,
+                policy,
+                seed=self.around.seed,
+                created_at=self.around.now(),
+                watch=self.around.stop.end_search,
+                last=self.last,
+            )
+        finally:
+            self.plan_seconds = time.perf_counter() - started
+        path = self.around.plans.save(plan, self.number)
+        self.plan = plan
+        self.found |= _facts(plan, self.plan_seconds)
+        tell(
+            _LOG,
+            "planned",
+            epoch=self.number,
+            plan=plan.plan_id,
+            status=plan.solution.status,
+            solver=plan.solution.solver,
+            objective=plan.solution.objective,
+            gap=None if plan.solution.gap is None else round(plan.solution.gap, 6),
+            changes=len(changes_of(plan.actions)),
+            waiting=len(plan.waiting),
+            seconds=round(self.plan_seconds, 3),
+            file=str(path),
+        )
+        return self._carry_out(plan)
+
+    def _reread_policy(self) -> Policy:
+        in_force = self.around.policy
+        changes = in_force.reread()
+        for change in changes:
+            tell(
+                _LOG,
+                "policy_changed",
+                level=logging.WARNING,
+                epoch=self.number,
+                whole=change.model_dump(),
+            )
+        if in_force.error:
+            tell(
+                _LOG,
+                "policy_unreadable",
+                level=logging.ERROR,
+                epoch=self.number,
+                in_force=in_force.policy.fingerprint(),
+                error=in_force.error,
+            )
+        self.found |= {
+            "policy": in_force.policy.fingerprint(),
+            "policy_changes": changes,
+            "policy_error": in_force.error,
+        }
+        return in_force.policy
+
+    def _carry_out(self, plan: Plan) -> EpochOutcome:
+        if not steps_of(plan):
+            return EpochOutcome.UNCHANGED
+        if self.around.applier is None:
+            return EpochOutcome.PLANNED
+        if why := why_approval_is_needed(plan):
+            tell(
+                _LOG, "awaits_approval", level=logging.WARNING, epoch=self.number, plan=plan.plan_id, why=why
+            )
+            return EpochOutcome.AWAITS_APPROVAL
+        if self.around.stop.requested:
+            return EpochOutcome.STOPPED
+        self.outcome = self.around.applier.apply(plan, resume=False)
+        return EpochOutcome.APPLIED
+
+    def _go_on(self, plan: Plan, trail: Trail, applier: Applier) -> EpochOutcome:
+        self.plan = plan
+        self.found |= _facts(plan, None)
+        self._done_before = trail.done
+        if why := why_not_resumed(plan, trail, self.around.policy.policy):
+            raise PlannerError(f"the rest of it is not carried out: {why}.")
+        self.outcome = applier.apply(plan, resume=True)
+        return EpochOutcome.RESUMED
+
+    def _outcome_by_trail(self) -> ApplyOutcome | None:
+        """What was carried out by an apply that did not come to say so."""
+        if self.plan is None or self.around.applier is None:
+            return None
+        try:
+            done = self.around.applier.trail(self.plan).done
+        except PlannerError:
+            # The audit log is what is broken.
+            done = self._done_before
+        before = set(self._done_before)
+        return ApplyOutcome(tuple(step for step in done if step not in before), self._done_before)
+
+    def _outcome_of(self, failure: Exception) -> EpochOutcome:
+        if isinstance(failure, StalePlanError):
+            return EpochOutcome.STALE
+        outcome = getattr(failure, "outcome", None)
+        if self.around.stop.requested and outcome is not None and outcome.failed is None:
+            return EpochOutcome.STOPPED
+        partly = self.outcome is not None and (self.outcome.done or self.outcome.skipped)
+        return EpochOutcome.PARTLY_APPLIED if partly else EpochOutcome.FAILED
+
+    def _counts(self) -> dict[str, int]:
+        """Steps by what became of them."""
+        if self.plan is None:
+            return {}
+        outcome = self.outcome or ApplyOutcome(done=())
+        done, before = len(outcome.done), len(outcome.skipped)
+        return {"done": done, "done_before": before, "undone": len(steps_of(self.plan)) - done - before}
+
+
+def _facts(plan: Plan, seconds: float | None) -> dict[str, Any]:
+    """What a record says of a plan."""
+    types = Counter(action.type for action in plan.actions)
+    solution = plan.solution
+    return {
+        "snapshot": plan.base.snapshot,
+        "plan_id": plan.plan_id,
+        "status": solution.status,
+        "solver": solution.solver,
+        "objective": solution.objective,
+        "bound": solution.bound,
+        "gap": solution.gap,
+        "seconds": None if seconds is None else round(seconds, 3),
+        "actions": dict(sorted(types.items())),
+    }

@@ -1,0 +1,164 @@
+"""Elapsing: time passes in a world; jobs end, nodes fail and return, further jobs are submitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from gpuplan.models.dependency import FinishedJob, Outcome
+from gpuplan.planner.analysis.metrics import gpus_in_use, hourly_cost
+from gpuplan.planner.simulate.events import NOTHING, Flow, Happening, Kind
+from gpuplan.planner.simulate.simulated_job import Task
+from gpuplan.planner.simulate.world import REMEMBERED
+from gpuplan.planner.sources.traces.outages import NodeEvent
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.planner.simulate.world import World
+    from gpuplan.planner.sources.traces.outages import Outage
+
+_SECONDS_PER_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Elapsed:
+    """A world some time later."""
+
+    world: World
+    happened: tuple[Happening, ...]
+    """In the order of time; of one instant, what ends comes first."""
+    flow: Flow = NOTHING
+
+
+def elapse(world: World, until: datetime) -> Elapsed:
+    """Let time pass: everything happens at its own second, not only when the next plan is made."""
+    happened: list[Happening] = []
+    flow = Flow()
+    for moment in _moments(world, until):
+        passed = _work(world, moment)
+        world, flow = passed.world, flow + passed.flow
+        happened += passed.happened
+        world, interrupted = _outages(_nodes_up(world))
+        happened += interrupted
+    world, submitted = _submissions(world)
+    return Elapsed(world, (*happened, *submitted), flow)
+
+
+def _moments(world: World, until: datetime) -> list[datetime]:
+    """Instants at which nodes change, and the last one."""
+    failing = (world.began + timedelta(seconds=each.after) for each in world.outages)
+    coming_up = (node.ready_at for node in world.cluster.nodes if node.ready_at is not None)
+    changes = {at for at in (*failing, *coming_up) if world.now < at < until}
+    return sorted({*changes, until})
+
+
+def _work(world: World, until: datetime) -> Elapsed:
+    """Everybody works while no node changes; who is done, or is to be killed, is gone."""
+    ended: list[tuple[datetime, str, bool]] = []
+    held = 0
+    for name, task in world.tasks.items():
+        if task.stretch is None or task.job.running is None:
+            continue
+        killed = (at := task.over_at()) < task.ends()
+        at = max(at, world.now)
+        if at <= until:
+            ended.append((at, name, killed))
+        held += task.stretch.gpu_milli * _overlap(max(task.stretch.begins, world.now), min(at, until))
+    seconds = _overlap(world.now, until)
+    up = tuple(node for node in world.cluster.nodes if node.ready_at is None or node.ready_at <= world.now)
+    _, usable = gpus_in_use(world.cluster.model_copy(update={"nodes": up}), ())
+    cost = hourly_cost(world.cluster) * seconds / _SECONDS_PER_HOUR
+    happened = tuple(
+        Happening(at, Kind.KILLED if killed else Kind.FINISHED, name, world.tasks[name].ended(at))
+        for at, name, killed in sorted(ended)
+    )
+    gone = {each.job for each in happened}
+    finished = (*world.finished, *(_over(world.tasks[each.job], each) for each in happened))
+    later = replace(
+        world, now=until, tasks={name: task for name, task in world.tasks.items() if name not in gone}
+    )
+    later = replace(later, finished=_remembered(later, finished))
+    return Elapsed(later, happened, Flow(held=held, usable=usable.total() * seconds, cost=cost))
+
+
+def _over(task: Task, end: Happening) -> FinishedJob:
+    """A job that is over; it teaches how long the whole of it takes where it ran last."""
+    whole = timedelta(seconds=-(-task.need // task.begun.rate))
+    killed = end.kind is Kind.KILLED
+    return FinishedJob(
+        name=task.job.name,
+        queue=task.job.queue,
+        user=task.job.user,
+        outcome=Outcome.FAILED if killed else Outcome.SUCCEEDED,
+        started_at=min(task.begun.begins, end.at) if killed else end.at - whole,
+        ended_at=end.at,
+    )
+
+
+def _remembered(world: World, finished: tuple[FinishedJob, ...]) -> tuple[FinishedJob, ...]:
+    """The latest, and those that somebody waits for."""
+    forgotten = finished[:-REMEMBERED]
+    if not forgotten:
+        return finished
+    needed = {each.job for task in world.tasks.values() for each in task.job.depends_on}
+    return (*(each for each in forgotten if each.name in needed), *finished[-REMEMBERED:])
+
+
+def _nodes_up(world: World) -> World:
+    """Nodes that have been provisioned are like any other."""
+    up = [node for node in world.cluster.nodes if node.ready_at is not None and node.ready_at <= world.now]
+    return _with_nodes(world, [node.model_copy(update={"ready_at": None}) for node in up])
+
+
+def _outages(world: World) -> tuple[World, tuple[Happening, ...]]:
+    """Nodes fail, and whatever runs there waits again; others return."""
+    due = _due(world)
+    if not due:
+        return world, ()
+    ready = {outage.node: outage.event is NodeEvent.RETURNS for outage in due}
+    down = {outage.node for outage in due if outage.event is NodeEvent.FAILS}
+    tasks, happened = dict(world.tasks), []
+    for name, task in sorted(tasks.items()):
+        running = task.job.running
+        if running is not None and any(replica.node in down for replica in running.replicas):
+            tasks[name], held = task.stopped(world.now, world.physics)
+            happened.append(Happening(world.now, Kind.INTERRUPTED, name, held))
+    nodes = world.cluster.node_by_name
+    changed = [nodes[name].model_copy(update={"ready": up}) for name, up in ready.items() if name in nodes]
+    left = replace(world, tasks=tasks, outages=world.outages[len(due) :])
+    return _with_nodes(left, changed), tuple(happened)
+
+
+def _due(world: World) -> tuple[Outage, ...]:
+    passed = (world.now - world.began).total_seconds()
+    return tuple(outage for outage in world.outages if outage.after <= passed)
+
+
+def _submissions(world: World) -> tuple[World, tuple[Happening, ...]]:
+    """Jobs whose time has come wait from then on."""
+    number = next(
+        (index for index, each in enumerate(world.coming) if each.job.submitted_at > world.now),
+        len(world.coming),
+    )
+    if not number:
+        return world, ()
+    new = world.coming[:number]
+    tasks = world.tasks | {each.job.name: Task.of(each.job, each.duration) for each in new}
+    happened = tuple(Happening(each.job.submitted_at, Kind.SUBMITTED, each.job.name) for each in new)
+    return replace(world, tasks=tasks, coming=world.coming[number:]), happened
+
+
+def _with_nodes(world: World, changed: list[Node]) -> World:
+    """The world with some nodes as given; its cluster is the same one if there are none."""
+    if not changed:
+        return world
+    nodes = world.cluster.node_by_name | {node.name: node for node in changed}
+    cluster = world.cluster.model_copy(update={"nodes": tuple(nodes[name] for name in sorted(nodes))})
+    return replace(world, cluster=cluster)
+
+
+def _overlap(begin: datetime, end: datetime) -> int:
+    return max(0, int((end - begin).total_seconds()))

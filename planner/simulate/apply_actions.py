@@ -1,0 +1,182 @@
+"""Acting: a plan is carried out in a world, all of it, at one instant."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from gpuplan.models.job import Running
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.plan import Grow, Migrate, Preempt, ScaleDown, ScaleUp, Shrink, Start
+from gpuplan.models.verifier.job_changes import same_holdings
+from gpuplan.planner.analysis.cluster_after import cluster_after
+from gpuplan.planner.apply.effects import change_nodes, changes_of, with_pool_scaled
+from gpuplan.planner.apply.promises import promises_of
+from gpuplan.planner.simulate.events import Happening, Kind
+from gpuplan.planner.simulate.simulated_job import stretch_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.simulate.simulated_job import Task
+    from gpuplan.planner.simulate.world import World
+
+
+def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
+    """
+    The world once a plan is done, and what became of jobs by it.
+
+    Stopping takes no time, and what a job had not saved is lost, be it preempted, moved or resized; it comes
+    back from its last checkpoint before it works again.
+    """
+    acting = _Acting(world)
+    for change in changes_of(plan.actions):
+        change_nodes(acting.nodes, change)
+        match change:
+            case ScaleUp():
+                acting.provision(change)
+                acting.scaled(change)
+            case ScaleDown():
+                acting.scaled(change)
+            case Start():
+                acting.start(change.job, change.after, change.kill_at)
+            case Preempt():
+                acting.preempt(change.job)
+            case Shrink() | Grow():
+                acting.resize(change)
+            case Migrate():
+                acting.move(change.job, change.after)
+            case _:
+                pass  # a change of nodes alone
+    promises = promises_of(plan)
+    for name, task in acting.tasks.items():
+        promise = promises.get(name)
+        if task.stretch is None and task.job.promise != promise:
+            job = task.job.model_copy(update={"promise": promise})
+            acting.tasks[name] = replace(task, job=job)
+    return acting.done(), tuple(acting.happened)
+
+
+def rearrange(
+    world: World, snapshot: Snapshot, placements: tuple[Placement, ...]
+) -> tuple[World, tuple[Happening, ...]]:
+    """
+    The world once just these jobs run where they are placed, and what became of jobs by it.
+
+    It costs what `carry_out` says. The snapshot is that of the world; nobody holds a promise any more.
+    """
+    acting = _Acting(world)
+    cluster = cluster_after(snapshot, Target(placements=placements))
+    acting.nodes |= {node.name: node for node in cluster.nodes}
+    placed = {placement.job: placement for placement in placements}
+    for job in snapshot.jobs:
+        before, after = job.placement, placed.get(job.name)
+        if before is not None and after is None:
+            acting.preempt(job.name)
+        elif before is None and after is not None:
+            acting.start(job.name, after, None)
+        elif before is not None and after is not None and not same_holdings(before.replicas, after.replicas):
+            acting.move(job.name, after)
+    return acting.done(), tuple(acting.happened)
+
+
+class _Acting:
+    """The parts of a world while a plan changes them."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.nodes: dict[str, Node] = dict(world.cluster.node_by_name)
+        self.pools = world.cluster.pools
+        self.tasks: dict[str, Task] = dict(world.tasks)
+        self.happened: list[Happening] = []
+
+    def done(self) -> World:
+        """The world as it then is; its cluster is the same one if no node has changed."""
+        cluster = self._world.cluster
+        if self.nodes != cluster.node_by_name:
+            nodes = tuple(self.nodes[name] for name in sorted(self.nodes))
+            cluster = cluster.model_copy(update={"nodes": nodes, "pools": self.pools})
+        return replace(self._world, cluster=cluster, tasks=self.tasks)
+
+    def provision(self, change: ScaleUp) -> None:
+        """A new node takes jobs at once, and runs them once it is up."""
+        if change.provisioning:
+            ready_at = self._world.now + timedelta(seconds=change.provisioning)
+            new = self.nodes[change.node]
+            self.nodes[change.node] = new.model_copy(update={"ready_at": ready_at})
+
+    def scaled(self, change: ScaleUp | ScaleDown) -> None:
+        """The pool knows when it was last given a node, or gave one back."""
+        self.pools = tuple(
+            pool if pool.name != change.pool else with_pool_scaled(pool, change, self._world.now)
+            for pool in self.pools
+        )
+
+    def start(self, job: str, after: Placement, kill_at: datetime | None) -> None:
+        """A waiting job runs."""
+        task = self.tasks[job]
+        begins = self._ready(after.replicas)
+        self._begin(task, Running(started_at=begins, kill_at=kill_at, replicas=after.replicas))
+        self.happened.append(Happening(begins, Kind.STARTED, job))
+
+    def preempt(self, job: str) -> None:
+        """A running job waits again, and was preempted once more."""
+        now = self._world.now
+        task, held = self.tasks[job].stopped(now, self._world.physics)
+        waits = task.job.model_copy(update={"preemptions": task.job.preemptions + 1})
+        self.tasks[job] = replace(task, job=waits)
+        self.happened.append(Happening(now, Kind.PREEMPTED, job, held))
+
+    def resize(self, change: Shrink | Grow) -> None:
+        """A running job goes on with fewer or more replicas; one that waits for nodes may wait for others."""
+        task, now, physics = self.tasks[change.job], self._world.now, self._world.physics
+        running, stretch, held = task.job.running, task.begun, task.ended(self._world.now)
+        assert running is not None  # noqa: S101 - for the type checker
+        update: dict[str, object] = {"replicas": change.after.replicas, "resized_at": now}
+        if stretch.begins > now:
+            begins = update["started_at"] = self._ready(change.after.replicas)
+            delay = int((stretch.works - stretch.begins).total_seconds())
+        else:
+            begins, delay = now, physics.recovery_of(task.job)
+            saved_at = task.checkpointed_at(now, physics.checkpoint_every)
+            update["last_checkpoint_at"] = saved_at or running.last_checkpoint_at
+            task, held = task.stopped(now, physics)
+        update["resumed_at"] = begins + timedelta(seconds=delay)
+        self._put(task, running.model_copy(update=update), begins=begins, delay=delay)
+        self.happened.append(Happening(now, Kind.RESIZED, change.job, held))
+
+    def move(self, job: str, after: Placement) -> None:
+        """A running job is stopped and goes on elsewhere from its last checkpoint."""
+        task, now = self.tasks[job], self._world.now
+        begins = self._ready(after.replicas)
+        old = task.job.running
+        kill_at = None if old is None or old.kill_at is None else old.kill_at + (begins - now)
+        resized_at = None if old is None else old.resized_at
+        stopped, held = task.stopped(now, self._world.physics)
+        moved = Running(started_at=begins, kill_at=kill_at, resized_at=resized_at, replicas=after.replicas)
+        self._begin(stopped, moved)
+        self.happened.append(Happening(now, Kind.MOVED, job, held))
+
+    def _begin(self, task: Task, running: Running) -> None:
+        """A job that waits runs; one that ran before comes back from its checkpoint first."""
+        delay = self._world.physics.recovery_of(task.job) if task.ran else 0
+        if delay:
+            works = running.started_at + timedelta(seconds=delay)
+            running = running.model_copy(update={"resumed_at": works})
+        self._put(task, running, begins=running.started_at, delay=delay)
+
+    def _put(self, task: Task, running: Running, *, begins: datetime, delay: int) -> None:
+        stretch = stretch_of(task.job, running.replicas, self.nodes, begins=begins, delay=delay)
+        job = task.job.model_copy(update={"running": running, "promise": None})
+        self.tasks[task.job.name] = replace(task, job=job, stretch=stretch, ran=True)
+
+    def _ready(self, replicas: Iterable[Replica]) -> datetime:
+        """Now, or when the last of the nodes is up."""
+        ready = [self.nodes[each.node].ready_at for each in replicas]
+        return max([self._world.now, *(at for at in ready if at is not None)])

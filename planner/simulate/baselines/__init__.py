@@ -1,0 +1,118 @@
+"""
+Baselines: scheduling rules of the literature, to compare plans with.
+
+Each decides from what planning may know: a snapshot, the durations that planning expects, and how much
+service each job has had. It looks at neither priorities nor weights. Rules on places hold as in a plan; those
+on preemption do not, as the rules stop jobs as their papers do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.errors import PlannerError
+from gpuplan.planner.simulate.baselines import orders, scorers
+from gpuplan.planner.simulate.baselines.backfill import backfill
+from gpuplan.planner.simulate.baselines.contenders import contenders, may_stop, turn_is_over
+from gpuplan.planner.simulate.baselines.listing import serve_in_order, start_in_order
+from gpuplan.planner.simulate.baselines.max_min import max_min
+from gpuplan.planner.simulate.baselines.places import Places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.simulate.baselines.contenders import Contender
+    from gpuplan.planner.simulate.baselines.scorers import Scorer
+
+    Rule: TypeAlias = Callable[[Places, Sequence[Contender]], None]
+    """Places waiting jobs, given in the order they came in, and takes running ones off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """One rule, and how it chooses nodes."""
+
+    rule: Rule
+    scorer: Scorer | None = None
+    """None is best fit as greedy has it (see `solvers.bestfit`)."""
+
+
+def decide(
+    name: str, snapshot: Snapshot, policy: Policy, attained: Mapping[str, int]
+) -> tuple[Placement, ...]:
+    """
+    Where jobs run by a baseline: everything that then does, by job.
+
+    `attained` is by job how many thousandths of GPUs times seconds it has been given, 0 if left out.
+    """
+    baseline = baseline_of(name)
+    places = Places(snapshot, policy, baseline.scorer)
+    baseline.rule(places, contenders(snapshot, policy, attained))
+    return places.placements()
+
+
+def baseline_of(name: str) -> Baseline:
+    """
+    The baseline of a name.
+
+    Raises
+    ------
+    PlannerError
+        There is none; says which there are.
+    """
+    if name not in BASELINES:
+        raise PlannerError(f"expected a baseline among {', '.join(BASELINES)}; found {name!r}")
+    return BASELINES[name]
+
+
+def _first_come(places: Places, jobs: Sequence[Contender], *, skipping: bool) -> None:
+    start_in_order(places, jobs, skipping=skipping)
+
+
+def _shortest_job(places: Places, jobs: Sequence[Contender]) -> None:
+    start_in_order(places, sorted(jobs, key=orders.shortest), skipping=True)
+
+
+def _preempting(
+    places: Places,
+    jobs: Sequence[Contender],
+    *,
+    key: Callable[[Contender], orders.Key],
+    stops: Callable[[Contender], bool] = may_stop,
+) -> None:
+    serve_in_order(places, sorted(jobs, key=key), stops)
+
+
+def _dominant_share(places: Places, jobs: Sequence[Contender]) -> None:
+    waiting = [each for each in jobs if not each.running]
+    start_in_order(places, orders.by_dominant_share(places, jobs, waiting), skipping=True)
+
+
+_SKIPPING: Final[Rule] = partial(_first_come, skipping=True)
+
+BASELINES: Final[dict[str, Baseline]] = {
+    "fifo": Baseline(partial(_first_come, skipping=False)),
+    "fifo-skip": Baseline(_SKIPPING),
+    "easy": Baseline(partial(backfill, depth=1)),
+    "conservative": Baseline(partial(backfill, depth=None)),
+    "sjf": Baseline(_shortest_job),
+    "srpt": Baseline(partial(_preempting, key=orders.shortest_remaining)),
+    "srsf": Baseline(partial(_preempting, key=orders.smallest_remaining_service)),
+    "lrpt": Baseline(partial(_preempting, key=orders.longest_remaining, stops=turn_is_over)),
+    "las": Baseline(partial(_preempting, key=orders.least_attained, stops=turn_is_over)),
+    "least-slack": Baseline(partial(_preempting, key=orders.least_slack, stops=turn_is_over)),
+    "max-min": Baseline(max_min),
+    "drf": Baseline(_dominant_share),
+    "first-fit": Baseline(_SKIPPING, scorers.first_fit),
+    "best-fit": Baseline(_SKIPPING, scorers.best_fit),
+    "most-allocated": Baseline(_SKIPPING, scorers.most_allocated),
+    "least-allocated": Baseline(_SKIPPING, scorers.least_allocated),
+    "requested-to-capacity-ratio": Baseline(_SKIPPING, scorers.requested_to_capacity_ratio),
+}
+"""By name, in the order in which docs/simulation.md describes them."""

@@ -1,0 +1,113 @@
+"""Orders: in which sequence the rules of the literature serve jobs, as keys to sort by, least first."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gpuplan.models.units import MILLI
+from gpuplan.planner.simulate.baselines.contenders import gpus_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
+
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.job import Job
+    from gpuplan.planner.simulate.baselines.contenders import Contender
+    from gpuplan.planner.simulate.baselines.places import Places
+
+    Key: TypeAlias = tuple[float, tuple[bool, datetime, str]]
+
+_FIRST_LEVEL: Final = MILLI * 3600
+"""Service attained up to which a job is in the first queue of LAS: a GPU-hour; each next queue doubles it."""
+
+
+def shortest(each: Contender) -> Key:
+    """SJF: the shortest expected duration."""
+    return each.whole, each.arrival
+
+
+def shortest_remaining(each: Contender) -> Key:
+    """SRPT: the shortest expected remaining time."""
+    return each.left, each.arrival
+
+
+def smallest_remaining_service(each: Contender) -> Key:
+    """SRSF: the least remaining time times GPUs."""
+    return each.left * gpus_of(each), each.arrival
+
+
+def longest_remaining(each: Contender) -> Key:
+    """LRPT: the longest expected remaining time."""
+    return -each.left, each.arrival
+
+
+def least_attained(each: Contender) -> Key:
+    """
+    LAS: the least service attained, GPUs times time, in queues between which the bound doubles.
+
+    Within one queue those that run come first, then those that came first: as in Tiresias that keeps jobs
+    from stopping each other again and again.
+    """
+    return max(0, math.ceil(math.log2(max(1, each.attained) / _FIRST_LEVEL))), each.arrival
+
+
+def least_slack(each: Contender) -> Key:
+    """
+    Least slack: the largest finish-time fairness ρ if the job runs from now on.
+
+    ρ = (age + left) / (duration · contention), and contention is the same for all at one instant.
+    """
+    return -(each.age + each.left) / max(1, each.whole), each.arrival
+
+
+def by_dominant_share(
+    places: Places, jobs: Sequence[Contender], waiting: Sequence[Contender]
+) -> Iterator[Contender]:
+    """
+    DRF: the first job of the queue whose dominant share is least, again and again.
+
+    A queue's dominant share is its largest part of the cluster's GPUs, CPU or memory. Between two jobs the
+    caller may start one; what it then holds counts.
+    """
+    totals = _totals(places.cluster)
+    held: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for each in jobs:
+        if each.job.placement is not None:
+            _add(held[each.job.queue], _asked(each.job, len(each.job.placement.replicas)))
+    left: dict[str, list[Contender]] = defaultdict(list)
+    for each in reversed(waiting):
+        left[each.job.queue].append(each)
+    while left:
+        queue = min(left, key=lambda name: (_dominant(held[name], totals), left[name][-1].first_come))
+        first = left[queue].pop()
+        if not left[queue]:
+            del left[queue]
+        yield first
+        if (number := places.number_of.get(first.name)) is not None:
+            _add(held[queue], _asked(first.job, len(places.ledger.placed[number].sites)))
+
+
+def _asked(job: Job, replicas: int) -> list[int]:
+    """Thousandths of GPUs, CPU and memory of so many replicas of a job."""
+    request = job.request
+    return [amount * replicas for amount in (request.total_gpu_milli, request.cpu_milli, request.memory_mib)]
+
+
+def _add(held: list[int], more: list[int]) -> None:
+    held[:] = [one + other for one, other in zip(held, more, strict=True)]
+
+
+def _dominant(held: list[int], totals: list[int]) -> float:
+    return max(amount / total if total else 0.0 for amount, total in zip(held, totals, strict=True))
+
+
+def _totals(cluster: Cluster) -> list[int]:
+    nodes = [node for node in cluster.nodes if node.ready]
+    return [
+        sum(node.gpu_count for node in nodes) * MILLI,
+        sum(node.cpu_milli for node in nodes),
+        sum(node.memory_mib for node in nodes),
+    ]

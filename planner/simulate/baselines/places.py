@@ -1,0 +1,232 @@
+"""
+Places: where jobs are while a baseline decides, with every rule on places kept by the ledger.
+
+To the ledger all jobs are new, running ones too, which hold the very places they run on: so each may be taken
+off and put back, and what is free once some have ended can be asked for. Capacity, filters, quotas, domains
+and GPU shares are as in any plan. A running job that may not start today where it runs, or that others depend
+on, stays out of this: it goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.placement import Placement
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.policy import Disruption
+from gpuplan.models.problem.problem import Charges
+from gpuplan.planner.problem_builder import pose
+from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.state.constraints import coscheduled_groups
+from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.targets.to_target import replica_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.problem.jobs import JobClass, Option
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.simulate.baselines.scorers import Scorer
+
+_NO_CHANGES: Final = Disruption(preempt=False, resize=False, migrate=False)
+"""What baselines do to running jobs is done by taking these off, not by the ledger's own means."""
+
+
+class Places:
+    """The jobs that are placed, by name, on a ledger; every change is made through this."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, scorer: Scorer | None = None) -> None:
+        self._snapshot = snapshot
+        self._share_of: dict[str, dict[str, float]] = {}
+        rules = policy.model_copy(update={"horizon": HorizonPolicy(), "disruption": _NO_CHANGES})
+        staying = _needed(snapshot)
+        while True:
+            self._begin(rules, staying, scorer)
+            if not (refused := {name for name in self._sites if not self.put_back(name)}):
+                break
+            staying |= refused
+
+    def _begin(self, rules: Policy, staying: Collection[str], scorer: Scorer | None) -> None:
+        snapshot = self._snapshot
+        loose = {job.name for job in snapshot.jobs if job.running and job.name not in staying}
+        jobs = tuple(
+            _as_waiting(job) if job.name in loose or not job.running else job for job in snapshot.jobs
+        )
+        problem = _without_prices(pose(snapshot.model_copy(update={"jobs": jobs}), rules))
+        self.problem = problem
+        self.ledger = Ledger(problem)
+        if scorer is not None:
+            self.ledger.scorer = scorer(self.ledger.capacity)
+        self.number_of: dict[str, int] = {}
+        """By job: the number it is placed under."""
+        self._own: dict[str, int] = {}
+        """The same of running jobs that are where they run."""
+        self._full: set[int] = set()
+        """Classes for which there was no room since something was last taken off."""
+        self._class_of = {
+            name: index for index, job_class in enumerate(problem.classes) for name in job_class.jobs
+        }
+        self._party_of = coscheduled_groups.party_of(problem)
+        index_of = {node.name: index for index, node in enumerate(problem.nodes)}
+        self._sites = {job.name: _sites(job, index_of) for job in snapshot.jobs if job.name in loose}
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that the places are in."""
+        return self._snapshot.cluster
+
+    @property
+    def free_milli(self) -> int:
+        """Thousandths of GPUs that no job holds."""
+        return int(self.ledger.capacity.gpu_left.sum())
+
+    def class_of(self, name: str) -> JobClass | None:
+        """The class of a job; None if it may not start now."""
+        index = self._class_of.get(name)
+        return None if index is None else self.problem.classes[index]
+
+    def start(
+        self, name: str, options: tuple[Option, ...] | None = None, nodes: NDArray[np.int64] | None = None
+    ) -> bool:
+        """
+        Place a job, together with those that start with it; False, and nothing done, if there is no room.
+
+        `options` and `nodes` narrow the choice.
+        """
+        index = self._class_of.get(name)
+        if index is None or name in self.number_of or index in self._full:
+            return False
+        last = max(self.ledger.placed, default=-1)
+        if (party := self._party_of.get(index)) is not None:
+            done = coscheduled_groups.start(self.ledger, party)
+        else:
+            choice = self._preferred(name, index) if options is None else options
+            done = any(self.ledger.place(index, option, jobs=1, nodes=nodes) for option in choice)
+        if not done:
+            if options is None and nodes is None:
+                self._full.add(index)
+            return False
+        for number, placed in self.ledger.placed.items():
+            if number > last:
+                company = self.problem.classes[placed.job_class].jobs
+                self.number_of[name if placed.job_class == index else company[0]] = number
+        return True
+
+    def fits_alone(self, name: str) -> bool:
+        """True if a job would have room were all others gone, so that it waits for them and nothing else."""
+        mark, full = self.ledger.mark(), set(self._full)
+        number_of, own = dict(self.number_of), dict(self._own)
+        for each in number_of:
+            self.take_off(each)
+        fits = self.start(name)
+        self.ledger.rollback(mark)
+        self.number_of, self._own, self._full = number_of, own, full
+        return fits
+
+    def prefer(self, name: str, share: dict[str, float]) -> None:
+        """Let a job start on the GPU model with the largest share for which there is room."""
+        self._share_of[name] = share
+
+    def _preferred(self, name: str, index: int) -> tuple[Option, ...]:
+        """The options of a job, best paid first unless it prefers others."""
+        options = self.problem.classes[index].options
+        if (share := self._share_of.get(name)) is None:
+            return options
+        return tuple(sorted(options, key=lambda option: -share.get(option.gpu_model or "", 0.0)))
+
+    def take_off(self, name: str) -> None:
+        """Take a placed job off its places."""
+        self._own.pop(name, None)
+        self.ledger.remove(self.number_of.pop(name))
+        self._full.clear()
+
+    def put_back(self, name: str) -> bool:
+        """Put a running job on the places where it runs; False if they are not free any more."""
+        index, sites = self._class_of.get(name), self._sites[name]
+        if index is None or sites is None or index in self._party_of:
+            return False
+        option = self._option(index, sites)
+        mark = self.ledger.mark()
+        if option is None or (number := self.ledger.settle_on(index, option, sites)) is None:
+            self.ledger.rollback(mark)
+            return False
+        self.number_of[name] = self._own[name] = number
+        return True
+
+    def _option(self, index: int, sites: tuple[Site, ...]) -> Option | None:
+        groups = {self.ledger.group_of[site.node] for site in sites}
+        job_class = self.problem.classes[index]
+        if not job_class.minimum <= len(sites) <= job_class.maximum:
+            return None
+        return next((option for option in job_class.options if groups <= set(option.groups)), None)
+
+    def placements(self) -> tuple[Placement, ...]:
+        """Everything that then runs, by job."""
+        placed, problem = self.ledger.placed, self.problem
+        found = {
+            job.name: job.placement
+            for job in self._snapshot.jobs
+            if job.placement is not None and (job.name in self._own or job.name not in self._sites)
+        }
+        for name, number in self.number_of.items():
+            if name not in found:
+                one = placed[number]
+                job_class = problem.classes[one.job_class]
+                replicas = tuple(
+                    replica_of(problem, job_class, site, problem.nodes[site.node].name) for site in one.sites
+                )
+                found[name] = Placement(job=name, replicas=replicas)
+        return tuple(placement for _, placement in sorted(found.items()))
+
+
+def _without_prices(problem: Problem) -> Problem:
+    """The problem in which every start pays, wherever it is: only rules keep a job from a place."""
+    charges = problem.charges
+    switch_mode = None if charges.switch_mode is None else 0
+    free = Charges(switch_mode=switch_mode, may_repartition=charges.may_repartition)
+    classes = (
+        replace(
+            job_class,
+            options=tuple(replace(option, points=1, once=0) for option in job_class.options),
+            fixed_points=0,
+            node_points=(),
+        )
+        for job_class in problem.classes
+    )
+    return replace(problem, classes=tuple(classes), charges=free)
+
+
+def _as_waiting(job: Job) -> Job:
+    """The job without its places, and not promised any."""
+    if job.running is None and job.promise is None:
+        return job
+    return job.model_copy(update={"running": None, "promise": None})
+
+
+def _needed(snapshot: Snapshot) -> set[str]:
+    """Running jobs whose start others count on, or that started together with others."""
+    awaited = {each.job for job in snapshot.waiting for each in job.depends_on}
+    return {job.name for job in snapshot.jobs if job.running and (job.name in awaited or job.co_start)}
+
+
+def _sites(job: Job, index_of: dict[str, int]) -> tuple[Site, ...] | None:
+    """Where a job runs; None if one of its nodes takes no job any more."""
+    replicas = job.running.replicas if job.running else ()
+    if any(replica.node not in index_of for replica in replicas):
+        return None
+    return tuple(
+        Site(
+            index_of[replica.node],
+            replica.shared_gpus,
+            tuple((part.index, part.profile, part.start) for part in replica.mig_slices),
+        )
+        for replica in replicas
+    )

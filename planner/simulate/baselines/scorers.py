@@ -1,0 +1,83 @@
+"""
+Scorers: which of the nodes with room takes the next replica, as first fit, best fit and Kubernetes have it.
+
+Kubernetes' are the scoring strategies of its plugin NodeResourcesFit, over GPUs, CPU and memory. A resource
+that a replica does not ask for, or a node lacks, does not count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.problem.jobs import Shape
+    from gpuplan.solvers.state.constraints.capacity import Capacity
+    from gpuplan.solvers.state.node_scoring import Scorer as NodeScorer
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Floats: TypeAlias = NDArray[np.float64]
+
+    Scorer: TypeAlias = Callable[[Capacity], NodeScorer]
+    """Made once for the nodes as they are while no job holds anything that could be taken off."""
+
+_EQUAL: Final = (1, 1, 1)
+_GPUS_FIRST: Final = (3, 1, 1)
+"""Weights of GPUs, CPU and memory in the example of bin packing of Kubernetes' documentation."""
+
+
+def first_fit(_capacity: Capacity) -> NodeScorer:
+    """The first node by name."""
+    return lambda _shape, gpus, _free, _nodes: np.zeros(len(gpus))
+
+
+def best_fit(capacity: Capacity) -> NodeScorer:
+    """The node that then has the fewest GPUs free; without GPUs, the least CPU."""
+    most = max(1, int(capacity.gpu_left.max(initial=0)))
+    most_cpu = max(1, int(capacity.free[:, 0].max(initial=0)))
+
+    def cost(shape: Shape, gpus: Ints, free: Ints, _nodes: Ints) -> Floats:
+        left: Floats = gpus / most if shape.quota_milli else free[:, 0] / most_cpu
+        return left
+
+    return cost
+
+
+def most_allocated(capacity: Capacity) -> NodeScorer:
+    """MostAllocated: the node of which the largest part is then requested."""
+    used = _requested_part(capacity, _EQUAL)
+    return lambda *about: 1.0 - used(*about)
+
+
+def least_allocated(capacity: Capacity) -> NodeScorer:
+    """LeastAllocated: the node of which the smallest part is then requested."""
+    return _requested_part(capacity, _EQUAL)
+
+
+def requested_to_capacity_ratio(capacity: Capacity) -> NodeScorer:
+    """RequestedToCapacityRatio: the shape 0 → 0, 100 → 10, where GPUs weigh three times as much."""
+    used = _requested_part(capacity, _GPUS_FIRST)
+    return lambda *about: 1.0 - used(*about)
+
+
+def _requested_part(capacity: Capacity, weights: Sequence[int]) -> NodeScorer:
+    """Mean over the resources of the part of a node that is requested once a replica is there."""
+    gpu_total = capacity.gpu_left.copy()
+    totals = capacity.free[:, :2].copy()
+
+    def part(shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
+        left = np.column_stack([gpus - shape.quota_milli, free[:, :2] - np.array(shape.amounts[:2])])
+        total = np.column_stack([gpu_total[nodes], totals[nodes]])
+        asked = np.array([shape.quota_milli, *shape.amounts[:2]]) > 0
+        weight = np.where(asked & (total > 0), np.array(weights), 0)
+        found: Floats = (weight * (1.0 - left / np.maximum(1, total))).sum(axis=1) / np.maximum(
+            1, weight.sum(axis=1)
+        )
+        return np.clip(found, 0.0, 1.0)
+
+    return part

@@ -1,0 +1,135 @@
+"""Deciding: what is done in one epoch of a simulation, by the planner or by a baseline."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.errors import PlannerError
+from gpuplan.models.units import print_timestamp
+from gpuplan.planner.analysis.metrics import (
+    allocation_ratio,
+    fragmentation_ratio,
+    hourly_cost,
+    jain_index,
+)
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.simulate.apply_actions import carry_out, rearrange
+from gpuplan.planner.simulate.baselines import decide
+from gpuplan.planner.warm_start import is_settled
+
+if TYPE_CHECKING:
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.simulate.events import Happening
+    from gpuplan.planner.simulate.world import World
+
+SETTLED: Final = "settled"
+"""Instead of a solver's name: nothing had changed since the last plan, and no other was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One epoch: the world once what was decided is done, and what is recorded of it."""
+
+    world: World
+    happened: tuple[Happening, ...]
+    solver: str
+    seconds: float
+    """To decide."""
+    gpu_allocation_ratio: float
+    fragmentation_ratio: float
+    jain_index: float
+    hourly_cost: float
+    objective: int | None = None
+    bound: int | None = None
+    changes: bool = False
+    """It was decided that something changes."""
+
+
+class Decider(Protocol):
+    """Decides one epoch after the other, each from the world as it then is."""
+
+    def decide(self, world: World, number: int) -> Decided:
+        """Decide the epoch of this number, and do it."""
+
+
+@dataclass
+class Planning:
+    """The planner; the last plan is known to the next one."""
+
+    policy: Policy
+    seed: int
+    _last: Plan | None = field(default=None, init=False)
+
+    def decide(self, world: World, number: int) -> Decided:
+        """
+        Plan, and carry the plan out.
+
+        Raises
+        ------
+        PlannerError
+            The epoch could not be planned; says which.
+        """
+        began = time.monotonic()
+        snapshot, plan = world.snapshot(), self._last
+        happened: tuple[Happening, ...] = ()
+        # Where nothing has changed since the last plan, planning would change nothing either.
+        settled = plan is not None and is_settled(snapshot, self.policy, plan)
+        if plan is None or not settled:
+            plan = self._last = self._planned(snapshot, number)
+            world, happened = carry_out(world, plan)
+        return Decided(
+            world,
+            happened,
+            solver=SETTLED if settled else plan.solution.solver,
+            seconds=time.monotonic() - began,
+            gpu_allocation_ratio=plan.metrics.gpu_allocation_ratio,
+            fragmentation_ratio=plan.metrics.fragmentation_ratio,
+            jain_index=plan.metrics.jain_index,
+            hourly_cost=plan.metrics.hourly_cost,
+            objective=plan.solution.objective,
+            bound=plan.solution.bound,
+            changes=plan.has_changes and not settled,
+        )
+
+    def _planned(self, snapshot: Snapshot, number: int) -> Plan:
+        now = snapshot.taken_at
+        try:
+            return plan_epoch(snapshot, self.policy, seed=self.seed, created_at=now, last=self._last)
+        except PlannerError as error:
+            when = f"epoch {number} at {print_timestamp(now)}"
+            raise PlannerError(f"{when} could not be planned: {error}") from error
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """A baseline, by its name."""
+
+    name: str
+    policy: Policy
+
+    def decide(self, world: World, number: int) -> Decided:  # noqa: ARG002 - as the planner is asked
+        """Ask the baseline, and do what it says."""
+        began = time.monotonic()
+        snapshot = world.snapshot()
+        attained = {name: task.attained(world.now) for name, task in world.tasks.items()}
+        placements = decide(self.name, snapshot, self.policy, attained)
+        seconds = time.monotonic() - began
+        world, happened = rearrange(world, snapshot, placements)
+        cluster = world.cluster
+        free = free_capacity(cluster.nodes, placements)
+        return Decided(
+            world,
+            happened,
+            solver=self.name,
+            seconds=seconds,
+            gpu_allocation_ratio=allocation_ratio(cluster, placements),
+            fragmentation_ratio=fragmentation_ratio(cluster, free),
+            jain_index=jain_index(snapshot, placements),
+            hourly_cost=hourly_cost(cluster),
+            changes=bool(happened),
+        )

@@ -1,0 +1,162 @@
+"""Replay: a trace under one policy, epoch by epoch, by the planner that production uses or a baseline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from gpuplan.planner.simulate.advance_time import Elapsed, elapse
+from gpuplan.planner.simulate.decide import Planning, Ruling
+from gpuplan.planner.simulate.events import Kind
+from gpuplan.planner.simulate.outcome import EpochFigures
+from gpuplan.planner.simulate.scores.scoring import Account
+from gpuplan.planner.simulate.world import opening
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.planner.simulate.clock import Clock
+    from gpuplan.planner.simulate.decide import Decided, Decider
+    from gpuplan.planner.simulate.events import Flow, Happening
+    from gpuplan.planner.simulate.outcome import Scorecard
+    from gpuplan.planner.simulate.scores.scoring import Life
+    from gpuplan.planner.simulate.trace import Trace
+    from gpuplan.planner.simulate.world import World
+
+    Watch: TypeAlias = "Callable[[Progress], None]"
+
+Stopped: TypeAlias = Literal["finished", "time", "stuck"]
+
+QUIET: Final = timedelta(days=1)
+"""A simulation without an end is stuck once so long nothing has run, come or changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a replay is."""
+
+    epochs: int
+    at: datetime
+    part: float
+    """Of the whole, by time or by jobs; 1 is all."""
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A trace that was replayed."""
+
+    scores: Scorecard
+    epochs: tuple[EpochFigures, ...]
+    stopped: Stopped
+    lives: tuple[Life, ...]
+    """What became of each scored job, in the order they came."""
+
+
+def replay(
+    trace: Trace,
+    policy: Policy,
+    clock: Clock,
+    *,
+    seed: int,
+    baseline: str | None = None,
+    watch: Watch = lambda _: None,
+) -> Replayed:
+    """
+    Plan, carry the plan out, let time pass, and again; with the name of a baseline that decides instead.
+
+    Raises
+    ------
+    PlannerError
+        An epoch could not be planned; says which.
+    """
+    decider: Decider = Planning(policy, seed) if baseline is None else Ruling(baseline, policy)
+    world = opening(trace)
+    account = Account(trace, world)
+    end = None if clock.seconds is None else world.now + timedelta(seconds=clock.seconds)
+    epochs: list[EpochFigures] = []
+    elapsed = elapse(world, world.now)
+    busy = _Mark(world, account.flow, epochs=0)
+    while True:
+        world = elapsed.world
+        account.hear(elapsed)
+        if end is None and epochs and (stopped := _over(world, busy)) is not None:
+            break
+        decided = decider.decide(world, len(epochs))
+        world = decided.world
+        account.hear(Elapsed(world, decided.happened))
+        happened = (*elapsed.happened, *decided.happened)
+        epochs.append(_figures(decided, happened, number=len(epochs)))
+        if happened or world.coming or _works(world) or decided.changes or len(epochs) == 1:
+            busy = _Mark(world, account.flow, len(epochs))
+        watch(Progress(len(epochs), world.now, _part(world, end, account), epochs[-1].waiting))
+        if world.now == end or len(epochs) == clock.epochs:
+            stopped = "time"
+            break
+        step = clock.following(world)
+        elapsed = elapse(world, step if end is None else min(step, end))
+    if stopped == "stuck":
+        world, account.flow = busy.world, busy.flow
+        del epochs[busy.epochs :]
+    return Replayed(account.scorecard(world, epochs), tuple(epochs), stopped, tuple(account.lives.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """How far a replay had come when something was last going on."""
+
+    world: World
+    flow: Flow
+    epochs: int
+
+
+def _over(world: World, busy: _Mark) -> Stopped | None:
+    """Why nothing more is planned; None if more is."""
+    if not world.coming and all(task.job.held for task in world.tasks.values()):
+        return "finished"
+    return "stuck" if world.now - busy.world.now >= QUIET and not world.outages else None
+
+
+def _works(world: World) -> bool:
+    return any(task.stretch is not None for task in world.tasks.values())
+
+
+def _part(world: World, end: datetime | None, account: Account) -> float:
+    if end is not None:
+        return (world.now - world.began) / (end - world.began) if end > world.began else 1.0
+    every = len(account.lives) + len(world.coming)
+    left = len(world.coming) + sum(name in account.lives for name in world.tasks)
+    return 1 - left / every if every else 1.0
+
+
+def _figures(decided: Decided, happened: Iterable[Happening], *, number: int) -> EpochFigures:
+    world = decided.world
+    count = Counter(each.kind for each in happened)
+    running = sum(task.stretch is not None for task in world.tasks.values())
+    held = sum(task.stretch is None and task.job.held for task in world.tasks.values())
+    return EpochFigures(
+        number=number,
+        at=world.now,
+        submitted=count[Kind.SUBMITTED],
+        finished=count[Kind.FINISHED],
+        killed=count[Kind.KILLED],
+        interrupted=count[Kind.INTERRUPTED],
+        started=count[Kind.STARTED],
+        preempted=count[Kind.PREEMPTED],
+        migrated=count[Kind.MOVED],
+        resized=count[Kind.RESIZED],
+        running=running,
+        waiting=len(world.tasks) - running - held,
+        gpu_allocation_ratio=decided.gpu_allocation_ratio,
+        fragmentation_ratio=decided.fragmentation_ratio,
+        jain_index=decided.jain_index,
+        hourly_cost=decided.hourly_cost,
+        objective=decided.objective,
+        bound=decided.bound,
+        solver=decided.solver,
+        seconds=round(decided.seconds, 6),
+    )

@@ -1,0 +1,224 @@
+"""Scoring: what became of each job, and the scorecard that follows from all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from math import fsum
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.units import MILLI
+from gpuplan.planner.simulate.events import NOTHING, Flow, Kind
+from gpuplan.planner.simulate.outcome import Figure, Scorecard
+from gpuplan.planner.simulate.scores.contention import UNFAIR, Contention, demand_of
+from gpuplan.planner.simulate.scores.distribution import Observed, distribution
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from gpuplan.models.calendar import Tariff
+    from gpuplan.models.job import Job
+    from gpuplan.planner.simulate.advance_time import Elapsed
+    from gpuplan.planner.simulate.outcome import EpochFigures
+    from gpuplan.planner.simulate.simulated_job import Held
+    from gpuplan.planner.simulate.trace import Trace
+    from gpuplan.planner.simulate.world import World
+
+SHORTEST: Final = 10
+"""Seconds that a job counts for at least in its slowdown and its finish-time fairness."""
+
+SMALLEST: Final = 100
+"""Thousandths of a GPU that a job is worth at least."""
+
+_RESTARTS: Final = (Kind.PREEMPTED, Kind.INTERRUPTED, Kind.MOVED, Kind.RESIZED)
+
+_SECONDS_PER_HOUR: Final = 3600
+_GPU_HOUR: Final = MILLI * _SECONDS_PER_HOUR
+
+
+@dataclass(slots=True)
+class Life:
+    """One scored job, from its submission on; `duration` is the true one."""
+
+    job: Job
+    duration: int
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    killed: bool = False
+
+
+@dataclass
+class Account:
+    """Everything a run is scored by, told as it happens."""
+
+    trace: Trace
+    world: World
+    """As it began."""
+    flow: Flow = NOTHING
+    counts: Counter[Kind] = field(default_factory=Counter)
+    lost: int = 0
+    """Thousandths of GPUs times seconds, as the next."""
+    idle: int = 0
+    tariffs: float = 0.0
+    ends: dict[str, datetime] = field(default_factory=dict)
+    """When each job was gone, scored or not."""
+    lives: dict[str, Life] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, task in self.world.tasks.items():
+            if task.job.running is None and not task.job.held:
+                self.lives[name] = Life(task.job, task.need // (MILLI * task.job.gang.maximum))
+        self._coming = {each.job.name: each for each in self.trace.coming}
+
+    def hear(self, elapsed: Elapsed) -> None:
+        """Take what became of jobs, and what went by, into account."""
+        self.flow += elapsed.flow
+        for each in elapsed.happened:
+            self.counts[each.kind] += 1
+            if each.kind is Kind.SUBMITTED:
+                coming = self._coming[each.job]
+                self.lives[each.job] = Life(coming.job, coming.duration)
+            if each.held is not None:
+                self._charge(each.job, each.held, each.at)
+            if each.kind in (Kind.FINISHED, Kind.KILLED):
+                self.ends[each.job] = each.at
+                if (life := self.lives.get(each.job)) is not None:
+                    life.ended_at, life.killed = each.at, each.kind is Kind.KILLED
+
+    def scorecard(self, world: World, epochs: Sequence[EpochFigures]) -> Scorecard:
+        """The scores of a run that ended with this world."""
+        for name, task in world.tasks.items():
+            if task.stretch is not None:
+                self._charge(name, task.ended(world.now), world.now)
+        lives = list(self.lives.values())
+        due = [life for life in lives if life.job.deadline is not None and life.job.deadline <= world.now]
+        over = [life for life in lives if not life.killed]
+        hours = (world.now - world.began).total_seconds() / _SECONDS_PER_HOUR
+        finished = sum(life.ended_at is not None for life in over)
+        running = sum(name in self.lives for name, task in world.tasks.items() if task.stretch is not None)
+        jains = [each.jain_index for each in epochs]
+        queues = [each.waiting for each in epochs]
+        finish_time_fairness_max, unfair_share = self._fairness(world, over)
+        return Scorecard(
+            jobs=len(lives),
+            finished=finished,
+            killed=len(lives) - len(over),
+            running=running,
+            waiting=len(over) - finished - running,
+            held=sum(task.job.held and task.stretch is None for task in world.tasks.values()),
+            not_submitted=len(world.coming),
+            finished_per_hour=round(finished / hours, 3) if hours else 0.0,
+            wait=distribution(_until(life, life.started_at, world.now) for life in lives),
+            worth_wait=_worth_wait(lives, world.now),
+            completion=distribution(_until(life, life.ended_at, world.now) for life in over),
+            slowdown=distribution(_slowdown(life, world.now) for life in over),
+            makespan=_makespan(lives, world),
+            finish_time_fairness_max=finish_time_fairness_max,
+            unfair_share=unfair_share,
+            gpu_utilization=round(self.flow.held / self.flow.usable, 6) if self.flow.usable else 0.0,
+            gpu_hours=round(self.flow.held / _GPU_HOUR, 3),
+            lost_gpu_hours=round(self.lost / _GPU_HOUR, 3),
+            idle_gpu_hours=round(self.idle / _GPU_HOUR, 3),
+            queue_mean=round(fsum(queues) / len(queues), 3),
+            queue_max=max(queues),
+            jain_mean=round(fsum(jains) / len(jains), 6),
+            jain_min=min(jains),
+            preemptions=self.counts[Kind.PREEMPTED],
+            interruptions=self.counts[Kind.INTERRUPTED],
+            migrations=self.counts[Kind.MOVED],
+            resizes=self.counts[Kind.RESIZED],
+            restarts=sum(self.counts[kind] for kind in _RESTARTS),
+            deadline_jobs=len(due),
+            deadline_misses=sum(_misses(life) for life in due),
+            cost=round(self.flow.cost + self.tariffs, 2),
+            planning_seconds=round(fsum(each.seconds for each in epochs), 3),
+            planning_seconds_mean=round(fsum(each.seconds for each in epochs) / len(epochs), 6),
+            planning_seconds_max=max(each.seconds for each in epochs),
+        )
+
+    def _fairness(self, world: World, over: Sequence[Life]) -> tuple[Figure | None, Figure | None]:
+        """(worst ρ, part of the jobs that are unfairly late); None where no job has GPUs, or none is over."""
+        began = self.world.now
+        lives = [life for life in over if demand_of(life.job)]
+        ended = [(life, life.ended_at) for life in lives if life.ended_at is not None]
+        if not lives:
+            return None, None
+        start = (task.job for task in self.world.tasks.values() if task.job.running or not task.job.held)
+        jobs = [*start, *(each.job for name, each in self._coming.items() if name in self.lives)]
+        stays = ((max(began, job.submitted_at), self.ends.get(job.name), demand_of(job)) for job in jobs)
+        seconds = (world.now - began).total_seconds()
+        contention = Contention(stays, self.flow.usable / seconds if seconds else 0.0)
+        found = []
+        for life, end in ended:
+            submitted = life.job.submitted_at
+            share = max(1.0, contention.mean(max(began, submitted), end))
+            found.append((end - submitted).total_seconds() / (max(SHORTEST, life.duration) * share))
+        at_least = len(ended) < len(lives)
+        unfair = sum(each > UNFAIR for each in found) / len(lives)
+        worst = Figure(value=round(max(found), 6), at_least=at_least) if found else None
+        return worst, Figure(value=round(unfair, 6), at_least=at_least)
+
+    def _charge(self, job: str, held: Held, at: datetime) -> None:
+        """What a stretch that is over then cost, from the start of the simulation on."""
+        # Where nodes were still to come up when the job was stopped, it did not start.
+        if held.stretch.begins <= at and (life := self.lives.get(job)) is not None:
+            life.started_at = life.started_at or held.stretch.begins
+        gpu_milli = held.stretch.gpu_milli
+        begins = max(held.stretch.begins, self.world.now)
+        seconds = int((held.until - begins).total_seconds())
+        self.lost += gpu_milli * min(held.lost, seconds)
+        self.idle += gpu_milli * held.idle
+        if held.stretch.gpu_model is None or seconds <= 0:
+            return
+        for tariff in self.world.cluster.tariffs:
+            if not tariff.gpu_models or held.stretch.gpu_model in tariff.gpu_models:
+                under = _under(tariff, begins, seconds)
+                self.tariffs += gpu_milli * under * tariff.price_per_gpu_hour / _GPU_HOUR
+
+
+def _makespan(lives: Iterable[Life], world: World) -> Figure | None:
+    """From the start to the end of the last job, or until now if some are left."""
+    ends = [life.ended_at for life in lives]
+    if not ends:
+        return None
+    last = max(world.now if at is None else at for at in ends)
+    at_least = bool(world.coming) or None in ends
+    return Figure(value=(last - world.began).total_seconds(), at_least=at_least)
+
+
+def _under(tariff: Tariff, begins: datetime, seconds: int) -> int:
+    """Of so many seconds, those in which a tariff applies."""
+    spans = tariff.spans(begins, seconds)
+    return sum(max(0, min(end, seconds) - max(first, 0)) for first, end in spans)
+
+
+def _until(life: Life, instant: datetime | None, now: datetime) -> Observed:
+    """Seconds from the submission to an instant, or until now if it has not come."""
+    reached = now if instant is None else instant
+    return Observed(max(0.0, (reached - life.job.submitted_at).total_seconds()), instant is None)
+
+
+def _worth_wait(lives: Iterable[Life], now: datetime) -> Figure | None:
+    waited = [(_worth(life.job), _until(life, life.started_at, now)) for life in lives]
+    if not (whole := sum(worth for worth, _ in waited)):
+        return None
+    mean = fsum(worth * each.value for worth, each in waited) / whole
+    return Figure(value=round(mean, 6), at_least=any(worth and each.censored for worth, each in waited))
+
+
+def _worth(job: Job) -> int:
+    """What waiting jobs are worth relative to each other, by no run's policy."""
+    gpu_milli = max(SMALLEST, job.request.total_gpu_milli * job.gang.maximum)
+    return job.weight_milli * (1 + job.priority) * gpu_milli
+
+
+def _slowdown(life: Life, now: datetime) -> Observed:
+    completion = _until(life, life.ended_at, now)
+    ratio = completion.value / max(SHORTEST, life.duration)
+    return Observed(max(1.0, ratio), completion.censored)
+
+
+def _misses(life: Life) -> bool:
+    deadline = life.job.deadline
+    return deadline is not None and (life.killed or life.ended_at is None or life.ended_at > deadline)

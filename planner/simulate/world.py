@@ -1,0 +1,110 @@
+"""
+World: a cluster and its jobs in memory, and what a planner sees of them.
+
+A value: what acts on it, or lets time pass in it, makes another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.policy.policy import Policy
+from gpuplan.models.progress import recovering_seconds, unsaved_seconds, works_since
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.timing.durations import Durations
+from gpuplan.planner.simulate.simulated_job import Task, stretch_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from gpuplan.models.cluster import Cluster
+    from gpuplan.models.dependency import FinishedJob
+    from gpuplan.models.job import Job
+    from gpuplan.models.queue import Queue
+    from gpuplan.planner.simulate.trace import Coming, Physics, Trace
+    from gpuplan.planner.sources.traces.outages import Outage
+
+REMEMBERED: Final = 500
+"""Finished jobs that a planner may learn durations from, the latest; others only while someone needs them."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All there is at one instant, and what is still to come whatever is planned."""
+
+    began: datetime
+    now: datetime
+    cluster: Cluster
+    queues: tuple[Queue, ...]
+    tasks: dict[str, Task]
+    """By job, running and waiting."""
+    physics: Physics
+    coming: tuple[Coming, ...] = ()
+    outages: tuple[Outage, ...] = ()
+    finished: tuple[FinishedJob, ...] = ()
+    """In the order they ended."""
+
+    def snapshot(self) -> Snapshot:
+        """What a planner sees: neither true durations nor what is still to come."""
+        return Snapshot(
+            taken_at=self.now,
+            cluster=self.cluster,
+            queues=self.queues,
+            jobs=tuple(self._seen(self.tasks[name]) for name in sorted(self.tasks)),
+            finished=self.finished,
+        ).canonical()
+
+    def _seen(self, task: Task) -> Job:
+        running = task.job.running
+        saved_at = task.checkpointed_at(self.now, self.physics.checkpoint_every)
+        if running is None or saved_at is None or saved_at == running.last_checkpoint_at:
+            return task.job
+        return task.job.model_copy(
+            update={"running": running.model_copy(update={"last_checkpoint_at": saved_at})}
+        )
+
+
+def opening(trace: Trace) -> World:
+    """
+    The world in which a trace begins.
+
+    Jobs of the snapshot take as long as they are expected to: by what they declare, or what the like of them
+    took, or an hour; one that runs longer already goes on for a part of the time it ran.
+    """
+    start = trace.start
+    durations = Durations(start, Policy())
+    tasks = {job.name: _task(job, trace, durations) for job in start.jobs}
+    return World(
+        began=start.taken_at,
+        now=start.taken_at,
+        cluster=start.cluster,
+        queues=start.queues,
+        tasks=tasks,
+        physics=trace.physics,
+        coming=trace.coming,
+        outages=trace.outages,
+        finished=tuple(sorted(start.finished, key=lambda job: (job.ended_at, job.name))),
+    )
+
+
+def _task(job: Job, trace: Trace, durations: Durations) -> Task:
+    kept = job.progress.completed_milli if job.progress else 0
+    _, work = durations.work(job)
+    task = Task(job, need=kept + work, kept=kept, ran=job.has_run)
+    running = job.running
+    if running is None:
+        return task
+    now, works = trace.start.taken_at, works_since(running)
+    nodes = dict(trace.start.cluster.node_by_name)
+    # What it had saved is as good as done before: its stretch begins with its last checkpoint.
+    safe = max(works, running.last_checkpoint_at or works)
+    begins = safe if works <= now else running.started_at
+    stretch = stretch_of(
+        job, running.replicas, nodes, begins=begins, delay=int((safe - begins).total_seconds())
+    )
+    kept += stretch.rate * int((safe - works).total_seconds())
+    # How long it would take, were it not killed before.
+    unbound = job.model_copy(update={"running": running.model_copy(update={"kill_at": None})})
+    left = durations.remaining(unbound) - recovering_seconds(job, now) + unsaved_seconds(job, now)
+    return replace(task, need=kept + stretch.rate * left, kept=kept, stretch=stretch)

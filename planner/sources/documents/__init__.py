@@ -1,0 +1,1 @@
+"""YAML and JSON documents: read, put together, judged, with line numbers for every mistake."""

@@ -1,0 +1,179 @@
+"""One snapshot document out of the sections that several documents hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuplan.models.cluster import Cluster
+from gpuplan.models.validation.base import DATASETS, NODES, POOLS, RACK_POWER, RESERVATIONS, TARIFFS
+from gpuplan.models.validation.suggestions import NearMisses
+from gpuplan.planner.sources.documents.error_messages import shown
+from gpuplan.planner.sources.documents.source_location import Problem, Spot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuplan.models.validation.base import Location
+    from gpuplan.planner.sources.documents.documents import DocumentFile
+
+QUEUES: Final[Location] = ("queues",)
+JOBS: Final[Location] = ("jobs",)
+FINISHED: Final[Location] = ("finished",)
+_LISTS: Final = (NODES, POOLS, DATASETS, RACK_POWER, RESERVATIONS, TARIFFS, QUEUES, JOBS, FINISHED)
+_SCALARS: Final[tuple[Location, ...]] = (
+    ("format_version",),
+    ("taken_at",),
+    ("cluster", "name"),
+    ("cluster", "overcommit"),
+)
+_SECTIONS: Final = ("format_version", "taken_at", "cluster", "queues", "jobs", "finished")
+_OF_CLUSTER: Final = tuple(Cluster.model_fields)
+_EXPECTED: Final = f"a mapping with some of the sections {', '.join(_SECTIONS)}"
+_OF_A_PLAN: Final = frozenset({"plan_id", "actions"})
+"""Keys by which a plan file is known, under whatever name it lies there."""
+_OF_A_RESULT: Final = "plan_id"
+"""Of a plan, and of what gpuplan says about one."""
+_NAMED: Final = 2
+"""Keys of a document that is passed over, in the warning."""
+_HEADER: Final = frozenset({"format_version"})
+"""Keys that say nothing of what a document is."""
+
+
+@dataclass
+class Assembly:
+    """The sections of all documents as one document, and where each part of it came from."""
+
+    scalars: dict[Location, Any] = field(default_factory=dict)
+    lists: dict[Location, list[Any]] = field(default_factory=dict)
+    spots: dict[Location, Spot] = field(default_factory=dict)
+    """Of each scalar, and of each entry of a list."""
+    problems: list[Problem] = field(default_factory=list)
+    passed_over: list[Problem] = field(default_factory=list)
+    """Documents that are no part of a snapshot, each with the reason."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The snapshot's document."""
+        document: dict[str, Any] = {}
+        for section, value in (self.scalars | self.lists).items():
+            holder = document.setdefault("cluster", {}) if len(section) > 1 else document
+            holder[section[-1]] = value
+        return document
+
+    def spot(self, location: Location) -> Spot | None:
+        """Where an entry of the document was written; None for what no document holds."""
+        for length in (3, 2, 1):
+            if spot := self.spots.get(location[:length]):
+                return spot.inside(location[length:])
+        return None
+
+    def entries(self, section: Location) -> Iterator[tuple[Any, Spot]]:
+        """The entries of a list, each with its spot."""
+        for index, entry in enumerate(self.lists.get(section, ())):
+            yield entry, self.spots[*section, index]
+
+    def take(self, document: Any, spot: Spot, *, among_others: bool = False) -> None:
+        """Add the sections of one document; `among_others` in a directory, a result is passed over."""
+        if among_others and is_no_part(document):
+            self.passed_over.append(Problem(spot, _no_part(document)))
+            return
+        if not isinstance(document, dict):
+            self._refuse(spot, f"the document is {shown(document)}; expected {_EXPECTED}.")
+            return
+        if is_plan(document):
+            self._refuse(spot, _is_a_plan(spot.file.argument))
+            return
+        for key, value in document.items():
+            here = spot.inside((key,))
+            if key != "cluster":
+                self._put((key,), value, here)
+            elif isinstance(value, dict):
+                for inner, part in value.items():
+                    self._put((key, inner), part, here.inside((inner,)))
+            else:
+                self._put((key, "nodes"), value, here)
+
+    def extend(self, section: Location, entries: Iterable[tuple[Any, Spot]]) -> None:
+        """Add entries to a list, each with its spot."""
+        joined = self.lists.setdefault(section, [])
+        for entry, spot in entries:
+            self.spots[*section, len(joined)] = spot
+            joined.append(entry)
+
+    def _put(self, section: Location, value: Any, spot: Spot) -> None:
+        path = ".".join(map(str, section))
+        if section in _LISTS and isinstance(value, list):
+            self.extend(section, [(entry, spot.inside((index,))) for index, entry in enumerate(value)])
+        elif section in _LISTS:
+            self._refuse(spot, f"the snapshot has {path} = {shown(value)}; expected a list.")
+        elif section not in _SCALARS:
+            self._refuse(spot, _unknown(section))
+        elif section in self.spots:
+            message = f"the snapshot has {path} a second time; expected it once."
+            self.problems.append(Problem(spot, message, contradicts=self.spots[section]))
+        else:
+            self.scalars[section] = value
+            self.spots[section] = spot
+
+    def _refuse(self, spot: Spot, message: str) -> None:
+        self.problems.append(Problem(spot, message))
+
+
+def assemble(files: Iterable[DocumentFile], *, of_directory: bool = False) -> Assembly:
+    """
+    Take all files together: lists are joined in the order of the files, all else may be given once.
+
+    Of a directory, documents that are no part of a snapshot are passed over.
+    """
+    assembly = Assembly()
+    for file in files:
+        # A document between two `---` may be empty, a file may not.
+        given = [number for number, document in enumerate(file.documents) if document is not None]
+        for number in given:
+            assembly.take(file.documents[number], Spot(file, (number,)), among_others=of_directory)
+        if not given:
+            assembly.problems.append(Problem(Spot(file, ()), f"the file is empty; expected {_EXPECTED}."))
+    return assembly
+
+
+def is_plan(document: Any) -> bool:
+    """True of the document of a plan file."""
+    return isinstance(document, dict) and document.keys() >= _OF_A_PLAN
+
+
+def is_no_part(document: Any) -> bool:
+    """
+    True of a mapping that is no part of a snapshot, such as a plan, a report or a policy.
+
+    Not of one that has a section under a wrong name: passing that over would lose what it says.
+    """
+    if not isinstance(document, dict) or not document.keys() - _HEADER:
+        return False
+    if _OF_A_RESULT in document:
+        return True
+    near, known = NearMisses(), set(_SECTIONS) - _HEADER
+    return not any(
+        key in known or near.hint(str(key), known) or (key in _OF_CLUSTER and isinstance(value, list))
+        for key, value in document.items()
+        if key not in _HEADER
+    )
+
+
+def _no_part(document: dict[str, Any]) -> str:
+    found = ", ".join(shown(key) for key in list(document)[:_NAMED])
+    what = "is a result of gpuplan" if _OF_A_RESULT in document else "has no section of a snapshot"
+    more = ", …" if len(document) > _NAMED else ""
+    return f"the document {what} (found {found}{more}); it is passed over."
+
+
+def _is_a_plan(argument: str) -> str:
+    return f"the document is a plan, not a snapshot; see it with `gpuplan show {argument}`."
+
+
+def _unknown(section: Location) -> str:
+    *around, name = section
+    known = _OF_CLUSTER if around else _SECTIONS
+    hint = NearMisses().hint(str(name), known)
+    what = "cluster has unknown field" if around else "snapshot has unknown section"
+    return f"the {what} {shown(name)}.\n  Known: {', '.join(known)}.{hint}"

@@ -1,0 +1,228 @@
+"""pydantic's errors in the words of this product: what, the value found, what was expected."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from gpuplan.models.gang import Gang
+from gpuplan.planner.sources.documents.field_paths import (
+    field_names,
+    in_document_units,
+    meant_field,
+    noun_at,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+    from gpuplan.models.base import Noun
+    from gpuplan.models.validation.base import Location
+    from gpuplan.models.validation.suggestions import NearMisses
+
+_LONGEST_VALUE: Final = 60
+_LONGEST_REASON: Final = 500
+_TIME: Final = "such as 2026-11-20T12:00:00Z"
+_WHOLE, _LIST, _MAPPING = "a whole number", "a list", "a mapping"
+_EXPECTED: Final = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dict_type": _MAPPING,
+    "enum": "one of {expected}",
+    "finite_number": "a finite number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "int_from_float": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_parsing_size": _WHOLE,
+    "int_type": _WHOLE,
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "list_type": _LIST,
+    "literal_error": "{expected}",
+    "model_type": _MAPPING,
+    "string_pattern_mismatch": "letters, digits and ._:/@+- only, with a letter or digit at both ends",
+    "string_too_long": "at most {max_length} characters",
+    "string_type": "a text, in quotes if it reads as anything else",
+    "too_long": "at most {max_length} entries",
+    "timezone_aware": f"a time with its zone, {_TIME}",
+    "too_short": "at least {min_length} entry",
+    "tuple_type": _LIST,
+}
+_PLAIN_KEY = re.compile(r"[\w./-]{1,60}")
+_MOST_FAULTS: Final = 1000
+"""Of one entry; beyond, it is not one that somebody wrote."""
+
+
+class Fault(NamedTuple):
+    """What is wrong at a location of a document."""
+
+    location: Location
+    message: str
+
+
+class _Error(NamedTuple):
+    """One error of pydantic with its location taken apart."""
+
+    details: ErrorDetails
+    present: Location
+    """The part of the location that the document has."""
+    arm: tuple[Location, str] | None
+    """The entry that may be one of several nouns, and the noun that was tried."""
+
+
+def faults_in(
+    error: ValidationError, document: Any, noun: type[Noun], *, subject: str, near: NearMisses
+) -> Iterator[Fault]:
+    """Every fault of a noun's document, each once, in the order of the fields; `subject` is its name."""
+    writer = _Writer(document, noun, subject, near)
+    if (count := error.error_count()) > _MOST_FAULTS:
+        message = f"{subject} is wrong in {count} places.\n  `gpuplan schema` prints what is expected."
+        yield Fault((), message)
+        return
+    told: set[Fault] = set()
+    for found in _worth_telling([_taken_apart(details, document) for details in error.errors()]):
+        fault = Fault(found.present, writer.message(found))
+        if fault not in told:
+            told.add(fault)
+            yield fault
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short, on one line, without control characters."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case str():
+            return repr(value[:_LONGEST_VALUE]) + ("…" if len(value) > _LONGEST_VALUE else "")
+        case list():
+            return _LIST if value else "an empty list"
+        case dict():
+            return _MAPPING if value else "an empty mapping"
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _taken_apart(details: ErrorDetails, document: Any) -> _Error:
+    present: list[str | int] = []
+    arm = None
+    for key in details["loc"]:
+        if isinstance(document, dict | list) and key in _keys(document):
+            document = document[key]  # type: ignore[index]
+            present.append(key)
+        elif isinstance(key, str) and key[:1].isupper():
+            arm = tuple(present), key
+    return _Error(details, tuple(present), arm)
+
+
+def _keys(holder: dict[str, Any] | list[Any]) -> Collection[str | int]:
+    return holder if isinstance(holder, dict) else range(len(holder))
+
+
+def _worth_telling(errors: list[_Error]) -> Iterator[_Error]:
+    """Of an entry that may be one of several nouns, only the errors of the noun that comes closest."""
+    count = Counter(error.arm for error in errors if error.arm)
+    closest: dict[Location, str] = {}
+    for (entry, arm), _ in sorted(count.items(), key=itemgetter(1)):
+        closest.setdefault(entry, arm)
+    inside = {error.present[:length] for error in errors for length in range(len(error.present))}
+    for error in errors:
+        if error.arm and closest[error.arm[0]] != error.arm[1]:
+            continue
+        # pydantic calls a list too short whose entries are wrong.
+        if error.details["type"] == "too_short" and error.present in inside:
+            continue
+        yield error
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """Writes the message of each error of one document."""
+
+    document: Any
+    noun: type[Noun]
+    subject: str
+    near: NearMisses
+
+    def message(self, error: _Error) -> str:
+        """What is wrong, what was found and what was expected."""
+        location, kind, path = error.details["loc"], error.details["type"], _path(error.present)
+        around = _within(_path(error.present[:-1]))
+        if kind == "extra_forbidden":
+            return f"{self.subject} has unknown field {shown(location[-1])}{around}.{self._known(location)}"
+        if kind == "missing" and isinstance(location[-1], str):
+            return f"{self.subject} lacks field '{location[-1]}'{_within(path)}."
+        if kind in ("union_tag_invalid", "union_tag_not_found"):
+            return self._untold(error, path)
+        value = self._value_at(error.present)
+        expected = self._expected(error.details)
+        if location[-1:] == ("[key]",):
+            return f"{self.subject} has name {shown(error.present[-1])}{around}; expected {expected}."
+        if kind == "value_error" and isinstance(value, dict | list):
+            return f"{self.subject}{_within(path)}: {str(error.details['ctx']['error'])[:_LONGEST_REASON]}."
+        return f"{self.subject} {f'has {path} =' if path else 'is'} {shown(value)}; expected {expected}."
+
+    def _expected(self, details: ErrorDetails) -> str:
+        kind, context = details["type"], details.get("ctx", {})
+        if kind == "value_error":
+            # Validators say "expected X, found Y"; Y may be long, and is told in our own way.
+            return str(context["error"]).partition(", found ")[0].removeprefix("expected ")
+        if kind == "missing":
+            return f"at least {int(details['loc'][-1]) + 1} entries"
+        if kind.startswith("datetime"):
+            return f"a time {_TIME}"
+        if kind not in _EXPECTED:
+            return details["msg"].removeprefix("Input should be ")
+        location = details["loc"]
+        if kind == "model_type" and noun_at(self.noun, location) is Gang:
+            return f"{_WHOLE}, or {_MAPPING} with min and max"
+        bounds = {name: in_document_units(self.noun, location, bound) for name, bound in context.items()}
+        return _EXPECTED[kind].format(**bounds)
+
+    def _untold(self, error: _Error, path: str) -> str:
+        """That an entry does not say which of several nouns it is."""
+        field = error.details["ctx"]["discriminator"].strip("'")
+        if error.details["type"] == "union_tag_not_found":
+            return f"{self.subject} lacks field '{field}'{_within(path)}."
+        tag = str(error.details["ctx"]["tag"])
+        known = [each.strip(" '") for each in error.details["ctx"]["expected_tags"].split(",")]
+        hint = self.near.hint(tag, known)
+        return f"{self.subject} has {path}.{field} = {shown(tag)}.\n  Known: {', '.join(known)}.{hint}"
+
+    def _known(self, location: Location) -> str:
+        """Next steps where a field is unknown: the known ones, and the one that was meant."""
+        holder, found = noun_at(self.noun, location[:-1]), str(location[-1])
+        if holder is None:
+            return ""
+        known = field_names(holder)
+        meant = meant_field(holder, found)
+        hint = f"\n  Maybe '{meant}' was meant." if meant else self.near.hint(found, known)
+        return f"\n  Known: {', '.join(known)}.{hint}"
+
+    def _value_at(self, location: Location) -> Any:
+        value = self.document
+        for key in location:
+            value = value[key]
+        return value
+
+
+def _path(location: Location) -> str:
+    parts = (
+        f"[{key}]" if isinstance(key, int) else f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{shown(key)}]"
+        for key in location
+    )
+    return "".join(parts).removeprefix(".")
+
+
+def _within(path: str) -> str:
+    return f" in {path}" if path else ""

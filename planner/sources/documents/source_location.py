@@ -1,0 +1,73 @@
+"""Spots: where in which file something stands, and problems told at their file and line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpuplan.models.errors import InputProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.validation.base import Location
+    from gpuplan.planner.sources.documents.documents import DocumentFile
+
+
+class Spot(NamedTuple):
+    """An entry of a file; the location begins with the number of its document."""
+
+    file: DocumentFile
+    location: Location
+
+    def inside(self, location: Location) -> Spot:
+        """An entry within this one."""
+        return Spot(self.file, (*self.location, *location))
+
+
+class Problem(NamedTuple):
+    """One problem before its line is looked up."""
+
+    spot: Spot | None
+    """None where nothing in the files is to blame, such as a section that is missing from all of them."""
+    message: str
+    contradicts: Spot | None = None
+    """The earlier statement, where there is one."""
+
+
+def located(
+    problems: Iterable[Problem], files: Iterable[DocumentFile], source: str
+) -> tuple[InputProblem, ...]:
+    """Problems with their places, in the order of the files, their lines and the messages."""
+    told = list(problems)
+    order = {file.place: number for number, file in enumerate(files)}
+    wanted: dict[str, tuple[DocumentFile, set[Location]]] = {}
+    for problem in told:
+        for spot in (problem.spot, problem.contradicts):
+            if spot:
+                wanted.setdefault(spot.file.place, (spot.file, set()))[1].add(spot.location)
+    lines = {place: file.lines(locations) for place, (file, locations) in wanted.items()}
+
+    def line(spot: Spot) -> int:
+        """Its line, or that of the closest entry around it."""
+        known = lines[spot.file.place]
+        return next((known[part] for part in _parts(spot.location) if part in known), 1)
+
+    def place(spot: Spot | None) -> str:
+        return f"{spot.file.place}:{line(spot)}" if spot else source
+
+    def message(problem: Problem) -> str:
+        first = f"\n  First given at {place(problem.contradicts)}." if problem.contradicts else ""
+        return problem.message + first
+
+    ordered = sorted(
+        told,
+        key=lambda problem: (
+            (order[problem.spot.file.place], line(problem.spot)) if problem.spot else (-1, 0),
+            problem.message,
+        ),
+    )
+    return tuple(InputProblem(place(problem.spot), message(problem)) for problem in ordered)
+
+
+def _parts(location: Location) -> Iterable[Location]:
+    return (location[:length] for length in range(len(location), 0, -1))

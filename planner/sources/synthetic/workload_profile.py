@@ -1,0 +1,200 @@
+"""
+WorkloadProfile: the figures from which the generator makes a cluster and its queue.
+
+Tables of shapes by count say how much there is of everything, exactly; the seed only decides which job comes
+when, from whom, and where the running ones stand. docs/scenarios.md describes the format.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from gpuplan.models.base import Noun
+from gpuplan.models.cluster import Cluster, Dataset, Node, NodePool, Overcommit, QosClass, RackPower
+from gpuplan.models.job import Job
+from gpuplan.models.queue import Queue
+from gpuplan.models.snapshot import Snapshot
+from gpuplan.models.units import LARGEST_COUNT, MILLI, Count, Label, Name, Seconds, Timestamp
+from gpuplan.models.validation.checks import inconsistencies
+from gpuplan.planner.sources.traces.job_shape import GpuModels, JobShape
+
+_Many = Annotated[int, Field(strict=True, ge=1, le=LARGEST_COUNT)]
+_Share = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]
+"""A part relative to the other parts of the same list."""
+
+_Ratio = Annotated[float, Field(ge=0, le=1)]
+
+
+class NodeShape(Noun):
+    """So many equal nodes."""
+
+    count: _Many
+    node: Node
+    """Its name is the prefix of the nodes' names; rack and zone come from the layout."""
+    draining: Count = 0
+    """The last so many of them are to be drained: what runs there was started before."""
+
+    @model_validator(mode="after")
+    def _not_more_than_there_are(self) -> NodeShape:
+        if self.draining > self.count:
+            raise ValueError(f"expected at most {self.count} draining nodes, found {self.draining}")
+        return self
+
+
+class Layout(Noun):
+    """How nodes stand in racks and zones: in the order of the shapes, each shape beginning a new rack."""
+
+    region: Label = ""
+    """Of nodes whose shape has none."""
+    nodes_per_rack: _Many = 16
+    racks_per_zone: _Many = 32
+
+
+class PriorityShare(Noun):
+    """How often jobs of a queue have a priority."""
+
+    share: _Share
+    priority: Annotated[int, Field(strict=True, ge=0, le=10_000)]
+    preemptible: bool = True
+
+
+class QueueShape(Noun):
+    """A queue, and who submits to it."""
+
+    queue: Queue
+    share: _Share = 0
+    """How many of the jobs come from here; 0 for a queue that only holds others."""
+    users: _Many = 1
+    priorities: tuple[PriorityShare, ...] = (PriorityShare(share=1, priority=0),)
+
+
+class ModelChoice(Noun):
+    """How often a job names these GPU models as the only ones it may use."""
+
+    share: _Share
+    gpu_models: GpuModels = Field(default_factory=dict)
+    """Empty: the job may use any."""
+
+
+class DurationBand(Noun):
+    """How often a job's duration is between two bounds; within them all minutes are equally likely."""
+
+    share: _Share
+    shortest: Annotated[Seconds, Field(ge=60)]
+    longest: Annotated[Seconds, Field(ge=60)]
+
+    @model_validator(mode="after")
+    def _in_order(self) -> DurationBand:
+        if self.shortest > self.longest:
+            raise ValueError("expected shortest <= longest")
+        return self
+
+
+class RunningPart(Noun):
+    """What already runs when the snapshot is taken."""
+
+    gpu_ratio: _Ratio
+    """Part of the cluster's GPUs that running jobs hold; no more jobs are started once it is reached."""
+    ended_ratio: _Ratio = 0.0
+    """Jobs that ran beside the running ones and have ended, for each running one: they left holes."""
+    longest_wait: Seconds = 0
+    """Running jobs waited at most this long before they started."""
+    oldest_checkpoint: Seconds = 0
+    """Running jobs saved their state within this time, if they began before; 0: none ever did."""
+
+
+class WorkloadProfile(Noun):
+    """Everything the generator is told, the seed apart."""
+
+    format_version: Literal["1.0"] = "1.0"
+    name: Name
+    taken_at: Timestamp
+    nodes: tuple[NodeShape, ...] = Field(min_length=1)
+    layout: Layout = Field(default_factory=Layout)
+    pools: tuple[NodePool, ...] = ()
+    overcommit: dict[QosClass, Overcommit] = Field(default_factory=dict)
+    datasets: tuple[Dataset, ...] = ()
+    rack_power: tuple[RackPower, ...] = ()
+    queues: tuple[QueueShape, ...] = Field(min_length=1)
+    jobs: tuple[JobShape, ...]
+    model_choices: tuple[ModelChoice, ...] = (ModelChoice(share=1),)
+    durations: tuple[DurationBand, ...] = (DurationBand(share=1, shortest=3600, longest=3600),)
+    backlog: Seconds = 0
+    """Waiting jobs were submitted within this time before the snapshot."""
+    running: RunningPart = Field(default_factory=lambda: RunningPart(gpu_ratio=0.0))
+
+    @model_validator(mode="after")
+    def _something_to_draw_from(self) -> WorkloadProfile:
+        lists: dict[str, tuple[QueueShape | ModelChoice | DurationBand | PriorityShare, ...]] = {
+            "queues": self.queues,
+            "model_choices": self.model_choices,
+            "durations": self.durations,
+            **{f"priorities of queue '{shape.queue.name}'": shape.priorities for shape in self.queues},
+        }
+        for name, entries in lists.items():
+            if not any(entry.share for entry in entries):
+                raise ValueError(f"expected a share above 0 in {name}, found none")
+        return self
+
+    @model_validator(mode="after")
+    def _jobs_come_from_somewhere(self) -> WorkloadProfile:
+        sharing = {shape.queue.name for shape in self.queues if shape.share}
+        for number, shape in enumerate(self.jobs):
+            if without := sorted(set(shape.queues) - sharing):
+                found = ", ".join(without)
+                raise ValueError(f"expected queues with a share in jobs[{number}].queues, found {found}")
+        return self
+
+    @model_validator(mode="after")
+    def _all_of_it_is_consistent(self) -> WorkloadProfile:
+        names = [shape.node.name for shape in self.nodes]
+        if twice := [name for index, name in enumerate(names) if name in names[:index]]:
+            raise ValueError(f"node '{twice[0]}' is given a second time; expected each node once")
+        queue = next(shape.queue.name for shape in self.queues if shape.share)
+        drawn = [
+            shape.dress(Job(name=f"jobs-{number}", queue=queue, submitted_at=self.taken_at))
+            for number, shape in enumerate(self.jobs)
+        ]
+        described = self.without_jobs().model_copy(update={"jobs": tuple(drawn)})
+        if found := [problem.message for problem in inconsistencies(described)]:
+            raise ValueError("\n".join(found).removesuffix("."))
+        return self
+
+    @property
+    def gpu_milli(self) -> int:
+        """Thousandths of GPUs in the whole cluster."""
+        return MILLI * sum(shape.count * shape.node.gpu_count for shape in self.nodes)
+
+    def without_jobs(self) -> Snapshot:
+        """The snapshot before any job: the cluster, and the queues."""
+        cluster = Cluster(
+            name=self.name,
+            nodes=self._lay_out(),
+            pools=self.pools,
+            overcommit=self.overcommit,
+            datasets=self.datasets,
+            rack_power=self.rack_power,
+        )
+        return Snapshot(
+            taken_at=self.taken_at, cluster=cluster, queues=tuple(shape.queue for shape in self.queues)
+        )
+
+    def _lay_out(self) -> tuple[Node, ...]:
+        """All nodes with their names, racks and zones; a rack holds nodes of one shape."""
+        nodes: list[Node] = []
+        layout, rack = self.layout, 0
+        for shape in self.nodes:
+            width = len(str(shape.count))
+            for number in range(shape.count):
+                if number % layout.nodes_per_rack == 0:
+                    rack += 1
+                place = {
+                    "name": f"{shape.node.name}-{number + 1:0{width}d}",
+                    "region": shape.node.region or layout.region,
+                    "zone": f"z{(rack - 1) // layout.racks_per_zone + 1}",
+                    "rack": f"r{rack:03d}",
+                }
+                nodes.append(shape.node.model_copy(update=place))
+        return tuple(nodes)

@@ -1,0 +1,1 @@
+"""Traces of real clusters, and jobs that come over time."""

@@ -1,0 +1,184 @@
+"""
+CSV files as rows of text cells that know their lines, and the problems found in them.
+
+For traces whose cells are plain numbers and names: no quoting, so that a line of the file is a row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from gpuplan.models.errors import InputProblem
+from gpuplan.models.units import Name
+from gpuplan.models.validation.suggestions import listed
+from gpuplan.planner.sources.documents.documents import LARGEST_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    import pandas as pd
+
+_MOST_PER_COLUMN: Final = 20
+"""Problems told of one column; a wrong column is wrong in every line, and nobody reads the thousandth."""
+
+_LINE: Final = "line"
+_LONGEST_SHOWN: Final = 60
+_DIGITS = re.compile(r"[0-9]{1,18}")
+_NAME: Final = TypeAdapter[str](Name)
+
+
+def is_name(text: str) -> bool:
+    """True if a node, a job or a GPU model may bear the name."""
+    try:
+        _NAME.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+class CsvFile:
+    """One CSV file with a header; everything wrong with it is collected in `problems`."""
+
+    def __init__(self, path: Path, *, what: str) -> None:
+        self.path = path
+        self.problems: list[InputProblem] = []
+        self._what = what
+        """The kind of file that was expected, for the next step of a message."""
+        self._told: Counter[str] = Counter()
+        self._ragged: dict[int, int] = {}
+        """Widths of the lines that are not as wide as the header."""
+        self._cells = self._read()
+        self.columns: frozenset[str] = frozenset(() if self._cells is None else self._cells.columns)
+
+    def rows(self, *required: str) -> Iterator[Row]:
+        """The rows in the order of the file; none if a required column is missing."""
+        if self._cells is None:
+            return
+        if missing := [column for column in required if column not in self.columns]:
+            noun = "column" if len(missing) == 1 else "columns"
+            self._refuse(
+                1,
+                f"has no {noun} {listed(missing)}; found {listed(filter(None, self.columns)) or 'none'}.\n"
+                f"  Give {self._what}, with its header line.",
+            )
+            return
+        for line, width in self._ragged.items():
+            expected = f"expected {len(self.columns)}, as the header"
+            self.complain(line, _LINE, f"has {width} cells; {expected}.")
+        columns = [str(column) for column in self._cells.columns]
+        for line, *cells in self._cells.itertuples(name=None):
+            yield Row(self, line, dict(zip(columns, cells, strict=True)))
+
+    def complain(self, line: int, column: str, message: str) -> None:
+        """Note a problem of one cell, unless enough is known about its column."""
+        self._told[column] += 1
+        if self._told[column] <= _MOST_PER_COLUMN:
+            self._refuse(line, message)
+
+    def all_problems(self) -> tuple[InputProblem, ...]:
+        """The problems found, with a word on those of long lists that are not told one by one."""
+        return (
+            *self.problems,
+            *(
+                InputProblem(str(self.path), f"{told - _MOST_PER_COLUMN} more problems of '{column}'.")
+                for column, told in sorted(self._told.items())
+                if told > _MOST_PER_COLUMN
+            ),
+        )
+
+    def _refuse(self, line: int | None, message: str) -> None:
+        place = str(self.path) if line is None else f"{self.path}:{line}"
+        self.problems.append(InputProblem(place, message))
+
+    def _read(self) -> pd.DataFrame | None:
+        """Cells by column, with the line numbers as index; None where nothing can be read."""
+        import pandas as pd  # noqa: PLC0415 - half a second that only reading a trace pays for
+
+        text = self._text()
+        if text is None:
+            return None
+        lines = pd.Series(text.split("\n"), dtype="str")
+        lines.index = pd.RangeIndex(1, len(lines) + 1, name=_LINE)
+        header = [name.strip() for name in lines.iloc[0].split(",")]
+        if repeated := sorted(name for name, count in Counter(header).items() if count > 1):
+            self._refuse(1, f"has column {listed(repeated)} twice; expected each column once.")
+            return None
+        body = lines.iloc[1:]
+        body = body[body.str.strip() != ""]
+        widths = body.str.count(",") + 1
+        # Told once the header is known to be one; without it, every line would be wrong.
+        self._ragged = {int(str(line)): width for line, width in widths[widths != len(header)].items()}
+        cells = body[widths == len(header)].str.split(",", expand=True)
+        if cells.empty:
+            return pd.DataFrame(columns=header, dtype="str")
+        cells.columns = pd.Index(header)
+        return cells
+
+    def _text(self) -> str | None:
+        next_step = f"  Give {self._what}."
+        try:
+            with self.path.open("rb") as file:
+                content = file.read(LARGEST_BYTES + 1)
+        except (OSError, ValueError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            self._refuse(None, f"cannot be read: {reason}.\n{next_step}")
+            return None
+        if len(content) > LARGEST_BYTES:
+            self._refuse(None, f"is larger than {LARGEST_BYTES >> 20} MiB, the most that is read.")
+            return None
+        try:
+            # Spreadsheets put a byte order mark before the header.
+            return content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            byte = content[error.start]
+            self._refuse(line, f"has byte 0x{byte:02x}; expected text in UTF-8.\n{next_step}")
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a CSV file; a cell that is not as expected is noted and read as a harmless value."""
+
+    file: CsvFile
+    line: int
+    cells: Mapping[str, str]
+    faulty: set[str] = field(default_factory=set)
+    """Columns that were complained about; what follows from their values need not be told."""
+
+    def text(self, column: str) -> str:
+        """A cell as it stands; empty if the file has no such column."""
+        return self.cells.get(column, "").strip()
+
+    def name(self, column: str) -> str:
+        """A name of a node, a job or a GPU model."""
+        found = self.text(column)
+        if is_name(found):
+            return found
+        self.complain(column, "a name of letters, digits and . _ : / @ + -")
+        return "unreadable"
+
+    def whole(self, column: str, *, most: int) -> int:
+        """A whole number from 0 to `most`."""
+        found = self.text(column)
+        if _DIGITS.fullmatch(found) and int(found) <= most:
+            return int(found)
+        self.complain(column, f"a whole number from 0 to {most}")
+        return 0
+
+    def optional_whole(self, column: str, *, most: int) -> int | None:
+        """A whole number, or None for an empty cell."""
+        return self.whole(column, most=most) if self.text(column) else None
+
+    def complain(self, column: str, expected: str) -> None:
+        """Note that a cell is not as expected."""
+        found = self.text(column)
+        self.faulty.add(column)
+        shown = repr(found if len(found) <= _LONGEST_SHOWN else f"{found[:_LONGEST_SHOWN]}…")
+        self.file.complain(self.line, column, f"{column} is {shown}; expected {expected}.")

@@ -1,0 +1,301 @@
+"""
+Why a job waits once a plan is in force: the most severe reason that applies, with numbers.
+
+The order of severity is that of `ReasonCode`. Jobs that differ only in name share one answer, so that
+thousands of them cost what their few kinds cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from gpuplan.models.cluster import rack_of
+from gpuplan.models.eligibility.free_resources import NodeFree
+from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.value.disruption_cost import currency_points, node_points
+from gpuplan.models.value.start_value import Earnings
+from gpuplan.planner.analysis.job_changes import Changes
+from gpuplan.planner.analysis.quota_headroom import QuotaRoom
+from gpuplan.planner.waiting import messages, room_messages
+from gpuplan.planner.waiting.ahead import Ahead
+from gpuplan.planner.waiting.blocked_nodes import Barriers, power_left
+from gpuplan.planner.waiting.domain_fit import together
+from gpuplan.planner.waiting.eligible_nodes import Matcher
+from gpuplan.planner.waiting.empty_nodes import EmptyNodes
+from gpuplan.planner.waiting.free_capacity import ClusterPool, FreePool, Place, needs_of
+from gpuplan.planner.waiting.mig_capacity import MigRoom
+from gpuplan.planner.waiting.policy_blocks import WaysOut, adding
+from gpuplan.planner.waiting.time_blockers import Outlook
+from gpuplan.planner.waiting.time_messages import group_waits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from gpuplan.models.cluster import Node, NodePool
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.plan import Reason
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.waiting.eligible_nodes import Match
+
+
+def waiting_reasons(
+    snapshot: Snapshot,
+    policy: Policy,
+    target: Target,
+    *,
+    preempted: Mapping[str, Sequence[str]] | None = None,
+    proven: bool = False,
+    changes: Changes | None = None,
+) -> dict[str, Reason]:
+    """
+    The reason of every job without a placement, by job name, given the placements of all others.
+
+    `preempted` names for each job that is stopped who follows it; `proven` is whether no plan can be better;
+    `changes` are those of the target, if they are known already.
+    """
+    changes = changes or Changes(snapshot, target)
+    stopped = [change.job.name for change in changes.jobs if change.after is None]
+    started = {change.job.name for change in changes.jobs}
+    waiting = [job for job in snapshot.waiting if job.name not in started]
+    examiner = _Examiner(changes, policy, waiting, proven=proven)
+    reason_by_kind: dict[Any, Reason] = {}
+    reasons = {name: messages.preempted((preempted or {}).get(name, ())) for name in stopped}
+    for job in waiting:
+        kind = examiner.kind(job)
+        reason = reason_by_kind.get(kind)
+        if reason is None:
+            reason = reason_by_kind[kind] = examiner.reason(job)
+        reasons[job.name] = reason
+    return examiner.together(reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class _Growing:
+    """A pool that may get more nodes."""
+
+    pool: NodePool
+    place: Place
+    """One new node."""
+    addable: int
+
+
+class _Examiner:
+    """Looks for the reason of one job after the other; what they have in common is computed once."""
+
+    def __init__(self, changes: Changes, policy: Policy, waiting: Iterable[Job], *, proven: bool) -> None:
+        snapshot, target, free = changes.snapshot, changes.target, changes.free
+        self._snapshot, self._policy, self._proven = snapshot, policy, proven
+        self._cluster = cluster = changes.cluster
+        power = power_left(cluster, target.placements)
+        in_use = MigRoom(target.placements, policy.mig, changes.switched)
+        places = [
+            Place(
+                node,
+                free[node.name],
+                in_use,
+                power.by_node.get(node.name),
+                power.by_rack.get(rack_of(node)) if power.by_rack else None,
+            )
+            for node in cluster.nodes
+        ]
+        self._growing = self._pools()
+        self._capped = bool(power.by_node)
+        nodes = [*cluster.nodes, *(growing.place.node for growing in self._growing)]
+        added = {node.name for node in target.added}
+        new = [index for index, node in enumerate(nodes) if index >= len(cluster.nodes) or node.name in added]
+        self._matcher = Matcher(nodes, waiting, new)
+        self._free = ClusterPool(places, changes.holdings)
+        self._empty = EmptyNodes(nodes, MigRoom((), policy.mig, changes.switched))
+        self._room = QuotaRoom.holding(snapshot.queues, changes.holdings.usage)
+        self._barriers = Barriers(changes, policy)
+        self._ways_out = WaysOut(snapshot, policy, target, cluster)
+        self._outlook = Outlook(snapshot, policy, target)
+        self._ahead = Ahead(changes, policy)
+        self._free_pools: dict[Any, list[FreePool]] = {}
+
+    def kind(self, job: Job) -> tuple[Any, ...]:
+        """All that a reason depends on in a job."""
+        priced = bool(job.datasets or job.preferred_nodes or self._growing)
+        return (
+            job.likeness,
+            (self._value(job), job.datasets, job.preferred_nodes) if priced else None,
+            job.priority
+            if self._barriers.by_priority or self._ways_out.by_priority or self._ahead.by_priority
+            else None,
+            (tuple(sorted(job.labels.items())), _terms(job)) if self._barriers.by_company else None,
+            self._outlook.kind(job),
+        )
+
+    def reason(self, job: Job) -> Reason:
+        """The most severe reason."""
+        if job.held:
+            return messages.held()
+        if (never := self._outlook.never(job)) is not None:
+            return never
+        match = self._matcher.match(job)
+        needs = needs_of(job, self._snapshot.cluster, capped=self._capped)
+        if not match.nodes:
+            if (opening := self._outlook.opening(job)) is not None:
+                return opening
+            models = set(self._cluster.gpu_model_by_node.values())
+            return adding(messages.no_match(job, match, models), self._ways_out.closed_pools(job, needs))
+        empty = self._empty.kinds(match)
+        if not empty.fitting(needs, 1):
+            if self._ways_out.would_suit_recut(job, needs, empty.places):
+                return room_messages.wrong_layout(needs)
+            found = room_messages.too_large(self._empty.all(match), needs)
+            return adding(found, self._ways_out.closed_pools(job, needs))
+        smallest = job.request.total_gpu_milli * job.gang.minimum
+        ever = self._room.alone(job.queue, smallest, match.gpu_models)
+        if ever.shortage is not None:
+            return messages.beyond_quota(ReasonCode.EXCEEDS_MAX_QUOTA, ever.shortage)
+        if (not_yet := self._outlook.not_yet(job)) is not None:
+            return not_yet
+        now = self._room.now(job.queue, smallest, ever.gpu_models)
+        if now.shortage is not None:
+            found = messages.beyond_quota(ReasonCode.WAITING_FOR_QUOTA, now.shortage)
+            return adding(found, self._ahead.in_queues(job))
+        return self._no_room(job, needs, match, now.gpu_models)
+
+    def _no_room(self, job: Job, needs: dict[str, int], match: Match, gpu_models: tuple[str, ...]) -> Reason:
+        """What is missing on the nodes that match, as far as the quotas allow them."""
+        replicas = job.gang.minimum
+        pools = self._choices(job, match, gpu_models)
+        counted = [(pool.fitting(needs, replicas), pool) for pool in pools]
+        fitting = [pool for found, pool in counted if found >= replicas]
+        if not fitting:
+            if (growing := self._would_grow(job, needs, match, gpu_models)) is not None:
+                price = node_points(self._policy, growing.pool)
+                return messages.new_nodes(growing.pool.name, price, self._value(job))
+            # Of several GPU models, the one that comes nearest to enough tells most.
+            first = next(iter(needs), "")
+            _, pool = max(counted, key=lambda choice: (choice[0], choice[1].total(first)))
+            found = room_messages.too_little_free(pool, needs, replicas) or room_messages.fragmented(
+                pool, needs, replicas
+            )
+            forbidden = self._ways_out.forbidden(job, needs, pool)
+            closed = self._ways_out.closed_pools(job, needs, lambda node: self._quota_allows(job, node))
+            return adding(found, [*forbidden, *closed, *self._ahead.on_nodes(job, pool)])
+        apart = [together(job, pool, needs) for pool in fitting]
+        if not any(found >= replicas for found, _ in apart):
+            return messages.too_far_apart(job, *max(apart))
+        roomy = (place.node for place in _places(fitting) if FreePool([place]).fitting(needs, 1))
+        shut = self._outlook.closed(job, roomy)
+        if shut and not any(self._fits_without(job, pool, needs, set(shut)) for pool in fitting):
+            return self._outlook.closing(job, shut, every=len(shut) == len(match.nodes))
+        reserved = self._barriers.reserved(job, _places(fitting))
+        avoided = self._barriers.avoided(job, (place.node for place in _places(fitting)))
+        for barred, text in ((reserved, messages.RESERVED), (reserved | avoided, messages.AVOIDED)):
+            if barred and not any(self._fits_without(job, pool, needs, barred) for pool in fitting):
+                return messages.barred(text, barred)
+        return self._not_chosen(job, fitting)
+
+    def _quota_allows(self, job: Job, node: Node) -> bool:
+        smallest = job.request.total_gpu_milli * job.gang.minimum
+        models = (node.gpu_model,) if node.gpu_model else ()
+        return self._room.now(job.queue, smallest, models).shortage is None
+
+    def _fits_without(self, job: Job, pool: FreePool, needs: dict[str, int], barred: set[str]) -> bool:
+        left = FreePool([place for place in pool.places if place.node.name not in barred])
+        return together(job, left, needs)[0] >= job.gang.minimum
+
+    def _not_chosen(self, job: Job, pools: Sequence[FreePool]) -> Reason:
+        """It would fit: what it costs there, or how sure one may be that it is better left out."""
+        if job.weight_milli == 0:
+            return messages.worthless()
+        costs = (self._replica_points(job, place) for place in _places(pools))
+        cost = job.gang.minimum * min(costs) if job.datasets or job.preferred_nodes else 0
+        if cost and cost >= (value := self._value(job)):
+            return messages.too_dear(cost, value)
+        return (
+            self._outlook.later(job)
+            or self._outlook.promised_away(job, (place.node for place in _places(pools)))
+            or messages.not_chosen(proven=self._proven)
+        )
+
+    def together(self, reasons: dict[str, Reason]) -> dict[str, Reason]:
+        """The reasons, those of jobs put right that would fit and wait for others of their group."""
+        found = dict(reasons)
+        for name, reason in reasons.items():
+            if reason.code is not ReasonCode.NOT_CHOSEN:
+                continue
+            job = self._snapshot.job_by_name[name]
+            if others := [other for other in self._outlook.companions(job) if other in reasons]:
+                told = [(other, reasons[other]) for other in others]
+                # Who would fit itself tells less than who does not.
+                told.sort(key=lambda each: (each[1].code is ReasonCode.NOT_CHOSEN, each[0]))
+                found[name] = group_waits(job.co_start or "", told)
+        return found
+
+    def _replica_points(self, job: Job, place: Place) -> int:
+        """What a replica costs on a node beside disturbing others: data to be read, wishes not met."""
+        read = sum(
+            dataset.zones.get(place.node.zone, dataset.elsewhere)
+            for dataset in self._snapshot.cluster.datasets
+            if dataset.name in job.datasets
+        )
+        missed = sum(wish.points for wish in job.preferred_nodes if not wish.match.holds(place.node.labels))
+        return currency_points(self._policy, read) + missed
+
+    @cached_property
+    def _earnings(self) -> Earnings:
+        """Asked for only where places have a price: to learn durations takes time."""
+        return Earnings(self._snapshot, self._policy)
+
+    def _value(self, job: Job) -> int:
+        """Points of the job at its smallest, started now on its fastest GPU model."""
+        return self._earnings.completion(job, None, job.gang.minimum)
+
+    def _choices(self, job: Job, match: Match, gpu_models: tuple[str, ...]) -> list[FreePool]:
+        """The sets of nodes within which the whole job must find its place."""
+        if not job.request.needs_gpu:
+            sets: tuple[tuple[str, ...] | None, ...] = (None,)
+        elif job.gang.minimum == 1:
+            sets = (gpu_models,)
+        else:
+            sets = tuple((model,) for model in gpu_models)  # a gang runs on one GPU model
+        if (match, sets) not in self._free_pools:
+            found = (match.indices if models is None else match.of_models(models) for models in sets)
+            self._free_pools[match, sets] = [
+                self._free.part(nodes[nodes < len(self._free)]) for nodes in found
+            ]
+        return self._free_pools[match, sets]
+
+    def _would_grow(
+        self, job: Job, needs: dict[str, int], match: Match, gpu_models: tuple[str, ...]
+    ) -> _Growing | None:
+        """The first pool that has room for the job if it gets more nodes, with what is free already."""
+        for index, growing in enumerate(self._growing, len(self._free)):
+            model = growing.place.node.gpu_model
+            if index not in match.nodes or (job.request.needs_gpu and model not in gpu_models):
+                continue
+            models = (model,) if model and job.request.needs_gpu else gpu_models
+            found = max(pool.fitting(needs, job.gang.minimum) for pool in self._choices(job, match, models))
+            each = FreePool([growing.place]).fitting(needs, job.gang.minimum)
+            if found + each * growing.addable >= job.gang.minimum:
+                return growing
+        return None
+
+    def _pools(self) -> list[_Growing]:
+        """Pools that may be given nodes, each with one of its new ones."""
+        found = []
+        for pool in self._cluster.pools:
+            there = sum(node.pool == pool.name for node in self._cluster.nodes)
+            may_grow = self._policy.pools.may_add(pool, self._snapshot.taken_at)
+            if may_grow and (addable := pool.maximum - there) > 0:
+                room = MigRoom((), self._policy.mig)
+                place = Place(pool.template, NodeFree.of(pool.template), room)
+                found.append(_Growing(pool, place, addable))
+        return found
+
+
+def _places(pools: Iterable[FreePool]) -> Iterator[Place]:
+    return (place for pool in pools for place in pool.places)
+
+
+def _terms(job: Job) -> tuple[Any, ...]:
+    return tuple(sorted((term.level.value, *sorted(term.labels.items())) for term in job.anti_affinity))

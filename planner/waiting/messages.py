@@ -1,0 +1,135 @@
+"""How each reason for waiting reads: one sentence with its numbers, and the numbers again for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.plan import Reason, ReasonCode
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.planner.formatting import counted, decimal, in_gpus, named, replica_size
+from gpuplan.planner.waiting.room_messages import reason, times
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.job import Job
+    from gpuplan.planner.analysis.quota_headroom import QuotaShortage
+    from gpuplan.planner.waiting.eligible_nodes import Match
+
+_MOST_REFUSALS_TOLD: Final = 3
+
+
+def held() -> Reason:
+    """Somebody keeps the job from starting."""
+    return reason(ReasonCode.HELD, "held by its user or an operator")
+
+
+def preempted(followers: Sequence[str]) -> Reason:
+    """The plan stops the job."""
+    text = f"stopped to make room for {named(followers)}" if followers else "stopped by this plan"
+    return reason(ReasonCode.PREEMPTED, text, makes_room_for=", ".join(followers))
+
+
+def no_match(job: Job, match: Match, present: set[str]) -> Reason:
+    """No node passes the filters; `present` are the GPU models of the cluster."""
+    if job.request.needs_gpu and job.gpu_models and not present & job.gpu_models.keys():
+        wanted, there = " or ".join(sorted(job.gpu_models)), ", ".join(sorted(present)) or "no GPUs"
+        return reason(ReasonCode.NO_MATCHING_NODE, f"no node has GPU model {wanted}; the cluster has {there}")
+    if not match.refusals:
+        return reason(ReasonCode.NO_MATCHING_NODE, "the cluster has no nodes")
+    ordered = sorted(match.refusals.items(), key=lambda item: (-item[1], item[0]))
+    told, rest = ordered[:_MOST_REFUSALS_TOLD], ordered[_MOST_REFUSALS_TOLD:]
+    parts = [f"{text} ({counted(nodes, 'node')})" for text, nodes in told]
+    if rest:
+        parts.append(f"other reasons ({counted(sum(nodes for _, nodes in rest), 'node')})")
+    return reason(ReasonCode.NO_MATCHING_NODE, f"no node matches: {', '.join(parts)}", **dict(told))
+
+
+def beyond_quota(code: ReasonCode, found: QuotaShortage) -> Reason:
+    """A limit is in the way, now or always."""
+    kind = "" if found.gpu_model == ALL_MODELS else f"{found.gpu_model} "
+    limit = f"{decimal(found.limit)} {kind}GPU{'' if 0 < found.limit <= MILLI else 's'}"
+    if code is ReasonCode.EXCEEDS_MAX_QUOTA:
+        says = f"queue {found.queue} may never hold more than {limit}"
+    else:
+        says = f"queue {found.queue} uses {decimal(found.used)} of {limit}"
+    return reason(
+        code,
+        f"needs {in_gpus(found.needed)}; {says}",
+        queue=found.queue,
+        gpu_model=found.gpu_model,
+        used=print_milli(found.used),
+        limit=print_milli(found.limit),
+        needed=print_milli(found.needed),
+    )
+
+
+RESERVED: Final = "has room only where the plan stops jobs for others of higher priority"
+AVOIDED: Final = "has room only beside jobs it must not meet"
+
+
+def too_far_apart(job: Job, found: int, domain: str) -> Reason:
+    """Each replica finds room, but not all of them as close or as far apart as they must be."""
+    wanted = f"needs {times(job.gang.minimum)}{replica_size(job.request)}"
+    spread = f", at most {job.spread.most:,} on each {_word(job.spread.level)}" if job.spread else ""
+    level = job.locality.required
+    if level is None or job.gang.minimum == 1:
+        return reason(
+            ReasonCode.FRAGMENTED,
+            f"{wanted}{spread}; {found:,} found",
+            replicas=job.gang.minimum,
+            found=found,
+        )
+    room = f"the largest has room for {found:,}" if found else "none has room for one"
+    return reason(
+        ReasonCode.DOMAIN,
+        f"{wanted} in one {_word(level)}{spread}; {room}{f' ({domain})' if found else ''}",
+        needed=job.gang.minimum,
+        largest=found,
+        level=level.value,
+        domain=domain if found else "",
+    )
+
+
+def barred(text: str, nodes: Collection[str]) -> Reason:
+    """There is room, but on nodes that are not for this job."""
+    return reason(ReasonCode.NOT_CHOSEN, f"{text} ({named(sorted(nodes))})", nodes=len(nodes))
+
+
+def new_nodes(pool: str, price: int, value: int) -> Reason:
+    """Only nodes that do not exist yet have room."""
+    return reason(
+        ReasonCode.NOT_CHOSEN,
+        f"has room only on new nodes of pool {pool}, at {price:,} points each; brings {value:,} points",
+        pool=pool,
+        node_points=price,
+        points=value,
+    )
+
+
+def too_dear(cost: int, value: int) -> Reason:
+    """Where it would run costs more than it brings."""
+    return reason(
+        ReasonCode.NOT_CHOSEN,
+        f"would fit, but costs at least {cost:,} points there and brings {value:,}",
+        cost=cost,
+        points=value,
+    )
+
+
+def worthless() -> Reason:
+    """Its weight is 0."""
+    return reason(ReasonCode.NOT_CHOSEN, "has weight 0: starting it earns nothing")
+
+
+def not_chosen(*, proven: bool) -> Reason:
+    """The job would fit, and still no place was given to it."""
+    if proven:
+        return reason(ReasonCode.NOT_CHOSEN, "would fit, but no plan with it scores more")
+    return reason(ReasonCode.NOT_CHOSEN, "would fit, but no place was chosen for it in the time given")
+
+
+def _word(level: Level) -> str:
+    return level.value.replace("_", " ")

@@ -1,0 +1,183 @@
+"""What a policy, a dwell or a pool's maximum forbids that could make room for a job that finds none."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from math import inf
+from typing import TYPE_CHECKING
+
+from gpuplan.models.eligibility.free_resources import NodeFree
+from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.planner.formatting import counted, named
+from gpuplan.planner.time_format import clock
+from gpuplan.planner.waiting.free_capacity import FreePool, Place
+from gpuplan.planner.waiting.mig_capacity import MigRoom
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
+
+    from gpuplan.models.cluster import Cluster, Node, NodePool
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.plan import Reason
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+
+
+class WaysOut:
+    """Answers for one target; `cluster` is the cluster as the target leaves it."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, target: Target, cluster: Cluster) -> None:
+        self._policy, self._cluster, self._now = policy, cluster, snapshot.taken_at
+        self._dwelling = _dwelling(snapshot, policy, target)
+        self._priorities = {} if policy.disruption.preempt else _priorities(snapshot, policy, target)
+        self._recutting = policy.mig.model_copy(update={"repartition": True})
+        self._recut = MigRoom(target.placements, self._recutting)
+        self._recut_pools: dict[FreePool, FreePool] = {}
+        self._least_priority: dict[tuple[FreePool, bool], float] = {}
+
+    @property
+    def by_priority(self) -> bool:
+        """True if the priority of a job matters to the answer."""
+        return bool(self._priorities or self._dwelling)
+
+    def closed_pools(
+        self, job: Job, needs: dict[str, int], allowed: Callable[[Node], bool] = lambda _: True
+    ) -> list[str]:
+        """
+        Pools whose new nodes would suit the job, and why they get none.
+
+        `allowed` is whether quotas let the job onto such a node.
+        """
+        suiting = [
+            pool for pool in self._cluster.pools if self._suits(job, needs, pool) and allowed(pool.template)
+        ]
+        below = [pool for pool in suiting if self._there(pool) < pool.maximum]
+        if below:
+            return self._held_back(below)
+        if len(suiting) > 1:
+            names = named(sorted(pool.name for pool in suiting))
+            return [f"pools {names} are at their maximum"]
+        return [f"pool {pool.name} is at its maximum of {counted(pool.maximum, 'node')}" for pool in suiting]
+
+    def forbidden(self, job: Job, needs: dict[str, int], pool: FreePool) -> list[str]:
+        """What the policy forbids on nodes that suit the job."""
+        found = []
+        if self._priorities and job.priority >= self._least_on(pool, with_gpus=job.request.needs_gpu):
+            found.append("preemption is off")
+        found += self._resting(job, pool)
+        if self.would_fit_recut(job, needs, pool):
+            found.append("mig.repartition is off")
+        return found
+
+    def _held_back(self, pools: list[NodePool]) -> list[str]:
+        """What keeps all of some pools from getting nodes, though they are below their maximum."""
+        rules = self._policy.pools
+        if not rules.scale_up:
+            return ["pools.scale_up is off"]
+        if any(rules.may_add(pool, self._now) for pool in pools):
+            return []
+        delay = timedelta(seconds=rules.scale_up_delay_after_remove)
+        at, name = min((pool.node_removed_at + delay, pool.name) for pool in pools if pool.node_removed_at)
+        until = clock(at, self._now)
+        return [f"pool {name} gave a node back and gets none before {until}"]
+
+    def _resting(self, job: Job, pool: FreePool) -> list[str]:
+        """The first jobs that would make room, had they not been resized a short time ago."""
+        if not self._dwelling:
+            return []
+        there, gap = {place.node.name for place in pool.places}, self._policy.disruption.priority_gap
+        found = [
+            (until, other.name)
+            for until, other, nodes in self._dwelling
+            if job.priority >= other.priority + gap and not there.isdisjoint(nodes)
+        ]
+        if not found:
+            return []
+        until, name = min(found)
+        others = f", nor {counted(len(found) - 1, 'other')} resized as well" if len(found) > 1 else ""
+        return [f"{name} was resized and is not disturbed before {clock(until, self._now)}{others}"]
+
+    def would_fit_recut(self, job: Job, needs: dict[str, int], pool: FreePool) -> bool:
+        """True if only MIG layouts, which the policy leaves as they are, keep the job out."""
+        if self._policy.mig.repartition or not job.request.mig:
+            return False
+        recut = self._recut_pools.get(pool)
+        if recut is None:
+            recut = self._recut_pools[pool] = FreePool(
+                [place._replace(mig=self._recut) for place in pool.places]
+            )
+        return recut.fitting(needs, job.gang.minimum) >= job.gang.minimum
+
+    def would_suit_recut(self, job: Job, needs: dict[str, int], empty: Sequence[Place]) -> bool:
+        """True if one replica would fit such a node, were it empty and its MIG layouts made anew."""
+        if self._policy.mig.repartition or not job.request.mig:
+            return False
+        room = MigRoom((), self._recutting)
+        return FreePool([Place(place.node, place.free, room) for place in empty]).fitting(needs, 1) > 0
+
+    def _least_on(self, pool: FreePool, *, with_gpus: bool) -> float:
+        """The least priority that could stop somebody on one of the nodes."""
+        key = pool, with_gpus
+        least = self._least_priority.get(key)
+        if least is None:
+            there = (self._priorities.get((place.node.name, with_gpus), inf) for place in pool.places)
+            least = self._least_priority[key] = min(there, default=inf)
+        return least
+
+    def _suits(self, job: Job, needs: dict[str, int], pool: NodePool) -> bool:
+        node = pool.template
+        if refusal(job, node) is not None or (node.gpus and not job.request.needs_gpu):
+            return False
+        empty = Place(node, NodeFree.of(node), MigRoom((), self._policy.mig))
+        return FreePool([empty]).fitting(needs, 1) > 0
+
+    def _there(self, pool: NodePool) -> int:
+        return sum(node.pool == pool.name for node in self._cluster.nodes)
+
+
+def _dwelling(
+    snapshot: Snapshot, policy: Policy, target: Target
+) -> list[tuple[datetime, Job, frozenset[str]]]:
+    """Jobs that only their last resize keeps from being disturbed: until when, and where they are."""
+    rules, now = policy.disruption, snapshot.taken_at
+    if not (rules.preempt or rules.resize):
+        return []
+    freely = rules.model_copy(update={"resize_dwell": 0})
+    jobs = (snapshot.job_by_name[placement.job] for placement in target.placements)
+    return [
+        (
+            job.running.resized_at + timedelta(seconds=rules.resize_dwell),
+            job,
+            frozenset(replica.node for replica in job.running.replicas),
+        )
+        for job in jobs
+        if job.running
+        and job.running.resized_at
+        and rules.dwells(job, now)
+        and freely.may_disturb(job, now)
+        and (rules.preempt or len(job.running.replicas) > job.gang.minimum)
+    ]
+
+
+def _priorities(snapshot: Snapshot, policy: Policy, target: Target) -> dict[tuple[str, bool], int]:
+    """By node, and whether GPUs are wanted: the least priority that could stop somebody there."""
+    rules, jobs = policy.disruption, snapshot.job_by_name
+    least: dict[tuple[str, bool], int] = {}
+    for placement in target.placements:
+        job = jobs[placement.job]
+        if not rules.may_disturb(job, snapshot.taken_at):
+            continue
+        required = job.priority + rules.priority_gap
+        for replica in placement.replicas:
+            for with_gpus in {False, bool(replica.gpus)}:
+                key = replica.node, with_gpus
+                least[key] = min(required, least.get(key, required))
+    return least
+
+
+def adding(reason: Reason, remarks: Iterable[str]) -> Reason:
+    """The reason with remarks at the end of its sentence."""
+    text = "; ".join([reason.text, *remarks])
+    return reason.model_copy(update={"text": text})

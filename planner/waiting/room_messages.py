@@ -1,0 +1,207 @@
+"""How too little room reads: of what, how much is needed and how much there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.plan.plan import Reason, ReasonCode
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.planner.formatting import counted, in_cpus, in_gib, in_gpus, listed
+from gpuplan.planner.waiting.free_capacity import (
+    CPU,
+    DISK,
+    GPUS,
+    MEMORY,
+    MIG,
+    POWER,
+    SHARE,
+    FreePool,
+    profiles_in,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def too_large(empty: FreePool, needs: Mapping[str, int]) -> Reason:
+    """One replica fits no matching node, even an empty one."""
+    nodes = counted(len(empty), "matching node")
+    for dimension, need in needs.items():
+        if dimension.startswith(MIG) and not empty.largest(dimension):
+            cut = empty.free_slices()[1]
+            where = f"no GPU of {nodes} is in MIG mode, and the policy switches none to it"
+            if cut:
+                where = f"{counted(cut, 'GPU')} in MIG mode of {nodes} cannot have that"
+            return reason(
+                ReasonCode.NO_MATCHING_NODE,
+                f"one replica needs {_amount(dimension, need)}; {where}",
+                needed=_amount(dimension, need),
+                gpus_in_mig_mode=cut,
+            )
+        if (largest := empty.largest(dimension)) < need:
+            return reason(
+                ReasonCode.NO_MATCHING_NODE,
+                f"one replica needs {_amount(dimension, need)}; "
+                f"the largest of {nodes} has {_amount(dimension, largest)}",
+                needed=_number(dimension, need),
+                largest=_number(dimension, largest),
+            )
+    together = listed(_amount(dimension, need) for dimension, need in needs.items())
+    return reason(ReasonCode.NO_MATCHING_NODE, f"one replica needs {together}; none of {nodes} has all of it")
+
+
+def wrong_layout(needs: Mapping[str, int]) -> Reason:
+    """Its MIG instances exist nowhere, and the policy lets none be made."""
+    wanted = listed(
+        _amount(dimension, need) for dimension, need in needs.items() if dimension.startswith(MIG)
+    )
+    return reason(
+        ReasonCode.NO_MATCHING_NODE,
+        f"one replica needs {wanted}; no GPU is cut into that; mig.repartition is off",
+        needed=wanted,
+    )
+
+
+def too_little_free(pool: FreePool, needs: Mapping[str, int], replicas: int) -> Reason | None:
+    """The first thing of which the nodes together have too little free; None if there is enough of all."""
+    for dimension, need in needs.items():
+        if dimension.startswith(MIG):
+            if (found := _too_few_slices(pool, dimension, replicas)) is not None:
+                return found
+            continue
+        total = SHARE if dimension == GPUS else dimension
+        needed = need * replicas * (MILLI if dimension == GPUS else 1)
+        if (free := pool.total(dimension)) < needed:
+            return reason(
+                ReasonCode.RESOURCES,
+                f"needs {_amount(total, needed)}; "
+                f"{_amount(total, free)} free on {counted(len(pool), 'matching node')}",
+                needed=_number(total, needed),
+                free=_number(total, free),
+            )
+    return None
+
+
+def fragmented(pool: FreePool, needs: Mapping[str, int], replicas: int) -> Reason:
+    """There is enough of everything in all, but not in pieces that one replica can use."""
+    for dimension, need in needs.items():
+        if (found := pool.fitting({dimension: need}, replicas)) < replicas:
+            if dimension.startswith(MIG):
+                return _no_layout(pool, dimension, replicas, found)
+            return _pieces_too_small(pool, dimension, need=need, replicas=replicas, found=found)
+    first, *others = needs
+    for other in others:
+        both = {first: needs[first], other: needs[other]}
+        if (found := pool.fitting(both, replicas)) < replicas:
+            nodes = counted(pool.having(first, needs[first]), "node")
+            return _not_together(
+                both, replicas, found, f"{nodes} with the first, {found or 'none'} with both"
+            )
+    found = pool.fitting(needs, replicas)
+    return _not_together(needs, replicas, found, f"{found} found" if found else "none has all")
+
+
+def _too_few_slices(pool: FreePool, dimension: str, replicas: int) -> Reason | None:
+    """Fewer memory slices are free than the instances have; None if there are enough."""
+    needed = replicas * pool.slices(profiles_in(dimension))
+    free, gpus = pool.free_slices()
+    if free >= needed:
+        return None
+    return reason(
+        ReasonCode.RESOURCES,
+        f"needs {times(replicas)}{_amount(dimension, 1)}, {counted(needed, 'memory slice')}; "
+        f"{free:,} free on {counted(gpus, 'GPU')} in MIG mode",
+        needed=needed,
+        free=free,
+    )
+
+
+def _no_layout(pool: FreePool, dimension: str, replicas: int, found: int) -> Reason:
+    """Enough memory slices are free, but not where an instance may stand."""
+    free, gpus = pool.free_slices()
+    largest = pool.largest_profile()
+    fits = (
+        f"at most {largest} fits beside what is in use" if largest else "nothing fits beside what is in use"
+    )
+    room = f"{found:,} found, " if found else ""
+    return reason(
+        ReasonCode.LAYOUT_BLOCKED,
+        f"needs {times(replicas)}{_amount(dimension, 1)}; {room}{fits}, "
+        f"{free:,} memory slices free on {counted(gpus, 'GPU')}",
+        needed=_amount(dimension, 1),
+        replicas=replicas,
+        found=found,
+        largest=largest,
+        free=free,
+    )
+
+
+def _pieces_too_small(pool: FreePool, dimension: str, *, need: int, replicas: int, found: int) -> Reason:
+    total = SHARE if dimension == GPUS else dimension
+    largest, free = pool.largest(dimension), pool.total(dimension)
+    piece, place = _amount(dimension, need), "GPU" if dimension == SHARE else "node"
+    if replicas == 1:
+        wanted = f"{piece} on one {place}; at most {_bare(dimension, largest)} free on one"
+    else:
+        wanted = (
+            f"{replicas:,} × {piece}, each on one {place}; "
+            f"{found:,} found, at most {_bare(dimension, largest)} free"
+        )
+    return reason(
+        ReasonCode.FRAGMENTED,
+        f"needs {wanted}, {_bare(total, free)} in all",
+        needed=_number(dimension, need),
+        replicas=replicas,
+        found=found,
+        largest_free=_number(dimension, largest),
+        free=_number(total, free),
+    )
+
+
+def _not_together(needs: Mapping[str, int], replicas: int, found: int, where: str) -> Reason:
+    together = listed(_amount(dimension, need) for dimension, need in needs.items())
+    return reason(
+        ReasonCode.FRAGMENTED,
+        f"needs {times(replicas)}{together} on one node; {where}",
+        replicas=replicas,
+        found=found,
+    )
+
+
+def times(replicas: int) -> str:
+    """What stands before the size of one replica: `4 × `, or nothing."""
+    return "" if replicas == 1 else f"{replicas:,} × "
+
+
+def reason(code: ReasonCode, text: str, **numbers: float | str) -> Reason:
+    """A reason, its numbers by name."""
+    return Reason(code=code, text=text, numbers=numbers)
+
+
+def _amount(dimension: str, amount: int) -> str:
+    if dimension.startswith(MIG):
+        return listed(
+            profile if count == 1 else f"{count} × {profile}" for profile, count in profiles_in(dimension)
+        )
+    if dimension == POWER:
+        return f"power for {in_gpus(amount)}"
+    if dimension == GPUS:
+        return in_gpus(amount * MILLI)
+    if dimension == SHARE:
+        return in_gpus(amount)
+    if dimension == CPU:
+        return in_cpus(amount)
+    if dimension == MEMORY:
+        return in_gib(amount)
+    return f"{in_gib(amount)} of disk" if dimension == DISK else f"{amount:,} {dimension}"
+
+
+def _bare(dimension: str, amount: int) -> str:
+    """The amount without the unit that the sentence has just named."""
+    return (
+        f"{_number(dimension, amount):,}" if dimension in (GPUS, SHARE, CPU) else _amount(dimension, amount)
+    )
+
+
+def _number(dimension: str, amount: int) -> int | float:
+    return print_milli(amount) if dimension in (SHARE, CPU, POWER) else amount

@@ -1,0 +1,147 @@
+"""Reasons of time for jobs that wait: what must come true first, closed nodes, groups that start together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from gpuplan.models.eligibility.node_eligibility import refusal
+from gpuplan.planner.analysis.prerequisites import Prerequisites
+from gpuplan.planner.analysis.projected_schedule import Future
+from gpuplan.planner.waiting import time_messages
+from gpuplan.planner.waiting.future_holds import HeldLater
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.plan.plan import Reason
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.timing.reservation_windows import Window
+
+
+class Outlook:
+    """Answers for one target."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, target: Target) -> None:
+        self.future = Future(snapshot, policy, target)
+        self._prerequisites = Prerequisites(self.future)
+        self._held = HeldLater(self.future)
+        self._closing = bool(self.future.windows.all)
+        self._groups: dict[str, list[str]] = defaultdict(list)
+        self._runs_already: set[str] = set()
+        for job in snapshot.jobs if "co_start" in snapshot.stated else ():
+            if job.co_start and job.running:
+                self._runs_already.add(job.co_start)
+            elif job.co_start and not job.held:
+                self._groups[job.co_start].append(job.name)
+
+    def kind(self, job: Job) -> tuple[object, ...] | None:
+        """All that reasons of time depend on in a job; None for one that they do not touch."""
+        if job.depends_on or job.not_before or job.hard_deadline or job.co_start:
+            return (job.name,)
+        if job.datasets and self._prerequisites.data(job):
+            return (job.name,)
+        if not self._closing and not self.future.planned:
+            return None
+        planned = self.future.planned.get(job.name)
+        promised = planned.promised if planned else None
+        # How long it takes matters only before a window, and to who has no later start.
+        timely = self._closing or planned is None
+        work = self.future.durations.work(job) if timely else None
+        hold = self.future.windows.hold
+        starves = hold and (job.priority, job.name == hold.job.name)
+        return promised, work, job.user if self._closing else None, starves
+
+    def begins(self, job: Job) -> int:
+        """The second before which the job may not start, by its begin time and its data; 0 is now."""
+        return self._prerequisites.begins(job)
+
+    def never(self, job: Job, second: int = 0) -> Reason | None:
+        """Why the job can never start from some second on."""
+        if job.depends_on and (state := self._prerequisites.dependencies(job)).hopeless:
+            return time_messages.never_satisfied(state)
+        if job.hard_deadline and job.deadline is not None:
+            seconds = self.future.fastest(job)
+            begins, deadline = max(self.begins(job), second), self.future.second(job.deadline)
+            if begins + seconds > deadline:
+                return time_messages.deadline_impossible(
+                    begins=begins, seconds=seconds, deadline=deadline, future=self.future
+                )
+        return None
+
+    def not_yet(self, job: Job, second: int = 0) -> Reason | None:
+        """What must come true before a job that is not `never` to start may do so at some second."""
+        if job.depends_on and (state := self._prerequisites.dependencies(job)).needed:
+            return time_messages.depends(state, self.future)
+        if self.begins(job) <= second:
+            return None
+        now = self.future.snapshot.taken_at
+        moment, data = self._prerequisites.not_before(job), self._prerequisites.data(job)
+        if data is not None and (moment is None or data[1] > moment):
+            return time_messages.data_to_come(*data, now)
+        return time_messages.not_before(moment, now) if moment is not None else None
+
+    def closed(self, job: Job, nodes: Iterable[Node], second: int = 0) -> dict[str, Window]:
+        """The window that closes each node, by name, before the job would be done that starts there then."""
+        if not self._closing:
+            return {}
+        found = {}
+        for node in nodes:
+            model = node.gpu_model if job.request.needs_gpu else None
+            seconds = self.future.durations.seconds(job, model)
+            if (window := self.future.windows.bars(job, node.name, second, seconds)) is not None:
+                found[node.name] = window
+        return found
+
+    def closing(self, job: Job, closed: Mapping[str, Window], *, every: bool) -> Reason:
+        """The reason of closed nodes: the window that is over last, and how many others there are."""
+        names = {each.reservation.name for each in closed.values()}
+        window = max(closed.values(), key=lambda each: (each.ends, each.reservation.name))
+        seconds = self.future.durations.seconds(job, None)
+        return time_messages.window_closed(
+            window, self.future, every=every, seconds=seconds, others=len(names) - 1
+        )
+
+    def opening(self, job: Job) -> Reason | None:
+        """That the only matching nodes are still to become ready; None if none is."""
+        now = self.future.snapshot.taken_at
+        found = [
+            (node.ready_at, node.name)
+            for node in self.future.snapshot.cluster.nodes
+            if not node.ready
+            and node.ready_at is not None
+            and node.ready_at > now
+            and refusal(job, node.model_copy(update={"ready": True})) is None
+        ]
+        return time_messages.not_ready(*min(found), now) if found else None
+
+    def later(self, job: Job) -> Reason | None:
+        """That the plan has a later start for a job which would fit now."""
+        planned = self.future.planned.get(job.name)
+        return None if planned is None else time_messages.later(promised=planned.promised)
+
+    def promised_away(self, job: Job, matching: Iterable[Node]) -> Reason | None:
+        """That room or quota is free now, and is promised to others before the job would be done."""
+        if not self.future.planned:
+            return None
+        nodes = list(matching)
+        models = tuple(sorted({node.gpu_model for node in nodes if node.gpu_model}))
+        needed = job.request.total_gpu_milli
+        until = self.future.slots.until(0, self.future.fastest(job))
+        for slot in range(1, until):
+            found = self._held.room(slot).now(job.queue, needed * job.gang.minimum, models).shortage
+            if found is not None:
+                return time_messages.quota_promised(found, self.future, slot)
+        if needed and self._held.places(nodes, needed, until) < job.gang.minimum:
+            return time_messages.room_promised(self._held.promised(nodes, until), self.future)
+        return None
+
+    def companions(self, job: Job) -> tuple[str, ...]:
+        """Others that wait and have to start together with the job, sorted."""
+        if job.co_start is None or job.co_start in self._runs_already:
+            return ()
+        return tuple(sorted(name for name in self._groups[job.co_start] if name != job.name))

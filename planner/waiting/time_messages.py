@@ -1,0 +1,201 @@
+"""How reasons read that have to do with time: dependencies, begin times, data, windows, deadlines, groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.calendar import ReservationKind
+from gpuplan.models.dependency import DependencyKind
+from gpuplan.models.plan.plan import Reason, ReasonCode
+from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.units import print_milli
+from gpuplan.planner.formatting import counted, decimal, duration, named
+from gpuplan.planner.time_format import clock
+from gpuplan.planner.waiting.room_messages import reason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from gpuplan.models.timing.reservation_windows import Window
+    from gpuplan.planner.analysis.prerequisites import DependencyState, Foreseen
+    from gpuplan.planner.analysis.projected_schedule import Future, Stay
+    from gpuplan.planner.analysis.quota_headroom import QuotaShortage
+
+DONE: Final = {
+    DependencyKind.STARTED: "started",
+    DependencyKind.SUCCEEDED: "succeeded",
+    DependencyKind.COMPLETED: "ended",
+    DependencyKind.CHECKPOINTED: "saved a checkpoint",
+}
+"""What a job has done once a dependency on it is satisfied."""
+
+
+def until_done(found: Sequence[Foreseen]) -> str:
+    """`prep-1 has succeeded`, `prep-1 and prep-2 have ended`, `prep-1 and 5 more are done`."""
+    names = named([each.dependency.job for each in found])
+    kinds = sorted({DONE[each.dependency.kind] for each in found})
+    if len(kinds) > 1:
+        return f"{names} are done"
+    return f"{names} {'has' if len(found) == 1 else 'have'} {kinds[0]}"
+
+
+def never_satisfied(state: DependencyState) -> Reason:
+    """Too few of the jobs it depends on can still become what it waits for."""
+    names = sorted(each.dependency.job for each in state.never)
+    failed = all(each.failed for each in state.never)
+    what = "failed" if failed else "can never be what it waits for"
+    possible = len(state.outstanding) + state.satisfied
+    wanted, total = state.needed + state.satisfied, possible + len(names)
+    text = f"depends on {named(names)}, which {what}"
+    if wanted < total:
+        left = f"{possible:,} {'is' if possible == 1 else 'are'} left"
+        text = f"depends on {wanted:,} of {counted(total, 'job')}; {named(names)} {what}, {left}"
+    return reason(
+        ReasonCode.DEPENDENCY_NEVER,
+        text,
+        needed=wanted,
+        possible=possible,
+        jobs=named(names, most=10),
+    )
+
+
+def depends(state: DependencyState, future: Future) -> Reason:
+    """Jobs it depends on are not what it waits for yet."""
+    open_ = state.outstanding
+    if state.needed < len(open_):
+        names = named([each.dependency.job for each in open_])
+        text = f"waits for {state.needed:,} more of the {len(open_):,} jobs {names}"
+    else:
+        text = f"waits until {until_done(open_)}"
+    last = state.decisive[-1]
+    numbers: dict[str, float | str] = {
+        "needed": state.needed,
+        "satisfied": state.satisfied,
+        "jobs": named([each.dependency.job for each in open_], most=10),
+    }
+    if last.second is not None and all(each.second is not None for each in state.decisive):
+        text = f"{text}, expected at {clock(future.moment(last.second), future.snapshot.taken_at)}"
+        numbers["expected_seconds"] = last.second
+    return reason(ReasonCode.DEPENDENCY, text, **numbers)
+
+
+def not_before(moment: datetime, now: datetime) -> Reason:
+    """Its user wants it to start later."""
+    return reason(
+        ReasonCode.BEGIN_TIME,
+        f"waits for its start time, {clock(moment, now)}",
+        seconds=int((moment - now).total_seconds()),
+    )
+
+
+def data_to_come(dataset: str, moment: datetime, now: datetime) -> Reason:
+    """It reads data that is not there yet."""
+    return reason(
+        ReasonCode.BEGIN_TIME,
+        f"waits for dataset {dataset}, available at {clock(moment, now)}",
+        dataset=dataset,
+        seconds=int((moment - now).total_seconds()),
+    )
+
+
+def deadline_impossible(*, begins: int, seconds: int, deadline: int, future: Future) -> Reason:
+    """It would be late and is of no use then; `begins` is the first second at which it may start."""
+    now = future.snapshot.taken_at
+    by = clock(future.moment(deadline), now)
+    start = f"cannot start before {clock(future.moment(begins), now)}, " if begins else ""
+    late = begins + seconds - deadline
+    return reason(
+        ReasonCode.DEADLINE_IMPOSSIBLE,
+        f"{start}takes {duration(seconds)} and must be done by {by}: it would be {duration(late)} late",
+        needed_seconds=seconds,
+        left_seconds=max(0, deadline - begins),
+        late_seconds=late,
+    )
+
+
+def window_name(window: Window) -> str:
+    """`maintenance m1`, `reservation r1`, `hold for train`."""
+    if window.job is not None:
+        return f"hold for {window.job}"
+    kind = "maintenance" if window.reservation.kind is ReservationKind.MAINTENANCE else "reservation"
+    return f"{kind} {window.reservation.name}"
+
+
+def window_text(window: Window, future: Future) -> str:
+    """`maintenance m1 on n1 and n2`, `reservation r1 on n1`."""
+    return f"{window_name(window)} on {named(sorted(name for name in window.nodes if name in future.nodes))}"
+
+
+def window_closed(window: Window, future: Future, *, every: bool, seconds: int, others: int = 0) -> Reason:
+    """All matching nodes, or all with room, are closed by windows before the job would be done."""
+    now = future.snapshot.taken_at
+    begins, ends = (clock(future.moment(second), now) for second in (window.begins, window.ends))
+    span = f"from {begins} to {ends}" if window.begins > 0 else f"until {ends}"
+    where = "every matching node is closed" if every else "every node with room is closed"
+    more = f", or by {counted(others, 'other window')}" if others else ""
+    takes = f"; takes {duration(seconds)}" if window.begins > 0 else ""
+    return reason(
+        ReasonCode.RESERVED,
+        f"{where} by {window_text(window, future)} {span}{more}{takes}",
+        reservation=window.reservation.name,
+        begins_seconds=window.begins,
+        ends_seconds=window.ends,
+    )
+
+
+def not_ready(moment: datetime, node: str, now: datetime) -> Reason:
+    """All matching nodes are still being provisioned."""
+    return reason(
+        ReasonCode.RESOURCES,
+        f"no matching node is ready; {node} is expected at {clock(moment, now)}",
+        node=node,
+        seconds=int((moment - now).total_seconds()),
+    )
+
+
+def group_waits(group: str, others: Sequence[tuple[str, Reason]]) -> Reason:
+    """It starts together with others that wait, given with their reasons, the most telling first."""
+    names = named(sorted(name for name, _ in others))
+    text = f"starts only together with {names} of group {group}"
+    first, why = others[0]
+    if why.code is not ReasonCode.NOT_CHOSEN:
+        text = f"{text}; {first}: {why.text}"
+    return reason(
+        ReasonCode.CO_START, text, group=group, jobs=named(sorted(name for name, _ in others), most=10)
+    )
+
+
+def later(*, promised: bool) -> Reason:
+    """It would fit now, and the plan has a later start for it, whose time is told elsewhere."""
+    what = "the start promised to it" if promised else "its later start"
+    return reason(ReasonCode.NOT_CHOSEN, f"would fit, but {what} is better for all in sum")
+
+
+def quota_promised(found: QuotaShortage, future: Future, slot: int) -> Reason:
+    """It would fit now, and its queue is promised to others before it would be done."""
+    kind = "" if found.gpu_model == ALL_MODELS else f"{found.gpu_model} "
+    at = clock(future.begin(slot), future.snapshot.taken_at)
+    return reason(
+        ReasonCode.NOT_CHOSEN,
+        f"would fit, but from {at} on queue {found.queue} holds {decimal(found.used)} of "
+        f"{decimal(found.limit)} {kind}GPUs for others",
+        queue=found.queue,
+        used=print_milli(found.used),
+        limit=print_milli(found.limit),
+        needed=print_milli(found.needed),
+    )
+
+
+def room_promised(others: Sequence[Stay], future: Future) -> Reason | None:
+    """It would fit now, and its places are promised to others before it would be done; None without any."""
+    if not others:
+        return None
+    first = others[0]
+    at = clock(future.moment(first.start), future.snapshot.taken_at)
+    more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
+    return reason(
+        ReasonCode.NOT_CHOSEN,
+        f"would fit, but not until it is done: {first.job.name} is promised a start at {at} there{more}",
+        jobs=named([stay.job.name for stay in others], most=10),
+    )

@@ -1,0 +1,201 @@
+"""What an earlier plan means for the next one: nothing is left to do, or here is where to begin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.plan import Preempt, Shrink
+from gpuplan.models.policy.objective import Goal
+from gpuplan.models.verifier.job_changes import same_holdings
+from gpuplan.planner.analysis.allocations import count_from
+from gpuplan.planner.analysis.cluster_after import cluster_after
+from gpuplan.planner.epoch_cache import take_over
+from gpuplan.planner.problem_builder.earliest_start import finished_by_name, is_met
+from gpuplan.planner.problem_builder.reclaiming import pairs
+
+if TYPE_CHECKING:
+    from gpuplan.models.base import Noun
+    from gpuplan.models.cluster import Cluster, NodePool
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+
+_Noun = TypeVar("_Noun", bound="Noun")
+
+_OVERTAKEN_BY_RUNNING: Final = frozenset(
+    (Goal.LEAST_ATTAINED_SERVICE, Goal.FAIRNESS, Goal.MAKESPAN, Goal.CRITICAL_PATH)
+)
+"""Goals by which a job that runs is worth less and less beside one that waits."""
+
+
+def recognized(live: Snapshot, last: Snapshot) -> Snapshot:
+    """
+    The live snapshot in canonical order, with the nodes and jobs of an earlier one wherever they are equal.
+
+    What has been found out about these, texts and placements, is then known of the live ones too.
+    """
+    nodes = tuple(_equal_or(node, last.cluster.node_by_name.get(node.name)) for node in live.cluster.nodes)
+    cluster = _equal_or(live.cluster.model_copy(update={"nodes": nodes}), last.cluster)
+    jobs = tuple(_equal_or(job, last.job_by_name.get(job.name)) for job in live.jobs)
+    known = live.model_copy(update={"cluster": cluster, "jobs": jobs}).canonical()
+    count_from(last, known)
+    take_over(last, known)
+    return known
+
+
+def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
+    """
+    True if the last plan was carried out as a whole and nothing has changed since, nor is more allowed.
+
+    What a longer search could still gain is left until something changes, so that a cluster at rest stays at
+    rest; and so is what the clock makes worth more or cost less, as ageing and checkpoints do. With more than
+    one slot, with reservations, or where equals take turns by what they have had so far, the clock alone may
+    call for action, so that nothing is ever settled.
+    """
+    if policy.horizon.slots > 1 or live.cluster.reservations or not same_rules(policy, last.policy):
+        return False
+    if policy.disruption.takes_turns and policy.objective.goals & _OVERTAKEN_BY_RUNNING:
+        return False
+    if live.job_by_name.keys() != last.snapshot.job_by_name.keys():
+        return False
+    # When pools were scaled means nothing by itself: what it allows is asked for below.
+    cluster = cluster_after(last.snapshot, last.target)
+    cluster = cluster.model_copy(update={"pools": _as_scaled_in(live.cluster, cluster.pools)})
+    expected = last.snapshot.model_copy(update={"cluster": cluster})
+    expected, live = expected.canonical(), live.canonical()
+    if any(getattr(expected, part) != getattr(live, part) for part in ("cluster", "queues", "finished")):
+        return False
+    there = {placement.job: placement for placement in last.target.placements}
+    found = {placement.job: placement for placement in live.running_placements}
+    return (
+        there.keys() == found.keys()
+        and all(_same_question(job, expected.job_by_name[job.name]) for job in live.jobs)
+        and all(_same_places(placement, there[job]) for job, placement in found.items())
+        and not _is_more_allowed(live, policy, last)
+    )
+
+
+def first_target(live: Snapshot, policy: Policy, last: Plan) -> Target | None:
+    """
+    What the last plan wanted, as far as its jobs and nodes are still there; None under other rules.
+
+    Who it stops is stopped, if that has not been done yet; who has begun to run without its doing runs on.
+    With more than one slot the last plan's slots are not those of this one.
+    """
+    if policy.horizon.slots > 1 or not same_rules(policy, last.policy):
+        return None
+    target, before = last.target, last.snapshot.job_by_name
+    planned = {placement.job: placement for placement in target.placements}
+    nodes = live.cluster.node_by_name
+    added = tuple(node for node in target.added if node.name not in nodes)
+    there = nodes.keys() | {node.name for node in added}
+    placements = []
+    for job in live.canonical().jobs:
+        meant, running = planned.get(job.name), job.placement
+        if meant is None:
+            ran = job.name in before and before[job.name].running is not None
+            placements += [running] if running and not ran else []
+        elif running and _same_places(running, meant):
+            placements.append(running)
+        elif there >= {replica.node for replica in meant.replicas}:
+            placements.append(meant)
+    removed = tuple(name for name in target.removed if name in nodes)
+    return Target(tuple(placements), added, removed)
+
+
+def newcomers(live: Snapshot, last: Snapshot) -> frozenset[str]:
+    """Names of the waiting jobs that were not asked for in the same words when the last plan was made."""
+    before = last.job_by_name
+    return frozenset(
+        job.name
+        for job in live.jobs
+        if job.running is None and not (job.name in before and _same_question(job, before[job.name]))
+    )
+
+
+def _is_more_allowed(live: Snapshot, policy: Policy, last: Plan) -> bool:
+    """True if something was forbidden to the last plan that is not so now, in a cluster that it led to."""
+    waiting = [job for job in live.jobs if job.running is None and not job.held]
+    return _is_time(live, policy, last.snapshot, waiting) or _made_way(live, last, waiting)
+
+
+def _is_time(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
+    """True if a job may start, or be disturbed, that earlier might not."""
+    data = {dataset.name: dataset.available_at for dataset in live.cluster.datasets}
+    begins = (begin for job in waiting for begin in (job.not_before, *(data[name] for name in job.datasets)))
+    if any(begin and before.taken_at < begin <= live.taken_at for begin in begins):
+        return True
+    return _dwell_is_over(live, policy, before) or _is_ripe(live, policy, before, waiting)
+
+
+def _is_ripe(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
+    """True if a job may be disturbed that earlier had not run for long enough."""
+    rules = policy.disruption
+    if not rules.minimum_runtime or not (rules.migrate or (waiting and (rules.preempt or rules.resize))):
+        return False
+    return any(
+        rules.may_disturb(job, live.taken_at) and not rules.may_disturb(job, before.taken_at)
+        for job in live.jobs
+    )
+
+
+def _dwell_is_over(live: Snapshot, policy: Policy, before: Snapshot) -> bool:
+    """True if a job may be resized again, or a pool scaled, that might not be when it came to be as it is."""
+    now, then = live.taken_at, before.taken_at
+    jobs, pools = policy.disruption, policy.pools
+    return any(jobs.dwells(job, then) and not jobs.dwells(job, now) for job in live.jobs) or any(
+        allowed(pool, now) and not allowed(pool, then)
+        for pool in live.cluster.pools
+        for allowed in (pools.may_add, pools.may_remove)
+    )
+
+
+def _made_way(live: Snapshot, last: Plan, waiting: list[Job]) -> bool:
+    """
+    True if carrying out the last plan allowed something to a job that waits.
+
+    To start after somebody whom it started, to follow somebody of higher priority whom it stopped, to take
+    the place of somebody whose queue borrows since.
+    """
+    before, finished = last.snapshot, finished_by_name(live)
+    awaited = (each for job in waiting for each in job.depends_on)
+    return (
+        any(is_met(each, live, finished) and not is_met(each, before, finished) for each in awaited)
+        or (bool(waiting) and any(isinstance(action, Preempt | Shrink) for action in last.actions))
+        or not set(pairs(live, last.policy)) <= set(pairs(before, last.policy))
+    )
+
+
+def _as_scaled_in(cluster: Cluster, pools: tuple[NodePool, ...]) -> tuple[NodePool, ...]:
+    """Pools as they are, but scaled last when those of a cluster were."""
+    found = {pool.name: pool for pool in cluster.pools}
+    return tuple(pool.scaled_as(found.get(pool.name, pool)) for pool in pools)
+
+
+def _equal_or(noun: _Noun, other: _Noun | None) -> _Noun:
+    return other if other is not None and (other is noun or other == noun) else noun
+
+
+def _same_question(live: Job, before: Job) -> bool:
+    """
+    True if a job differs from before at most in where it runs and what it was promised.
+
+    How often it has been preempted means nothing while it waits; nor, with one slot, what it has saved.
+    """
+    if live is before:
+        return True
+    meaningless: dict[str, int | None] = {"running": None, "promise": None, "progress": None}
+    meaningless |= {} if live.running else {"preemptions": 0}
+    return live.model_copy(update=meaningless) == before.model_copy(update=meaningless)
+
+
+def _same_places(one: Placement, other: Placement) -> bool:
+    return one is other or same_holdings(one.replicas, other.replicas)
+
+
+def same_rules(policy: Policy, other: Policy) -> bool:
+    """True if two policies differ in nothing but the effort spent."""
+    return policy == other.model_copy(update={"budget": policy.budget, "solvers": policy.solvers})

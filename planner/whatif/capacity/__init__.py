@@ -1,0 +1,1 @@
+"""How many more jobs fit, and what a demand would take."""

@@ -1,0 +1,184 @@
+"""size(…) → Capacity: the cheapest nodes of pools beside which jobs run, planned, verified and proven."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.plan import ScaleUp
+from gpuplan.models.policy.policy import LARGEST_POINTS
+from gpuplan.models.value.disruption_cost import interruption_points
+from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.whatif.answers.capacity import Capacity, PoolNodes, Unplaced
+from gpuplan.planner.whatif.capacity.no_disruption_world import undisturbed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuplan.models.cluster import NodePool
+    from gpuplan.models.job import Job
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.solvers.incumbent import Watch
+
+_MOST_POINTS: Final = 4 * 10**7
+"""Of all nodes together: prices stay exact, and a job can be worth more than all of them."""
+
+_PARTS: Final = (1, 10, 100, 1000, 10_000)
+"""Parts of the currency's unit that prices may be told in."""
+
+_DECIMALS: Final = 4
+"""Of what interruptions cost: as fine as those parts."""
+
+
+def size(
+    snapshot: Snapshot,
+    policy: Policy,
+    jobs: Sequence[Job],
+    *,
+    seed: int,
+    most: int | None = None,
+    watch: Watch | None = None,
+) -> Capacity:
+    """
+    Find nodes of the cluster's pools beside which these jobs run; those of them that run already do so.
+
+    `most` is how many nodes each pool may get, whatever its maximum; without it, as many as that allows. Each
+    job is worth more than all nodes together, so that no node is saved at the cost of a job.
+    """
+    asked = [job for job in jobs if job.running is None]
+    roomy, rooms = _with_room(snapshot, policy, most, sum(job.gang.minimum for job in asked))
+    scale = _scale_of(roomy.cluster.pools, rooms)
+    world, rules = undisturbed(
+        roomy, policy, asked, points=scale.of_a_job, currency=scale.currency, scaling=scale.of_a_node
+    )
+    plan = plan_epoch(world, rules, seed=seed, created_at=snapshot.taken_at, watch=watch)
+    names = sorted(job.name for job in jobs)
+    placed = {placement.job: placement for placement in plan.placements if placement.job in names}
+    waiting = [each for each in plan.waiting if each.job in names]
+    slack = None if plan.solution.bound is None else plan.solution.bound - plan.solution.objective
+    added = Counter(action.pool for action in plan.actions if isinstance(action, ScaleUp))
+    risks = _interruption_costs(snapshot, policy)
+    prices = {pool.name: pool.template.price_per_hour for pool in snapshot.cluster.pools}
+    return Capacity(
+        jobs=tuple(names),
+        runs=tuple(sorted(placed)),
+        cannot=tuple(Unplaced(job=each.job, reason=each.reason) for each in waiting),
+        cannot_proven=slack is not None and slack < scale.of_a_job - scale.of_all_nodes,
+        pools=_pools(snapshot, added, risks),
+        hourly_cost=_cost(added, prices),
+        hourly_interruption_cost=_cost(added, risks),
+        hourly_cost_at_least=0.0 if slack is None else _at_least(plan, slack, scale, rooms),
+        proven=slack == 0 and scale.exact and (scale.of_a_node > 0 or not added),
+        placed={
+            name: tuple(sorted({replica.node for replica in placement.replicas}))
+            for name, placement in sorted(placed.items())
+        },
+        plan_id=plan.plan_id,
+        seconds=round(plan.solution.seconds, 3),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Points in which jobs and nodes are weighed against each other."""
+
+    currency: int
+    """Of one unit of the cluster's currency."""
+    finest: int
+    """Of the smallest difference between two mixes' prices."""
+    of_a_node: int
+    """Beside its price, so that of equally dear mixes the one with fewer nodes is better."""
+    of_all_nodes: int
+    of_a_job: int
+    exact: bool
+    """True if all prices are whole points."""
+
+
+def _scale_of(pools: Sequence[NodePool], rooms: dict[str, int]) -> _Scale:
+    prices = {pool.name: pool.template.price_per_hour for pool in pools}
+    totals = {
+        parts: sum(ceil(prices[name] * parts) * room for name, room in rooms.items()) for parts in _PARTS
+    }
+    # A job that is worth more than all nodes must still be one that may be written down.
+    bearable = [parts for parts, total in totals.items() if 2 * total < LARGEST_POINTS] or _PARTS[:1]
+    telling = [parts for parts in bearable if all(_whole(price * parts) for price in prices.values())]
+    parts = telling[0] if telling else bearable[-1]
+    count, total = sum(rooms.values()), totals[parts]
+    # A node more must weigh less than the smallest difference in price.
+    finest = count + 1 if total * (count + 1) < _MOST_POINTS else 1
+    of_a_node = 1 if finest > 1 or not total else 0
+    of_all_nodes = total * finest + count * of_a_node
+    of_a_job = min(LARGEST_POINTS, 2 * of_all_nodes + 1)
+    return _Scale(parts * finest, finest, of_a_node, of_all_nodes, of_a_job, exact=bool(telling))
+
+
+def _whole(amount: float) -> bool:
+    return abs(amount - round(amount)) < 1e-6
+
+
+def _with_room(
+    snapshot: Snapshot, policy: Policy, most: int | None, replicas: int
+) -> tuple[Snapshot, dict[str, int]]:
+    """
+    The snapshot with pools that may get so many nodes, none of them more than there are replicas.
+
+    What interruptions are expected to lose is in the price of their nodes.
+    """
+    risks = _interruption_costs(snapshot, policy)
+    members = Counter(node.pool for node in snapshot.cluster.nodes)
+    pools, rooms = [], {}
+    for pool in snapshot.cluster.pools:
+        room = max(0, pool.maximum - members[pool.name]) if most is None else most
+        rooms[pool.name] = min(room, replicas)
+        maximum = max(pool.minimum, members[pool.name] + rooms[pool.name])
+        price = round(pool.template.price_per_hour + risks[pool.name], 6)
+        template = pool.template.model_copy(update={"price_per_hour": price})
+        pools.append(pool.model_copy(update={"maximum": maximum, "template": template}))
+    cluster = snapshot.cluster.model_copy(update={"pools": tuple(pools)})
+    return snapshot.model_copy(update={"cluster": cluster}), rooms
+
+
+def _interruption_costs(snapshot: Snapshot, policy: Policy) -> dict[str, float]:
+    """What interruptions of a node of each pool are expected to lose in an hour, in currency."""
+    currency = max(1, policy.prices.currency)
+    return {
+        pool.name: round(interruption_points(policy, pool) / currency, _DECIMALS)
+        for pool in snapshot.cluster.pools
+    }
+
+
+def _cost(added: Counter[str], prices: dict[str, float]) -> float:
+    return round(sum(prices[name] * count for name, count in added.items()), 6)
+
+
+def _at_least(plan: Plan, slack: int, scale: _Scale, rooms: dict[str, int]) -> float:
+    """No mix with as many jobs costs less: none has more points than the bound leaves room for."""
+    added = [action for action in plan.actions if isinstance(action, ScaleUp)]
+    own = sum(round(action.after.price_per_hour * scale.currency) for action in added)
+    own += scale.of_a_node * len(added)
+    count = sum(rooms.values())
+    # All that is not price may be the nodes' own points, in the dearest case of all of them.
+    least = own - slack - scale.of_a_node * count
+    # Half a point a node was rounded off in this mix and in the other, or prices go by whole steps.
+    least = ceil(least / scale.finest) * scale.finest if scale.exact else least - count
+    return round(max(0, least) / scale.currency, 6)
+
+
+def _pools(snapshot: Snapshot, added: Counter[str], risks: dict[str, float]) -> tuple[PoolNodes, ...]:
+    members = Counter(node.pool for node in snapshot.cluster.nodes)
+    return tuple(
+        PoolNodes(
+            pool=pool.name,
+            nodes=added[pool.name],
+            price_per_hour=pool.template.price_per_hour,
+            interruption_cost_per_hour=risks[pool.name],
+            maximum=pool.maximum,
+            members=members[pool.name],
+        )
+        for pool in sorted(snapshot.cluster.pools, key=lambda pool: pool.name)
+        if added[pool.name]
+    )

@@ -1,0 +1,136 @@
+"""
+How many copies of one job can fit at most beside what runs, by counting: a bound that needs no solver.
+
+Copies are alike, so that each node is full after so many of their replicas whatever is placed elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.planner.analysis.quota_headroom import QuotaRoom
+from gpuplan.planner.waiting.blocked_nodes import power_left
+from gpuplan.planner.waiting.eligible_nodes import Matcher
+from gpuplan.planner.waiting.free_capacity import MIG, FreePool, Place, needs_of, profiles_in
+from gpuplan.planner.waiting.mig_capacity import MigRoom
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from gpuplan.models.cluster import Level, Node
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+
+
+def ceiling(snapshot: Snapshot, policy: Policy, job: Job, most: int) -> int:
+    """Copies of a job, which need not be in the snapshot, that fit at most; counted up to `most`."""
+    match = Matcher(snapshot.cluster.nodes, [job]).match(job)
+    nodes = [snapshot.cluster.nodes[index] for index in match.nodes]
+    nodes = _without_those_it_avoids(snapshot, job, nodes)
+    replicas = _replicas(snapshot, policy, job, nodes, most * job.gang.minimum)
+    rooms = QuotaRoom(snapshot, snapshot.running_placements)
+    each = job.request.total_gpu_milli * job.gang.minimum
+
+    def within(models: tuple[str, ...], copies: int) -> bool:
+        return rooms.now(job.queue, copies * each, models).shortage is None
+
+    most = min(most, _apart(job, nodes, replicas, most))
+    if not job.request.needs_gpu:
+        return min(most, _gangs(job, nodes, replicas))
+    found = 0
+    # A gang runs on one GPU model; single replicas are counted model by model too, for the quotas.
+    for model in match.gpu_models:
+        there = [node for node in nodes if node.gpu_model == model]
+        found += _largest(min(most, _gangs(job, there, replicas)), partial(within, (model,)))
+    return _largest(min(most, found), partial(within, ()))
+
+
+def _apart(job: Job, nodes: Iterable[Node], replicas: dict[str, int], most: int) -> int:
+    """Copies that find a domain each, where the job must not meet its like."""
+    roomy = [node for node in nodes if replicas[node.name]]
+    for term in job.anti_affinity:
+        if term.labels.items() <= job.labels.items():
+            most = min(most, len(_domains(roomy, term.level)))
+    return most
+
+
+def _without_those_it_avoids(snapshot: Snapshot, job: Job, nodes: list[Node]) -> list[Node]:
+    """Nodes in no domain with a running job that this one must not meet."""
+    shut: set[tuple[Level, object]] = set()
+    for other in snapshot.jobs:
+        there = other.running.replicas if other.running else ()
+        for avoiding, avoided in ((job, other), (other, job)):
+            for term in avoiding.anti_affinity if there else ():
+                if term.labels.items() <= avoided.labels.items():
+                    on = (snapshot.cluster.node_by_name[replica.node] for replica in there)
+                    shut.update((term.level, _domain(node, term.level)) for node in on)
+    levels = {level for level, _ in shut}
+    return [node for node in nodes if not any((level, _domain(node, level)) in shut for level in levels)]
+
+
+def _replicas(
+    snapshot: Snapshot, policy: Policy, job: Job, nodes: Iterable[Node], most: int
+) -> dict[str, int]:
+    """Replicas that fit each node by itself, by name."""
+    cluster = snapshot.cluster
+    free = free_capacity(cluster.nodes, snapshot.running_placements, snapshot=snapshot)
+    power = power_left(cluster, snapshot.running_placements).by_node
+    mig = MigRoom(snapshot.running_placements, policy.mig)
+    needs = needs_of(job, cluster, capped=bool(power))
+    # Where instances of several profiles go is a puzzle of its own, and counting them no bound.
+    needs = {name: need for name, need in needs.items() if not name.startswith(MIG) or _alike(name)}
+    return {
+        node.name: FreePool([Place(node, free[node.name], mig, power.get(node.name))]).fitting(needs, most)
+        for node in nodes
+    }
+
+
+def _alike(dimension: str) -> bool:
+    return len(profiles_in(dimension)) == 1
+
+
+def _gangs(job: Job, nodes: Iterable[Node], replicas: dict[str, int]) -> int:
+    """Copies whose replicas are as close together, and as far apart, as the job requires."""
+    size, level = job.gang.minimum, job.locality.required if job.gang.minimum > 1 else None
+    return sum(_spread_out(job, each, replicas, size) for each in _domains(nodes, level))
+
+
+def _spread_out(job: Job, nodes: list[Node], replicas: dict[str, int], size: int) -> int:
+    rooms = Counter[object]()
+    spread = job.spread
+    for node in nodes:
+        rooms[_domain(node, spread.level) if spread else node.name] += replicas[node.name]
+    each = size if spread is None else min(size, spread.most)
+    # What k copies may put into a domain grows with k, and less and less: all smaller k are possible too.
+    return _largest(
+        sum(rooms.values()) // size,
+        lambda copies: sum(min(room, each * copies) for room in rooms.values()) >= size * copies,
+    )
+
+
+def _domains(nodes: Iterable[Node], level: Level | None) -> list[list[Node]]:
+    """Nodes by domain; all in one without a level, and a node without a domain by itself."""
+    found: dict[object, list[Node]] = defaultdict(list)
+    for node in nodes:
+        found[None if level is None else _domain(node, level)].append(node)
+    return list(found.values())
+
+
+def _domain(node: Node, level: Level) -> object:
+    return node.domain(level) or node.name
+
+
+def _largest(most: int, possible: Callable[[int], bool]) -> int:
+    """The largest number up to `most` that is possible, given that 0 is, and all below a possible one."""
+    least = 0
+    while least < most:
+        middle = (least + most + 1) // 2
+        if possible(middle):
+            least = middle
+        else:
+            most = middle - 1
+    return least

@@ -1,0 +1,99 @@
+"""
+The question of how much more finds room beside what runs, disturbing nobody, put to the production planner.
+
+Only the running jobs are there and those that are asked about. These are worth the same number of points
+each, whatever they are otherwise, and nothing else has a price but nodes of pools, if any may be added.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.job import LocalityPreference
+from gpuplan.models.policy.horizon import HorizonPolicy
+from gpuplan.models.policy.objective import Goal, Objective
+from gpuplan.models.policy.policy import (
+    POINTS_PER_WEIGHT,
+    Ageing,
+    Disruption,
+    PoolPolicy,
+    Prices,
+    SizeBasis,
+    Weights,
+)
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+
+
+def undisturbed(
+    snapshot: Snapshot,
+    policy: Policy,
+    jobs: Iterable[Job],
+    *,
+    points: int,
+    currency: int | None = None,
+    scaling: int = 0,
+) -> tuple[Snapshot, Policy]:
+    """
+    The snapshot with these jobs alone beside what runs, each worth `points`, and the policy to plan it by.
+
+    Without a `currency` pools get no nodes; with one, a node costs its price in that and `scaling` more.
+    """
+    # A policy alone does not keep jobs from being moved off nodes that are to be drained.
+    running = [job.model_copy(update={"preemptible": False}) for job in snapshot.jobs if job.running]
+    asked = [_worth(job, points) for job in jobs]
+    world = snapshot.model_copy(update={"jobs": (*running, *asked)}).canonical()
+    prices = Prices(
+        guarantee=0,
+        nominal=0,
+        disruption=0,
+        migration=0,
+        resize=0,
+        repartition=0,
+        switch_mode=0,
+        domain=0,
+        currency=currency or 0,
+        scaling=scaling,
+        drain=0,
+    )
+    budget = policy.budget.model_copy(update={"stop_gap": 0.0})
+    rules = {
+        "objective": Objective(goal=Goal.VALUE),
+        "weights": Weights(basis=SizeBasis.JOB, ageing=Ageing(gain=0, cap=0)),
+        "prices": prices,
+        "disruption": Disruption(resize=False),
+        "pools": PoolPolicy(scale_up=currency is not None, scale_down=False),
+        "horizon": HorizonPolicy(),
+        "budget": budget,
+    }
+    return world, policy.model_copy(update=rules)
+
+
+def _worth(job: Job, points: int) -> Job:
+    """The job as a claim to room: at its smallest, on any of its GPU models alike, free to start at once."""
+    return job.model_copy(
+        update={
+            "running": None,
+            "promise": None,
+            "held": False,
+            "priority": 0,
+            "weight_milli": points * MILLI // POINTS_PER_WEIGHT,
+            "gang": job.gang.model_copy(update={"maximum": job.gang.minimum}),
+            "gpu_models": dict.fromkeys(job.gpu_models, MILLI),
+            "locality": LocalityPreference(required=job.locality.required),
+            "preferred_nodes": (),
+            "datasets": (),
+            "not_before": None,
+            "deadline": None,
+            "hard_deadline": False,
+            "depends_on": (),
+            "depends_on_at_least": None,
+            "co_start": None,
+        }
+    )

@@ -1,0 +1,1 @@
+"""Many worlds at once: sweeps and sensitivities, over local processes or Dask."""

@@ -1,0 +1,78 @@
+"""Tasks on the workers of a Dask cluster: where people have outgrown one machine."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from distributed import Client, as_completed
+
+from gpuplan.models.errors import PlannerError
+from gpuplan.solvers.worker import Outcome, run_apart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from gpuplan.planner.whatif.grid.workers import Task
+
+_PATIENCE: Final = 10
+"""Seconds for a scheduler to answer, and for it to have a worker."""
+
+
+class DaskWorkers:
+    """The workers that a scheduler has; each carries out a task in a process of its own."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
+        """Yield how each task went, with its index, as they end."""
+        index_of = {
+            self._client.submit(carry_out, self._client.scatter(task, hash=False), pure=False): index
+            for index, task in enumerate(tasks)
+        }
+        try:
+            for ended in as_completed(list(index_of), loop=self._client.loop):
+                error = ended.exception()
+                yield index_of[ended], ended.result() if error is None else Outcome(failure=_words(error))
+        finally:
+            self._client.cancel(list(index_of))
+
+
+def carry_out(task: Task) -> Outcome:
+    """A task on the machine of a worker."""
+    return run_apart(task.entry, task.arguments, task.seconds, lambda _: None)
+
+
+def _words(error: BaseException) -> str:
+    return f"failed on its Dask worker: {type(error).__name__}: {error}"
+
+
+@contextmanager
+def dask_cluster(scheduler: str) -> Iterator[DaskWorkers]:
+    """
+    Connect to the scheduler of a cluster that exists, and leave it as it was.
+
+    Raises
+    ------
+    PlannerError
+        Nobody answers at the address, or the scheduler has no workers.
+    """
+    try:
+        client = Client(scheduler, timeout=_PATIENCE, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise PlannerError(
+            f"no Dask scheduler answers at {scheduler}: {error}.\n"
+            "Give the address that `dask scheduler` prints, such as tcp://10.0.0.1:8786."
+        ) from None
+    try:
+        try:
+            client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError:
+            raise PlannerError(
+                f"the Dask scheduler at {scheduler} has no workers.\n"
+                f"Start some with `dask worker {scheduler}`, each with gpuplan installed."
+            ) from None
+        yield DaskWorkers(client)
+    finally:
+        client.close()

@@ -1,0 +1,200 @@
+"""
+What more nodes of each kind are worth.
+
+Two answers that must not be taken for each other. The marginal value is that of the linear relaxation: its
+value with one node more less that without, parts of jobs allowed. The other one is found by planning again,
+with so many nodes more.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.planner.epoch import limits_of
+from gpuplan.planner.formatting import node_size
+from gpuplan.planner.problem_builder import pose
+from gpuplan.planner.whatif.answers.sensitivity import NodeValue, Sensitivity, Step, kind_name
+from gpuplan.planner.whatif.grid.workers import Task, all_of
+from gpuplan.planner.whatif.patch.apply_changes import patch
+from gpuplan.planner.whatif.patch.scenario import Scenario
+from gpuplan.planner.whatif.patch.scenario_changes import AddNodes
+from gpuplan.planner.whatif.trials import Case, fault_of, task_of, tried
+from gpuplan.solvers.interface import Budget, well_formed
+from gpuplan.solvers.solver_child import RELAXING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.whatif.answers.comparison import Figures
+    from gpuplan.planner.whatif.grid.workers import Engine
+    from gpuplan.solvers.interface import Solver
+    from gpuplan.solvers.worker import Outcome
+
+ENTRY: Final = "gpuplan.planner.whatif.grid.sensitivity:relaxed"
+
+_SECONDS: Final = 120.0
+"""What posing and formulating may take beside the relaxation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Nodes that are alike for what they are worth."""
+
+    words: str
+    like: str
+    nodes: int
+    pool: str | None = None
+
+    @property
+    def name(self) -> str:
+        """In words, with the pool where nothing else tells it apart."""
+        return kind_name(self.words, self.pool)
+
+    def more(self, count: int) -> AddNodes:
+        """So many of them more."""
+        pattern = {"like": self.like} if self.pool is None else {"pool": self.pool}
+        return AddNodes.model_validate({"change": "add_nodes", "count": count, **pattern})
+
+
+def kinds_of(snapshot: Snapshot) -> list[Kind]:
+    """
+    Kinds of nodes by what they are in words, each told by its commonest shape; kinds of pools that have none.
+
+    The nodes that new ones are like take jobs, as far as there are any that do.
+    """
+    by_words: dict[str, list[Node]] = defaultdict(list)
+    for node in snapshot.cluster.nodes:
+        by_words[node_size(node)].append(node)
+    kinds = [Kind(words, _commonest(nodes).name, len(nodes)) for words, nodes in by_words.items()]
+    kinds += [
+        Kind(words, pool.template.name, 0, pool.name)
+        for pool in snapshot.cluster.pools
+        if (words := node_size(pool.template)) not in by_words
+    ]
+    return sorted(kinds, key=lambda kind: (-kind.nodes, kind.name))
+
+
+def _commonest(nodes: Sequence[Node]) -> Node:
+    shapes: dict[object, list[Node]] = defaultdict(list)
+    for node in nodes:
+        shape = (node.cpu_milli, node.memory_mib, node.disk_mib, node.taints, sorted(node.labels.items()))
+        shapes[str(shape)].append(node)
+    common = max(shapes.values(), key=len)
+    return min(common, key=lambda node: (not node.schedulable, node.name))
+
+
+def sensitivity(
+    snapshot: Snapshot,
+    policy: Policy,
+    kinds: Sequence[Kind],
+    engine: Engine,
+    *,
+    seed: int,
+    steps: Sequence[int],
+    ended: Callable[[str], None] = lambda _: None,
+) -> Sensitivity:
+    """Value more nodes of each kind both ways, everything planned and relaxed beside each other."""
+    asked = [_Asked(), _Asked(relaxed=True)]
+    for kind in kinds:
+        asked += [_Asked(kind, 1, relaxed=True), *(_Asked(kind, count) for count in steps)]
+    tasks = [each.task(snapshot, policy, seed) for each in asked]
+    outcomes = dict(zip(asked, all_of(engine, tasks, [each.name for each in asked], ended), strict=True))
+    plans = {each: tried(outcome) for each, outcome in outcomes.items() if not each.relaxed}
+    bounds = {each: _bound(outcome) for each, outcome in outcomes.items() if each.relaxed}
+    without, relaxation = plans[_Asked()].figures, bounds[_Asked(relaxed=True)]
+    faults = {each: plan.failure for each, plan in plans.items() if plan.failure}
+    faults |= {each: fault_of(outcomes[each], "relaxing") for each, bound in bounds.items() if bound is None}
+    return Sensitivity(
+        snapshot=snapshot.fingerprint(),
+        policy=policy.fingerprint(),
+        epoch=snapshot.taken_at,
+        seed=seed,
+        objective=None if without is None else without.objective,
+        relaxation=relaxation,
+        kinds=tuple(
+            NodeValue(
+                kind=kind.words,
+                like=kind.like,
+                pool=kind.pool,
+                nodes=kind.nodes,
+                marginal=_less(bounds[_Asked(kind, 1, relaxed=True)], relaxation),
+                steps=tuple(_step(count, plans[_Asked(kind, count)].figures, without) for count in steps),
+            )
+            for kind in kinds
+        ),
+        failures=tuple(f"{each.name}: {faults[each]}" for each in asked if each in faults),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A world to be planned or relaxed: the base, or with so many nodes more of a kind."""
+
+    kind: Kind | None = None
+    more: int = 0
+    relaxed: bool = False
+
+    @property
+    def name(self) -> str:
+        """In words, for people who wait for it."""
+        world = "base" if self.kind is None else f"{self.more:,} more: {self.kind.name}"
+        return f"relaxation of {world}" if self.relaxed else world
+
+    def task(self, snapshot: Snapshot, policy: Policy, seed: int) -> Task:
+        """What an engine is to carry out."""
+        if self.kind is not None:
+            patched = patch(snapshot, policy, Scenario(name="more", changes=(self.kind.more(self.more),)))
+            snapshot, policy = patched.snapshot, patched.policy
+        case = Case(snapshot, policy, seed)
+        return _relaxation(case) if self.relaxed else task_of(case)
+
+
+def _relaxation(case: Case) -> Task:
+    return Task(ENTRY, (case,), limits_of(case.policy, case.seed).seconds + _SECONDS)
+
+
+def relaxed(case: Case, _report: Callable[[object], None]) -> int | None:
+    """Value of the linear relaxation of a world, rounded up to a whole point; None if it took too long."""
+    problem = pose(case.snapshot, case.policy)
+    formulation = formulate(problem, Columns(problem))
+    if not len(formulation.upper):  # nothing can start or change
+        return formulation.constant
+    limits = limits_of(case.policy, case.seed)
+    budget = Budget(time.monotonic() + limits.seconds, limits.workers, case.seed)
+    nothing = np.zeros(len(formulation.upper), dtype=np.int64)
+    # Such a task has a process of its own: a library that crashes there takes nothing with it.
+    relax: Solver = pkgutil.resolve_name(RELAXING)
+    answer = well_formed(relax(formulation, budget, nothing, lambda _: None))
+    return None if answer is None else answer.bound
+
+
+def _bound(outcome: Outcome) -> int | None:
+    return outcome.last if isinstance(outcome.last, int) else None
+
+
+def _less(value: int | None, base: int | None) -> int | None:
+    return None if value is None or base is None else value - base
+
+
+def _step(count: int, found: Figures | None, base: Figures | None) -> Step:
+    if found is None or base is None:
+        return Step(nodes=count)
+    slacks = [None if each.bound is None else each.bound - each.objective for each in (found, base)]
+    known = [slack for slack in slacks if slack is not None]
+    return Step(
+        nodes=count,
+        gain=found.objective - base.objective,
+        jobs=found.jobs_running - base.jobs_running,
+        doubt=max(known) if len(known) == len(slacks) else None,
+    )

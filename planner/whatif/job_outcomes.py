@@ -1,0 +1,162 @@
+"""What becomes of each job in a scenario, against the base, and the work that the scenario's changes lose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.models.value.disruption_cost import disruption_points
+from gpuplan.planner.analysis.lost_work import unsaved_gpu_milli_seconds
+from gpuplan.planner.formatting import in_gpus, named
+from gpuplan.planner.time_format import clock
+from gpuplan.planner.whatif.answers.comparison import Fate, JobFate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from gpuplan.models.job import Job
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+
+_SECONDS_PER_HOUR: Final = 3600
+_ORDER: Final = tuple(Fate)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a plan does with one job."""
+
+    placement: Placement | None
+    """Where it then runs; None if it waits."""
+    starts: datetime | None
+    """When it is expected to start, if it waits and that is known."""
+    lost_gpu_hours: float
+    """Work that the plan itself loses."""
+    why: str
+
+    @property
+    def gpu_milli(self) -> int:
+        """Thousandths of GPUs that it then holds."""
+        return self.placement.quota_milli if self.placement else 0
+
+    @property
+    def replicas(self) -> int:
+        """Replicas that then run."""
+        return len(self.placement.replicas) if self.placement else 0
+
+
+@dataclass(frozen=True, slots=True)
+class LostByChanges:
+    """What the changes of a scenario lose before anything is planned."""
+
+    gpu_hours: dict[str, float]
+    """By job that they stop."""
+    points: int
+    """Price of stopping these jobs."""
+
+
+def outlooks(plan: Plan) -> dict[str, Outlook]:
+    """What a plan does with each job, by name."""
+    placed = {placement.job: placement for placement in plan.placements}
+    waiting = {each.job: each for each in plan.waiting}
+    found = {}
+    for action in plan.actions:
+        job = getattr(action, "job", None)
+        if job is None:
+            continue
+        waits = waiting.get(job)
+        found[job] = Outlook(
+            placement=placed.get(job),
+            starts=waits.projected_start if waits else None,
+            lost_gpu_hours=float(action.reason.numbers.get("lost_gpu_hours", 0)),
+            why=action.reason.text,
+        )
+    return found
+
+
+def lost_by_changes(base: Snapshot, changed: Snapshot, policy: Policy) -> LostByChanges:
+    """Work of jobs that run in the base and, by the changes alone, no longer run as they did."""
+    after, now = changed.job_by_name, base.taken_at
+    stopped = [
+        job
+        for job in base.jobs
+        if job.running is not None and job.name in after and after[job.name].running is None
+    ]
+    return LostByChanges(
+        {job.name: _gpu_hours(unsaved_gpu_milli_seconds(job, now)) for job in stopped},
+        sum(disruption_points(policy, job, now) for job in stopped),
+    )
+
+
+def fates(
+    base: Snapshot, before: dict[str, Outlook], after: dict[str, Outlook], lost: LostByChanges
+) -> tuple[JobFate, ...]:
+    """Jobs that fare otherwise than in the base, by what becomes of them, most GPUs first."""
+    found = [
+        fate
+        for job in base.jobs
+        if job.name in before and job.name in after
+        for fate in _fate(job, before[job.name], after[job.name], lost, base.taken_at)
+    ]
+    return tuple(sorted(found, key=lambda each: (_ORDER.index(each.fate), -abs(each.gpus), each.job)))
+
+
+def _fate(job: Job, before: Outlook, after: Outlook, lost: LostByChanges, now: datetime) -> Iterator[JobFate]:
+    """How a job fares otherwise than in the base; nothing if it does not."""
+    told = _told(job, before, after, now)
+    if told is None:
+        return
+    fate, words = told
+    killed = job.name in lost.gpu_hours
+    yield JobFate(
+        job=job.name,
+        queue=job.queue,
+        user=job.user,
+        fate=fate,
+        stopped_by_changes=killed,
+        gpus=print_milli(after.gpu_milli - before.gpu_milli),
+        lost_gpu_hours=round(lost.gpu_hours.get(job.name, 0.0) + after.lost_gpu_hours, 3),
+        starts_before=before.starts,
+        starts_after=after.starts,
+        text=words,
+    )
+
+
+def _told(job: Job, before: Outlook, after: Outlook, now: datetime) -> tuple[Fate, str] | None:
+    """What becomes of a job, in a class and in words."""
+    if before.placement and not after.placement:
+        fate = Fate.STOPS if job.running else Fate.LOSES
+        return fate, f"{'stops' if job.running else 'does not start'}: {after.why}"
+    if after.replicas != before.replicas:
+        fate = Fate.GAINS if after.replicas > before.replicas else Fate.LOSES
+        if not before.placement:
+            return fate, "goes on" if job.running else "starts"
+        return fate, f"{in_gpus(before.gpu_milli)} → {in_gpus(after.gpu_milli)}"
+    if not before.placement or not after.placement:
+        return _wait(before.starts, after.starts, now)
+    here = job.placement
+    if here is not None and _places(before.placement) == _places(here) != _places(after.placement):
+        return Fate.MOVES, f"{named(_places(here))} → {named(_places(after.placement))}"
+    return None
+
+
+def _wait(before: datetime | None, after: datetime | None, now: datetime) -> tuple[Fate, str] | None:
+    """A job that waits in both; one whose start nobody foresees in either waits no longer than it did."""
+    if before == after:
+        return None
+    told = [f"start at {clock(each, now)}" if each else "no start foreseen" for each in (before, after)]
+    later = after is None or (before is not None and after > before)
+    return Fate.WAITS_LONGER if later else Fate.GAINS, " → ".join(told)
+
+
+def _places(placement: Placement) -> tuple[str, ...]:
+    """The nodes of its replicas, each as often as it has some there."""
+    return tuple(sorted(replica.node for replica in placement.replicas))
+
+
+def _gpu_hours(gpu_milli_seconds: int) -> float:
+    return round(gpu_milli_seconds / (MILLI * _SECONDS_PER_HOUR), 3)

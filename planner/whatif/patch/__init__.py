@@ -1,0 +1,1 @@
+"""Changes of a world: what a scenario says, put into effect."""

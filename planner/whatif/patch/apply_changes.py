@@ -1,0 +1,105 @@
+"""patch(snapshot, policy, scenario) → the world as the scenario has it, or why there is no such world."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from gpuplan.models.validation.base import View
+from gpuplan.models.validation.checks import CHECKS
+from gpuplan.models.validation.entities import profiles_are_offered
+from gpuplan.planner.whatif.patch import jobs, nodes, rules
+from gpuplan.planner.whatif.patch.scenario_changes import (
+    AddJobs,
+    AddNodes,
+    DrainNodes,
+    FailNodes,
+    RemoveJobs,
+    RemoveNodes,
+    ReplaceGpus,
+    ScaleDemand,
+    SetJobs,
+    SetPolicy,
+    SetPool,
+    SetPrice,
+    SetQuota,
+    SetSolver,
+)
+from gpuplan.planner.whatif.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuplan.models.base import Noun
+    from gpuplan.models.policy.policy import Policy
+    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.whatif.patch.scenario import Scenario
+    from gpuplan.planner.whatif.patch.scenario_expectations import Expectation
+    from gpuplan.planner.whatif.world import Faults
+
+
+_MAKERS: Final[dict[type[Noun], Callable[[World, Any], Faults]]] = {
+    AddNodes: nodes.add_nodes,
+    RemoveNodes: nodes.remove_nodes,
+    FailNodes: nodes.fail_nodes,
+    DrainNodes: nodes.drain_nodes,
+    ReplaceGpus: nodes.replace_gpus,
+    SetPool: nodes.set_pool,
+    SetPrice: rules.set_price,
+    SetQuota: rules.set_quota,
+    SetJobs: jobs.set_jobs,
+    AddJobs: jobs.add_jobs,
+    RemoveJobs: jobs.remove_jobs,
+    ScaleDemand: jobs.scale_demand,
+    SetPolicy: rules.set_policy,
+    SetSolver: rules.set_solver,
+}
+
+_CHECKS: Final = tuple(check for check in CHECKS if check is not profiles_are_offered)
+"""What a changed world must pass: it may have lost the only GPUs that offer a profile, and jobs wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """What of a scenario does not fit the world it is for."""
+
+    section: str
+    """`changes` or `expectations`."""
+    index: int | None
+    """Of the entry; None where only all changes together are wrong."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """A world after the changes of a scenario."""
+
+    snapshot: Snapshot
+    policy: Policy
+    misfits: tuple[Misfit, ...] = ()
+    """If there are any, the world is not the scenario's."""
+
+
+def patch(snapshot: Snapshot, policy: Policy, scenario: Scenario) -> Patched:
+    """Make the changes in their order, each in the world as those before have left it."""
+    world = World(snapshot.canonical(), policy)
+    misfits = [
+        Misfit("changes", index, fault)
+        for index, change in enumerate(scenario.changes)
+        for fault in _MAKERS[type(change)](world, change)
+    ]
+    misfits += [
+        Misfit("expectations", index, fault)
+        for index, expectation in enumerate(scenario.expectations)
+        for fault in _about(world, expectation)
+    ]
+    changed = world.snapshot()
+    if changed is not world.base and not misfits:
+        view = View(changed)
+        misfits += [Misfit("changes", None, each.message) for check in _CHECKS for each in check(view)]
+    return Patched(changed, world.policy, tuple(misfits))
+
+
+def _about(world: World, expectation: Expectation) -> Iterator[str]:
+    if expectation.job is not None:
+        yield from world.unknown("job", expectation.job, world.jobs)

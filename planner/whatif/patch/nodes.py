@@ -1,0 +1,150 @@
+"""Changes of a scenario to nodes and pools, and what becomes of the jobs on them."""
+
+from __future__ import annotations
+
+from itertools import count, islice
+from typing import TYPE_CHECKING
+
+from gpuplan.models.cluster import NodeGpus, NodePool
+from gpuplan.models.eligibility.node_eligibility import memory_of_each
+from gpuplan.models.placement import MigSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.job import Job
+    from gpuplan.planner.whatif.patch.scenario_changes import (
+        AddNodes,
+        DrainNodes,
+        FailNodes,
+        RemoveNodes,
+        ReplaceGpus,
+        SetPool,
+    )
+    from gpuplan.planner.whatif.world import Faults, World
+
+
+def add_nodes(world: World, change: AddNodes) -> Faults:
+    """New nodes like an existing one, like a pool's, or as described; a pool's `max` grows with them."""
+    pattern = change.node
+    if change.like is not None:
+        yield from world.unknown("node", change.like, world.nodes)
+        if (like := world.nodes.get(change.like)) is not None:
+            pattern = like.as_new()
+    if change.pool is not None:
+        yield from world.unknown("pool", change.pool, world.pools)
+        if (pool := world.pools.get(change.pool)) is not None:
+            pattern = pool.template.model_copy(update={"pool": pool.name})
+    if pattern is None:
+        return
+    wanted = {level: getattr(change, level) for level in ("rack", "zone", "region")}
+    moved = {level: name for level, name in wanted.items() if name is not None}
+    names = (f"{pattern.name}-new-{number}" for number in count(1))
+    for name in islice((name for name in names if name not in world.nodes), change.count):
+        world.nodes[name] = pattern.model_copy(update={"name": name, **moved})
+    if pattern.pool in world.pools:
+        _make_room(world, world.pools[pattern.pool])
+
+
+def _make_room(world: World, pool: NodePool) -> None:
+    members = sum(node.pool == pool.name for node in world.nodes.values())
+    world.pools[pool.name] = pool.model_copy(update={"maximum": max(pool.maximum, members)})
+
+
+def remove_nodes(world: World, change: RemoveNodes) -> Faults:
+    """Nodes are gone, with what ran there, what was promised there, and their part in reservations."""
+    before = set(world.nodes)
+    yield from world.change_nodes(change.nodes, lambda _: None)
+    gone = before - world.nodes.keys()
+    world.stop(lambda job: _stands_on(job, gone))
+    for name, job in world.jobs.items():
+        if job.promise and any(replica.node in gone for replica in job.promise.replicas):
+            world.jobs[name] = job.model_copy(update={"promise": None})
+    for name, reservation in list(world.reservations.items()):
+        left = tuple(node for node in reservation.nodes if node not in gone)
+        if reservation.nodes and not left:
+            del world.reservations[name]
+        elif left != reservation.nodes:
+            world.reservations[name] = reservation.model_copy(update={"nodes": left})
+
+
+def fail_nodes(world: World, change: FailNodes) -> Faults:
+    """Nodes are not ready, and what ran there waits again."""
+    down: set[str] = set()
+
+    def fail(node: Node) -> Node:
+        down.add(node.name)
+        return node.model_copy(update={"ready": False})
+
+    yield from world.change_nodes(change.nodes, fail)
+    world.stop(lambda job: _stands_on(job, down))
+
+
+def drain_nodes(world: World, change: DrainNodes) -> Faults:
+    """Nodes ought to become empty; what runs there goes on until the plan has a place for it."""
+    yield from world.change_nodes(change.nodes, lambda node: node.model_copy(update={"drain": True}))
+
+
+def replace_gpus(world: World, change: ReplaceGpus) -> Faults:
+    """Nodes have other GPUs; jobs that cannot be on them wait again."""
+    same = [node.gpus for node in world.nodes.values() if node.gpus and node.gpus.model == change.model]
+    known = same[0] if same else None
+    bare, touched = list[str](), set[str]()
+
+    def replace(node: Node) -> Node:
+        amount = change.count or node.gpu_count
+        if not amount:
+            bare.append(node.name)
+            return node
+        touched.add(node.name)
+        memory_mib = known.memory_mib if known else 0
+        gpus = NodeGpus(
+            model=change.model,
+            count=amount,
+            memory_mib=memory_mib if change.memory_mib is None else change.memory_mib,
+            watts=known.watts if known else 0,
+            time_sliced=node.gpus is not None and node.gpus.time_sliced,
+        )
+        return node.model_copy(update={"gpus": gpus})
+
+    yield from world.change_nodes(change.nodes, replace)
+    for name in bare:
+        yield f"node '{name}' has no GPUs to be replaced; expected a count beside the model."
+    world.stop(lambda job: _stands_on(job, touched) and not _may_stay(world, job, touched))
+
+
+def _stands_on(job: Job, nodes: Collection[str]) -> bool:
+    return job.running is not None and any(replica.node in nodes for replica in job.running.replicas)
+
+
+def _may_stay(world: World, job: Job, touched: Collection[str]) -> bool:
+    """True if a running job may be on its nodes as they are now: on GPUs that exist, of one allowed model."""
+    if job.running is None:
+        return True
+    models = set[str]()
+    for replica in job.running.replicas:
+        gpus = world.nodes[replica.node].gpus
+        if not replica.gpus or gpus is None:
+            continue
+        models.add(gpus.model)
+        if replica.node in touched and (
+            any(isinstance(held, MigSlice) or held.index >= gpus.count for held in replica.gpus)
+            or job.request.gpu_memory_mib > memory_of_each(gpus, job.request)
+        ):
+            return False
+    return len(models) <= 1 and (not job.gpu_models or models <= job.gpu_models.keys())
+
+
+def set_pool(world: World, change: SetPool) -> Faults:
+    """A pool has other limits."""
+    yield from world.unknown("pool", change.pool, world.pools)
+    pool = world.pools.get(change.pool)
+    if pool is None:
+        return
+    least = pool.minimum if change.minimum is None else change.minimum
+    most = pool.maximum if change.maximum is None else change.maximum
+    if least > most:
+        yield f"pool '{pool.name}' would have min {least} and max {most}; expected min <= max."
+        return
+    world.pools[pool.name] = pool.model_copy(update={"minimum": least, "maximum": most})

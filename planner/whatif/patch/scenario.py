@@ -1,0 +1,27 @@
+"""Scenario: a named what-if - changes to a snapshot and its policy, and what is expected of the plan then."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpuplan.models.base import Noun
+from gpuplan.models.units import Name
+from gpuplan.planner.whatif.patch.scenario_changes import Change
+from gpuplan.planner.whatif.patch.scenario_expectations import Expectation
+
+
+class Scenario(Noun):
+    """Changes in the order in which they are made; none of them is the base itself."""
+
+    format_version: Literal["1.0"] = "1.0"
+    """Version of the format of this document."""
+    name: Name
+    """Name of the scenario."""
+    description: Annotated[str, Field(max_length=200)] = ""
+    """One sentence for people."""
+    changes: tuple[Change, ...] = ()
+    """Changes to snapshot and policy, made in this order; none is the base itself."""
+    expectations: tuple[Expectation, ...] = ()
+    """What must hold of the scenario's plan."""

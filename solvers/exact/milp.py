@@ -1,0 +1,413 @@
+"""Formulation → HiGHS, or PuLP with the CBC that it brings: lowering, statuses, bound."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pulp
+
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.solvers.exact.highs_arrays import flat, limits, lowered
+from gpuplan.solvers.interface import MANY_COLUMNS, MANY_LATER, Answer, integer_bound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.formulation.rows import Cut, Formulation, Ints
+    from gpuplan.solvers.interface import Budget, Report
+
+    Floats = NDArray[np.float64]
+
+_NODES_PER_TICK: Final = 100
+
+_LARGE: Final = 20_000
+"""Columns of a model whose relaxation begins with rows that it is likely to break."""
+
+_NOTHING: Final = 1e-6
+"""By so much a column of the linear relaxation may differ from what it is taken for."""
+
+_PARTS_NEAR: Final = (0.35, 0.6)
+"""Of the columns, that may differ from the linear relaxation; more where there is no answer with fewer."""
+
+_CLOSE: Final = 0.0002
+"""A gap that is not worth more time: placing loses more."""
+
+_SHARE_OF_ROWS: Final = 0.6
+"""Of the time, after which no more rows are added to the linear relaxation."""
+
+_SHARE_OF_DIVE: Final = 0.4
+_SHARE_OF_CORE: Final = 0.75
+"""Of the time left, for the searches near the linear relaxation."""
+
+_NO_COLUMNS: Final = np.zeros(0, dtype=np.int64)
+
+_RELATIVE_ERROR: Final = 1e-9
+"""Of an objective or bound that was computed in floating point."""
+
+# PuLP calls a run that hit its time limit "Optimal" in `status`; only `sol_status` tells a proof.
+_CBC_STATUS: Final = {
+    pulp.LpSolutionOptimal: SolveStatus.OPTIMAL,
+    pulp.LpSolutionIntegerFeasible: SolveStatus.FEASIBLE,
+    pulp.LpSolutionInfeasible: SolveStatus.INFEASIBLE,
+    pulp.LpSolutionNoSolutionFound: SolveStatus.NO_ANSWER,
+    pulp.LpSolutionUnbounded: SolveStatus.FAILED,
+}
+
+
+def solve(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:
+    """
+    Maximize with HiGHS.
+
+    Where there are many columns, the linear relaxation tells which of them matter; at first the others are
+    kept as they are there. At last all are looked at, if what was found is not close to the bound. The value
+    of the relaxation is a bound on the whole.
+    """
+    run = _Highs(formulation, budget, report)
+    ahead = len(formulation.later) > MANY_LATER
+    relaxed = run.relax() if ahead or len(formulation.upper) > MANY_COLUMNS else None
+    if relaxed is None:
+        return run.maximize(hint, 1.0)
+    look = _look_ahead if ahead else _look_near
+    known = look(run, formulation, hint, relaxed)
+    if run.is_close(points := formulation.points(known)):
+        status = SolveStatus.OPTIMAL if points == run.bound else SolveStatus.FEASIBLE
+        return Answer(status, known, run.bound, detail="close to the bound")
+    last = run.maximize(known, 1.0)
+    if last.values is not None and formulation.points(last.values) >= formulation.points(known):
+        return last
+    return replace(last, status=SolveStatus.FEASIBLE, values=known)
+
+
+def _look_ahead(run: _Highs, formulation: Formulation, hint: Ints, relaxed: Floats) -> Ints:
+    """
+    The best found where what costs much to change is kept as in the relaxation, and later starts even more.
+
+    A vertex of it has few fractions. First all starts that are integral there are kept as they are, which
+    leaves a tiny question, though one without an answer at times. Then only those columns of later starts are
+    kept at 0 that the relaxation does not use.
+    """
+    starts = np.array(formulation.now + formulation.later)
+    settled = np.union1d(_settled(run, relaxed, _PARTS_NEAR[0]), starts[_is_integral(relaxed[starts])])
+    dive = run.maximize(None, _SHARE_OF_DIVE, fixed=(settled, np.rint(relaxed[settled])))
+    known = hint if dive.values is None else _better(formulation, dive.values, hint)
+    later = np.array(formulation.later)
+    return _look_near(run, formulation, known, relaxed, start=known, unused=later[relaxed[later] < _NOTHING])
+
+
+def _look_near(
+    run: _Highs,
+    formulation: Formulation,
+    hint: Ints,
+    relaxed: Floats,
+    *,
+    start: Ints | None = None,
+    unused: Ints = _NO_COLUMNS,
+) -> Ints:
+    """
+    The best found where only columns that cost little to change may differ from the relaxation.
+
+    If there is one to `start` from, where it differs others may do so too. Columns that are `unused` are kept
+    whatever they cost.
+    """
+    known = hint
+    for part in _PARTS_NEAR:
+        kept = np.union1d(_settled(run, relaxed, part), unused)
+        if start is not None:
+            kept = kept[start[kept] == np.rint(relaxed[kept])]
+        near = run.maximize(start, _SHARE_OF_CORE, fixed=(kept, np.rint(relaxed[kept])))
+        if near.values is not None:
+            start = near.values
+            known = _better(formulation, start, known)
+            if run.is_close(formulation.points(known)):
+                break
+    return known
+
+
+def _settled(run: _Highs, relaxed: Floats, part: float) -> Ints:
+    """Columns that are integral in the relaxation, but for the part of all that costs the least to change."""
+    dearest = np.argsort(-np.abs(run.reduced_costs), kind="stable")[: -int(part * len(relaxed))]
+    return dearest[_is_integral(relaxed[dearest])]
+
+
+def _is_integral(values: Floats) -> NDArray[np.bool_]:
+    return np.abs(values - np.rint(values)) < _NOTHING
+
+
+def relax(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:  # noqa: ARG001
+    """Solve the linear relaxation alone: a bound, and a guess."""
+    told: list[Answer] = []
+
+    def tell(answer: Answer) -> None:
+        told.append(answer)
+        report(answer)
+
+    _Highs(formulation, budget, tell).relax()
+    return told[-1]
+
+
+def _better(formulation: Formulation, one: Ints, other: Ints) -> Ints:
+    return one if formulation.points(one) > formulation.points(other) else other
+
+
+class _Highs:
+    """One model, handed to HiGHS once and solved one way after the other; it minimizes what is to be lost."""
+
+    def __init__(self, formulation: Formulation, budget: Budget, report: Report) -> None:
+        # Imported here, so that CBC answers where HiGHS is missing.
+        import highspy  # noqa: PLC0415
+
+        self._names = highspy
+        self._formulation, self._budget, self._report = formulation, budget, report
+        self.bound: int | None = None
+        """No assignment scores more."""
+        self.reduced_costs: Floats = np.zeros(len(formulation.upper))
+        """What one unit of each column costs at the vertex found, with either sign."""
+        self._cuts: list[Cut] = []
+        """Rows added to the model."""
+        self._highs = highspy.Highs()
+        for name, value in {
+            "output_flag": False,
+            "mip_rel_gap": budget.stop_gap,
+            "threads": budget.workers,
+            "random_seed": budget.seed,
+            # Points are integers: a gap below one point is a proof.
+            "mip_abs_gap": 0.999,
+        }.items():
+            self._highs.setOptionValue(name, value)
+        if budget.iterations is not None:
+            self._highs.setOptionValue("simplex_iteration_limit", budget.iterations)
+        if self._highs.passModel(lowered(formulation, highspy)) == highspy.HighsStatus.kError:
+            raise ValueError("HiGHS does not take the model")
+        self._set_integrality(highspy.HighsVarType.kInteger)
+
+    def relax(self) -> Floats | None:
+        """
+        Values of all columns at the best vertex of the linear relaxation; None if it took too long.
+
+        Rows that it breaks and that follow from the others are added to them, for all that is asked later
+        too, until there are none or the time is up. Large models begin with those that it is likely to break:
+        that saves rounds, and costs smaller ones more than it saves. Without presolve: that costs more than
+        it saves here, and what the dual simplex has when it is stopped are multipliers of the model itself,
+        from which a bound follows.
+        """
+        highs, formulation = self._highs, self._formulation
+        self._set_integrality(self._names.HighsVarType.kContinuous)
+        highs.setOptionValue("presolve", "off")
+        values: Floats | None = None
+        enough = time.monotonic() + _SHARE_OF_ROWS * self._budget.seconds
+        if self._budget.ticks is not None:
+            enough = self._budget.deadline
+        if len(formulation.upper) > _LARGE:
+            self._add(formulation.likely())
+        told = False
+        while self._run_relaxation():
+            values = np.array(highs.getSolution().col_value)
+            self.reduced_costs = np.array(highs.getSolution().col_dual)
+            if time.monotonic() >= enough or not (cuts := formulation.broken(values)):
+                break
+            if not told:
+                self._report(self._relaxed(None))
+                told = True
+            self._add(cuts)
+        self._set_integrality(self._names.HighsVarType.kInteger)
+        self._report(self._relaxed(values))
+        return values
+
+    def is_close(self, points: int) -> bool:
+        """True if no assignment scores so much more that it would be worth the time."""
+        return self.bound is not None and self.bound - points <= _CLOSE * abs(points)
+
+    def _run_relaxation(self) -> bool:
+        highs = self._highs
+        # HiGHS counts all its runs together.
+        highs.setOptionValue("time_limit", highs.getRunTime() + self._budget.seconds)
+        highs.run()
+        ended = self._names.HighsModelStatus
+        solved = highs.getModelStatus() in (ended.kOptimal, ended.kModelEmpty)
+        if solved:
+            value = -highs.getInfo().objective_function_value
+            self.bound = integer_bound(value, relative_error=_RELATIVE_ERROR)
+        return solved
+
+    def _relaxed(self, values: Floats | None) -> Answer:
+        """What is known of the relaxation; HiGHS minimizes, so that its multipliers are negated."""
+        guess = None if values is None else np.rint(values).astype(np.int64)
+        multipliers = -np.array(self._highs.getSolution().row_dual)
+        detail = "stopped while searching"
+        status, cuts = SolveStatus.NO_ANSWER, tuple(self._cuts)
+        return Answer(status, guess, self.bound, multipliers, cuts, detail, is_vertex=guess is not None)
+
+    def _add(self, cuts: list[Cut]) -> None:
+        """Add rows that follow from those of the formulation."""
+        if not cuts:
+            return
+        self._cuts += cuts
+        rows = self._formulation.strengthened(cuts).rows[len(self._formulation.rows) :]
+        columns, coefficients, starts = flat(rows)
+        lower, upper = limits(rows, self._names.kHighsInf)
+        self._highs.addRows(len(rows), lower, upper, len(columns), starts[:-1], columns, coefficients)
+
+    def maximize(
+        self, hint: Ints | None, share: float, *, fixed: tuple[Ints, Floats] | None = None
+    ) -> Answer:
+        """
+        Search for a share of the time that is left, from a hint if there is one.
+
+        With columns `fixed` to values the bound is that of the relaxation: no other is one on the whole.
+        Otherwise there is no presolve: with it HiGHS 1.12 to 1.15 prove bounds of some models that are
+        false (docs/decisions/0010-proofs-without-presolve.md).
+        """
+        highs, names = self._highs, self._names
+        if fixed is not None:
+            self._set_bounds(fixed[0], fixed[1], fixed[1])
+        highs.clearSolver()
+        highs.setOptionValue("presolve", "choose" if fixed is not None else "off")
+        if hint is not None:
+            start = names.HighsSolution()
+            start.col_value = hint.astype(np.float64).tolist()
+            highs.setSolution(start)
+        watch = _Watch(names.cb.HighsCallbackType, self._report, self.bound, whole=fixed is None)
+        highs.setCallback(watch, None)
+        for kind in watch.kinds:
+            highs.startCallback(kind)
+        # With ticks the clock is a safety stop alone.
+        clock = 1.0 if self._budget.ticks is not None else share
+        highs.setOptionValue("time_limit", clock * self._budget.seconds)
+        if self._budget.ticks is not None:
+            highs.setOptionValue("mip_max_nodes", int(share * self._budget.ticks * _NODES_PER_TICK))
+        highs.run()
+        info = highs.getInfo()
+        if fixed is None and np.isfinite(info.mip_dual_bound):
+            bound = integer_bound(-info.mip_dual_bound, relative_error=_RELATIVE_ERROR)
+            self.bound = bound if self.bound is None else min(bound, self.bound)
+        answer = self._answer(info, whole=fixed is None)
+        if fixed is not None:  # HiGHS forgets how it ended as soon as the model changes
+            columns = fixed[0]
+            upper = self._formulation.upper[columns].astype(np.float64)
+            self._set_bounds(columns, np.zeros(len(columns)), upper)
+        return answer
+
+    def _answer(self, info: Any, *, whole: bool) -> Answer:
+        ended, highs = self._names.HighsModelStatus, self._highs
+        has_values = info.primal_solution_status == int(self._names.kSolutionStatusFeasible)
+        stopped = SolveStatus.FEASIBLE if has_values else SolveStatus.NO_ANSWER
+        status = {
+            ended.kOptimal: SolveStatus.OPTIMAL if whole else stopped,
+            ended.kModelEmpty: SolveStatus.OPTIMAL,
+            ended.kInfeasible: SolveStatus.INFEASIBLE if whole else SolveStatus.NO_ANSWER,
+            ended.kTimeLimit: stopped,
+            ended.kSolutionLimit: stopped,
+            ended.kInterrupt: stopped,
+            # Out of time before the search began.
+            ended.kNotset: stopped,
+        }.get(highs.getModelStatus(), SolveStatus.FAILED)
+        detail = highs.modelStatusToString(highs.getModelStatus())
+        if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
+            return Answer(status, bound=self.bound, detail=detail)
+        values = np.rint(np.array(highs.getSolution().col_value)).astype(np.int64)
+        return Answer(status, values, self.bound, detail=detail)
+
+    def _set_integrality(self, kind: Any) -> None:
+        count = len(self._formulation.upper)
+        kinds = np.full(count, int(kind), dtype=np.uint8)
+        self._highs.changeColsIntegrality(count, np.arange(count, dtype=np.int32), kinds)
+
+    def _set_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
+        self._highs.changeColsBounds(len(columns), columns.astype(np.int32), lower, upper)
+
+
+class _Watch:
+    """Reports better solutions and bounds while HiGHS works."""
+
+    def __init__(self, kinds: Any, report: Report, bound: int | None, *, whole: bool) -> None:
+        """`bound` is known already; what HiGHS says of it counts only if it has the whole model."""
+        self._whole = whole
+        self._solution, self._log = kinds.kCallbackMipImprovingSolution, kinds.kCallbackMipLogging
+        self._report = report
+        self._values: Ints | None = None
+        self._bound = bound
+
+    @property
+    def kinds(self) -> tuple[Any, Any]:
+        """What HiGHS is to call for."""
+        return self._solution, self._log
+
+    def __call__(self, kind: Any, _message: str, out: Any, *_: Any) -> None:
+        """Take what HiGHS has."""
+        news = False
+        if kind == self._solution:
+            self._values = np.rint(np.array(out.mip_solution)).astype(np.int64)
+            news = True
+        if self._whole and np.isfinite(out.mip_dual_bound):
+            bound = integer_bound(-out.mip_dual_bound, relative_error=_RELATIVE_ERROR)
+            news |= self._bound is None or bound < self._bound
+            self._bound = bound if self._bound is None else min(bound, self._bound)
+        if news:
+            found = SolveStatus.NO_ANSWER if self._values is None else SolveStatus.FEASIBLE
+            self._report(Answer(found, self._values, self._bound, detail="stopped while searching"))
+
+
+def solve_with_cbc(formulation: Formulation, budget: Budget, hint: Ints, report: Report) -> Answer:  # noqa: ARG001
+    """Maximize with the CBC that PuLP brings, everywhere; it proves optimality but tells no other bound."""
+    problem, variables = _lower(formulation)
+    with _announcements_ignored():
+        cbc = pulp.PULP_CBC_CMD(
+            msg=False, timeLimit=budget.seconds, gapRel=budget.stop_gap, threads=budget.workers
+        )
+    problem.solve(cbc)
+    status = _CBC_STATUS.get(problem.sol_status, SolveStatus.FAILED)
+    detail = pulp.LpSolution[problem.sol_status]
+    if status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE):
+        return Answer(status, detail=detail)
+    values = np.array([round(variable.value() or 0) for variable in variables], dtype=np.int64)
+    proven = status is SolveStatus.OPTIMAL and budget.stop_gap == 0
+    bound = integer_bound(pulp.value(problem.objective), relative_error=_RELATIVE_ERROR) if proven else None
+    return Answer(status, values, bound, detail=detail)
+
+
+@contextmanager
+def _announcements_ignored() -> Iterator[None]:
+    """PuLP 3 warns of names that PuLP 4 will drop."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+def _lower(formulation: Formulation) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
+    with _announcements_ignored():
+        return _lowered(formulation)
+
+
+def _lowered(formulation: Formulation) -> tuple[pulp.LpProblem, list[pulp.LpVariable]]:
+    problem = pulp.LpProblem("epoch", pulp.LpMaximize)
+    variables = [
+        pulp.LpVariable(f"x{column}", 0, upper, pulp.LpInteger)
+        for column, upper in enumerate(formulation.upper.tolist())
+    ]
+    earning = np.flatnonzero(formulation.objective)
+    problem += pulp.LpAffineExpression(
+        [(variables[column], int(formulation.objective[column])) for column in earning.tolist()]
+    )
+    problem.addVariables(variables)
+    for row in formulation.rows:
+        terms = pulp.LpAffineExpression(
+            [
+                (variables[column], coefficient)
+                for column, coefficient in zip(row.columns.tolist(), row.coefficients.tolist(), strict=True)
+            ]
+        )
+        if row.lower is not None and row.lower == row.upper:
+            problem += pulp.LpConstraint(terms, pulp.LpConstraintEQ, rhs=row.lower)
+            continue
+        if row.upper is not None:
+            problem += pulp.LpConstraint(terms, pulp.LpConstraintLE, rhs=row.upper)
+        if row.lower is not None:
+            problem += pulp.LpConstraint(terms, pulp.LpConstraintGE, rhs=row.lower)
+    return problem, variables

@@ -1,0 +1,259 @@
+"""
+Inquiring: one exact solver is asked about an epoch's problem, and what it finds is placed and verified.
+
+It works in a process of its own (`consulting`) unless the problem is small. Meanwhile the vertex of the
+linear relaxation, with which it begins, is placed here.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.plan.solution import Ended, SolveStatus
+from gpuplan.solvers import SOLVERS
+from gpuplan.solvers.improve.pop_partition import parts_of
+from gpuplan.solvers.rounding.disaggregate import disaggregate
+from gpuplan.solvers.solver_child import RELAXATION, Finding, Question, consult_here, is_small
+from gpuplan.solvers.worker import Outcome, begun, run_apart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.formulation.structure.aggregate import Aggregate
+    from gpuplan.solvers.incumbent import Search
+    from gpuplan.solvers.interface import Budget
+    from gpuplan.solvers.worker import Child
+
+CONSULTING: Final = "gpuplan.solvers.solver_child:consult"
+
+_SHARE: Final = 0.65
+"""Of the time that placing leaves, before what was found is placed and refined …"""
+
+_LEAST_SECONDS: Final = 10.0
+"""… but no less than this, if there is so much: of little use is a solver that has not begun to search."""
+
+_SECONDS_AT_REST: Final = 2.0
+"""For a better bound of a plan that stays as it is."""
+
+_WORTHWHILE: Final = 0.001
+"""Of the objective: what a solver has found on the way is placed if it wins that much."""
+
+_CHECKS: Final = 4
+"""A plan is placed in the time that it takes to check so many, about."""
+
+
+class EnoughError(Exception):
+    """The gap is as small as it has to be."""
+
+
+class Inquiry:
+    """What one solver is asked, and what it has said so far."""
+
+    def __init__(self, search: Search, solver: str | None, *, relax: bool = True) -> None:
+        """Without a solver only a bound is looked for, from the linear relaxation."""
+        self._search, self._solver = search, solver
+        self._asks_relaxation = relax
+        # Where nobody may be disturbed, parts are improved sooner than the whole, see `refining`.
+        self._divided = parts_of(search.problem) > 1 and not search.problem.incumbents
+        self._placed_vertex = False
+        self._longest_placing = 0.0
+        """Seconds that it took to put an answer on nodes, as yet."""
+        self.relaxed = not relax
+        """True once the linear relaxation has had its turn."""
+        self._last: Finding | None = None
+        self._tried: Finding | None = None
+        """What was placed on the way last, unless it was not worth the time."""
+        now, placing = time.monotonic(), self._time_to_place()
+        self._set_aside = placing
+        """Seconds for what is placed last."""
+        left = search.left - placing
+        self._resting = search.ended is Ended.SETTLED
+        # To place later starts takes long: with less than half of that to search, a bound is worth more.
+        least = 0 if search.problem.slots == 1 else placing / 2
+        self._placing = (search.limits.deterministic or left > least) and not self._resting
+        # Without time to place a plan a bound is still worth having.
+        self._deadline = search.deadline
+        if self._placing and solver is not None and not search.limits.deterministic:
+            # Plans with later starts are not refined; how long to place one takes is known once greedy has.
+            share = 1.0 if search.problem.slots > 1 and "greedy" in search.phases else _SHARE
+            self._deadline = now + max(share * left, min(left, _LEAST_SECONDS))
+        if self._resting and solver is not None:
+            self._deadline = min(self._deadline, now + _SECONDS_AT_REST)
+
+    def made(self) -> bool:
+        """Ask, and place what is answered; False if the next solver is to be tried."""
+        with self._search.phase("solve"), suppress(EnoughError):
+            return self._judge(self._found_here() or self._asked())
+        return True
+
+    def _found_here(self) -> Outcome | None:
+        """What is found in this process; None if the question is too large, or too hard, for that."""
+        if not is_small(self._search.problem):
+            return None
+        last = None
+        for last in consult_here(*self._arguments()):
+            self._hear(last)
+        enough = last is not None and (self._solver is None or last.stage != RELAXATION)
+        return Outcome(last) if enough else None
+
+    @contextmanager
+    def begun(self) -> Iterator[Child]:
+        """The solver at work, while something else is done here."""
+        with begun(CONSULTING, self._arguments(), self._seconds) as child:
+            yield child
+
+    def ended(self, child: Child) -> bool:
+        """Listen to a solver that is at work; False if the next one is to be tried."""
+        with self._search.phase("solve"), suppress(EnoughError):
+            return self._judge(child.follow(self._hear))
+        return True
+
+    def _asked(self) -> Outcome:
+        return run_apart(CONSULTING, self._arguments(), self._seconds, self._hear)
+
+    @property
+    def _seconds(self) -> float:
+        return max(0.01, self._deadline - time.monotonic())
+
+    def _arguments(self) -> tuple[Question, Budget]:
+        search = self._search
+        entry = None if self._solver is None else SOLVERS[self._solver]
+        question = Question(search.problem, search.idle, search.best.target, entry, self._asks_relaxation)
+        return question, search.limits.budget(self._deadline)
+
+    def _time_to_place(self) -> float:
+        """Seconds that placing and verifying a plan takes, as far as greedy's plan tells."""
+        search = self._search
+        one_plan = search.phases.get("greedy", _CHECKS * search.one_check)
+        one_plan *= 1 if search.problem.slots == 1 else 4
+        return max(one_plan, self._longest_placing) + search.one_check
+
+    def _hear(self, message: object) -> None:
+        """Take over what a solver has on the way."""
+        search, finding = self._search, message if isinstance(message, Finding) else self._last
+        if finding is None:
+            search.tell(RELAXATION)
+            return
+        stage = RELAXATION if finding.stage == RELAXATION else self._name
+        if finding is not self._last:
+            self._last = finding
+            self._take(stage, finding)
+        elif message is None and finding is not self._tried:
+            self._tried = finding
+            self._place_meanwhile(finding)
+        # Not believed before the solver has ended well; shown all the same.
+        claimed = finding.claimed
+        shown = claimed if claimed is not None and claimed >= search.best.objective else None
+        search.tell(stage, finding.found, shown)
+        if search.proven or (self._divided and self._placed_vertex):
+            raise EnoughError
+
+    def _take(self, stage: str, finding: Finding) -> None:
+        search = self._search
+        if finding.proven is not None:
+            search.believe(f"{stage}'s multipliers", finding.proven)
+        if stage == RELAXATION and finding.final:
+            self.relaxed = True
+            if finding.proven is None:
+                search.bound_note = f"relaxation: {finding.detail}"
+        # A solver that goes on from there itself tells of it once, on the way.
+        vertex = finding.is_vertex and finding.final == (stage == RELAXATION)
+        guess = finding.aggregate if vertex else None
+        if guess is not None and self._solver is not None and self._has_time() and not search.proven:
+            # Where the solver goes on from there, a plan soon is worth more than a slightly better one.
+            self._placed_vertex = self._place(RELAXATION, guess, once=not self._divided)
+
+    def _place_meanwhile(self, finding: Finding) -> None:
+        """Place what the solver has found while it goes on, if that is better by far than the best plan."""
+        search, found = self._search, finding.found
+        if found is None or finding.aggregate is None or finding.final or search.limits.deterministic:
+            return
+        # What it finds in the end must be placed too.
+        in_time = self._placing and 2 * self._time_to_place() < search.left
+        if in_time and found - search.best.objective > _WORTHWHILE * abs(search.best.objective):
+            self._place(self._name, finding.aggregate, once=True)
+
+    def _has_time(self) -> bool:
+        search = self._search
+        return search.limits.deterministic or self._time_to_place() < search.left
+
+    @property
+    def _name(self) -> str:
+        return self._solver or RELAXATION
+
+    def _judge(self, outcome: Outcome) -> bool:
+        """Place what a solver has answered in the end; False if the next one is to be tried."""
+        search, solver = self._search, self._solver
+        if outcome.failure and not self.relaxed:
+            # What broke may be the relaxation, and the solver another's.
+            search.bound_note = f"relaxation: {outcome.failure}"
+            self.relaxed, self._asks_relaxation = True, False
+            if solver is not None and time.monotonic() < self._deadline:
+                outcome = self._asked()
+        if solver is None:
+            return True
+        finding = self._answer(outcome)
+        fault = self._fault(finding)
+        if self._resting:
+            return fault is None and search.believe(solver, finding.claimed)
+        if fault is not None:
+            search.failures.append((solver, fault))
+            return False
+        search.believe(solver, finding.claimed)
+        if not self._placing:
+            why = f"no time left of {search.limits.seconds:g} s to place what it found"
+            search.failures.append((solver, why))
+            search.ended = Ended.TIME
+            return True
+        if finding.aggregate is None or finding.status is SolveStatus.NO_ANSWER:
+            search.failures.append((solver, f"found no plan: {finding.detail}"))
+            return False
+        if not self._place(solver, finding.aggregate):
+            search.failures.append((solver, "its plan broke a rule"))
+            return False
+        if search.best.solver != solver:
+            search.failures.append((solver, "its plan, once placed on nodes, scored less"))
+        # With ticks too: what the clock has ended need not come out the same again.
+        if time.monotonic() >= self._deadline:
+            search.ended = Ended.TIME
+        elif search.limits.deterministic:
+            search.ended = Ended.TICKS
+        return True
+
+    def _answer(self, outcome: Outcome) -> Finding:
+        """What the solver says in the end, or said last before it was killed."""
+        last = outcome.last if isinstance(outcome.last, Finding) else None
+        own = last is not None and last.stage != RELAXATION
+        if last is not None and own and last.final:
+            return last
+        killed = "did not stop at its time limit and was killed"
+        if outcome.failure:
+            return Finding(self._name, SolveStatus.FAILED, final=True, detail=outcome.failure)
+        if last is None or not own:
+            status = SolveStatus.NO_ANSWER if outcome.killed else SolveStatus.FAILED
+            detail = killed if outcome.killed else "gave no answer"
+            return Finding(self._name, status, final=True, detail=detail)
+        return replace(last, detail=killed) if outcome.killed else last
+
+    def _fault(self, finding: Finding) -> str | None:
+        """Why an answer cannot be used at all; a solver is believed only as far as it can be checked."""
+        best = self._search.best.objective
+        if finding.status in (SolveStatus.FAILED, SolveStatus.INFEASIBLE):
+            return f"{finding.status}: {finding.detail}"
+        if finding.claimed is not None and finding.claimed < best:
+            return f"claimed the bound {finding.claimed}, below a verified plan of {best}"
+        return finding.fault or None
+
+    def _place(self, solver: str, aggregate: Aggregate, *, once: bool = False) -> bool:
+        """Put an answer on nodes and have it verified; False if it breaks a rule."""
+        search, began = self._search, time.monotonic()
+        # What comes late is placed all the same, within the time that it was thought to take.
+        deadline = None if search.limits.deterministic else search.deadline + self._set_aside
+        with search.phase("disaggregate"):
+            placed, missed = disaggregate(search.problem, aggregate, deadline=deadline, once=once)
+            target = placed.target(search.running)
+        self._longest_placing = max(self._longest_placing, time.monotonic() - began)
+        return search.offer(solver, target, missed=missed, stage="place", exact=solver in SOLVERS)

@@ -1,0 +1,1 @@
+"""Greedy: what it decides, step by step, on the ledger."""

@@ -1,0 +1,127 @@
+"""
+Trading: waiting jobs against running ones, first in bulk by the prices of a market, then one by one.
+
+What single trades cannot see is that a running gang makes room on many nodes at once, and that jobs of one
+queue may replace each other though it holds no more than it is guaranteed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.problem.jobs import Role
+from gpuplan.solvers.deadline import is_late
+from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics.greedy_fill import fill, ranking
+from gpuplan.solvers.heuristics.market_prices import Market
+from gpuplan.solvers.heuristics.preemption import Preemption, preempt, take_back
+
+if TYPE_CHECKING:
+    from gpuplan.models.problem.jobs import JobClass
+    from gpuplan.solvers.state.ledger import Ledger
+
+_PREMIUM: Final = 1.1
+"""Who is worth so much more than the price still gives way: whoever finds no taker comes back."""
+
+_EXPECTED: Final = 0.9
+"""Part of what a queue's waiting jobs would pay for that is counted on to meet its guarantee."""
+
+
+def trade(ledger: Ledger, *, deadline: float | None = None) -> None:
+    """Start waiting jobs that are worth the price, and stop running ones where that pays; then fill."""
+    classes, market, order = ledger.problem.classes, Market(ledger), ranking(ledger.problem)
+    spare = _spare(ledger, market)
+    give_way(ledger, market, spare)
+    preemption, paying = Preemption(ledger), _paying(ledger, market, order)
+    if min(spare, default=0) < 0:
+        _start_owed(ledger, preemption, [index for index in order if not market.pays(index)], spare, deadline)
+    for index in paying:
+        for option in sorted(classes[index].options, key=lambda option: -market.net(index, option)):
+            if market.net(index, option) >= 0:
+                ledger.place(index, option, jobs=ledger.jobs_left(index))
+        if classes[index].minimum > 1:
+            # Once others have started nobody finds it so many nodes.
+            preempt(ledger, [index], preemption, deadline=deadline)
+    preempt(ledger, paying, preemption, deadline=deadline)
+    take_back(ledger)
+    fill(ledger)
+    owed = [index for index in order if any(ledger.quota.owed(*each) for each in _counts_at(classes[index]))]
+    if preempt(ledger, owed, preemption, deadline=deadline):
+        take_back(ledger)
+        fill(ledger)
+
+
+def give_way(ledger: Ledger, market: Market, spare: list[float]) -> None:
+    """
+    Stop incumbents that are worth no more than their GPUs would fetch, those worth least in front.
+
+    As many as each guarantee can spare, given that most of the jobs that would pay the price will start.
+    """
+    incumbents, quota = ledger.problem.incumbents, ledger.quota
+    losses = []
+    for index, incumbent in enumerate(incumbents):
+        # Of who costs nothing only those are stopped who are in the way of somebody.
+        if incumbent.stop_points and market.may_be_had(index):
+            fetched = market.fetched(incumbent)
+            if -incumbent.stop_points < _PREMIUM * fetched:
+                losses.append((-incumbent.stop_points / fetched, index))
+    for _, index in sorted(losses):
+        incumbent = incumbents[index]
+        owed = quota.guarantees_of(incumbent.queue, incumbent.gpu_model)
+        if all(spare[each] >= incumbent.quota_milli for each in owed) and vacate.stop(ledger, index):
+            for each in owed:
+                spare[each] -= incumbent.quota_milli
+
+
+def _paying(ledger: Ledger, market: Market, order: list[int]) -> list[int]:
+    """
+    Classes that are worth the price and start alone, in order.
+
+    In front are gangs that need one domain and pay well, the largest first: later none is free for them.
+    """
+    classes = ledger.problem.classes
+    found = [index for index in order if classes[index].starts_alone and market.pays(index)]
+    bound = {
+        index: classes[index].shape.quota_milli * classes[index].maximum
+        for index in found
+        if classes[index].together.required is not None and market.pays(index, _PREMIUM)
+    }
+    return sorted(found, key=lambda index: -bound.get(index, 0))
+
+
+def _start_owed(
+    ledger: Ledger, preemption: Preemption, order: list[int], spare: list[float], deadline: float | None
+) -> None:
+    """Start jobs that are not worth the price where those that are do not meet a guarantee."""
+    classes = ledger.problem.classes
+    for index in order:
+        if classes[index].starts_alone and not is_late(deadline):
+            milli = classes[index].shape.quota_milli * classes[index].minimum
+            helped = [each for at in _counts_at(classes[index]) for each in ledger.quota.guarantees_of(*at)]
+            while any(spare[each] < 0 for each in helped) and _start(ledger, preemption, index):
+                for each in helped:
+                    spare[each] += milli
+
+
+def _start(ledger: Ledger, preemption: Preemption, index: int) -> bool:
+    """Start one job of a class, if need be by preempting others."""
+    options = ledger.problem.classes[index].options
+    return any(ledger.place(index, option, jobs=1) for option in options) or preemption.make_room(index)
+
+
+def _counts_at(job_class: JobClass) -> list[tuple[int, str | None]]:
+    """(queue, GPU model) where the jobs of a class count on their best option; empty without one."""
+    return [(job_class.queue, option.gpu_model) for option in job_class.options[:1]]
+
+
+def _spare(ledger: Ledger, market: Market) -> list[float]:
+    """Thousandths of GPUs that may leave each guarantee, given who is likely to come."""
+    spare = [-float(missing) for missing in ledger.quota.missing]
+    for index, job_class in enumerate(ledger.problem.classes):
+        if job_class.role is Role.START and job_class.options:
+            option = max(job_class.options, key=lambda option: market.net(index, option))
+            milli = job_class.shape.quota_milli * job_class.typical(option) * ledger.jobs_left(index)
+            if milli and market.net(index, option) > 0:
+                for each in ledger.quota.guarantees_of(job_class.queue, option.gpu_model):
+                    spare[each] += _EXPECTED * milli
+    return spare

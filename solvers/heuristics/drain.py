@@ -1,0 +1,35 @@
+"""Draining: running jobs leave nodes that ought to be drained for another place, or if that alone pays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.solvers.heuristics import vacate
+
+if TYPE_CHECKING:
+    from gpuplan.solvers.state.ledger import Ledger
+
+
+def drain(ledger: Ledger, *, moving: bool) -> None:
+    """Move, if wanted, or else stop incumbents whose leaving is rewarded, the best rewarded first."""
+    incumbents = ledger.problem.incumbents
+    asked = [index for index, incumbent in enumerate(incumbents) if incumbent.on_leaving > 0]
+    for index in sorted(asked, key=lambda index: (-incumbents[index].on_leaving, index)):
+        if not (moving and move(ledger, index)):
+            mark, before = ledger.mark(), ledger.objective
+            if not vacate.stop(ledger, index) or ledger.objective <= before:
+                ledger.rollback(mark)
+
+
+def move(ledger: Ledger, index: int) -> bool:
+    """Move an incumbent to the best place there is; False, and nothing done, if that does not pay."""
+    job_class = ledger.problem.incumbents[index].move
+    if job_class is None:
+        return False
+    mark, before = ledger.mark(), ledger.objective
+    for option in ledger.problem.classes[job_class].options:
+        gone = vacate.leave_to_move(ledger, index)
+        if gone and ledger.place(job_class, option, jobs=1) and ledger.objective > before:
+            return True
+        ledger.rollback(mark)
+    return False

@@ -1,0 +1,218 @@
+"""
+Booking: a job gets places in a later slot, or gives them up.
+
+Anti-affinity is kept the simple way: everybody who is on a node now or booked there counts as being there all
+the time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.problem.jobs import Role
+from gpuplan.solvers.state.assignment import Booked, Site
+from gpuplan.solvers.state.constraints.affinity import Manners
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.cluster import Level
+    from gpuplan.solvers.state.feasible_nodes_cache import Lookout
+    from gpuplan.solvers.state.ledger import Ledger
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Bools: TypeAlias = NDArray[np.bool_]
+
+
+def book(ledger: Ledger, index: int, position: int, slot: int, nodes: Ints | None = None) -> int | None:
+    """
+    Book one job of a class on the option at a position in this very slot, wherever it fits best.
+
+    `nodes` narrows the choice. The number of the booking; None if there is no place, no quota, or if what
+    must have come before it will not have by then.
+    """
+    job_class = ledger.problem.classes[index]
+    if ledger.lookouts is None or not may_start(ledger, index, position, slot):
+        return None
+    option = job_class.options[position]
+    span = slot, option.ends[slot]
+    lookout = ledger.lookouts.of((job_class.shape, option.later_groups[slot], *span))
+    room = np.where(_open(ledger, index, lookout.nodes, nodes), lookout.room, 0)
+    mark = ledger.mark()
+    for near in _scopes(ledger, index, lookout, room):
+        sites = _take(ledger, index, span, lookout, near, room)
+        if len(sites) == job_class.minimum:
+            return _settle(ledger, Booked(index, position, slot, tuple(sites)))
+        ledger.rollback(mark)
+    return None
+
+
+def book_at(ledger: Ledger, index: int, position: int, slot: int, sites: tuple[Site, ...]) -> int | None:
+    """Book one job on these very sites; None if that is not possible."""
+    if not may_start(ledger, index, position, slot):
+        return None
+    job_class = ledger.problem.classes[index]
+    option = job_class.options[position]
+    span, groups = (slot, option.ends[slot]), set(option.later_groups[slot])
+    nodes = np.array([site.node for site in sites], dtype=np.int64)
+    if len(sites) != job_class.minimum or not all(ledger.group_of[node] in groups for node in nodes.tolist()):
+        return None
+    if not _open(ledger, index, nodes, None).all() or not keeps_together(ledger, index, sites):
+        return None
+    mark = ledger.mark()
+    for site in sites:
+        if not _fits(ledger, index, site, span):
+            ledger.rollback(mark)
+            return None
+        _reserve(ledger, index, site, span, 1)
+    return _settle(ledger, Booked(index, position, slot, sites))
+
+
+def unbook(ledger: Ledger, number: int) -> None:
+    """Give up a booking."""
+    booked = ledger.booked[number]
+    job_class = ledger.problem.classes[booked.job_class]
+    span = booked.slot, job_class.options[booked.option].ends[booked.slot]
+    ledger.step(ledger.put_booked, (number, None), (number, booked))
+    _count(ledger, booked, -1)
+    for site in booked.sites:
+        _reserve(ledger, booked.job_class, site, span, -1)
+
+
+def may_start(ledger: Ledger, index: int, position: int, slot: int) -> bool:
+    """True if nothing but room and company could be against a booking."""
+    job_class = ledger.problem.classes[index]
+    starts_later = job_class.role in (Role.START, Role.RESUME)
+    if ledger.lookouts is None or not 0 < slot < ledger.problem.slots or not starts_later:
+        return False
+    option = job_class.options[position]
+    if slot < job_class.earliest or option.later[slot] is None or not ledger.jobs_left(index, now=False):
+        return False
+    ready = ledger.ready(index)
+    if ready is None or ready > slot:
+        return False
+    span = slot, option.ends[slot]
+    return ledger.headroom_ahead(job_class, option, job_class.minimum, span) > 0
+
+
+def manners_of(ledger: Ledger, index: int) -> Manners:
+    """What of a job matters to its neighbours before it runs: interference is priced once it does."""
+    manners = ledger.tenants[index].manners
+    return Manners("", manners.carries, manners.avoids)
+
+
+def _open(ledger: Ledger, index: int, nodes: Ints, within: Ints | None) -> Bools:
+    """Those of the nodes that exist and where nobody minds."""
+    allowed: Bools = ledger.capacity.usable[nodes].copy()
+    if within is not None:
+        allowed &= np.isin(nodes, within)
+    barred = ledger.company.barred(manners_of(ledger, index), [])
+    return allowed if barred is None else allowed & ~barred[nodes]
+
+
+def _scopes(ledger: Ledger, index: int, lookout: Lookout, room: Ints) -> Iterator[Bools | None]:
+    """Where all replicas of one job may go: everywhere (None), or one domain after the other, tight first."""
+    job_class = ledger.problem.classes[index]
+    rules = job_class.together
+    if not room.any():
+        return
+    if rules.required is None:
+        yield None
+        return
+    of = ledger.domains.of(rules.required)[lookout.nodes]
+    totals = np.bincount(of, weights=np.minimum(room, job_class.minimum))
+    tightness = np.zeros(len(totals), dtype=np.int64)
+    np.add.at(tightness, of, lookout.tightness)
+    large = np.flatnonzero(totals >= job_class.minimum)
+    for domain in large[np.argsort(tightness[large], kind="stable")].tolist():
+        near: Bools = of == domain
+        yield near
+
+
+def _take(
+    ledger: Ledger, index: int, span: tuple[int, int], lookout: Lookout, near: Bools | None, room: Ints
+) -> list[Site]:
+    """Reserve sites for one job, on the tightest nodes first; too few of them if there is no room."""
+    job_class, sites = ledger.problem.classes[index], list[Site]()
+    fitting = np.flatnonzero(room if near is None else np.where(near, room, 0))
+    tightness = lookout.tightness[fitting]
+    spread: Level | None = job_class.together.spread
+    in_domain: dict[int, int] = {}
+    tried = 0
+    while len(sites) < job_class.minimum and tried < len(fitting):
+        # Most jobs have few replicas: only for gangs it pays to sort.
+        if tried == 0:
+            position = int(fitting[tightness.argmin()])
+        else:
+            if tried == 1:
+                fitting = fitting[np.argsort(tightness, kind="stable")]
+            position = int(fitting[tried])
+        node = int(lookout.nodes[position])
+        domain = -1 if spread is None else int(ledger.domains.of(spread)[node])
+        most = job_class.minimum if spread is None else job_class.together.most - in_domain.get(domain, 0)
+        got = _take_here(ledger, index, span, node, min(most, job_class.minimum - len(sites)))
+        if not got and most > 0:
+            lookout.shut(position)
+        in_domain[domain] = in_domain.get(domain, 0) + len(got)
+        sites += got
+        tried += 1
+    return sites
+
+
+def _take_here(ledger: Ledger, index: int, span: tuple[int, int], node: int, most: int) -> list[Site]:
+    timetable, shape = ledger.timetable, ledger.problem.classes[index].shape
+    sites = list[Site]()
+    while timetable is not None and len(sites) < most:
+        site = timetable.find(shape, node, *span)
+        if site is None or not timetable.powers(shape.quota_milli, node, *span):
+            break
+        _reserve(ledger, index, site, span, 1)
+        sites.append(site)
+    return sites
+
+
+def _fits(ledger: Ledger, index: int, site: Site, span: tuple[int, int]) -> bool:
+    timetable, shape = ledger.timetable, ledger.problem.classes[index].shape
+    return (
+        timetable is not None
+        and timetable.holds(shape, site, *span)
+        and timetable.powers(shape.quota_milli, site.node, *span)
+    )
+
+
+def keeps_together(ledger: Ledger, index: int, sites: tuple[Site, ...]) -> bool:
+    """True if these sites of one job are in one domain of the required level, and spread as they must be."""
+    rules = ledger.problem.classes[index].together
+    if rules.required is not None:
+        of = ledger.domains.of(rules.required)
+        if len({int(of[site.node]) for site in sites}) > 1:
+            return False
+    if rules.spread is not None:
+        of = ledger.domains.of(rules.spread)
+        domains = [int(of[site.node]) for site in sites]
+        return all(domains.count(domain) <= rules.most for domain in set(domains))
+    return True
+
+
+def _settle(ledger: Ledger, booked: Booked) -> int:
+    number = ledger.next_number()
+    _count(ledger, booked, 1)
+    ledger.step(ledger.put_booked, (number, booked), (number, None))
+    return number
+
+
+def _reserve(ledger: Ledger, index: int, site: Site, span: tuple[int, int], times: int) -> None:
+    ledger.step(ledger.reserve, (index, site, span, times), (index, site, span, -times))
+
+
+def _count(ledger: Ledger, booked: Booked, times: int) -> None:
+    job_class = ledger.problem.classes[booked.job_class]
+    option = job_class.options[booked.option]
+    if milli := job_class.shape.quota_milli * len(booked.sites) * times:
+        span = booked.slot, option.ends[booked.slot]
+        where = job_class.queue, option.gpu_model
+        ledger.step(ledger.count_ahead, (*where, milli, span, True), (*where, -milli, span, True))

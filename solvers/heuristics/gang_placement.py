@@ -1,0 +1,179 @@
+"""
+One job at a time: gangs whose replicas belong together or apart, and all whose places differ in points.
+
+A required domain is the tightest that holds the gang; of preferred ones as few as possible are used. A job
+that would cost more than it brings is not placed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.problem.jobs import Role
+from gpuplan.solvers.state.node_scoring import Board
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.problem.jobs import JobClass, Option
+    from gpuplan.solvers.state.assignment import Site
+    from gpuplan.solvers.state.ledger import Ledger
+
+    Ints: TypeAlias = NDArray[np.int64]
+
+
+def place_job(ledger: Ledger, index: int, option: Option, nodes: Ints | None = None) -> bool:
+    """Place one job of a class where that pays; False if there is no such place."""
+    job_class = ledger.problem.classes[index]
+    mark, before = ledger.mark(), ledger.objective
+    for sites in _tries(ledger, index, option, nodes):
+        if len(sites) == job_class.minimum:
+            made = ledger.settle(index, option, sites, jobs=1)
+            if made and job_class.elastic:
+                # What is paid once, as for a resize, may pay only with all replicas that find room.
+                all_pay = job_class.role is Role.GROW or not job_class.scaled
+                ledger.grow(made[0], nodes, most=None if all_pay else job_class.typical(option))
+            if made and ledger.objective >= before:
+                return True
+        ledger.rollback(mark)
+    return False
+
+
+def extend(ledger: Ledger, number: int, wanted: int, nodes: Ints | None = None) -> None:
+    """Add up to so many replicas to a placed job, one at a time and while that pays."""
+    placed = ledger.placed[number]
+    job_class = ledger.problem.classes[placed.job_class]
+    scope = ledger.nodes_of(placed.option) if nodes is None else ledger.within(placed.option, nodes)
+    if (level := job_class.together.required) is not None:
+        of = ledger.domains.of(level)
+        scope = scope[of[scope] == of[placed.sites[0].node]]
+    for near in _near_first(ledger, job_class, scope, placed.sites):
+        picker = _Picker(ledger, placed.job_class, ledger.placed[number].sites)
+        for _ in range(wanted):
+            mark, before = ledger.mark(), ledger.objective
+            # The job is no stranger to itself: it is off the books while its next place is looked for.
+            now = ledger.placed[number]
+            ledger.put(number, None)
+            more = picker.take(near, 1)
+            ledger.put(number, now)
+            if more:
+                ledger.enlarge(number, more)
+            if not more or ledger.objective < before:
+                ledger.rollback(mark)
+                break
+            wanted -= 1
+
+
+def _near_first(ledger: Ledger, job_class: JobClass, scope: Ints, sites: tuple[Site, ...]) -> Iterator[Ints]:
+    """Nodes in domains of the preferred level that the job is in already, then all of them."""
+    level = job_class.together.preferred
+    if level is not None and job_class.role is not Role.GROW:
+        of = ledger.domains.of(level)
+        yield scope[np.isin(of[scope], of[[site.node for site in sites]])]
+    yield scope
+
+
+def _tries(ledger: Ledger, index: int, option: Option, nodes: Ints | None) -> Iterator[list[Site]]:
+    """Sites taken for a gang, one try after the other; the caller rolls back what it does not use."""
+    job_class = ledger.problem.classes[index]
+    rules, wanted = job_class.together, job_class.minimum
+    picker = _Picker(ledger, index, ())
+    if rules.required is None and rules.preferred is None and rules.spread is None:
+        yield ledger.take(index, ledger.board(index, option, nodes), wanted)
+        return
+    scope = ledger.nodes_of(option) if nodes is None else ledger.within(option, nodes)
+    room = ledger.room(index, scope, job_class.maximum)
+    if rules.required is None:
+        if picker.total(scope, room) >= wanted:
+            yield picker.gather(scope, room, wanted)
+        return
+    for near in _tightest_first(picker, scope, room, rules.required, job_class):
+        yield picker.gather(scope[near], room[near], wanted)
+
+
+def _tightest_first(
+    picker: _Picker, scope: Ints, room: Ints, level: Level, job_class: JobClass
+) -> Iterator[NDArray[np.bool_]]:
+    """Domains with room for a gang: first those for all replicas it may have, the tightest in front."""
+    of = picker.ledger.domains.of(level)[scope]
+    totals = np.bincount(of, weights=room)
+    for domain in np.flatnonzero(totals >= job_class.minimum).tolist() if picker.spreads else ():
+        near = of == domain
+        totals[domain] = picker.total(scope[near], room[near])
+    left = np.bincount(of, weights=picker.ledger.capacity.gpu_left[scope])
+    lack = np.maximum(0, job_class.maximum - totals)
+    enough = np.flatnonzero(totals >= job_class.minimum)
+    for place in np.lexsort((enough, left[enough], totals[enough], lack[enough])).tolist():
+        yield of == enough[place]
+
+
+class _Picker:
+    """Takes sites for one job, best fit first, no more in a domain than its spread allows."""
+
+    def __init__(self, ledger: Ledger, index: int, sites: tuple[Site, ...]) -> None:
+        self.ledger = ledger
+        self._index = index
+        self._rules = ledger.problem.classes[index].together
+        self._spread = None if self._rules.spread is None else ledger.domains.of(self._rules.spread)
+        self._in_domain: Counter[int] = Counter()
+        for site in sites:
+            self._count(site)
+
+    @property
+    def spreads(self) -> bool:
+        """True if no more than some replicas may be in one domain."""
+        return self._spread is not None
+
+    def total(self, nodes: Ints, room: Ints) -> int:
+        """Replicas that find room on nodes at once."""
+        if self._spread is None:
+            return int(room.sum())
+        in_domain = np.bincount(self._spread[nodes], weights=room)
+        return int(np.minimum(in_domain, self._rules.most).sum())
+
+    def gather(self, nodes: Ints, room: Ints, wanted: int) -> list[Site]:
+        """Take sites in as few domains of the preferred level as possible."""
+        level = self._rules.preferred
+        sites: list[Site] = []
+        while level is not None and len(sites) < wanted and len(nodes):
+            of = self.ledger.domains.of(level)[nodes]
+            totals = {
+                domain: self.total(nodes[of == domain], room[of == domain])
+                for domain in np.flatnonzero(np.bincount(of[room > 0])).tolist()
+            }
+            missing = wanted - len(sites)
+            enough = [(total, domain) for domain, total in totals.items() if total >= missing]
+            if not totals:
+                return sites
+            domain = min(enough)[1] if enough else max(totals, key=lambda each: (totals[each], -each))
+            sites += self.take(nodes[of == domain], missing)
+            nodes, room = nodes[of != domain], room[of != domain]
+        return sites or self.take(nodes, wanted)
+
+    def take(self, nodes: Ints, wanted: int) -> list[Site]:
+        """Take up to so many sites on nodes."""
+        ledger = self.ledger
+        board = Board(ledger, ledger.tenants[self._index], nodes)
+        sites: list[Site] = []
+        self._close_full(board)
+        while len(sites) < wanted and (node := board.best(ledger)) is not None:
+            sites.append(ledger.take_one(self._index, node))
+            self._count(sites[-1])
+            self._close_full(board)
+        return sites
+
+    def _close_full(self, board: Board) -> None:
+        if self._spread is not None:
+            full = [domain for domain, count in self._in_domain.items() if count >= self._rules.most]
+            if full:
+                board.close(np.isin(self._spread[board.nodes], full))
+
+    def _count(self, site: Site) -> None:
+        if self._spread is not None:
+            self._in_domain[int(self._spread[site.node])] += 1

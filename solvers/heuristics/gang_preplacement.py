@@ -1,0 +1,54 @@
+"""
+Gangs ahead: who needs one domain is planned before all others, and may preempt rather than wait.
+
+A domain comes free as a whole late if at all, since small jobs keep taking what comes free of it. So such a
+gang would lose more by waiting than its victims are worth; who comes after it finds other nodes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.solvers.deadline import is_late
+from gpuplan.solvers.heuristics.greedy_fill import ranking
+from gpuplan.solvers.heuristics.list_scheduling import Listing
+from gpuplan.solvers.heuristics.preemption import Preemption
+
+if TYPE_CHECKING:
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.ledger import Ledger
+
+
+def plan_gangs(ledger: Ledger, *, deadline: float | None) -> None:
+    """Start or book gangs in order, each in whatever way is worth most, until the deadline."""
+    listing = Listing(ledger, now=True, most=ledger.problem.depth, deadline=deadline)
+    preemption = Preemption(ledger)
+    for index in gangs_of(ledger.problem):
+        while ledger.jobs_left(index, now=False):
+            if is_late(deadline):
+                return
+            if not _plan_one(listing, preemption, index):
+                break
+
+
+def gangs_of(problem: Problem) -> list[int]:
+    """Classes of gangs that need one domain and start alone, the one to place first in front."""
+    classes = problem.classes
+    return [
+        index for index in ranking(problem) if classes[index].starts_alone and classes[index].needs_one_domain
+    ]
+
+
+def _plan_one(listing: Listing, preemption: Preemption, index: int) -> bool:
+    """Start or book one job, or preempt for it where that is worth more; False if it finds no place."""
+    ledger = preemption.ledger
+    mark, before = ledger.mark(), ledger.objective
+    found = listing.plan_one(index)
+    brought = ledger.objective - before
+    if brought >= ledger.problem.classes[index].most_points:
+        return found
+    ledger.rollback(mark)
+    if preemption.make_room(index) and ledger.objective - before > brought:
+        return True
+    ledger.rollback(mark)
+    return listing.plan_one(index)

@@ -1,0 +1,239 @@
+"""Filling: whatever fits is placed, the best paid per scarce resource first."""
+
+from __future__ import annotations
+
+from functools import cache
+from heapq import heapify, heappop, heappush
+from itertools import groupby
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gpuplan.models.problem.jobs import Role
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.state.constraints import coscheduled_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuplan.models.problem.jobs import JobClass, Option
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.ledger import Ledger
+
+_SEVERAL: Final = 2 * MILLI
+
+
+def fill(ledger: Ledger) -> None:
+    """
+    Place whatever still fits, in the order of `ranking`, and let elastic jobs grow into what is left.
+
+    Single jobs of equal density take turns, each class spread evenly over them: unlike jobs then meet on a
+    node and use up its resources together; class after class fills nodes with jobs that all lack the same.
+
+    Afterwards no unplaced job, nor one more replica of an elastic one, fits anywhere at a profit.
+    """
+    classes = ledger.problem.classes
+    growing = []
+    party_of = coscheduled_groups.party_of(ledger.problem)
+
+    @cache
+    def placed_of(wanted: int) -> list[int]:
+        """All jobs of a class start before the first of them grows."""
+        return [number for number, placed in ledger.placed.items() if placed.job_class == wanted]
+
+    for _, equals in groupby(_ranked(ledger), key=lambda entry: entry[0][:3]):
+        singles: list[tuple[int, int]] = []
+        for _, index, size, most in equals:
+            if size:
+                _grow_to(ledger, placed_of(index), most, size)
+            elif classes[index].role is Role.GROW:
+                growing.append(index)
+            elif index in party_of:
+                if all(ledger.jobs_left(each) for each in party_of[index]):
+                    coscheduled_groups.start(ledger, party_of[index])
+            elif ledger.is_single(index):
+                singles.append((index, most))
+            else:
+                jobs = min(most, ledger.jobs_left(index))
+                for option in classes[index].options:
+                    # Of scaled jobs one has its size before the next one starts.
+                    at_once = 1 if classes[index].scaled else jobs
+                    while jobs > 0 and _pays(ledger, index, option):
+                        placed = ledger.place(index, option, jobs=at_once)
+                        jobs -= placed
+                        if placed < at_once or not classes[index].scaled:
+                            break
+        _take_turns(ledger, singles)
+    grow(ledger)
+    grow_running(ledger, growing)
+
+
+def _take_turns(ledger: Ledger, singles: Iterable[tuple[int, int]]) -> None:
+    """Place jobs of several (class, jobs at most), each class spread evenly over all turns."""
+    classes = ledger.problem.classes
+    turns = []
+    for index, most in singles:
+        jobs = min(most, ledger.jobs_left(index))
+        size = -classes[index].shape.quota_milli
+        # Who needs several GPUs of one node goes first.
+        first = size <= -_SEVERAL
+        turns += [(0.0 if first else (turn + 0.5) / jobs, size, index) for turn in range(jobs)]
+    full: set[int] = set()
+    for _, _, index in sorted(turns):
+        # Nothing is given back while filling: who finds no room finds none later.
+        if index not in full and not ledger.place_single(index):
+            full.add(index)
+
+
+def grow_running(ledger: Ledger, growing: Iterable[int]) -> None:
+    """Let running elastic jobs, by their classes, have more replicas, as far as these fit."""
+    for index in growing:
+        for option in ledger.problem.classes[index].options:
+            ledger.place(index, option, jobs=1)
+
+
+def grow(ledger: Ledger) -> None:
+    """Let elastic jobs that are placed have more replicas, as far as these fit, the best paid first."""
+    classes = ledger.problem.classes
+    for number, placed in sorted(ledger.placed.items()):
+        if classes[placed.job_class].elastic and not classes[placed.job_class].scaled:
+            ledger.grow(number)
+    heap = [
+        (-worth, number) for number in sorted(ledger.placed) if (worth := _next_replica(ledger, number)) > 0
+    ]
+    heapify(heap)
+    while heap:
+        _, number = heappop(heap)
+        before = len(ledger.placed[number].sites)
+        ledger.grow(number, most=before + 1)
+        if len(ledger.placed[number].sites) > before and (worth := _next_replica(ledger, number)) > 0:
+            heappush(heap, (-worth, number))
+
+
+def _next_replica(ledger: Ledger, number: int) -> float:
+    """Points per thousandth of a GPU of one more replica of a scaled job; 0 if it can have none."""
+    placed = ledger.placed[number]
+    job_class, more = ledger.problem.classes[placed.job_class], placed.option.further
+    position = len(placed.sites) - job_class.minimum
+    return more[position] / max(1, job_class.shape.quota_milli) if position < len(more) else 0.0
+
+
+def ranking(problem: Problem) -> list[int]:
+    """
+    Classes, the one to place first in front: most points per GPU, to two digits; then the larger job.
+
+    Higher priorities come before lower ones, where the order is one of tiers. A job without GPUs counts as
+    the GPUs that stand for its dominant share of the cluster (Ghodsi et al., Dominant Resource Fairness, NSDI
+    2011). Larger first among the equally dense is first fit decreasing: small replicas fill what large ones
+    leave.
+
+    Ahead of one slot, points are those for each GPU and second (Smith's rule: weight by duration, Naval
+    Research Logistics Quarterly 3, 1956), and jobs with critical deadlines come first, the earliest in front.
+    """
+    sizes = _sizes(problem)
+    return sorted(range(len(problem.classes)), key=lambda index: _rank(problem, sizes, index, 0))
+
+
+_Rank = tuple[float, float, float, float, int, tuple[int, ...], int]
+
+
+def _rank(problem: Problem, sizes: list[float], index: int, bonus: int) -> _Rank:
+    """What classes are sorted by, with a bonus in points for each of its jobs."""
+    job_class = problem.classes[index]
+    ahead = problem.slots > 1
+    points = _points(job_class, ahead=ahead)
+    seconds = max(1, min(job_class.seconds, problem.edges[-1])) if ahead else 1
+    density = (points + bonus) / max(1e-9, sizes[index] * seconds)
+    return (
+        # What a queue is guaranteed comes before all priorities.
+        -inf if bonus else -job_class.priority,
+        inf if job_class.due is None or not ahead else job_class.due,
+        -float(f"{density:.1e}"),
+        -sizes[index],
+        -job_class.shape.quota_milli,
+        tuple(-amount for amount in job_class.shape.amounts),
+        index,
+    )
+
+
+def _points(job_class: JobClass, *, ahead: bool) -> int:
+    """Of a job at its best, but with its fewest replicas where further ones bring less."""
+    if not job_class.scaled:
+        return job_class.best_points if ahead else job_class.most_points
+    now = [job_class.points(option, job_class.minimum) for option in job_class.options]
+    later = [points or 0 for option in job_class.options for points in option.later[1:]]
+    return max((*now, *(later if ahead else ())), default=0)
+
+
+def _sizes(problem: Problem) -> list[float]:
+    """Thousandths of GPUs that a job of each class stands for."""
+    totals = np.array([node.amounts for node in problem.nodes], dtype=np.int64).sum(axis=0).tolist()
+    gpus = sum(sum(node.gpus) for node in problem.nodes)
+    sizes = []
+    for job_class in problem.classes:
+        shape = job_class.shape
+        size: float = shape.quota_milli
+        if not size:
+            shares = (amount / total for amount, total in zip(shape.amounts, totals, strict=True) if total)
+            size = gpus * max(shares, default=0)
+        sizes.append(job_class.usual * size)
+    return sizes
+
+
+def _pays(ledger: Ledger, index: int, option: Option) -> bool:
+    """False if a start costs more than it brings, as it may where tariffs are high."""
+    job_class = ledger.problem.classes[index]
+    return ledger.problem.slots == 1 or job_class.points(option, job_class.most(option)) >= 0
+
+
+def queue_of(ledger: Ledger) -> Iterator[tuple[int, int]]:
+    """(class with jobs left, jobs at most), best first; as many as a guarantee still needs rank higher."""
+    return ((index, most) for _, index, size, most in _ranked(ledger) if not size)
+
+
+def _ranked(ledger: Ledger) -> list[tuple[_Rank, int, int, int]]:
+    """
+    As `queue_of`, with what the order goes by, and a size.
+
+    That is 0 for those that start, in front of those of the same rank that grow; otherwise it is to what size
+    jobs of a class that are placed grow, with the position of their option in the place of the jobs at most.
+    """
+    problem = ledger.problem
+    sizes = _sizes(problem)
+    entries: list[tuple[_Rank, int, int, int]] = []
+    for index, job_class in enumerate(problem.classes):
+        if not ledger.jobs_left(index, now=False):
+            continue
+        milli = job_class.shape.quota_milli * job_class.maximum
+        model = job_class.options[0].gpu_model if job_class.options else None
+        owed = ledger.quota.owed(job_class.queue, model) if milli and problem.guarantees else []
+        for most, _ in owed:
+            bonus = sum(price * min(milli, missing) for missing, price in owed if missing >= most) // MILLI
+            entries.append((_rank(problem, sizes, index, bonus), index, 0, -(-most // milli)))
+        rank = _rank(problem, sizes, index, 0)
+        entries.append((rank, index, 0, len(job_class.jobs)))
+        if job_class.role is Role.START and job_class.scaled and problem.slots == 1:
+            entries += _growing(job_class, rank, index)
+    return sorted(entries)
+
+
+def _growing(job_class: JobClass, rank: _Rank, index: int) -> Iterator[tuple[_Rank, int, int, int]]:
+    """When jobs that start now grow: each further replica by what it adds for its GPUs."""
+    each = max(1, job_class.shape.quota_milli)
+    for position, option in enumerate(job_class.options):
+        size = job_class.minimum
+        for points, run in groupby(option.further):
+            size += sum(1 for _ in run)
+            if points > 0:
+                density = -float(f"{points / each:.1e}")
+                yield (*rank[:2], max(rank[2], density), *rank[3:]), index, size, position
+
+
+def _grow_to(ledger: Ledger, numbers: Iterable[int], position: int, size: int) -> None:
+    """Let placed jobs of a class, those on one of its options, have so many replicas, as far as these fit."""
+    for number in numbers:
+        placed = ledger.placed[number]
+        option = ledger.problem.classes[placed.job_class].options[position]
+        if placed.option.gpu_model == option.gpu_model:
+            ledger.grow(number, most=size)

@@ -1,0 +1,238 @@
+"""
+Foresight: list scheduling over the slots of a horizon.
+
+Jobs are taken in order of `ranking`; each gets the start that is worth most, the earliest of equals, among
+those that everybody before it has left. Whoever gets a later start holds its places, so nobody after it in
+the order delays it: conservative backfilling (Feitelson & Weil, IPPS 1998; Mu'alem & Feitelson, IEEE TPDS
+12(6), 2001). With a limited depth only so many hold places, and one is EASY (Lifka, JSSPP 1995).
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gpuplan.models.problem.jobs import Role
+from gpuplan.solvers.deadline import is_late
+from gpuplan.solvers.heuristics.greedy_fill import grow, grow_running, queue_of
+from gpuplan.solvers.state.constraints import coscheduled_groups
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.problem.jobs import JobClass, Option
+    from gpuplan.solvers.state.constraints.coscheduled_groups import Party
+    from gpuplan.solvers.state.ledger import Ledger
+
+_NOW: Final = 0
+
+_Entry: TypeAlias = tuple[int, int, int]
+"""(place in the order, class, jobs at most)."""
+
+
+def foresee(ledger: Ledger, *, deadline: float | None = None) -> None:
+    """
+    Book every job left at its best start, in order, until nothing fits or the deadline has passed.
+
+    Nothing if there is one slot.
+    """
+    if ledger.problem.slots > 1 and not is_late(deadline):
+        Listing(ledger, now=False, most=None, deadline=deadline).run()
+
+
+def schedule(ledger: Ledger, *, deadline: float | None = None) -> None:
+    """
+    Start or book every job left in one pass; nobody delays who came before it in the order.
+
+    No more jobs are booked than the depth allows for, and none after the deadline (an instant of
+    `time.monotonic`); the others may still start. Then elastic jobs grow.
+    """
+    most = ledger.problem.depth
+    Listing(ledger, now=True, most=most, deadline=deadline).run()
+    grow(ledger)
+    roles = ((index, ledger.problem.classes[index].role) for index, _ in queue_of(ledger))
+    grow_running(ledger, [index for index, role in roles if role is Role.GROW])
+
+
+def resume(ledger: Ledger, stopped: Iterable[int]) -> None:
+    """Book incumbents that were stopped, each at its best start, those in front to whom it brings most."""
+    problem, listing = ledger.problem, Listing(ledger, now=False, most=None)
+    found = [index for each in stopped if (index := problem.incumbents[each].resume) is not None]
+    for index in sorted(found, key=lambda index: (-problem.classes[index].best_later_points, index)):
+        listing.plan_one(index)
+
+
+def mend(ledger: Ledger) -> None:
+    """
+    Give up starts that others have made impossible.
+
+    Jobs whose predecessors were taken back or come later, and those whose companions do not start with them.
+    """
+    problem = ledger.problem
+    bound = [index for index, one in enumerate(problem.classes) if one.needed or one.co_start is not None]
+    party_of = coscheduled_groups.party_of(problem) if bound else {}
+    while bound:
+        starts = {booked.job_class: booked.slot for booked in ledger.booked.values()}
+        starts |= {placed.job_class: _NOW for placed in ledger.placed.values()}
+        broken = []
+        for index in bound:
+            slot = starts.get(index)
+            together = {starts.get(other) for other in party_of.get(index, (index,))}
+            if slot is not None and (len(together) > 1 or not _has_come(ledger, index, slot)):
+                broken.append(index)
+        if not broken:
+            return
+        for index in broken:
+            drop(ledger, index)
+
+
+def drop(ledger: Ledger, index: int) -> None:
+    """Take back every start of a class."""
+    for number in [number for number, each in ledger.booked.items() if each.job_class == index]:
+        ledger.unbook(number)
+    for number in [number for number, each in ledger.placed.items() if each.job_class == index]:
+        ledger.remove(number)
+
+
+def _has_come(ledger: Ledger, index: int, slot: int) -> bool:
+    ready = ledger.ready(index)
+    return ready is not None and ready <= slot
+
+
+class Listing:
+    """One pass of list scheduling."""
+
+    def __init__(self, ledger: Ledger, *, now: bool, most: int | None, deadline: float | None = None) -> None:
+        """With `now` jobs may also start in slot 0; at most `most` are booked, none past the deadline."""
+        self._ledger = ledger
+        self._deadline = deadline
+        self._now = now
+        self._most = most
+        """Bookings there may be; None is any number."""
+        self._party_of = coscheduled_groups.party_of(ledger.problem)
+        self._failed: dict[tuple[object, ...], int] = {}
+        """By what jobs have in common the least end, as a slot, with which one found no place."""
+
+    def run(self) -> None:
+        """Go through all jobs left in order; who waits for others comes in once these are planned."""
+        ledger = self._ledger
+        problem = ledger.problem
+        waiting: dict[int, _Entry] = {}
+        queue: list[_Entry] = []
+        followers: dict[int, list[int]] = {}
+        for place, (index, most) in enumerate(queue_of(ledger)):
+            job_class = problem.classes[index]
+            starts = job_class.role in (Role.START, Role.RESUME)
+            if not starts or not ledger.jobs_left(index, now=False):
+                continue
+            entry = place, index, most
+            if ledger.ready(index) is None:
+                waiting[index] = entry
+                for each in job_class.predecessors:
+                    if each.job_class is not None:
+                        followers.setdefault(each.job_class, []).append(index)
+            else:
+                queue.append(entry)
+        heapify(queue)
+        while queue:
+            _, index, most = heappop(queue)
+            party = self._party_of.get(index, (index,))
+            self._plan(party, most)
+            for member in party:
+                for follower in followers.get(member, ()):
+                    if follower in waiting and ledger.ready(follower) is not None:
+                        heappush(queue, waiting.pop(follower))
+
+    def plan_one(self, index: int) -> bool:
+        """Start or book one job by itself, though somebody may have left since others found no place."""
+        self._failed.clear()
+        left = self._ledger.jobs_left(index, now=False)
+        self._plan((index,), 1)
+        return self._ledger.jobs_left(index, now=False) < left
+
+    def _plan(self, party: Party, most: int) -> None:
+        ledger = self._ledger
+        if any(ledger.ready(each) is None or not ledger.jobs_left(each, now=False) for each in party):
+            return  # a companion comes back to it once it is ready itself
+        if len(party) > 1 or ledger.problem.classes[party[0]].co_start is not None:
+            self._plan_party(party)
+            return
+        index = party[0]
+        job_class = ledger.problem.classes[index]
+        ready = ledger.ready(index) or 0
+        left = min(most, ledger.jobs_left(index, now=False))
+        for slot, position in _starts(job_class):
+            if left <= 0:
+                return
+            if slot < ready or (slot == _NOW and not self._now) or (slot > _NOW and not self._may_book):
+                continue
+            option = job_class.options[position]
+            key = _alike(ledger, index, slot, option)
+            # Nothing is given up on the way, and who stays longer needs more.
+            if option.ends[slot] < self._failed.get(key, ledger.problem.slots + 1):
+                left -= self._place(index, position, slot, left)
+                if left > 0 and (self._may_book if slot else _only_room_matters(ledger, index)):
+                    self._failed[key] = option.ends[slot]
+
+    def _place(self, index: int, position: int, slot: int, jobs: int) -> int:
+        """Start or book up to so many jobs of a class with a slot; how many found a place."""
+        ledger = self._ledger
+        if slot == _NOW:
+            return ledger.place(index, ledger.problem.classes[index].options[position], jobs=jobs)
+        placed = 0
+        while placed < jobs and self._may_book and ledger.book(index, position, slot) is not None:
+            placed += 1
+        return placed
+
+    def _plan_party(self, party: Party) -> None:
+        ledger = self._ledger
+        if self._now and coscheduled_groups.start(ledger, party):
+            return
+        if self._most is not None and len(ledger.booked) + len(party) > self._most:
+            return
+        if is_late(self._deadline):
+            return
+        for _, slot in sorted(coscheduled_groups.worths(ledger, party), key=lambda each: (-each[0], each[1])):
+            if coscheduled_groups.book(ledger, party, slot) is not None:
+                return
+
+    @property
+    def _may_book(self) -> bool:
+        left = self._most is None or len(self._ledger.booked) < self._most
+        return left and not is_late(self._deadline)
+
+
+def _starts(job_class: JobClass) -> list[tuple[int, int]]:
+    """(slot, option) of the starts of a job that cost nothing, the one worth most first, then the earlier."""
+    found = []
+    for position, option in enumerate(job_class.options):
+        if job_class.startable and (points := job_class.points(option, job_class.maximum)) >= 0:
+            found.append((-points, _NOW, position))
+        for slot in range(max(1, job_class.earliest), len(option.later)):
+            points_later = option.later[slot]
+            if points_later is not None and points_later >= 0:
+                found.append((-points_later, slot, position))
+    return [(slot, position) for _, slot, position in sorted(found)]
+
+
+def _alike(ledger: Ledger, index: int, slot: int, option: Option) -> tuple[object, ...]:
+    """What decides whether a job finds a place in a slot, beside how long it stays."""
+    job_class, tenant = ledger.problem.classes[index], ledger.tenants[index]
+    return (
+        slot,
+        option.gpu_model,
+        option.later_groups[slot] if slot > _NOW else option.groups,
+        job_class.shape,
+        job_class.minimum,
+        job_class.together,
+        job_class.queue,
+        tenant.manners,
+        tenant.rank,
+        tenant.claim,
+    )
+
+
+def _only_room_matters(ledger: Ledger, index: int) -> bool:
+    """True if a start in slot 0 is not given up for what its places cost."""
+    unpriced = not ledger.is_priced(ledger.tenants[index])
+    return unpriced and ledger.problem.classes[index].together.preferred is None

@@ -1,0 +1,77 @@
+"""Pools: nodes opened where what runs on them pays more than they cost, idle ones removed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from gpuplan.models.problem.jobs import Role
+from gpuplan.solvers.heuristics.greedy_fill import fill
+
+if TYPE_CHECKING:
+    from gpuplan.solvers.state.ledger import Ledger
+
+
+def open_pools(ledger: Ledger) -> None:
+    """
+    Open nodes of pools, those that are cheapest for a GPU first, while what they bring pays for them.
+
+    All nodes of a pool are opened and filled; then those that do not earn their price are given up again.
+    """
+    problem = ledger.problem
+    groups = {group.pool: group for group in problem.groups if group.pool is not None}
+    order = sorted(
+        groups, key=lambda pool: (problem.pools[pool].opening_points / max(1, groups[pool].gpus), pool)
+    )
+    for pool in order:
+        mark, before = ledger.mark(), ledger.objective
+        while ledger.open(pool) is not None:
+            pass
+        fill(ledger)
+        shut_unused(ledger)
+        _give_up_unpaid(ledger, pool)
+        fill(ledger)
+        if ledger.objective <= before:
+            ledger.rollback(mark)
+
+
+def shut_unused(ledger: Ledger) -> None:
+    """Do without opened nodes on which nothing is."""
+    for node in sorted(ledger.opened):
+        if not ledger.residents[node]:
+            ledger.shut(node)
+
+
+def close_idle(ledger: Ledger) -> None:
+    """Remove nodes of pools that are empty, while the pool may lose them and that pays."""
+    for pool in ledger.problem.pools:
+        for node in pool.closable:
+            mark, before = ledger.mark(), ledger.objective
+            if ledger.close(node) and ledger.objective <= before:
+                ledger.rollback(mark)
+
+
+def _give_up_unpaid(ledger: Ledger, pool: int) -> None:
+    """Give up opened nodes, those that earn least first, whose jobs bring less than the node costs."""
+    earned: dict[int, float] = defaultdict(float)
+    on_node: dict[int, set[int]] = defaultdict(set)
+    for number, placed in ledger.placed.items():
+        worth = ledger.worth(placed) / len(placed.sites)
+        for site in placed.sites:
+            earned[site.node] += worth
+            on_node[site.node].add(number)
+    settled = {
+        site.node
+        for placed in ledger.placed.values()
+        if ledger.problem.classes[placed.job_class].role is Role.MOVE
+        or ledger.problem.classes[placed.job_class].firm
+        for site in placed.sites
+    }
+    opened = [node for node, of in ledger.opened.items() if of == pool and node not in settled]
+    for node in sorted(opened, key=lambda node: (earned[node], node)):
+        mark, before = ledger.mark(), ledger.objective
+        for number in sorted(on_node[node] & ledger.placed.keys()):
+            ledger.withdraw(number, node)
+        shut_unused(ledger)
+        if ledger.objective <= before:
+            ledger.rollback(mark)

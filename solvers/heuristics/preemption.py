@@ -1,0 +1,398 @@
+"""
+Preemption: who must go so that a better job finds a place, and who may come back.
+
+Victims are tried on the node itself: those that lose least per GPU go first until the job fits, then each is
+let stay if it fits without. The whole trade is kept only if the plan is worth more after it, so nobody is
+preempted without somebody who gains by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.deadline import is_late
+from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.heuristics.list_scheduling import resume
+from gpuplan.solvers.state.constraints.affinity import NOBODY_MINDS
+from gpuplan.solvers.state.constraints.preemption_candidates import Victim, Victims, hopes_of
+from gpuplan.solvers.state.constraints.preemption_cost_index import Offers
+from gpuplan.solvers.state.disruption_state import Leave
+from gpuplan.solvers.state.hypothetical_node import OnPaper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.problem.jobs import Hold, Option
+    from gpuplan.solvers.state.ledger import Ledger
+    from gpuplan.solvers.state.placement_profile import Tenant
+
+    Ints: TypeAlias = NDArray[np.int64]
+
+_PLACES_TRIED: Final = 16
+"""Nodes looked at for one replica: those where, by a lower bound, the least is lost."""
+
+_DOMAINS_TRIED: Final = 4
+"""Domains looked at for one gang that needs one."""
+
+_FAILURES: Final = 400
+"""After so many classes for which no trade was found nobody is preempted any more."""
+
+
+def preempt(
+    ledger: Ledger,
+    order: Iterable[int],
+    preemption: Preemption | None = None,
+    *,
+    deadline: float | None = None,
+) -> bool:
+    """Preempt for waiting jobs of classes in the given order until the deadline; True if anybody was."""
+    preemption = preemption or Preemption(ledger)
+    changed, failures = False, 0
+    for index in order:
+        # Nobody is preempted for half of those who start together.
+        if failures > _FAILURES or not ledger.problem.classes[index].starts_alone:
+            continue
+        while ledger.jobs_left(index):
+            if is_late(deadline):
+                return changed
+            if not preemption.make_room(index):
+                failures += 1
+                break
+            changed = True
+    return changed
+
+
+class Preemption:
+    """Trades of running jobs for waiting ones, and jobs for which there is none."""
+
+    def __init__(self, ledger: Ledger, *, hopeful: bool = False) -> None:
+        """If hopeful, whoever is stopped counts as resumed at its best until that proves to be impossible."""
+        self.ledger = ledger
+        self._hopes = hopes_of(ledger.problem) if hopeful else {}
+        self.victims = Victims(ledger, self._hopes)
+        self._hopeless: dict[tuple[object, ...], int] = {}
+        self._offers: dict[tuple[Tenant, tuple[int, ...]], Offers] = {}
+        self._in_sight = self._sees_all()
+        """True if what a node has free is all that decides who fits there, company and MIG layouts apart."""
+
+    def _sees_all(self) -> bool:
+        booked = self.ledger.timetable is not None and bool(self.ledger.timetable.bookings)
+        return not self.ledger.problem.power_caps and not booked
+
+    def make_room(self, index: int, nodes: Ints | None = None) -> bool:
+        """Place one more job of a class, on some nodes if given, by preempting others, if that pays."""
+        ledger, job_class = self.ledger, self.ledger.problem.classes[index]
+        if not self.victims.any_for(ledger.tenants[index]):
+            return False
+        worth = self._worth(index)
+        groups = tuple(option.groups for option in job_class.options)
+        alike = (ledger.tenants[index], job_class.minimum, job_class.together, job_class.queue, groups)
+        if nodes is None and worth <= self._hopeless.get(alike, 0):
+            return False
+        for option in job_class.options:
+            for offers in self._scopes(index, option, nodes):
+                mark, before = ledger.mark(), ledger.objective
+                gone = set(ledger.fates.having(Leave.STOP)) if self._hopes else set()
+                if self._place(index, option, offers, worth):
+                    if self._hopes:
+                        resume(ledger, set(ledger.fates.having(Leave.STOP)) - gone)
+                        self._in_sight = self._sees_all()
+                    if ledger.objective > before:
+                        return True
+                ledger.rollback(mark)
+        if nodes is None:
+            self._hopeless[alike] = worth
+        return False
+
+    @property
+    def _hoped(self) -> int:
+        """The objective, with what is hoped for of those who are stopped and not booked again."""
+        ledger, found = self.ledger, self.ledger.objective
+        for index in ledger.fates.having(Leave.STOP) if self._hopes else ():
+            again = ledger.problem.incumbents[index].resume
+            if again is not None and not ledger.is_placed(again):
+                found += self._hopes.get(index, 0)
+        return found
+
+    def _worth(self, index: int) -> int:
+        """Points that a job of a class brings at most."""
+        job_class, ledger = self.ledger.problem.classes[index], self.ledger
+        milli = job_class.shape.quota_milli * job_class.maximum
+        model = job_class.options[0].gpu_model if job_class.options else None
+        owed = ledger.quota.owed(job_class.queue, model)
+        return (
+            job_class.most_points + sum(price * (min(milli, lack) + MILLI) for lack, price in owed) // MILLI
+        )
+
+    def _scopes(self, index: int, option: Option, nodes: Ints | None) -> Iterator[Offers]:
+        """Nodes that one trade may look at: all, or one domain of a required level after the other."""
+        ledger, job_class = self.ledger, self.ledger.problem.classes[index]
+        offers, level = self._offers_of(index, option, nodes), job_class.together.required
+        if level is None:
+            yield offers
+            return
+        of = ledger.domains.of(level)[offers.nodes]
+        losses = offers.bounds()
+        room = ledger.room(index, offers.nodes, job_class.minimum)
+        missing = np.maximum(0, job_class.minimum - np.bincount(of, weights=room))
+        order = np.lexsort((losses, of))
+        of, losses = of[order], losses[order]
+        place = np.arange(len(of)) - np.searchsorted(of, of)
+        # Of nothing the sum is one of integers.
+        least = np.bincount(of, weights=np.where(place < missing[of], losses, 0)).astype(np.float64)
+        least[np.bincount(of, minlength=len(least)) == 0] = np.inf
+        domains = np.argsort(least, kind="stable")[:_DOMAINS_TRIED]
+        scopes = [offers.nodes[ledger.domains.of(level)[offers.nodes] == domain] for domain in domains]
+        for domain, scope in zip(domains.tolist(), scopes, strict=True):
+            if least[domain] < np.inf:
+                yield offers.among(scope)
+
+    def _offers_of(self, index: int, option: Option, nodes: Ints | None) -> Offers:
+        ledger, tenant = self.ledger, self.ledger.tenants[index]
+        if nodes is not None:
+            return Offers(ledger, self.victims, tenant, ledger.within(option, nodes))
+        key = replace(tenant, ends=()), option.groups
+        if key not in self._offers:
+            self._offers[key] = Offers(ledger, self.victims, tenant, ledger.nodes_of(option))
+        return self._offers[key]
+
+    def _place(self, index: int, option: Option, offers: Offers, worth: int) -> bool:
+        """Preempt node by node until a job of a class can be placed; False if that costs too much."""
+        ledger, minimum = self.ledger, self.ledger.problem.classes[index].minimum
+        before = self._hoped
+        if not self._free_quota(index, option, worth):
+            return False
+        everywhere = len(offers.nodes) == len(ledger.nodes_of(option))
+        # Whether one replica fits is told by placing it.
+        missing = 0 if minimum == 1 else minimum - int(ledger.room(index, offers.nodes, minimum).sum())
+        for _ in range(minimum + 1):
+            if missing <= 0 and ledger.place(
+                index, option, jobs=1, nodes=None if everywhere else offers.nodes
+            ):
+                return True
+            gone = self._free_a_node(index, offers, worth - (before - self._hoped))
+            if not gone:
+                return False
+            missing -= 1
+            if any(len(victim.positions) < len(self._holds(victim)) for victim in gone):
+                # Whoever leaves other nodes as well may make room there too.
+                missing = minimum - int(ledger.room(index, offers.nodes, minimum).sum())
+        return False
+
+    def _holds(self, victim: Victim) -> tuple[Hold, ...]:
+        return self.ledger.problem.incumbents[victim.incumbent].holds
+
+    def _free_quota(self, index: int, option: Option, worth: int) -> bool:
+        """Preempt jobs that this one may follow, in whatever place, until its queue may take it."""
+        ledger, job_class = self.ledger, self.ledger.problem.classes[index]
+        asked = job_class, option, job_class.minimum
+        gone: list[Victim] = []
+        before = self._hoped
+        while (obstacle := ledger.obstacle(*asked)) is not None:
+            victims = self.victims.below(*obstacle, ledger.tenants[index])
+            evicted = next((victim for victim in victims if self._evict(victim)), None)
+            if evicted is None or before - self._hoped >= worth:
+                return False
+            gone.append(evicted)
+        for victim in sorted(gone, key=lambda victim: -victim.loss):
+            mark = ledger.mark()
+            vacate.restore(ledger, victim.incumbent, victim.positions if victim.shrinks else None)
+            if ledger.obstacle(*asked) is not None:
+                ledger.rollback(mark)
+        return True
+
+    def _free_a_node(self, index: int, offers: Offers, worth: int) -> list[Victim]:
+        """Preempt on the node where one more replica costs least; nobody if none can be freed for less."""
+        ledger = self.ledger
+        best: tuple[float, int, list[Victim]] = worth, -1, []
+        for bound, node in islice(self._candidates(index, offers), _PLACES_TRIED):
+            if bound >= best[0]:
+                break
+            loss, gone = self.price(index, node)
+            offers.learn(node, loss)
+            if loss < best[0]:
+                best = loss, node, gone
+        mark, before = ledger.mark(), self._hoped
+        for victim in best[2]:
+            if not self._evict(victim):
+                break
+        else:
+            if before - self._hoped < worth:
+                return best[2]
+        ledger.rollback(mark)
+        return []
+
+    def _candidates(self, index: int, offers: Offers) -> Iterator[tuple[float, int]]:
+        """Nodes with a lower bound of what is lost there, the cheapest in front."""
+        ledger, tenant = self.ledger, self.ledger.tenants[index]
+        if tenant.manners == NOBODY_MINDS and self._in_sight:
+            yield from offers.cheapest_first()
+            return
+        # Whoever keeps the job away may be the one to leave; what a node takes at all only gets less.
+        barred = ~ledger.admits(tenant, offers.nodes) & ledger.takes(tenant, offers.nodes)
+        cheapest = offers.cheapest_first()
+        if not barred.any():
+            yield from cheapest
+            return
+        nodes = offers.nodes[barred]
+        minders = zip(self.victims.least_of(tenant, nodes), nodes.tolist(), strict=True)
+        yield from merge(sorted(minders), (each for each in cheapest if each[1] not in set(nodes.tolist())))
+
+    def price(self, index: int, node: int) -> tuple[float, list[Victim]]:
+        """
+        Who leaves a node so that one more replica fits, and the points that loses; infinite if nobody helps.
+
+        Those who lose least per GPU leave first until it fits; then each stays after all who need not go, the
+        one that would lose most in front.
+        """
+        ledger, tenant = self.ledger, self.ledger.tenants[index]
+        there, incumbents = self.victims.there(node, tenant), ledger.problem.incumbents
+        plain = tenant.manners == NOBODY_MINDS and not tenant.shape.mig and self._in_sight
+        if not plain or any(each.shrinks for each in there):
+            return self.price_by_trial(index, node, there)
+        paper, gone = OnPaper(ledger.capacity, node), list[Victim]()
+
+        def think(victim: Victim, times: int) -> None:
+            incumbent = incumbents[victim.incumbent]
+            paper.leave(incumbent.shape, (incumbent.holds[at] for at in victim.positions), times)
+
+        wanted = paper.room(tenant.shape) + 1
+        for victim in there:
+            if vacate.may_stop(ledger, victim.incumbent):
+                think(victim, 1)
+                gone.append(victim)
+                if paper.room(tenant.shape) >= wanted:
+                    break
+        else:
+            return np.inf, []
+        for victim in sorted(gone, key=lambda victim: -victim.loss):
+            think(victim, -1)
+            if paper.room(tenant.shape) < wanted:
+                think(victim, 1)
+            else:
+                gone.remove(victim)
+        return sum(victim.loss for victim in gone), gone
+
+    def price_by_trial(self, index: int, node: int, there: list[Victim]) -> tuple[float, list[Victim]]:
+        """The same, tried out on the ledger, where more than free GPUs and amounts decide."""
+        ledger = self.ledger
+        start, before = ledger.mark(), self._hoped
+        nodes = np.array([node], dtype=np.int64)
+
+        def room() -> int:
+            return int(ledger.room(index, nodes, 2**31)[0])
+
+        wanted, gone, loss = room() + 1, list[Victim](), np.inf
+        for victim in there:
+            if self._evict(victim):
+                gone.append(victim)
+                if room() >= wanted:
+                    break
+        if room() >= wanted:
+            for victim in sorted(gone, key=lambda victim: -victim.loss):
+                mark = ledger.mark()
+                back = vacate.restore(ledger, victim.incumbent, victim.positions if victim.shrinks else None)
+                if room() < wanted:
+                    ledger.rollback(mark)
+                elif back:
+                    gone.remove(victim)
+            loss = before - self._hoped
+        ledger.rollback(start)
+        return loss, gone if loss < np.inf else []
+
+    def _evict(self, victim: Victim) -> bool:
+        if victim.shrinks:
+            return vacate.shrink(self.ledger, victim.incumbent, victim.positions)
+        return vacate.stop(self.ledger, victim.incumbent)
+
+
+def take_back(ledger: Ledger) -> None:
+    """
+    Let incumbents back on their places, wholly or in part, where that pays.
+
+    First those whose places are free, if it costs nothing; then those that are worth more than who has come.
+    """
+    problem = ledger.problem
+    _undo_moves(ledger)
+    gone = ledger.fates.having(Leave.STOP, Leave.SHRINK)
+    for index in sorted(gone, key=lambda index: (problem.incumbents[index].stop_points or 0, index)):
+        mark, before = ledger.mark(), ledger.objective
+        if vacate.restore(ledger, index) and ledger.objective >= before:
+            continue
+        ledger.rollback(mark)
+        if problem.incumbents[index].shrinkable:
+            vacate.unbook_resumption(ledger, index)
+            _take_back_some(ledger, index)
+            if ledger.objective < before:
+                ledger.rollback(mark)
+    least = _least_worths(ledger)
+    for index in ledger.fates.having(Leave.STOP, Leave.SHRINK):
+        nodes = {hold.node for hold in problem.incumbents[index].holds}
+        worths, gained = [least[node] for node in nodes if node in least], _most_gained(ledger, index)
+        if worths and min(worths) >= gained:
+            continue  # nobody came who is worth less
+        mark, before = ledger.mark(), ledger.objective
+        if not vacate.put_back(ledger, index, gained) or ledger.objective <= before:
+            ledger.rollback(mark)
+
+
+def _undo_moves(ledger: Ledger) -> None:
+    """Let incumbents that are moved stay instead where their places are free, if it costs nothing."""
+    classes = ledger.problem.classes
+    moving = {classes[placed.job_class].incumbent: number for number, placed in ledger.placed.items()}
+    for index in ledger.fates.having(Leave.MOVE):
+        if index not in moving:
+            continue
+        mark, before = ledger.mark(), ledger.objective
+        ledger.remove(moving[index])
+        if not vacate.restore(ledger, index) or ledger.objective < before:
+            ledger.rollback(mark)
+
+
+def _most_gained(ledger: Ledger, index: int) -> int:
+    """Points that an incumbent's return brings at most, what those who go for it are worth left out."""
+    incumbent = ledger.problem.incumbents[index]
+    gained = ledger.fates.loss(index) - min(0, ledger.company.points)
+    if ledger.problem.charges.fragmentation or _meets_slices(ledger, index):
+        gained -= min(0, ledger.capacity.points)
+    owed = ledger.quota.owed(incumbent.queue, incumbent.gpu_model)
+    return gained + sum(price for _, price in owed) * -(-incumbent.quota_milli // MILLI)
+
+
+def _meets_slices(ledger: Ledger, index: int) -> bool:
+    """True if new MIG instances are where an incumbent was; without them layouts may be as they were."""
+    nodes = {hold.node for hold in ledger.problem.incumbents[index].holds if hold.node is not None}
+    there = {number for node in nodes for number in ledger.on_node.get(node, ())}
+    return any(site.slices for number in there for site in ledger.placed[number].sites)
+
+
+def _least_worths(ledger: Ledger) -> dict[int | None, int]:
+    """What the job that is worth least among those who came is worth, by node."""
+    least: dict[int | None, int] = {}
+    for placed in ledger.placed.values():
+        worth = ledger.worth(placed)
+        for site in placed.sites:
+            least[site.node] = min(worth, least.get(site.node, worth))
+    return least
+
+
+def _take_back_some(ledger: Ledger, index: int) -> None:
+    """Let as many replicas back as find their places free."""
+    for position in vacate.restorable(ledger, index):
+        mark, before = ledger.mark(), ledger.objective
+        fate = ledger.fates[index]
+        if fate is None or position not in fate.given_up:
+            continue
+        back = [position]
+        if fate.leave is Leave.STOP:
+            back = vacate.restorable(ledger, index)[: ledger.problem.incumbents[index].fewest]
+        if not vacate.restore(ledger, index, back) or ledger.objective < before:
+            ledger.rollback(mark)

@@ -1,0 +1,175 @@
+"""
+Holding: promises are kept before anything else is decided.
+
+Jobs that were promised a start are booked first, the earliest promise in front, then those that starve. What
+is booked is firm: every other decision has to leave these places free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuplan.models.cluster import MigInstance
+from gpuplan.models.problem.jobs import Booking, Hold
+from gpuplan.solvers.heuristics import future_reservations
+from gpuplan.solvers.state.assignment import Site, sites_of
+from gpuplan.solvers.state.constraints import coscheduled_groups
+from gpuplan.solvers.state.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuplan.models.problem.jobs import JobClass
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.constraints.coscheduled_groups import Party
+
+
+def hold(problem: Problem) -> Problem:
+    """
+    The problem with a booking for every job that was promised a start, or starves, where one is possible.
+
+    First everybody gets its own places who still can: now if its promise is due, or else in the last slot it
+    was promised. Then the others look elsewhere: now, or in the first slot in which they fit, be it after the
+    promised one. So who has lost its places takes them from nobody who has not. One that waits for jobs
+    without a booking gets none here: it is planned with the others. Companions that start together are booked
+    together, or not at all.
+    """
+    if not any(job_class.firm for job_class in problem.classes):
+        return problem
+    ledger = Ledger(problem)
+    firm = sorted(
+        (index for index, job_class in enumerate(problem.classes) if job_class.firm),
+        key=lambda index: _urgency(problem.classes[index]),
+    )
+    # Who was promised a GPU by its index goes before those to whom any of the node will do.
+    _hold_all(
+        ledger, sorted(firm, key=lambda index: _takes_any_gpu(problem.classes[index])), _on_their_places
+    )
+    _hold_all(ledger, firm, _where_they_fit)
+    return replace(problem, bookings=tuple(_bookings(ledger)))
+
+
+def start_firm(ledger: Ledger) -> None:
+    """
+    Start the jobs whose bookings say now, on a ledger with which nothing was done yet.
+
+    Who waits for one of them could not be booked before, and is booked now.
+    """
+    for firm in ledger.problem.bookings:
+        if firm.slot == 0:
+            sites = [site for hold in firm.holds if (site := Site.of(hold)) is not None]
+            _start_at(ledger, firm.job_class, firm.option, tuple(sites))
+    for firm in ledger.problem.bookings:
+        if firm.slot > 0 and ledger.jobs_left(firm.job_class, now=False):
+            sites_later = sites_of(ledger.problem.classes[firm.job_class].shape, firm.holds)
+            future_reservations.book_at(ledger, firm.job_class, firm.option, firm.slot, sites_later)
+
+
+def _urgency(job_class: JobClass) -> tuple[int, int, str]:
+    if job_class.promise is not None:
+        return 0, job_class.promise.start, job_class.jobs[0]
+    return 1, job_class.starving or 0, job_class.jobs[0]
+
+
+def _hold_all(ledger: Ledger, left: list[int], way: Callable[[Ledger, Party], bool]) -> None:
+    """Hold places for firm jobs in one way, in order; who waits for others comes after them."""
+    party_of = coscheduled_groups.party_of(ledger.problem)
+    while left:
+        again = []
+        for index in left:
+            party = party_of.get(index, (index,))
+            if any(not ledger.jobs_left(each, now=False) for each in party):
+                continue
+            if any(ledger.ready(each) is None for each in party):
+                again.append(index)
+                continue
+            mark = ledger.mark()
+            if not way(ledger, party):
+                ledger.rollback(mark)
+        if len(again) == len(left):
+            return
+        left = again
+
+
+def _takes_any_gpu(job_class: JobClass) -> bool:
+    return not job_class.shape.gpu_milli and not job_class.shape.mig
+
+
+def _on_their_places(ledger: Ledger, party: Party) -> bool:
+    """Start or book every class of a party on the places it was promised; False if one of them cannot."""
+    promises = [ledger.problem.classes[index].promise for index in party]
+    starts = {
+        0 if promise.start == 0 else min(promise.latest, ledger.problem.slots - 1)
+        for promise in promises
+        if promise is not None
+    }
+    in_order = sorted(party, key=lambda index: _takes_any_gpu(ledger.problem.classes[index]))
+    return len(starts) == 1 and all(_on_its_places(ledger, index, max(starts)) for index in in_order)
+
+
+def _where_they_fit(ledger: Ledger, party: Party) -> bool:
+    """Start or book every class of a party, as early as all can; at a loss only what was promised."""
+    promised = any(ledger.problem.classes[index].promise is not None for index in party)
+    for slot in range(ledger.problem.slots):
+        mark, before = ledger.mark(), ledger.objective
+        found = (
+            coscheduled_groups.book(ledger, party, slot) is not None
+            if slot
+            else coscheduled_groups.start(ledger, party)
+        )
+        if found and (promised or ledger.objective >= before):
+            return True
+        ledger.rollback(mark)
+    return False
+
+
+def _on_its_places(ledger: Ledger, index: int, slot: int) -> bool:
+    job_class = ledger.problem.classes[index]
+    promise = job_class.promise
+    if promise is None or not promise.holds:
+        return False
+    sites = sites_of(job_class.shape, promise.holds)
+    if slot == 0:
+        return _start_at(ledger, index, promise.option, sites)
+    return future_reservations.book_at(ledger, index, promise.option, slot, sites) is not None
+
+
+def _start_at(ledger: Ledger, index: int, position: int, sites: tuple[Site, ...]) -> bool:
+    """Start one job on sites; where these have no indices of whole GPUs, on any of the node."""
+    job_class = ledger.problem.classes[index]
+    option = job_class.options[position]
+    mark, taken = ledger.mark(), list[Site]()
+    possible = job_class.startable and len(sites) >= job_class.minimum and ledger.jobs_left(index) > 0
+    for site in sites if possible else ():
+        there = ledger.within(option, np.array([site.node], dtype=np.int64))
+        if not len(there) or not ledger.welcomes(ledger.tenants[index], there)[0]:
+            break
+        if (site.gpus or site.slices) and ledger.may_take(index, site):
+            ledger.take_site(index, site)
+            taken.append(site)
+        elif not site.gpus and not site.slices and ledger.room(index, there, 1)[0]:
+            taken.append(ledger.take_one(index, site.node))
+    kept = len(taken) == len(sites) and future_reservations.keeps_together(ledger, index, tuple(taken))
+    if possible and kept and ledger.settle(index, option, taken, jobs=1):
+        return True
+    ledger.rollback(mark)
+    return False
+
+
+def _bookings(ledger: Ledger) -> Iterator[Booking]:
+    """What a ledger came to, those that start now in front."""
+    classes = ledger.problem.classes
+    for _, placed in sorted(ledger.placed.items()):
+        position = classes[placed.job_class].options.index(placed.option)
+        yield Booking(placed.job_class, position, 0, tuple(_hold(site) for site in placed.sites))
+    for _, booked in sorted(ledger.booked.items()):
+        holds = tuple(_hold(site) for site in booked.sites)
+        yield Booking(booked.job_class, booked.option, booked.slot, holds)
+
+
+def _hold(site: Site) -> Hold:
+    slices = tuple((gpu, MigInstance(profile=profile, start=start)) for gpu, profile, start in site.slices)
+    return Hold(site.node, site.gpus, slices)

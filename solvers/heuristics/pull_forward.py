@@ -1,0 +1,54 @@
+"""Advancing: who is booked for later starts earlier after all where there is room."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.solvers.deadline import is_late
+
+if TYPE_CHECKING:
+    from gpuplan.solvers.state.ledger import Ledger
+
+
+def advance(ledger: Ledger, *, deadline: float | None = None) -> None:
+    """
+    Start now, or book for an earlier slot, whoever can be, until the deadline; the first to start goes first.
+
+    Jobs of a class stand for each other, so a class is given up in a slot as soon as one of its jobs fails.
+    """
+    problem = ledger.problem
+    hopeless: set[tuple[int, int]] = set()
+    """(class, slot) without room; there will be none, as whoever is advanced then frees later slots only."""
+    order = sorted(ledger.booked, key=lambda number: (ledger.booked[number].slot, number))
+    for number in order:
+        if is_late(deadline):
+            return
+        booked = ledger.booked[number]
+        job_class = problem.classes[booked.job_class]
+        if ledger.turn is not None and job_class.priority < ledger.turn:
+            continue
+        if job_class.co_start is not None or job_class.needed or booked.job_class in ledger.awaited:
+            continue
+        for slot in range(job_class.earliest, booked.slot):
+            if (booked.job_class, slot) in hopeless:
+                continue
+            if _advanced(ledger, number, slot):
+                break
+            hopeless.add((booked.job_class, slot))
+
+
+def _advanced(ledger: Ledger, number: int, slot: int) -> bool:
+    """Move a booking to an earlier slot on the first option on which that costs nothing."""
+    index = ledger.booked[number].job_class
+    mark, before = ledger.mark(), ledger.objective
+    for position, option in enumerate(ledger.problem.classes[index].options):
+        ledger.unbook(number)
+        placed = (
+            ledger.place(index, option, jobs=1) > 0
+            if slot == 0
+            else option.later[slot] is not None and ledger.book(index, position, slot) is not None
+        )
+        if placed and ledger.objective >= before:
+            return True
+        ledger.rollback(mark)
+    return False

@@ -1,0 +1,254 @@
+"""How incumbents leave their places, and how they get them back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from gpuplan.models.problem.jobs import Role
+from gpuplan.solvers.heuristics.list_scheduling import drop
+from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.state.disruption_state import Fate, Leave
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.solvers.state.assignment import Placed
+    from gpuplan.solvers.state.ledger import Ledger
+
+
+def stop(ledger: Ledger, index: int) -> bool:
+    """Stop an incumbent; False if it may not be, or not any longer: who came there has less rank."""
+    if not may_stop(ledger, index):
+        return False
+    fate, everything = ledger.fates[index], _everything(ledger, index)
+    preempted = _preempted(ledger, index)
+    # Who left to be moved has not been preempted from any node yet.
+    moving = fate is not None and fate.leave is Leave.MOVE
+    _give_up(ledger, index, frozenset() if moving else preempted)
+    if moving:
+        _count_move(ledger, index, -1)
+    _preempt(ledger, index, preempted, 1)
+    _set(ledger, index, Fate(Leave.STOP, everything))
+    return True
+
+
+def may_stop(ledger: Ledger, index: int) -> bool:
+    """True if an incumbent may be stopped, given who has come where it runs."""
+    incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
+    if incumbent.stop_points is None or _is_grown(ledger, index):
+        return False
+    if fate is not None and fate.leave is Leave.STOP:
+        return False
+    if fate is not None and fate.leave is Leave.MOVE and _is_placed(ledger, incumbent.move):
+        return False
+    return _may_preempt(ledger, index, _preempted(ledger, index))
+
+
+def _everything(ledger: Ledger, index: int) -> frozenset[int]:
+    return frozenset(range(len(ledger.problem.incumbents[index].holds)))
+
+
+def _preempted(ledger: Ledger, index: int) -> frozenset[int]:
+    """Positions from which an incumbent would be preempted by being stopped."""
+    fate, everything = ledger.fates[index], _everything(ledger, index)
+    return everything if fate is None or fate.leave is Leave.MOVE else everything - fate.given_up
+
+
+def leave_to_move(ledger: Ledger, index: int) -> bool:
+    """Take an incumbent off its places so that it may be placed anew; False if it may not be moved."""
+    incumbent = ledger.problem.incumbents[index]
+    if incumbent.move is None or ledger.fates[index] is not None or _is_grown(ledger, index):
+        return False
+    everything = _everything(ledger, index)
+    _give_up(ledger, index, everything)
+    _count_move(ledger, index, 1)
+    _set(ledger, index, Fate(Leave.MOVE, everything))
+    return True
+
+
+def shrink(ledger: Ledger, index: int, positions: Iterable[int]) -> bool:
+    """Give up replicas of an incumbent; False if it may not lose them."""
+    incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
+    before = frozenset() if fate is None else fate.given_up
+    more = frozenset(positions) - before
+    if fate is not None and fate.leave is not Leave.SHRINK:
+        return False
+    if not more or len(incumbent.holds) - len(before | more) < incumbent.fewest:
+        return False
+    if _is_grown(ledger, index) or not _may_preempt(ledger, index, more):
+        return False
+    _give_up(ledger, index, more)
+    _preempt(ledger, index, more, 1)
+    _set(ledger, index, Fate(Leave.SHRINK, before | more))
+    return True
+
+
+def restore(ledger: Ledger, index: int, positions: Iterable[int] | None = None) -> bool:
+    """
+    Put an incumbent back on its places, or on some of them; False if they are taken.
+
+    A stopped job that gets back at least the fewest replicas it may run with is a shrunk one.
+    """
+    mark = ledger.mark()
+    unbook_resumption(ledger, index)
+    if _restore(ledger, index, positions):
+        return True
+    ledger.rollback(mark)
+    return False
+
+
+def unbook_resumption(ledger: Ledger, index: int) -> None:
+    """Give up the later start of a stopped incumbent, if it has one."""
+    resume = ledger.problem.incumbents[index].resume
+    if resume is not None and ledger.is_placed(resume):
+        drop(ledger, resume)
+
+
+def _restore(ledger: Ledger, index: int, positions: Iterable[int] | None) -> bool:
+    incumbent, fate = ledger.problem.incumbents[index], ledger.fates[index]
+    if fate is None or (fate.leave is Leave.MOVE and _is_placed(ledger, incumbent.move)):
+        return False
+    back = fate.given_up if positions is None else fate.given_up & frozenset(positions)
+    still = fate.given_up - back
+    if still and (fate.leave is Leave.MOVE or len(incumbent.holds) - len(still) < incumbent.fewest):
+        return False
+    if not back or ledger.quota_back(index) < incumbent.shape.quota_milli * len(back):
+        return False
+    # Each for itself, which is most of the answer and costs least to find.
+    if not all(_is_free(ledger, index, position) for position in back):
+        return False
+    if fate.leave is Leave.MOVE:
+        _count_move(ledger, index, -1)
+    else:
+        _preempt(ledger, index, back, -1)
+    _set(ledger, index, Fate(Leave.SHRINK, still) if still else None)
+    if not ledger.company.may_return(ledger.fates.standing(index)):
+        return False
+    for position in sorted(back):
+        site = Site.of(incumbent.holds[position])
+        if site is not None:
+            if not ledger.fits_back(index, site):
+                return False
+            ledger.vacate(index, site, -1)
+    ledger.count_incumbent(index, len(back))
+    return True
+
+
+def is_back(ledger: Ledger, index: int, placed: Placed) -> bool:
+    """True if the new places of an incumbent that left to be moved are its old ones."""
+    fate, holds = ledger.fates[index], ledger.problem.incumbents[index].holds
+    if fate is None or fate.leave is not Leave.MOVE:
+        return False
+    old = [site for hold in holds if (site := Site.of(hold)) is not None]
+    return Counter(map(_parts, old)) == Counter(map(_parts, placed.sites))
+
+
+def _parts(site: Site) -> tuple[object, ...]:
+    return site.node, frozenset(site.gpus), frozenset(site.slices)
+
+
+def put_back(ledger: Ledger, index: int, most: int | None = None) -> bool:
+    """
+    Put an incumbent back on its old places, new jobs there having to go, those worth least first.
+
+    Those on its very GPUs go before others, since without that nothing helps.
+
+    Who has been moved there stays: it would have to go back too; and so does who was promised to start.
+    Given up as soon as those who go are worth more than `most` points; the caller then rolls back.
+    """
+    holds = ledger.problem.incumbents[index].holds
+    nodes = {hold.node for hold in holds if hold.node is not None}
+    for node in sorted(nodes & ledger.closed.keys()):
+        ledger.reopen(node)
+    there = {number: ledger.placed[number] for node in nodes for number in ledger.on_node[node]}
+    worths = {number: ledger.worth(placed) for number, placed in there.items()}
+    in_the_way = _in_the_way(ledger, index, there)
+    gone = sum(worths[number] for number in in_the_way)
+    if any(_stays(ledger, there[number]) for number in in_the_way) or (most is not None and gone > most):
+        return False
+    for number in sorted(in_the_way):
+        ledger.remove(number)
+    if restore(ledger, index):
+        return True
+    for number in sorted(there.keys() - in_the_way, key=lambda number: (worths[number], number)):
+        if _stays(ledger, there[number]):
+            continue
+        gone += worths[number]
+        if most is not None and gone > most:
+            return False
+        ledger.remove(number)
+        if restore(ledger, index):
+            return True
+    return False
+
+
+def _stays(ledger: Ledger, placed: Placed) -> bool:
+    job_class = ledger.problem.classes[placed.job_class]
+    return job_class.role is Role.MOVE or job_class.firm
+
+
+def _in_the_way(ledger: Ledger, index: int, there: dict[int, Placed]) -> set[int]:
+    """Those of the new jobs that have GPUs which an incumbent had; shares of one GPU may do for both."""
+    incumbent, classes = ledger.problem.incumbents[index], ledger.problem.classes
+    old = {(hold.node, gpu) for hold in incumbent.holds for gpu in hold.gpus}
+    return {
+        number
+        for number, placed in there.items()
+        if not (incumbent.shape.gpu_milli and classes[placed.job_class].shape.gpu_milli)
+        and any((site.node, gpu) in old for site in placed.sites for gpu in site.gpus)
+    }
+
+
+def restorable(ledger: Ledger, index: int) -> list[int]:
+    """Positions given up that are free, each for itself."""
+    fate = ledger.fates[index]
+    positions = [] if fate is None else sorted(fate.given_up)
+    return [position for position in positions if _is_free(ledger, index, position)]
+
+
+def _is_free(ledger: Ledger, index: int, position: int) -> bool:
+    site = Site.of(ledger.problem.incumbents[index].holds[position])
+    return site is None or ledger.fits_back(index, site)
+
+
+def _give_up(ledger: Ledger, index: int, positions: frozenset[int]) -> None:
+    incumbent = ledger.problem.incumbents[index]
+    for position in sorted(positions):
+        if (site := Site.of(incumbent.holds[position])) is not None:
+            ledger.vacate(index, site, 1)
+    ledger.count_incumbent(index, -len(positions))
+
+
+def _may_preempt(ledger: Ledger, index: int, positions: frozenset[int]) -> bool:
+    incumbent = ledger.problem.incumbents[index]
+    nodes = {incumbent.holds[position].node for position in positions}
+    return ledger.freed.allows(index) and all(
+        node is None or (node not in ledger.closed and ledger.floors.allows(node, incumbent))
+        for node in nodes
+    )
+
+
+def _preempt(ledger: Ledger, index: int, positions: frozenset[int], times: int) -> None:
+    for position in sorted(positions):
+        ledger.step(ledger.count_preempted, (index, position, times), (index, position, -times))
+    ledger.step(ledger.freed.preempt, (index, positions, times), (index, positions, -times))
+
+
+def _count_move(ledger: Ledger, index: int, times: int) -> None:
+    positions = _everything(ledger, index)
+    for position in sorted(positions):
+        ledger.step(ledger.count_moving, (index, position, times), (index, position, -times))
+    ledger.step(ledger.freed.move, (index, positions, times), (index, positions, -times))
+
+
+def _set(ledger: Ledger, index: int, fate: Fate | None) -> None:
+    ledger.step(ledger.set_fate, (index, fate), (index, ledger.fates[index]))
+
+
+def _is_placed(ledger: Ledger, job_class: int | None) -> bool:
+    return job_class is not None and ledger.is_placed(job_class)
+
+
+def _is_grown(ledger: Ledger, index: int) -> bool:
+    return _is_placed(ledger, ledger.problem.incumbents[index].grow)

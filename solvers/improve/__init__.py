@@ -1,0 +1,1 @@
+"""Improvers: neighbourhoods, decomposition and column generation on the best plan so far."""

@@ -1,0 +1,101 @@
+"""
+Configurations: nodes filled anew with plain jobs, by column generation.
+
+A *configuration* is one node filled with replicas. The block model adds up floors over nodes, which is no
+more than a relaxation for shares of GPUs, for sizes that do not divide each other, and where CPU or memory
+bind. What configurations promise does find a place.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gpuplan.solvers.improve.column_generation.master import Master
+from gpuplan.solvers.improve.column_generation.pricing_loop import generate
+from gpuplan.solvers.improve.column_generation.rounding import realize
+from gpuplan.solvers.improve.column_generation.subproblem import lift
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpuplan.solvers.state.ledger import Ledger
+
+    Ints: TypeAlias = NDArray[np.int64]
+
+_GENERATING: Final = 0.6
+"""Of the time, at most."""
+
+_PLACING: Final = 3
+"""Placing jobs takes at most so many times as long as taking them off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repacked:
+    """What repacking did to a plan."""
+
+    before: int
+    after: int
+    """Objective of the ledger; never less than `before`."""
+    bound: int | None = None
+    """No repacking of these nodes leads to more; None if none was proven in time."""
+    configurations: int = 0
+    rounds: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By phase: lift, generate, round, place."""
+
+
+def repack(ledger: Ledger, *, nodes: Ints | None, deadline: float, seed: int) -> Repacked:
+    """
+    Fill nodes (None: all) anew with the plain jobs there and with those that wait.
+
+    Plain are jobs for which only room and price decide where they go, and which start with a fixed number of
+    replicas. All else stays as it is, and so does everything if the ledger does not come to be worth more.
+    `deadline` is an instant of `time.monotonic`; the outcome depends on nothing else that is not given if all
+    ends before it. With more than one slot nothing is done.
+    """
+    before, clock = ledger.objective, _Clock()
+    if ledger.problem.slots > 1 or clock.now >= deadline:
+        return Repacked(before, before)
+    mark = ledger.mark()
+    question = lift(ledger, nodes)
+    base, lifting = ledger.objective, clock.lap("lift")
+    if not question.offers:
+        return Repacked(before, before, before, seconds=clock.seconds)
+    last = deadline - _PLACING * lifting
+    master = Master(ledger, question, seed)
+    found = generate(
+        master,
+        question,
+        ledger.problem.charges,
+        deadline=clock.now + _GENERATING * (last - clock.now),
+        seed=seed,
+    )
+    clock.lap("generate")
+    bound = None if found.bound is None else base + found.bound
+    if bound is None or bound > before:
+        answer = master.maximize(last, inf if found.bound is None else found.bound)
+        clock.lap("round")
+        if answer is not None:
+            realize(ledger, question, answer)
+            clock.lap("place")
+    if ledger.objective <= before:
+        ledger.rollback(mark)
+    return Repacked(before, ledger.objective, bound, found.configurations, found.rounds, clock.seconds)
+
+
+class _Clock:
+    """Seconds by phase."""
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+        self.seconds: dict[str, float] = {}
+
+    def lap(self, phase: str) -> float:
+        """End a phase; how long it took."""
+        began, self.now = self.now, time.monotonic()
+        self.seconds[phase] = self.now - began
+        return self.seconds[phase]

@@ -1,0 +1,61 @@
+"""Swaps: which places also do for replicas that take no more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.problem.jobs import Shape
+    from gpuplan.solvers.improve.column_generation.subproblem import Item
+
+    Bools: TypeAlias = NDArray[np.bool_]
+
+
+def takes_no_more(shapes: Sequence[Shape], *, alike: bool) -> Bools:
+    """
+    [a, b] is True if a replica of shape b fits wherever one of shape a does; True of each and itself.
+
+    A share finds room on a whole GPU, or where a larger share was. `alike`: if both leave as many GPUs whole.
+    """
+    count = len(shapes)
+    amounts = np.array([shape.amounts for shape in shapes], dtype=np.int64).reshape(
+        count, len(shapes[0].amounts) if count else 0
+    )
+    gpus = np.array([shape.gpus for shape in shapes], dtype=np.int64)
+    shares = np.array([shape.gpu_milli for shape in shapes], dtype=np.int64)
+    within = (amounts[:, None, :] >= amounts[None, :, :]).all(axis=2) & (gpus[:, None] >= gpus[None, :])
+    within &= (gpus[:, None] > 0) | (shares[:, None] >= shares[None, :])
+    if alike:
+        within &= (gpus[:, None] == gpus[None, :]) & ((shares[:, None] > 0) == (shares[None, :] > 0))
+    found: Bools = within
+    return found
+
+
+def swaps_of(items: Sequence[Item], *, alike: bool) -> list[tuple[int, int]]:
+    """
+    (item, item that may take its places), those that follow from others left out; larger items first.
+
+    It takes no more, may be wherever the other may be, and pays the same there. With `alike`
+    both leave as many GPUs whole.
+    """
+    if not items:
+        return []
+    count = len(items)
+    within = takes_no_more([item.shape for item in items], alike=alike)
+    for giver, taker in zip(*np.nonzero(within), strict=True):
+        one, other = items[giver], items[taker]
+        within[giver, taker] = (
+            giver != taker and one.groups <= other.groups and one.node_points == other.node_points
+        )
+    # Equal ones give one way only.
+    within &= ~(within & within.T & (np.arange(count)[:, None] > np.arange(count)[None, :]))
+    through = (within.astype(np.int64) @ within.astype(np.int64)) > 0
+    size = within.sum(axis=1)  # a giver has more takers than each of these
+    pairs = zip(*np.nonzero(within & ~through), strict=True)
+    return sorted(((int(a), int(b)) for a, b in pairs), key=lambda pair: (-size[pair[0]], pair))

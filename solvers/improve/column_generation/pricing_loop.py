@@ -1,0 +1,137 @@
+"""Column generation: contents are added to the master while its prices ask for more."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.solvers.improve.column_generation.bin_packing import pack
+from gpuplan.solvers.improve.column_generation.master import Configuration
+from gpuplan.solvers.improve.column_generation.pricing import SCALE, Pricer
+from gpuplan.solvers.interface import integer_bound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.problem.problem import Charges
+    from gpuplan.solvers.improve.column_generation.master import Master, Prices
+    from gpuplan.solvers.improve.column_generation.pricing import Priced
+    from gpuplan.solvers.improve.column_generation.subproblem import Contents, Question
+
+_RELATIVE_ERROR: Final = 1e-9
+"""Of a bound that was computed in floating point."""
+
+_STEP: Final = 1
+"""Part of a point by which contents must be better, so that rounding errors are not taken for gains."""
+
+_MANY: Final = 32
+"""Configurations that are found before prices are looked at again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What came of column generation."""
+
+    configurations: int
+    """All that the master has."""
+    rounds: int
+    bound: int | None
+    """Points that no packing exceeds; None if none was proven."""
+
+
+def generate(
+    master: Master, question: Question, charges: Charges, *, deadline: float, seed: int
+) -> Generated:
+    """
+    Add configurations to the master until none pays, the bound is reached, or time is up.
+
+    First come those that were there. A round ends early once it has found many, since better prices are then
+    at hand; the next one goes on with the node class after. The exact pricing problem is solved only where
+    the quick one finds nothing.
+
+    In a round that looked at all node classes the bound is that of Lagrangian relaxation at its prices
+    (Lasdon, Optimization Theory for Large Systems, 1970; Farley, Operations Research 38, 1990): what the rest
+    of the master brings, and each node the most that contents bring on it.
+    """
+    search = _Search(master, question, charges, seed)
+    rounds, least = 0, inf
+    while (prices := master.relax(deadline)) is not None and time.monotonic() < deadline:
+        rounds += 1
+        added, bound = search.price(prices, deadline)
+        least = min(least, bound)
+        if not added or (isfinite(least) and _whole(least) <= prices.value):
+            break
+    return Generated(search.configurations, rounds, _whole(least) if isfinite(least) else None)
+
+
+class _Search:
+    """Rounds of pricing, one node class after the other."""
+
+    def __init__(self, master: Master, question: Question, charges: Charges, seed: int) -> None:
+        self._master, self._question, self._charges = master, question, charges
+        self._pricers = [Pricer(question.items, each, charges, seed) for each in question.node_classes]
+        self._next = 0
+        self.configurations = 0
+        for index, contents in _before(question):
+            self._add(index, contents)
+
+    def price(self, prices: Prices, deadline: float) -> tuple[int, float]:
+        """(configurations added, bound in points or infinity)."""
+        count, added = len(self._pricers), 0
+        bounds = [inf] * count
+        for index in [*range(self._next, count), *range(self._next)]:
+            priced = self._pricers[index].quick(prices.places, deadline)
+            bounds[index] = priced.bound
+            added += self._offer(index, priced, prices)
+            if added >= _MANY:
+                self._next = (index + 1) % count
+                break
+        for index, pricer in enumerate(self._pricers) if not added else ():
+            if bounds[index] > prices.to_beat[index] + _STEP:
+                priced = pricer.exact(prices.places, deadline)
+                bounds[index] = min(bounds[index], priced.bound)
+                added += self._offer(index, priced, prices)
+        nodes = zip(bounds, self._question.node_classes, strict=True)
+        return added, prices.rest + sum(each / SCALE * len(one.nodes) for each, one in nodes)
+
+    def _offer(self, index: int, priced: Priced, prices: Prices) -> bool:
+        """Add contents if they bring more than nodes do already and are new; True if so."""
+        return priced.value > prices.to_beat[index] + _STEP and self._add(index, priced.contents)
+
+    def _add(self, index: int, contents: Contents) -> bool:
+        added = self._master.add(_configuration(self._question, index, contents, self._charges))
+        self.configurations += added
+        return added
+
+
+def _whole(bound: float) -> int:
+    return integer_bound(bound, relative_error=_RELATIVE_ERROR)
+
+
+def _before(question: Question) -> Iterator[tuple[int, Contents]]:
+    """(node class, what some node of it was filled with)."""
+    for index, node_class in enumerate(question.node_classes):
+        for node in node_class.nodes:
+            if node in question.before:
+                yield index, question.before[node]
+
+
+def _configuration(question: Question, index: int, contents: Contents, charges: Charges) -> Configuration:
+    node_class, items = question.node_classes[index], question.items
+    points = sum(count * dict(items[item].node_points).get(node_class.group, 0) for item, count in contents)
+    if charges.fragmentation:
+        left = node_class.whole - _broken(question, index, contents)
+        waste = left % charges.reference_gpus - node_class.whole % charges.reference_gpus
+        points -= charges.fragmentation * waste
+    return Configuration(index, contents, points)
+
+
+def _broken(question: Question, index: int, contents: Contents) -> int:
+    """Wholly free GPUs that contents take, in whole or in part."""
+    node_class, items = question.node_classes[index], question.items
+    whole = sum(count * items[item].shape.gpus for item, count in contents)
+    shares = [items[item].shape.gpu_milli for item, count in contents for _ in range(count)]
+    gpus = pack([share for share in shares if share], node_class.gpus[whole:]) or ()
+    return whole + len({gpu for gpu in gpus if gpu < node_class.whole - whole})

@@ -1,0 +1,104 @@
+"""An answer of the master on the nodes of a ledger: GPUs for replicas, places for jobs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from gpuplan.solvers.improve.column_generation.bin_packing import pack
+from gpuplan.solvers.state.assignment import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.solvers.improve.column_generation.master import Answer
+    from gpuplan.solvers.improve.column_generation.subproblem import Question
+    from gpuplan.solvers.state.ledger import Ledger
+
+
+def realize(ledger: Ledger, question: Question, answer: Answer) -> None:
+    """Place the jobs of an answer on nodes from which those of the question were lifted."""
+    wanted = [0] * len(question.items)
+    for offer, jobs in zip(question.offers, answer.jobs, strict=True):
+        wanted[offer.item] += jobs * offer.replicas
+    sites: list[list[Site]] = [[] for _ in question.items]
+    for node, items in sorted(_filled(question, answer, wanted).items()):
+        for item, site in _take(ledger, question, node, items):
+            sites[item].append(site)
+    left = [iter(each) for each in sites]
+    for offer, jobs in zip(question.offers, answer.jobs, strict=True):
+        _settle(
+            ledger,
+            offer.job_class,
+            offer.options,
+            list(islice(left[offer.item], jobs * offer.replicas)),
+        )
+
+
+def _settle(ledger: Ledger, index: int, options: tuple[int, ...], sites: list[Site]) -> None:
+    """Make jobs of sites; those of one job are all on the nodes of one option."""
+    job_class = ledger.problem.classes[index]
+    for position in options:
+        option = job_class.options[position]
+        there = [site for site in sites if ledger.group_of[site.node] in option.groups]
+        ledger.settle(index, option, there, jobs=len(there) // job_class.minimum)
+
+
+def _filled(question: Question, answer: Answer, wanted: list[int]) -> dict[int, list[int]]:
+    """Items by node: contents dealt out to nodes in order, places swapped, and no more than are wanted."""
+    filled: dict[int, list[int]] = {}
+    free = [iter(node_class.nodes) for node_class in question.node_classes]
+    for configuration, count in answer.nodes:
+        for _ in range(count):
+            node = next(free[configuration.node_class])
+            filled[node] = [item for item, number in configuration.contents for _ in range(number)]
+    holders: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for node, items in sorted(filled.items()):
+        for position, item in enumerate(items):
+            holders[item].append((node, position))
+    for giver, taker, count in answer.swaps:
+        for _ in range(count):
+            node, position = holders[giver].pop()
+            filled[node][position] = taker
+            holders[taker].append((node, position))
+    for item, places in holders.items():
+        for node, position in places[wanted[item] :]:
+            filled[node][position] = -1
+    return {node: [item for item in items if item >= 0] for node, items in filled.items()}
+
+
+def _take(ledger: Ledger, question: Question, node: int, items: list[int]) -> list[tuple[int, Site]]:
+    """Take sites for items on one node: whole GPUs first, then the rest, and shares as they can be packed."""
+    taken: list[tuple[int, Site]] = []
+    shapes = [question.items[item].shape for item in items]
+    order = sorted(range(len(items)), key=lambda each: (-shapes[each].gpus, each))
+    shares = [each for each in order if shapes[each].gpu_milli]
+    for each in order:
+        if not shapes[each].gpu_milli:
+            taker = question.items[items[each]].taker
+            taken.append((items[each], ledger.take_one(taker, node)))
+    for each, gpu in _gpus(
+        ledger.capacity.gpu_free[node].tolist(), {each: shapes[each].gpu_milli for each in shares}
+    ):
+        site = Site(node, (gpu,))
+        ledger.take_site(question.items[items[each]].taker, site)
+        taken.append((items[each], site))
+    return taken
+
+
+def _gpus(free: list[int], shares: dict[int, int]) -> Iterator[tuple[int, int]]:
+    """
+    (share, GPU) for shares, in thousandths by number, on GPUs with so many thousandths free.
+
+    They can be packed, as what they stand for was; should the search for how be given up, some are left out.
+    """
+    if (gpus := pack(list(shares.values()), free)) is not None:
+        yield from zip(shares, gpus, strict=True)
+        return
+    for share, milli in shares.items():
+        room = [(left, gpu) for gpu, left in enumerate(free) if left >= milli]
+        if room:
+            gpu = min(room)[1]
+            free[gpu] -= milli
+            yield share, gpu

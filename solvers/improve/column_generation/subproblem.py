@@ -1,0 +1,186 @@
+"""What is to be packed anew: replicas of plain kinds of jobs, and what nodes have free for them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpuplan.models.formulation.structure.replica_types import kinds_of
+from gpuplan.models.problem.jobs import Togetherness
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.state.constraints.affinity import NOBODY_MINDS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from gpuplan.models.formulation.structure.replica_types import Kind
+    from gpuplan.models.problem.jobs import Shape
+    from gpuplan.solvers.state.ledger import Ledger
+
+    Ints: TypeAlias = NDArray[np.int64]
+
+Contents: TypeAlias = tuple[tuple[int, int], ...]
+"""(item, number of it), sorted: what one node is filled with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A place for one replica of a kind, on the node groups of one of its tiers."""
+
+    taker: int
+    """Class in whose name sites are taken; the others of the kind have the same shape."""
+    shape: Shape
+    groups: frozenset[int]
+    node_points: tuple[tuple[int, int], ...]
+    """(group, points of a replica there)."""
+    most: int
+    """Replicas that all its jobs together may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Jobs of one class that may have places of one item."""
+
+    job_class: int
+    item: int
+    options: tuple[int, ...]
+    """Positions among those of the class that belong to the item."""
+    points: int
+    """Of one job."""
+    replicas: int
+    """Of one job."""
+    most: int
+    """Jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClass:
+    """Nodes of one group with the same free."""
+
+    nodes: tuple[int, ...]
+    group: int
+    gpus: tuple[int, ...]
+    """Thousandths free of each GPU, most first; GPUs with nothing free are left out."""
+    amounts: tuple[int, ...]
+
+    @property
+    def whole(self) -> int:
+        """Wholly free GPUs."""
+        return self.gpus.count(MILLI)
+
+    def room(self, shape: Shape) -> int:
+        """Replicas of a shape that fit on one of the nodes, were it all for them, and counted up to 2^30."""
+        room = [free // amount for free, amount in zip(self.amounts, shape.amounts, strict=True) if amount]
+        if shape.gpus:
+            room.append(self.whole // shape.gpus)
+        if shape.gpu_milli:
+            room.append(sum(free // shape.gpu_milli for free in self.gpus))
+        return min(room, default=2**30)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Which contents for how many nodes of each class, and which jobs then have a place?"""
+
+    items: tuple[Item, ...]
+    offers: tuple[Offer, ...]
+    node_classes: tuple[NodeClass, ...]
+    before: dict[int, Contents] = field(default_factory=dict)
+    """What nodes were filled with before their jobs were taken off."""
+
+
+def lift(ledger: Ledger, nodes: Ints | None) -> Question:
+    """Take all plain jobs off some nodes (None: off all), and say what may now be packed there."""
+    scope = _scope(ledger, nodes)
+    plain = {
+        index: kind
+        for kind in kinds_of(ledger.problem)
+        if _is_plain(ledger, kind)
+        for index in kind.classes
+        if _may_go(ledger, index)
+    }
+    lifted = [
+        (number, placed)
+        for number, placed in sorted(ledger.placed.items())
+        if placed.job_class in plain and all(site.node in scope for site in placed.sites)
+    ]
+    for number, _ in lifted:
+        ledger.remove(number)
+    items, offers = _demand(ledger, plain, {ledger.group_of[node] for node in scope})
+    item_at = {(offer.job_class, group): offer.item for offer in offers for group in items[offer.item].groups}
+    before: dict[int, Counter[int]] = defaultdict(Counter)
+    for _, placed in lifted:
+        for site in placed.sites:
+            before[site.node][item_at[placed.job_class, ledger.group_of[site.node]]] += 1
+    contents = {node: tuple(sorted(counts.items())) for node, counts in sorted(before.items())}
+    return Question(tuple(items), tuple(offers), _node_classes(ledger, scope), contents)
+
+
+def is_whole(ledger: Ledger) -> bool:
+    """True if packing plain jobs on all nodes is all that there is to decide."""
+    problem = ledger.problem
+    if problem.incumbents or problem.pools or problem.power_caps:
+        return False
+    plain = sum(len(kind.classes) for kind in kinds_of(problem) if _is_plain(ledger, kind))
+    return plain == len(problem.classes) and all(_may_go(ledger, at) for at in range(len(problem.classes)))
+
+
+def _scope(ledger: Ledger, nodes: Ints | None) -> frozenset[int]:
+    """
+    Those of the nodes that exist, share no power cap with others, and have nothing free that was preempted.
+
+    What may take the place of a victim, and what has to fit beside it, configurations do not tell apart.
+    """
+    among = range(len(ledger.problem.nodes)) if nodes is None else nodes.tolist()
+    capped = {node for cap in ledger.problem.power_caps for node in cap.nodes}
+    usable, floors = ledger.capacity.usable, ledger.floors
+    return frozenset(
+        node for node in among if usable[node] and node not in capped and not floors.was_left(node)
+    )
+
+
+def _is_plain(ledger: Ledger, kind: Kind) -> bool:
+    """True if only room and price decide where replicas of a kind go, and their number is no choice."""
+    free = kind.together == Togetherness() and ledger.tenants[kind.classes[0]].manners == NOBODY_MINDS
+    return free and kind.rigid and not kind.per_replica and not kind.shape.mig
+
+
+def _may_go(ledger: Ledger, index: int) -> bool:
+    """True if jobs of a class wait, and nothing is said about when they start."""
+    job_class = ledger.problem.classes[index]
+    return job_class.starts_alone and not job_class.firm
+
+
+def _demand(ledger: Ledger, plain: dict[int, Kind], groups: set[int]) -> tuple[list[Item], list[Offer]]:
+    """Items that may be on these groups, and the jobs that want them."""
+    items: list[Item] = []
+    offers: list[Offer] = []
+    known: dict[tuple[int, int], int] = {}
+    for index, kind in sorted(plain.items()):
+        job_class, left = ledger.problem.classes[index], ledger.jobs_left(index)
+        for number, (tier, tier_groups) in enumerate(zip(kind.tiers, kind.groups, strict=True)):
+            if not left or groups.isdisjoint(tier_groups):
+                continue
+            key = kind.classes[0], number
+            if key not in known:
+                known[key] = len(items)
+                first = ledger.problem.classes[kind.classes[0]]
+                most = kind.minimum * sum(ledger.jobs_left(each) for each in kind.classes if each in plain)
+                where = frozenset(tier_groups), first.node_points
+                items.append(Item(index, kind.shape, *where, most))
+            points = job_class.points(job_class.options[tier[0]], kind.minimum)
+            offers.append(Offer(index, known[key], tier, points, kind.minimum, left))
+    return items, offers
+
+
+def _node_classes(ledger: Ledger, scope: frozenset[int]) -> tuple[NodeClass, ...]:
+    members: dict[tuple[int, tuple[int, ...], tuple[int, ...]], list[int]] = defaultdict(list)
+    capacity = ledger.capacity
+    for node in sorted(scope):
+        gpus = tuple(sorted((free for free in capacity.gpu_free[node].tolist() if free), reverse=True))
+        members[ledger.group_of[node], gpus, tuple(capacity.free[node].tolist())].append(node)
+    return tuple(
+        NodeClass(tuple(nodes), group, gpus, amounts) for (group, gpus, amounts), nodes in members.items()
+    )

@@ -1,0 +1,150 @@
+"""
+Refining: a plan is improved neighbourhood by neighbourhood, each asked about anew and solved exactly.
+
+What the block model counts and placing misses is won back here: a few nodes at a time are small enough to be
+their own groups. Nodes from all over, those with free GPUs more often, take turns with nodes side by side.
+Where nodes are of few kinds, plain jobs are first packed anew on all of them, by configurations. A large
+cluster is before all that improved part by part, each about as large as what is asked about as a whole.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.heuristics.greedy_fill import fill
+from gpuplan.solvers.improve.column_generation import repack
+from gpuplan.solvers.improve.column_generation.subproblem import is_whole
+from gpuplan.solvers.improve.destroy import carry_out, may_be_asked_about
+from gpuplan.solvers.improve.pop_partition import parts_of
+from gpuplan.solvers.improve.pop_search import improve_in_parts
+from gpuplan.solvers.improve.repair import lift_and_ask
+from gpuplan.solvers.interface import Budget, Headroom
+from gpuplan.solvers.targets.from_target import replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.ledger import Ledger
+
+_KINDS_OF_NODES: Final = 100
+"""With more of them, all nodes at once are too much for configurations."""
+
+_SHARE_OF_REPACKING: Final = 0.8
+"""Of the time, where that is done."""
+
+NODES: Final = 12
+"""Of a neighbourhood."""
+
+_SECONDS: Final = 1.0
+"""Of one neighbourhood at most, with the clock."""
+
+_GAP: Final = 0.0005
+"""Of a neighbourhood's answer; closer is not worth the time."""
+
+_PATIENCE: Final = 4
+"""Neighbourhoods in a row without a better answer, as often as one cluster has of them, that are enough."""
+
+_NEWS_SECONDS: Final = 1.0
+"""Between two reports of better plans …"""
+
+_TELLING: Final = 4
+"""… and so many times what it takes to tell of one."""
+
+_PER_TICK: Final = 2
+"""Neighbourhoods for a unit of deterministic work."""
+
+
+def refine(
+    problem: Problem,
+    running: tuple[Placement, ...],
+    target: Target,
+    budget: Budget,
+    report: Callable[[object], None],
+) -> None:
+    """Improve a plan until the time is up or the work is done; report each better one."""
+    began = time.monotonic()
+    ledger = replay(problem, target)
+    if ledger is None:
+        return
+    # To tell of a plan takes about as long as to be told of it.
+    telling = time.monotonic() - began
+    budget = replace(budget, deadline=budget.deadline - telling)
+
+    def tell() -> None:
+        report(ledger.target(running))
+
+    if (parts := parts_of(problem)) > 1:
+        improve_in_parts(ledger, parts, budget, tell)
+    elif budget.ticks is None:
+        _repack(ledger, budget, report)
+        tell()
+    rounds = None if budget.ticks is None else budget.ticks * _PER_TICK
+    told, news = time.monotonic(), False
+    in_vain, patience = 0, _PATIENCE * (1 + len(problem.nodes) // NODES)
+    for number, nodes in enumerate(_draws(ledger, budget.seed)):
+        if number == rounds or in_vain == patience or time.monotonic() >= budget.deadline:
+            break
+        if improve(ledger, nodes, budget):
+            in_vain, news = 0, True
+        else:
+            in_vain += 1
+        if news and rounds is None and time.monotonic() > told + _NEWS_SECONDS + _TELLING * telling:
+            tell()
+            told, news = time.monotonic(), False
+    tell()
+
+
+def _repack(ledger: Ledger, budget: Budget, report: Callable[[object], None]) -> None:
+    """Fill all nodes anew with plain jobs where few kinds of nodes make that a small question."""
+    free = {(node.gpus, node.amounts) for node in ledger.problem.nodes}
+    if len(free) > _KINDS_OF_NODES:
+        return
+    mark, before, now = ledger.mark(), ledger.objective, time.monotonic()
+    deadline = now + _SHARE_OF_REPACKING * (budget.deadline - now)
+    done = repack(ledger, nodes=None, deadline=deadline, seed=budget.seed)
+    fill(ledger)
+    if not ledger.keeps_order:
+        ledger.rollback(mark)
+    if done.bound is not None and is_whole(ledger):
+        report(Headroom(done.bound - before))
+
+
+def improve(ledger: Ledger, nodes: Sequence[int], budget: Budget) -> bool:
+    """Ask about some nodes anew; False, and nothing is changed, if there is no better answer."""
+    mark, before = ledger.mark(), ledger.objective
+    deadline = budget.deadline
+    if budget.ticks is None:
+        deadline = min(deadline, time.monotonic() + _SECONDS)
+    part = Budget(deadline, 1, budget.seed, None if budget.ticks is None else 1, _GAP)
+    answer = lift_and_ask(ledger, nodes, part)
+    if answer is not None and carry_out(ledger, answer) and ledger.objective > before and ledger.keeps_order:
+        return True
+    ledger.rollback(mark)
+    return False
+
+
+def _draws(ledger: Ledger, seed: int) -> Iterator[list[int]]:
+    """
+    Neighbourhoods without end: in turn nodes from all over and nodes that stand side by side.
+
+    From all over those with free GPUs are drawn more often, each with a chance in proportion to its weight:
+    the largest of u^(1/weight), u uniform (Efraimidis and Spirakis, Information Processing Letters 97, 2006).
+    """
+    chance = np.random.default_rng(seed)
+    nodes = np.array(may_be_asked_about(ledger), dtype=np.int64)
+    if not len(nodes):
+        return
+    while True:
+        weight = MILLI // 10 + ledger.capacity.gpu_left[nodes]
+        drawn = chance.random(len(nodes)) ** (1 / weight)
+        yield sorted(nodes[np.argsort(-drawn, kind="stable")[:NODES]].tolist())
+        first = int(chance.integers(max(1, len(nodes) - NODES + 1)))
+        yield nodes[first : first + NODES].tolist()

@@ -1,0 +1,147 @@
+"""
+Partition: a large cluster divided into parts of which each can be asked about by itself.
+
+Parts are alike: each gets as much as any other of the racks of every kind, of the waiting jobs of every kind,
+of what queues may still take, and of what guarantees still lack. Small ones would lose what they cannot
+exchange; these are large. (D. Narayanan et al., "Solving Large-Scale Granular Resource Allocation Problems
+Efficiently with POP", SOSP 2021.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.improve.destroy import may_be_asked_about
+from gpuplan.solvers.improve.subproblem import Share, is_free
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from gpuplan.models.problem.jobs import JobClass
+    from gpuplan.models.problem.problem import Problem, QueueBudget
+    from gpuplan.solvers.state.ledger import Ledger
+
+_GPUS: Final = 10_000
+"""Of a part, at least."""
+
+_MANY_GPUS: Final = 50_000
+_MANY_JOBS: Final = 20_000
+"""A cluster with so many GPUs, or with so many jobs that wait, is divided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Nodes of a cluster, and what of all that parts share they may use."""
+
+    nodes: tuple[int, ...]
+    share: Share
+
+
+def parts_of(problem: Problem) -> int:
+    """Into how many parts a cluster is divided; 1 if it is asked about as a whole."""
+    gpus = sum(group.gpus * len(group.nodes) for group in problem.groups)
+    jobs = sum(len(job_class.jobs) for job_class in problem.classes)
+    large = gpus >= _MANY_GPUS or jobs >= _MANY_JOBS
+    return max(1, gpus // _GPUS) if large and problem.slots == 1 else 1
+
+
+def divide(ledger: Ledger, parts: int, chance: np.random.Generator) -> list[Part]:
+    """Parts, drawn by chance, that cover all nodes which may be asked about, each once."""
+    nodes = _nodes(ledger, parts, chance)
+    jobs = _jobs(ledger, nodes, chance)
+    left = [ledger.jobs_left(index) for index in range(len(ledger.problem.classes))]
+    budgets = tuple(
+        _shared(budget, ledger.quota.held(index), parts)
+        for index, budget in enumerate(ledger.problem.budgets)
+    )
+    # What is missing is to be won by all together, what is more than owed may be lost by all together.
+    met = tuple(missing - _whole(missing, parts) for missing in ledger.quota.missing)
+    return [
+        Part(
+            tuple(sorted(those)),
+            Share(tuple(all_of - dealt[index] for index, all_of in enumerate(left)), budgets, met),
+        )
+        for those, dealt in zip(nodes, jobs, strict=True)
+    ]
+
+
+def _whole(missing: int, parts: int) -> int:
+    """The share of one part of what is missing from a guarantee, in whole GPUs."""
+    return -(-missing // (MILLI * parts)) * MILLI
+
+
+def _nodes(ledger: Ledger, parts: int, chance: np.random.Generator) -> list[list[int]]:
+    """Nodes of each part; domains stay whole where they are small enough."""
+    nodes = may_be_asked_about(ledger)
+    domain = _domains(ledger.problem, len(nodes) // parts)
+    members: dict[int, list[int]] = defaultdict(list)
+    for node in nodes:
+        members[domain[node]].append(node)
+    blocks = list(members.values())
+    order = sorted(
+        chance.permutation(len(blocks)).tolist(),
+        key=lambda at: sorted(Counter(ledger.group_of[node] for node in blocks[at]).items()),
+    )
+    found: list[list[int]] = [[] for _ in range(parts)]
+    for turn, at in enumerate(order):
+        found[turn % parts] += blocks[at]
+    return [those for those in found if those]
+
+
+def _domains(problem: Problem, most: int) -> tuple[int, ...]:
+    """By node what stays together: its domain of the widest level of which several fit into a part."""
+    widest = tuple(range(len(problem.nodes)))
+    fewest = len(widest)
+    for _, of in problem.domains:
+        sizes = Counter(of)
+        if len(sizes) < fewest and 2 * max(sizes.values()) <= most:
+            widest, fewest = of, len(sizes)
+    return widest
+
+
+def _jobs(ledger: Ledger, nodes: list[list[int]], chance: np.random.Generator) -> list[Counter[int]]:
+    """
+    Waiting jobs of each class that each part may start.
+
+    Of jobs alike each part gets one in its turn, the best paid first.
+    """
+    problem = ledger.problem
+    groups = [frozenset(ledger.group_of[node] for node in those) for those in nodes]
+    alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for index, job_class in enumerate(problem.classes):
+        if ledger.jobs_left(index) and is_free(ledger, index):
+            alike[_kind(job_class)].append(index)
+    dealt: list[Counter[int]] = [Counter() for _ in nodes]
+    for members in alike.values():
+        wanted = {group for option in problem.classes[members[0]].options for group in option.groups}
+        takers = [part for part, those in enumerate(groups) if not those.isdisjoint(wanted)]
+        turn = int(chance.integers(2**31))
+        for index in sorted(members, key=problem.precedence) if takers else ():
+            left = ledger.jobs_left(index)
+            for at in range(min(left, len(takers))):
+                part = takers[(turn + at) % len(takers)]
+                dealt[part][index] += (left - at - 1) // len(takers) + 1
+            turn += left
+    return dealt
+
+
+def _kind(job_class: JobClass) -> tuple[object, ...]:
+    """What takes the same from the same nodes and queues."""
+    options = tuple(option.groups for option in job_class.options)
+    return job_class.shape, job_class.minimum, job_class.together, job_class.queue, options
+
+
+def _shared(budget: QueueBudget, held: list[int], parts: int) -> QueueBudget:
+    """A budget that leaves to each part its share of the room that queues still have."""
+    usage = budget.up_the_tree(held)
+
+    def narrow(limits: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return tuple(
+            limit if limit is None or limit <= used else used + (limit - used) // parts
+            for limit, used in zip(limits, usage, strict=True)
+        )
+
+    return replace(budget, limit=narrow(budget.limit), firm=narrow(budget.firm))

@@ -1,0 +1,74 @@
+"""
+Partitioning: all parts of a large cluster are asked about anew, side by side, round after round.
+
+What is put back together breaks no rule, as each part kept to its share; the bound is that of the whole.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gpuplan.solvers.heuristics.greedy_fill import fill
+from gpuplan.solvers.improve.destroy import carry_out, lift
+from gpuplan.solvers.improve.pop_partition import divide
+from gpuplan.solvers.improve.repair import lift_and_ask
+from gpuplan.solvers.parallel import side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuplan.solvers.improve.pop_partition import Part
+    from gpuplan.solvers.interface import Budget
+    from gpuplan.solvers.state.ledger import Ledger
+
+_GAP: Final = 0.001
+"""Of the answer of a part; closer is not worth the time."""
+
+_WORTHWHILE: Final = 0.001
+"""Of the objective: a round that wins no more is the last."""
+
+_PLACING: Final = 0.1
+"""Of the time of a part, to place what was found."""
+
+
+def improve_in_parts(ledger: Ledger, parts: int, budget: Budget, report: Callable[[], None]) -> None:
+    """Ask about all of so many parts anew, until that is no longer worthwhile; report after each round."""
+    chance = np.random.default_rng(budget.seed)
+    while time.monotonic() < budget.deadline:
+        before = ledger.objective
+        _improve_each(ledger, divide(ledger, parts, chance), budget)
+        if ledger.objective > before:
+            report()
+        if budget.ticks is not None or ledger.objective - before <= _WORTHWHILE * abs(ledger.objective):
+            return
+
+
+def _improve_each(ledger: Ledger, parts: list[Part], budget: Budget) -> None:
+    """Put a better answer for each part in the place of what is there, and fill what is left over."""
+    calls = [
+        partial(lift_and_ask, ledger, part.nodes, each, part.share)
+        for part, each in zip(parts, _budgets(budget, len(parts)), strict=True)
+    ]
+    answers = dict(side_by_side(calls, workers=budget.workers, deadline=budget.deadline))
+    for number, part in enumerate(parts):
+        mark, before = ledger.mark(), ledger.objective
+        if (answer := answers.get(number)) is None:
+            continue
+        lift(ledger, part.nodes)
+        if not carry_out(ledger, answer) or ledger.objective < before or not ledger.keeps_order:
+            ledger.rollback(mark)
+    fill(ledger)
+
+
+def _budgets(budget: Budget, parts: int) -> Iterator[Budget]:
+    """Of each part: the workers take turns, and of each turn some time is left to place what is found."""
+    began, turns = time.monotonic(), max(1, -(-parts // budget.workers))
+    turn = (budget.deadline - began) / turns
+    for number in range(parts):
+        deadline = began + turn * (number // budget.workers + 1 - _PLACING)
+        yield replace(budget, deadline=deadline, workers=1, stop_gap=_GAP)

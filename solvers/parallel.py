@@ -1,0 +1,85 @@
+"""
+Forking: functions called side by side, each in a process forked from this one.
+
+A fork knows all that this process knows, at no cost in time or memory, and its end gives back whatever it
+took: parts of a large problem need not be written out for those who work on them. Only a process without
+threads may do that, as a worker is before it has run a solver of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import time
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from gpuplan.solvers.parent_death_signal import end_with
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+    _T = TypeVar("_T")
+
+_GRACE_SECONDS: Final = 0.1
+"""How long after the deadline a process is waited for before it is killed."""
+
+
+def side_by_side(
+    calls: Sequence[Callable[[], _T]], *, workers: int, deadline: float
+) -> Iterator[tuple[int, _T | None]]:
+    """
+    (number of the call, what it returned) as calls end, so many at once; None from those that fail.
+
+    Calls that have not ended soon after the deadline (an instant of `time.monotonic`) are killed, and those
+    that have not begun by then are left out.
+    """
+    waiting = list(enumerate(calls))[::-1]
+    running: dict[Connection, tuple[int, BaseProcess]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers and time.monotonic() < deadline:
+                number, call = waiting.pop()
+                receiving, process = _fork(call, deadline)
+                running[receiving] = number, process
+            ready = wait(running, timeout=max(0.0, deadline + _GRACE_SECONDS - time.monotonic()))
+            if not ready:
+                return
+            for receiving in [each for each in running if each in ready]:
+                number, process = running.pop(receiving)
+                yield number, _received(receiving)
+                process.join()
+    finally:
+        for _, process in running.values():
+            process.kill()
+            process.join()
+
+
+def _fork(call: Callable[[], _T], deadline: float) -> tuple[Connection, BaseProcess]:
+    """Begin a call in a process of its own; where its result comes from."""
+    context = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(call, sending, deadline, os.getpid()))
+    process.start()
+    sending.close()
+    return receiving, process
+
+
+def _work(call: Callable[[], _T], sending: Connection, deadline: float, parent: int) -> None:
+    end_with(parent)
+    # Collecting garbage writes to all objects that it looks at, and pages written to are no longer shared.
+    gc.freeze()
+    signal.setitimer(signal.ITIMER_REAL, max(0.0, deadline - time.monotonic()) + 2 * _GRACE_SECONDS)
+    sending.send(call())
+
+
+def _received(receiving: Connection) -> Any:
+    with receiving:
+        try:
+            return receiving.recv()
+        except (EOFError, OSError):  # nothing at all, or the beginning of an answer
+            return None

@@ -1,0 +1,159 @@
+"""
+Priorities one after the other: what is asked at each stage, and what a plan brings each of them.
+
+At the stage of a priority its jobs, and those of higher ones, are planned as if all lower ones did not
+exist. What the jobs of each then earn is a floor under every later stage (lexicographic goal programming;
+Ignizio, "Goal Programming and Extensions", 1976). What may be done to running jobs, and its price, is the
+same at every stage.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gpuplan.models.problem.jobs import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.problem.jobs import JobClass, Option
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.models.verifier.verify import Verification
+
+
+def stage(problem: Problem, priority: int) -> Problem:
+    """
+    The question without jobs of lower priority than this.
+
+    But for those with bookings, which are firm; and those that their queue is owed, which are worth nothing
+    by themselves: what is guaranteed is kept at every stage.
+    """
+    booked = {booking.job_class for booking in problem.bookings}
+    owed = {
+        queue
+        for guarantee in problem.guarantees
+        if guarantee.owed > guarantee.own
+        for queue in guarantee.queues
+    }
+    kept: dict[int, JobClass] = {}
+    for index, job_class in enumerate(problem.classes):
+        if job_class.role.makes_good or job_class.priority >= priority or index in booked:
+            kept[index] = job_class
+        elif job_class.role is Role.START and job_class.queue in owed and job_class.shape.quota_milli:
+            kept[index] = _worthless(job_class)
+    place = {index: number for number, index in enumerate(kept)}
+    return replace(
+        problem,
+        classes=tuple(_with_known(job_class, place) for job_class in kept.values()),
+        incumbents=tuple(
+            one._replace(
+                grow=None if one.grow is None else place.get(one.grow),
+                move=_at(one.move, place),
+                resume=_at(one.resume, place),
+            )
+            for one in problem.incumbents
+        ),
+        bookings=tuple(replace(each, job_class=place[each.job_class]) for each in problem.bookings),
+        floors=tuple(each for each in problem.floors if each[0] > priority),
+    )
+
+
+def _worthless(job_class: JobClass) -> JobClass:
+    options = (
+        replace(option, points=0, once=0, later=tuple(None if each is None else 0 for each in option.later))
+        for option in job_class.options
+    )
+    return replace(job_class, options=tuple(options), fixed_points=0)
+
+
+def _with_known(job_class: JobClass, place: Mapping[int, int]) -> JobClass:
+    """The class with the predecessors that there are; the others do not come."""
+    predecessors = tuple(
+        replace(each, job_class=_at(each.job_class, place))
+        for each in job_class.predecessors
+        if each.job_class is None or each.job_class in place
+    )
+    return replace(job_class, predecessors=predecessors) if job_class.predecessors else job_class
+
+
+def _at(index: int | None, place: Mapping[int, int]) -> int | None:
+    return None if index is None else place[index]
+
+
+class Served:
+    """What plans bring the jobs of each priority that start or grow."""
+
+    def __init__(self, problem: Problem, running: tuple[Placement, ...]) -> None:
+        self._problem = problem
+        self._running = {placement.job: placement for placement in running}
+        self._classes = {
+            name: job_class
+            for job_class in problem.classes
+            if not job_class.role.makes_good
+            for name in job_class.jobs
+        }
+        self._models = {
+            problem.nodes[node].name: group.gpu_model for group in problem.groups for node in group.nodes
+        }
+
+    def points(self, target: Target) -> dict[int, int]:
+        """By priority."""
+        found: dict[int, int] = defaultdict(int)
+        for priority, _, points in self._earned(target):
+            found[priority] += points
+        return found
+
+    def keeps(self, target: Target, problem: Problem) -> bool:
+        """True if each priority earns what lower ones may not cost it."""
+        points = self.points(target) if problem.floors else {}
+        return all(points[priority] >= floor for priority, floor in problem.floors)
+
+    def of_others(self, target: Target, problem: Problem) -> int:
+        """Points of the jobs of this question that another one leaves out, or takes to be worth nothing."""
+        asked = {
+            name
+            for one in problem.classes
+            if not one.role.makes_good and one.most_points
+            for name in one.jobs
+        }
+        return sum(points for _, job, points in self._earned(target) if job not in asked)
+
+    def _earned(self, target: Target) -> Iterator[tuple[int, str, int]]:
+        """(priority, job, points) of all that starts or grows, now or later."""
+        models = self._models | {node.name: node.gpu_model for node in target.added}
+        for placement in target.placements:
+            before, job_class = self._running.get(placement.job), self._classes.get(placement.job)
+            if job_class is None or before is placement:
+                continue
+            more = len(placement.replicas) - (len(before.replicas) if before else 0)
+            option = self._option(job_class, models.get(placement.replicas[0].node))
+            if more > 0 and option is not None:
+                yield job_class.priority, placement.job, job_class.points(option, more)
+        for planned in target.planned:
+            if (job_class := self._classes.get(planned.job)) is None:
+                continue
+            option = self._option(job_class, models.get(planned.replicas[0].node))
+            if option is not None:
+                yield job_class.priority, planned.job, option.later[planned.slot] or 0
+
+    @staticmethod
+    def _option(job_class: JobClass, gpu_model: str | None) -> Option | None:
+        takes_gpus = job_class.shape.quota_milli > 0
+        wanted = gpu_model if takes_gpus else None
+        return next((option for option in job_class.options if option.gpu_model == wanted), None)
+
+
+def without(
+    check: Callable[[Target], Verification], served: Served, problem: Problem
+) -> Callable[[Target], Verification]:
+    """The verifier for one stage: jobs that it leaves out count for nothing."""
+
+    def judge(target: Target) -> Verification:
+        verification = check(target)
+        return replace(verification, objective=verification.objective - served.of_others(target, problem))
+
+    return judge

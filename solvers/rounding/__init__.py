@@ -1,0 +1,1 @@
+"""Concrete places for what a relaxation or the block model counts."""

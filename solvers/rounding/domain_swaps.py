@@ -1,0 +1,95 @@
+"""Dealing: which of the sites taken for equal gangs each gang gets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpuplan.models.cluster import Level
+    from gpuplan.models.problem.jobs import Togetherness
+    from gpuplan.solvers.state.assignment import Site
+    from gpuplan.solvers.state.ledger import Ledger
+
+
+def deal(
+    ledger: Ledger, rules: Togetherness, sites: list[Site], jobs: int, minimum: int, maximum: int
+) -> tuple[list[list[Site]], list[Site]]:
+    """
+    Sites for so many jobs, as many each as there are and as they may have; also those left over.
+
+    With a spread, the sites of each domain are dealt out in turn, so that no job gets more of one than it
+    must. With a preferred level one job after the other gets sites in as few domains as possible.
+    """
+    if jobs == 0:
+        return [], sites
+    used = min(len(sites), jobs * maximum)
+    sizes = [used // jobs + (position < used % jobs) for position in range(jobs)]
+    if used < jobs * minimum:
+        return [], sites
+    if rules.spread is not None:
+        return _in_turn(ledger, rules.spread, sites, sizes)
+    if rules.preferred is not None:
+        return _close_together(ledger, rules.preferred, sites, sizes)
+    hands, start = [], 0
+    for size in sizes:
+        hands.append(sites[start : start + size])
+        start += size
+    return hands, sites[used:]
+
+
+def keeps_rules(ledger: Ledger, rules: Togetherness, sites: list[Site]) -> bool:
+    """True if a job on these sites is in one domain of the required level, and spread as it must be."""
+    if rules.required is not None and len(_by_domain(ledger, rules.required, sites)) > 1:
+        return False
+    return rules.spread is None or all(
+        len(members) <= rules.most for members in _by_domain(ledger, rules.spread, sites).values()
+    )
+
+
+def _in_turn(
+    ledger: Ledger, level: Level, sites: list[Site], sizes: list[int]
+) -> tuple[list[list[Site]], list[Site]]:
+    """
+    Deal domain by domain, each to the jobs in turn.
+
+    What is left over is taken from the fullest domains, where it is in the way most.
+    """
+    by_domain = _by_domain(ledger, level, sites)
+    over = [max(by_domain.values(), key=len).pop() for _ in range(len(sites) - sum(sizes))]
+    hands: list[list[Site]] = [[] for _ in sizes]
+    position = 0
+    for members in by_domain.values():
+        for site in members:
+            while len(hands[position % len(sizes)]) >= sizes[position % len(sizes)]:
+                position += 1
+            hands[position % len(sizes)].append(site)
+            position += 1
+    return hands, over
+
+
+def _close_together(
+    ledger: Ledger, level: Level, sites: list[Site], sizes: list[int]
+) -> tuple[list[list[Site]], list[Site]]:
+    """One job after the other: the tightest domain that has enough, or else the fullest ones."""
+    by_domain = _by_domain(ledger, level, sites)
+    hands = []
+    for size in sizes:
+        hand: list[Site] = []
+        while len(hand) < size:
+            members = [each for each in by_domain.values() if each]
+            missing = size - len(hand)
+            enough = [each for each in members if len(each) >= missing]
+            domain = min(enough, key=len) if enough else max(members, key=len)
+            hand += domain[:missing]
+            del domain[:missing]
+        hands.append(hand)
+    return hands, [site for members in by_domain.values() for site in members]
+
+
+def _by_domain(ledger: Ledger, level: Level, sites: list[Site]) -> dict[int, list[Site]]:
+    of = ledger.domains.of(level)
+    found: dict[int, list[Site]] = defaultdict(list)
+    for site in sites:
+        found[int(of[site.node])].append(site)
+    return found

@@ -1,0 +1,139 @@
+"""
+Relieving: replicas heavy on CPU or memory change places with a light one, which leaves room for another.
+
+Placed by size, small replicas come when the nodes with cores to spare are full. Then some nodes have GPUs
+left and no cores, and others cores and no GPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.problem.jobs import Togetherness
+from gpuplan.solvers.improve.subproblem import is_free
+from gpuplan.solvers.state.assignment import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.problem.jobs import Shape
+    from gpuplan.solvers.state.ledger import Ledger
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Bools: TypeAlias = NDArray[np.bool_]
+
+
+def movable(ledger: Ledger) -> frozenset[int]:
+    """Classes whose jobs are one replica of whole GPUs each, and are as good on any node of a group."""
+    return frozenset(
+        index
+        for index, job_class in enumerate(ledger.problem.classes)
+        if job_class.maximum == 1
+        and job_class.shape.gpus
+        and job_class.together == Togetherness()
+        and is_free(ledger, index)
+    )
+
+
+_PATIENCE: Final = 50
+"""After so many nodes one after the other on which nobody can be relieved it is given up."""
+
+
+class Relief:
+    """Movable jobs that are newly placed on some nodes."""
+
+    def __init__(self, ledger: Ledger, nodes: Ints, classes: Collection[int]) -> None:
+        """`classes` are movable ones; what is placed later does not take part."""
+        self._in_vain = 0
+        self._ledger, self._nodes = ledger, nodes
+        self._tried = np.zeros(len(nodes), dtype=bool)
+        """Nodes on which nobody could be relieved."""
+        self._numbers = [
+            number
+            for node in nodes.tolist()
+            for number in sorted(ledger.on_node[node])
+            if ledger.placed[number].job_class in classes
+        ]
+        placed = [ledger.placed[number] for number in self._numbers]
+        of = [ledger.problem.classes[each.job_class] for each in placed]
+        amounts = [each.shape.amounts for each in of]
+        self._at = np.array([each.sites[0].node for each in placed], dtype=np.int64)
+        """Of each job its node; the others are in the same order."""
+        self._group = np.array([ledger.group_of[node] for node in self._at.tolist()], dtype=np.int64)
+        self._gpus = np.array([each.shape.gpus for each in of], dtype=np.int64)
+        self._amounts = np.array(amounts, dtype=np.int64).reshape(len(of), len(ledger.problem.resources))
+        self._rank = np.array([each.rank for each in of], dtype=np.int64)
+        self._claim = np.array([each.claim for each in of], dtype=np.int64)
+
+    def node_for(self, index: int) -> int | None:
+        """A node that has come to have room for a replica of a class; None if no exchange helps."""
+        ledger, shape = self._ledger, self._ledger.problem.classes[index].shape
+        lacks = np.maximum(0, np.array(shape.amounts, dtype=np.int64) - ledger.capacity.free[self._nodes])
+        stuck = self._has_gpus(shape) & lacks.any(axis=1) & ledger.admits(ledger.tenants[index], self._nodes)
+        for position in np.flatnonzero(stuck & ~self._tried).tolist():
+            if self._in_vain >= _PATIENCE:
+                break
+            node = int(self._nodes[position])
+            if any(self._relieve(node, heavy, lacks[position]) for heavy in self._on(node)):
+                self._in_vain = 0
+                return node
+            self._in_vain += 1
+            self._tried[position] = True
+        return None
+
+    def _has_gpus(self, shape: Shape) -> Bools:
+        capacity, share = self._ledger.capacity, shape.gpu_milli
+        left: Ints = capacity.gpu_free[self._nodes].max(axis=1) if share else capacity.whole[self._nodes]
+        return np.greater_equal(left, share or shape.gpus)
+
+    def _on(self, node: int) -> Iterable[list[int]]:
+        """One or two jobs on a node; only some of those that take the same together."""
+        here = np.flatnonzero(self._at == node).tolist()
+        found: dict[tuple[int, ...], list[int]] = {}
+        for chosen in map(list, (*combinations(here, 1), *combinations(here, 2))):
+            found.setdefault(
+                (int(self._gpus[chosen].sum()), *self._amounts[chosen].sum(axis=0).tolist()), chosen
+            )
+        return found.values()
+
+    def _relieve(self, node: int, heavy: list[int], lack: Ints) -> bool:
+        """Exchange jobs on a node for one that leaves it what it lacks; False if there is none."""
+        capacity, least = self._ledger.capacity, self._ledger.floors.least
+        less = self._amounts[heavy].sum(axis=0) - self._amounts
+        fitting = (
+            (self._gpus == self._gpus[heavy].sum())
+            & (self._group == self._group[heavy[0]])
+            & (self._at != node)
+            & (less >= lack).all(axis=1)
+            & (capacity.free[self._at] >= less).all(axis=1)
+            & (self._rank >= least[self._claim, node])
+            & (self._rank[heavy, None] >= least[self._claim[heavy]][:, self._at]).all(axis=0)
+        )
+        if not fitting.any():
+            return False
+        # Where no GPU is left, cores are of no use.
+        left = np.where(fitting, capacity.whole[self._at], np.iinfo(np.int64).max)
+        return self._exchange(node, heavy, int(left.argmin()))
+
+    def _exchange(self, node: int, heavy: list[int], light: int) -> bool:
+        ledger, mark, both = self._ledger, self._ledger.mark(), [*heavy, light]
+        jobs = [ledger.placed[self._numbers[each]] for each in both]
+        there, gpus = jobs[-1].sites[0].node, list(jobs[-1].sites[0].gpus)
+        for job in jobs:
+            ledger.give(job.job_class, job.sites[0])
+        sites = [Site(there, tuple(gpus.pop(0) for _ in range(int(self._gpus[each])))) for each in heavy]
+        sites.append(Site(node, tuple(sorted(gpu for job in jobs[:-1] for gpu in job.sites[0].gpus))))
+        for each, job, site in zip(both, jobs, sites, strict=True):
+            if not ledger.may_take(job.job_class, site):
+                ledger.rollback(mark)
+                return False
+            ledger.take_site(job.job_class, site)
+            ledger.put(self._numbers[each], replace(job, sites=(site,)))
+        self._at[both] = [*[there] * len(heavy), node]
+        return True

@@ -1,0 +1,253 @@
+"""
+Consulting: an exact solver is asked about a problem, in a process of its own unless the problem is small.
+
+The block model is stated there alone, so that it takes no memory and no time elsewhere; what comes back is in
+the terms of the problem. A solver is believed only as far as it can be checked, and that is done here too.
+
+To start a process takes half a second, and to answer a small question a few milliseconds: that is tried in
+the planner's own process first, by HiGHS alone, within limits of size and work that leave it no time to hang.
+"""
+
+from __future__ import annotations
+
+import logging
+import pkgutil
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from gpuplan.models.formulation import formulate
+from gpuplan.models.formulation.columns import Columns
+from gpuplan.models.plan.solution import SolveStatus
+from gpuplan.solvers.dual_bound import exact_bound
+from gpuplan.solvers.interface import RELAXES_FIRST, Answer, begins_with_relaxation, well_formed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuplan.models.formulation.rows import Formulation, Ints
+    from gpuplan.models.formulation.structure.aggregate import Aggregate
+    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.interface import Budget, Solver
+
+RELAXATION: Final = "relaxation"
+"""The stage before a solver's own."""
+
+RELAXING: Final = "gpuplan.solvers.exact.milp:relax"
+
+_SHARE_OF_RELAXATION: Final = 0.6
+"""Of the time of a solver that needs none of its own, at most."""
+
+_SHARE_OF_TELLING: Final = 0.25
+"""Of the time that stating the model takes, for an answer to be told."""
+
+_SMALL: Final = 1_000
+"""Starts that may be chosen (a class, where, when) and incumbents, of which a small question has so many …"""
+
+_FEW_NODES: Final = 5_000
+"""… and so many nodes …"""
+
+_FEW_COLUMNS: Final = 2_000
+"""… and columns of its model, at most;"""
+
+_VERY_FEW_COLUMNS: Final = 600
+"""with more of them only its linear relaxation is solved in this process."""
+
+_SECONDS_HERE: Final = 0.5
+_ITERATIONS_HERE: Final = 5_000
+_TICKS_HERE: Final = 1
+"""What a solver may spend in this process."""
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and of whom."""
+
+    problem: Problem
+    idle: Target
+    """All stays as it is."""
+    known: Target
+    """The best plan so far."""
+    solver: str | None
+    """An entry point; None if only a bound is looked for."""
+    relax: bool
+    """True if the linear relaxation is to be solved first; a solver that does so itself is left to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a solver claims, as far as nothing speaks against it."""
+
+    stage: str
+    status: SolveStatus
+    final: bool
+    """True if nothing more comes of this stage."""
+    is_vertex: bool = False
+    """True if it is the vertex of the linear relaxation, rounded, to the end that it came to."""
+    aggregate: Aggregate | None = None
+    """With NO_ANSWER a guess that may break rows."""
+    found: int | None = None
+    """Points of that."""
+    claimed: int | None = None
+    """No plan scores more, says the solver."""
+    proven: int | None = None
+    """No plan scores more: it follows from the solver's multipliers, whoever found them."""
+    fault: str = ""
+    """Why the values of the columns cannot be used; empty if they can, or if there are none."""
+    detail: str = ""
+    """The solver's own words about how it ended."""
+
+
+def consult(question: Question, budget: Budget, report: Callable[[object], None]) -> Finding:
+    """State the block model and have it solved; report findings on the way."""
+    began = time.monotonic()
+    x = Columns(question.problem)
+    case = _Case(x, formulate(question.problem, x), report)
+    solver = question.solver
+    if budget.ticks is None:
+        # What is found must still be put into the terms of the problem.
+        budget = replace(budget, deadline=budget.deadline - _SHARE_OF_TELLING * (time.monotonic() - began))
+    if question.relax and not (solver and begins_with_relaxation(solver, case.formulation)):
+        deadline = budget.deadline
+        if solver and budget.ticks is None:
+            deadline -= (1 - _SHARE_OF_RELAXATION) * budget.seconds
+        case.relax(replace(budget, deadline=deadline))
+    if solver is None:
+        return Finding(RELAXATION, SolveStatus.NO_ANSWER, final=False)
+    return case.solve(solver, budget, _hint(x, question))
+
+
+def is_small(problem: Problem) -> bool:
+    """True if a question is so small that its model is stated and relaxed in a fraction of a second."""
+    starts = sum(len(option.groups) for one in problem.classes for option in one.options)
+    choices = starts * problem.slots + len(problem.incumbents)
+    return choices <= _SMALL and len(problem.nodes) <= _FEW_NODES
+
+
+def consult_here(question: Question, budget: Budget) -> Iterator[Finding]:
+    """
+    State the model of a small problem and have HiGHS solve it in this process: relaxed, then as it is.
+
+    Whatever it does not bring to its end within a fixed amount of work is left out, as if it had not been
+    asked.
+    """
+    x = Columns(question.problem)
+    case = _Case(x, formulate(question.problem, x), lambda _: None)
+    columns = len(case.formulation.upper)
+    if columns > _FEW_COLUMNS:
+        return
+    deadline = budget.deadline
+    if budget.ticks is None:
+        deadline = min(deadline, time.monotonic() + _SECONDS_HERE)
+    budget = replace(budget, deadline=deadline, workers=1, ticks=_TICKS_HERE, iterations=_ITERATIONS_HERE)
+    try:
+        if question.relax:
+            finding = case.relax(budget)
+            if finding.claimed is None:
+                return
+            yield finding
+        if question.solver == RELAXES_FIRST and columns <= _VERY_FEW_COLUMNS:
+            finding = case.solve(question.solver, budget, _hint(x, question))
+            if finding.status is SolveStatus.OPTIMAL:
+                yield finding
+    except Exception:  # noqa: BLE001 - whatever a library raises: asked again, apart, that is told
+        _LOG.warning("phase=solve broke=here", exc_info=True)
+
+
+def _hint(x: Columns, question: Question) -> Ints:
+    """Values of all columns at the best plan so far, or at no change if some column for it is missing."""
+    try:
+        return x.encode(question.known)
+    except KeyError as error:
+        # A legal plan that posing does not offer: the solver starts from nothing instead of not at all.
+        _LOG.warning("phase=formulate hint=none missing_column=%s", error)
+        return x.encode(question.idle)
+
+
+class _Case:
+    """The block model, and what solvers say about it."""
+
+    def __init__(self, x: Columns, formulation: Formulation, report: Callable[[object], None]) -> None:
+        self._x = x
+        self.formulation = formulation
+        self._report = report
+
+    def relax(self, budget: Budget) -> Finding:
+        """The bound of the linear relaxation, and a vertex of it, rounded, which are reported."""
+        relax: Solver = pkgutil.resolve_name(RELAXING)
+        try:
+            answer = well_formed(
+                relax(self.formulation, budget, np.zeros_like(self.formulation.upper), self._hear(RELAXATION))
+            )
+        except ImportError as error:
+            answer = Answer(SolveStatus.FAILED, detail=str(error))
+        answer = answer or Answer(SolveStatus.FAILED, detail="gave no answer")
+        finding = self._finding(RELAXATION, answer, final=True)
+        self._report(finding)
+        # What it took to make the relaxation tight is of use to every solver.
+        if self.formulation.has(answer.cuts):
+            self.formulation = self.formulation.strengthened(answer.cuts)
+        return finding
+
+    def solve(self, solver: str, budget: Budget, hint: Ints) -> Finding:
+        """What a solver answers."""
+        entry: Solver = pkgutil.resolve_name(solver)
+        answer = well_formed(entry(self.formulation, budget, hint, self._hear(solver)))
+        answer = answer or Answer(SolveStatus.FAILED, detail="gave no answer")
+        return self._finding(solver, answer, final=True)
+
+    def _hear(self, stage: str) -> Callable[[Answer], None]:
+        def hear(message: object) -> None:
+            if (answer := well_formed(message)) is not None:
+                self._report(self._finding(stage, answer, final=False))
+
+        return hear
+
+    def _finding(self, stage: str, answer: Answer, *, final: bool) -> Finding:
+        guess = answer.status is SolveStatus.NO_ANSWER
+        fault = self._fault(answer)
+        values = answer.values if not fault else None
+        if values is not None and guess:
+            values = values.clip(0, self.formulation.upper)
+        return Finding(
+            stage,
+            answer.status,
+            final,
+            is_vertex=guess and answer.is_vertex and values is not None,
+            aggregate=None if values is None or (guess and not answer.is_vertex) else self._x.decode(values),
+            found=None if values is None or guess else self.formulation.points(values),
+            claimed=answer.bound,
+            proven=self._proven(answer),
+            fault=fault,
+            detail=answer.detail,
+        )
+
+    def _fault(self, answer: Answer) -> str:
+        upper, values = self.formulation.upper, answer.values
+        guess = answer.status not in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE)
+        if values is None:
+            return "" if guess else "gave no values for its columns"
+        if values.shape != upper.shape:
+            return "gave no values for its columns"
+        if guess:
+            return ""
+        if (values < 0).any() or (values > upper).any():
+            return "gave values outside their bounds"
+        if broken := self.formulation.violated(values):
+            return f"broke {len(broken)} rows, the first of family {broken[0].family}"
+        return ""
+
+    def _proven(self, answer: Answer) -> int | None:
+        """The bound that follows from multipliers."""
+        multipliers, cuts = answer.multipliers, answer.cuts
+        if multipliers is None or not self.formulation.has(cuts):
+            return None
+        formulation = self.formulation.strengthened(cuts)
+        if multipliers.shape != (len(formulation.rows),):
+            return None
+        return exact_bound(formulation, multipliers) + formulation.constant

@@ -1,0 +1,61 @@
+"""Site and Placed: where replicas stand, by index, before they become placements with names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.problem.jobs import Hold, Option, Shape
+
+Slice: TypeAlias = tuple[int, str, int]
+"""(GPU index, profile, start) of a MIG instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place for one replica."""
+
+    node: int
+    gpus: tuple[int, ...] = ()
+    """Indices of whole GPUs, or of the GPU of a share."""
+    slices: tuple[Slice, ...] = ()
+    """MIG instances."""
+
+    @classmethod
+    def of(cls, hold: Hold) -> Site | None:
+        """The site of an incumbent's replica; None on a node that takes nothing new."""
+        if hold.node is None:
+            return None
+        slices = tuple((gpu, instance.profile, instance.start) for gpu, instance in hold.slices)
+        return cls(hold.node, hold.gpus, slices)
+
+
+def sites_of(shape: Shape, holds: Iterable[Hold]) -> tuple[Site, ...]:
+    """Sites to be booked for replicas of a shape; of whole GPUs the indices are left out."""
+    found = (Site.of(hold) for hold in holds)
+    return tuple(replace(site, gpus=site.gpus if shape.gpu_milli else ()) for site in found if site)
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """One job that starts in a later slot."""
+
+    job_class: int
+    option: int
+    """Position among the options of its class."""
+    slot: int
+    """At least 1."""
+    sites: tuple[Site, ...]
+    """Without indices of whole GPUs: these are settled when it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One job with the sites it is newly given."""
+
+    job_class: int
+    option: Option
+    sites: tuple[Site, ...]

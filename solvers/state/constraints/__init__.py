@@ -1,0 +1,1 @@
+"""What the ledger keeps for each rule."""

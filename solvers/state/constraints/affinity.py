@@ -1,0 +1,192 @@
+"""
+Company: who shares domains and nodes with whom.
+
+Two rules look at pairs of different jobs: anti-affinity, which is hard, and interference, which has a price.
+Jobs are counted once per domain, however many replicas they have there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.cluster import Level
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.topology import Domains
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Bools: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """What of a job matters to those it shares a node or a domain with."""
+
+    workload: str = ""
+    carries: tuple[int, ...] = ()
+    avoids: tuple[tuple[int, Level], ...] = ()
+
+
+NOBODY_MINDS: Final = Manners()
+
+Resident: TypeAlias = tuple[Manners, frozenset[int]]
+"""A job on nodes."""
+
+
+class _Meeting:
+    """Two workload classes that had better not meet on a node."""
+
+    def __init__(self, pair: tuple[str, str], points: int, nodes: int) -> None:
+        self.pair = pair
+        self.points = points
+        self.before: Bools = np.zeros(nodes, dtype=bool)
+        """Nodes where they met from the start."""
+
+    def now(self, present: dict[str, Ints], nodes: Ints) -> Bools:
+        """True for each of the nodes where they meet."""
+        one, other = self.pair
+        if one == other:
+            return present[one][nodes] > 1
+        return (present[one][nodes] > 0) & (present[other][nodes] > 0)
+
+
+class _Tags:
+    """Jobs that carry and that avoid tags, by domain."""
+
+    def __init__(self, pairs: list[tuple[int, Level]], domains: Domains) -> None:
+        self._pairs = pairs
+        self._domains = domains
+        self.carriers: list[Ints] = [np.zeros(domains.count(level), dtype=np.int64) for _, level in pairs]
+        self.avoiders: list[Ints] = [np.zeros(domains.count(level), dtype=np.int64) for _, level in pairs]
+
+    def count(self, manners: Manners, nodes: Ints, times: int) -> None:
+        for index, (tag, level) in enumerate(self._pairs):
+            touched = np.unique(self._domains.of(level)[nodes])
+            if tag in manners.carries:
+                self.carriers[index][touched] += times
+            if (tag, level) in manners.avoids:
+                self.avoiders[index][touched] += times
+
+    def barred(self, manners: Manners, own: list[tuple[Manners, Ints]]) -> Bools:
+        """Nodes on which somebody other than the job itself minds it, or is minded by it."""
+        barred: Bools = np.zeros(len(self._domains.of(Level.NODE)), dtype=bool)
+        for index, (tag, level) in enumerate(self._pairs):
+            of = self._domains.of(level)
+            if (tag, level) in manners.avoids:
+                carriers = self.carriers[index].copy()
+                for each, nodes in own:
+                    carriers[np.unique(of[nodes])] -= tag in each.carries
+                barred |= (carriers > 0)[of]
+            if tag in manners.carries:
+                avoiders = self.avoiders[index].copy()
+                for each, nodes in own:
+                    avoiders[np.unique(of[nodes])] -= (tag, level) in each.avoids
+                barred |= (avoiders > 0)[of]
+        return barred
+
+
+class Company:
+    """Counts of jobs by tag and domain, and by workload class and node."""
+
+    def __init__(self, problem: Problem, domains: Domains) -> None:
+        self._domains = domains
+        self._count = len(problem.nodes)
+        avoided = {pair for each in problem.classes for pair in each.avoids}
+        self._pairs = sorted(avoided | {pair for each in problem.standing for pair in each.avoids})
+        self._all = _Tags(self._pairs, domains)
+        self._newcomers = _Tags(self._pairs, domains)
+        self._meetings = [
+            _Meeting((one, other), points, self._count)
+            for one, other, points in problem.charges.interference
+            if points
+        ]
+        workloads = {workload for meeting in self._meetings for workload in meeting.pair}
+        self._present: dict[str, Ints] = {
+            workload: np.zeros(self._count, dtype=np.int64) for workload in sorted(workloads)
+        }
+        self.points = 0
+        """Of interference that was not there at first; never positive."""
+
+    def minds(self, manners: Manners) -> Manners:
+        """What of a job anybody minds, so that jobs nobody minds are alike."""
+        workload = manners.workload if manners.workload in self._present else ""
+        return Manners(workload, manners.carries, manners.avoids)
+
+    def begin(self) -> None:
+        """Take everybody counted so far as having been there before."""
+        everywhere = np.arange(self._count)
+        for meeting in self._meetings:
+            meeting.before = meeting.now(self._present, everywhere)
+        self.points = 0
+
+    def count(self, manners: Manners, nodes: frozenset[int], times: int) -> None:
+        """Count a job on nodes, with -1 one that is gone."""
+        if not nodes:
+            return
+        where = np.array(sorted(nodes), dtype=np.int64)
+        self._all.count(manners, where, times)
+        if manners.workload in self._present:
+            concerned = [meeting for meeting in self._meetings if manners.workload in meeting.pair]
+            self.points += sum(self._paid(meeting, where) for meeting in concerned)
+            self._present[manners.workload][where] += times
+            self.points -= sum(self._paid(meeting, where) for meeting in concerned)
+
+    def count_newcomer(self, manners: Manners, nodes: frozenset[int], times: int) -> None:
+        """Count new replicas of a job, with -1 such as are gone, beside what `count` counts."""
+        self._newcomers.count(manners, np.array(sorted(nodes), dtype=np.int64), times)
+
+    def _paid(self, meeting: _Meeting, nodes: Ints) -> int:
+        met = meeting.now(self._present, nodes) & ~meeting.before[nodes]
+        return meeting.points * int(np.count_nonzero(met))
+
+    def concerned(self, manners: Manners, nodes: Iterable[int]) -> list[Ints]:
+        """Nodes to which somebody on these nodes makes a difference."""
+        where = np.array(sorted(nodes), dtype=np.int64)
+        levels = {
+            level for tag, level in self._pairs if tag in manners.carries or (tag, level) in manners.avoids
+        }
+        found = [
+            self._domains.nodes(level, int(domain))
+            for level in sorted(levels)
+            for domain in np.unique(self._domains.of(level)[where])
+        ]
+        return [*found, where] if manners.workload in self._present else found
+
+    def barred(self, manners: Manners, own: Iterable[Resident]) -> Bools | None:
+        """Nodes that a job, counted as `own` so far, may not come to; None if no rule is about it."""
+        if not manners.carries and not manners.avoids:
+            return None
+        return self._all.barred(
+            manners, [(each, np.array(sorted(nodes), dtype=np.int64)) for each, nodes in own]
+        )
+
+    def may_return(self, residents: Iterable[Resident]) -> bool:
+        """True if no newcomer minds a running job that is back on nodes; what ran before is used to it."""
+        for manners, nodes in residents:
+            if nodes and (manners.carries or manners.avoids):
+                barred = self._newcomers.barred(manners, [])
+                if barred[sorted(nodes)].any():
+                    return False
+        return True
+
+    def price(self, manners: Manners) -> Ints | None:
+        """Points, never positive, of one more job on each node; None if none of it has a price."""
+        if manners.workload not in self._present:
+            return None
+        everywhere = np.arange(self._count)
+        price: Ints = np.zeros(self._count, dtype=np.int64)
+        for meeting in self._meetings:
+            if manners.workload in meeting.pair:
+                one, other = meeting.pair
+                partner = one if manners.workload == other else other
+                new = (self._present[partner] > 0) & ~meeting.before & ~meeting.now(self._present, everywhere)
+                price -= meeting.points * new
+        return price

@@ -1,0 +1,264 @@
+"""
+Capacity: what is free on concrete nodes, and what the state of their GPUs costs.
+
+It never takes what is not there. Each change notes its node, so that boards look again only at what changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.mig import profile_milli
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.state.constraints.mig_state import MigBoard
+from gpuplan.solvers.state.gpu_selection import choose_gpus
+from gpuplan.solvers.state.node_scoring import Stranding
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.problem.jobs import Shape
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.constraints.mig_state import Wish
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Bools: TypeAlias = NDArray[np.bool_]
+
+
+class MigOutlook:
+    """`mig_state.Outlook` for many nodes."""
+
+    def __init__(self, count: int) -> None:
+        self.room: Bools = np.zeros(count, dtype=bool)
+        self.points: Ints = np.zeros(count, dtype=np.int64)
+        self.lost: Ints = np.zeros(count, dtype=np.int64)
+        self.switches: Bools = np.zeros(count, dtype=bool)
+
+
+class Capacity:
+    """Free GPUs, MIG instances, other amounts and power of every node."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.nodes = problem.nodes
+        widest = max((group.gpus for group in problem.groups), default=0)
+        count = len(problem.nodes)
+        self.gpu_free: Ints = np.zeros((count, max(1, widest)), dtype=np.int64)
+        """Thousandths free, shape (nodes, GPUs)."""
+        for index, node in enumerate(problem.nodes):
+            self.gpu_free[index, : len(node.gpus)] = node.gpus
+        self.free: Ints = np.array([node.amounts for node in problem.nodes], dtype=np.int64).reshape(
+            count, len(problem.resources)
+        )
+        """Shape (nodes, resources)."""
+        self.balance: list[list[int]] = [list(node.amounts) for node in problem.nodes]
+        """The same, but negative where running jobs hold more than there is."""
+        for balance, node in zip(self.balance, problem.nodes, strict=True):
+            for resource, overdrawn in enumerate(node.overdrawn):
+                balance[resource] -= overdrawn
+        self.mig = MigBoard(problem)
+        self.gpu_left: Ints = self.gpu_free.sum(axis=1) + np.array(
+            [self.mig.free_milli(node) for node in range(count)], dtype=np.int64
+        )
+        self.whole: Ints = (self.gpu_free == MILLI).sum(axis=1)
+        """Wholly free GPUs of each node."""
+        self.has_gpus: Bools = np.array([bool(node.gpus) for node in problem.nodes], dtype=bool)
+        self.stranding = Stranding(*self._once_empty(problem))
+        self.usable: Bools = np.ones(count, dtype=bool)
+        """False for nodes that do not exist: not opened yet, or closed."""
+        for group in problem.groups:
+            if group.pool is not None:
+                self.usable[list(group.nodes)] = False
+        self.changes: list[int] = []
+        """Nodes that changed, one after the other: whoever looked before looks again at those since."""
+        self._power_left = [cap.left for cap in problem.power_caps]
+        self._caps: dict[int, list[tuple[int, int]]] = {}
+        for index, cap in enumerate(problem.power_caps):
+            for node_index, watts in zip(cap.nodes, cap.watts, strict=True):
+                self._caps.setdefault(node_index, []).append((index, watts))
+        self._capped = tuple(np.array(cap.nodes, dtype=np.int64) for cap in problem.power_caps)
+        self._waste_price = problem.charges.fragmentation
+        self._reference = problem.charges.reference_gpus
+        self._waste_points = 0
+
+    def _once_empty(self, problem: Problem) -> tuple[Ints, Ints]:
+        """Thousandths of GPUs and amounts of each node once every incumbent has left."""
+        gpu_left, free = self.gpu_left.copy(), np.array(self.balance, dtype=np.int64).reshape(self.free.shape)
+        for incumbent in problem.incumbents:
+            for hold in incumbent.holds:
+                if hold.node is not None:
+                    gpu_left[hold.node] += incumbent.shape.quota_milli
+                    free[hold.node] += incumbent.shape.amounts
+        return gpu_left, np.maximum(0, free)
+
+    @property
+    def points(self) -> int:
+        """Of MIG layouts changed and of free GPUs that no replica of the reference gang fits on."""
+        return self._waste_points + self.mig.points
+
+    def touch(self, nodes: int | Ints) -> None:
+        """Mark nodes as changed."""
+        if isinstance(nodes, int):
+            self.changes.append(nodes)
+        else:
+            self.changes += nodes.tolist()
+
+    def set_usable(self, node: int, usable: bool) -> None:
+        """Open a node, or close it."""
+        self.usable[node] = usable
+        self._waste_points += self._waste(int(self.whole[node])) * (-1 if usable else 1)
+        self.touch(node)
+
+    def find(self, shape: Shape, node: int, first: Collection[int] = (), shut: Collection[int] = ()) -> Site:
+        """
+        The site a replica gets on a node that has room: whole GPUs close together, or the fullest it fits.
+
+        GPUs to be taken first, if they are enough, are `first`; none of `shut` is taken.
+        """
+        if shape.mig:
+            return Site(node, slices=tuple(self.mig.find(node, shape.mig, self.whole_gpus(node))[0]))
+        if shape.gpus:
+            free = [gpu for gpu in self.whole_gpus(node) if gpu not in shut]
+            liked = [gpu for gpu in free if gpu in first] if first else free
+            free = liked if len(liked) >= shape.gpus else free
+            return Site(node, choose_gpus(free, self.nodes[node].gpu_groups, shape.gpus))
+        if shape.gpu_milli:
+            fitting = [
+                (milli, gpu not in first, gpu)
+                for gpu, milli in enumerate(self.gpu_free[node].tolist())
+                if milli >= shape.gpu_milli and gpu not in shut
+            ]
+            return Site(node, (min(fitting)[2],))
+        return Site(node)
+
+    def whole_gpus(self, node: int) -> list[int]:
+        """Indices of the wholly free GPUs of a node."""
+        return [gpu for gpu, milli in enumerate(self.gpu_free[node].tolist()) if milli == MILLI]
+
+    def fits(self, shape: Shape, site: Site, *, power: bool = True, amounts: bool = True) -> bool:
+        """True if this very site is free, all of it with `amounts`, and with `power` no cap forbids it."""
+        node, needed = site.node, shape.gpu_milli or MILLI
+        return (
+            bool(self.usable[node])
+            and all(self.gpu_free[node, gpu] >= needed for gpu in site.gpus)
+            and not (amounts and (self.free[node] < shape.amounts).any())
+            and (not site.slices or self.mig.fits(node, site.slices, self.whole_gpus(node)))
+            and (not power or self.powers(shape.quota_milli, node))
+        )
+
+    def charge(self, shape: Shape, site: Site, replicas: int) -> None:
+        """Take a site, or give it back with -1."""
+        node = site.node
+        if site.gpus:
+            free, milli = self.gpu_free[node], replicas * (shape.gpu_milli or MILLI)
+            for gpu in site.gpus:
+                free[gpu] -= milli
+        if site.slices:
+            for gpu in self.mig.charge(node, site.slices, replicas):
+                self.gpu_free[node, gpu] -= replicas * MILLI
+        if site.gpus or site.slices:
+            taken = len(site.gpus) * (shape.gpu_milli or MILLI)
+            taken += sum(profile_milli(profile) for _, profile, _ in site.slices)
+            self.gpu_left[node] -= replicas * taken
+            self._count_whole(node)
+            for cap, watts in self._caps.get(node, ()):
+                self._power_left[cap] -= replicas * taken * watts
+                self.touch(self._capped[cap])
+        balance, amounts_free = self.balance[node], self.free[node]
+        for resource, amount in enumerate(shape.amounts):
+            if amount:
+                balance[resource] -= replicas * amount
+                amounts_free[resource] = max(0, balance[resource])
+        self.changes.append(node)
+
+    def reserve(self, node: int, gpu: int, places: Iterable[tuple[str, int]]) -> None:
+        """Keep MIG instances on a GPU for jobs that come later, if it is free for that."""
+        if self.mig.in_mode(node, gpu) or (self.gpu_free[node, gpu] == MILLI and self.mig.offers(node)):
+            if self.mig.reserve(node, gpu, places):
+                self.gpu_free[node, gpu] -= MILLI
+            self._count_whole(node)
+            self.touch(node)
+
+    def release(self, node: int, gpu: int) -> None:
+        """Keep nothing on a GPU any longer."""
+        if self.mig.in_mode(node, gpu):
+            if self.mig.release(node, gpu):
+                self.gpu_free[node, gpu] += MILLI
+            self._count_whole(node)
+            self.touch(node)
+
+    def powers(self, milli: int, node: int) -> bool:
+        """True if so many thousandths of GPUs more on a node draw no more power than there is."""
+        return milli == 0 or all(
+            milli * watts <= self._power_left[cap] for cap, watts in self._caps.get(node, ())
+        )
+
+    def room(self, shape: Shape, nodes: Ints, most: int) -> Ints:
+        """Replicas that fit on each of the nodes, were it all for them; counted up to `most`."""
+        room: Ints = np.full(len(nodes), most, dtype=np.int64)
+        if shape.gpus:
+            room = np.minimum(room, self.whole[nodes] // shape.gpus)
+        elif shape.gpu_milli:
+            room = np.minimum(room, (self.gpu_free[nodes] // shape.gpu_milli).sum(axis=1))
+        for resource, amount in enumerate(shape.amounts):
+            if amount:
+                room = np.minimum(room, self.free[nodes, resource] // amount)
+        room = np.where(self.usable[nodes], np.maximum(room, 0), 0)
+        for position in np.flatnonzero(room).tolist() if shape.mig or self._caps else ():
+            node, count = int(nodes[position]), int(room[position])
+            if shape.mig:
+                count = len(self.mig.find(node, shape.mig, self.whole_gpus(node), count))
+            for cap, watts in self._caps.get(node, ()):
+                if watts * shape.quota_milli:
+                    count = min(count, self._power_left[cap] // (watts * shape.quota_milli))
+            room[position] = max(0, count)
+        return room
+
+    def offers_mig(self, nodes: Ints) -> Bools:
+        """Nodes that have GPUs in MIG mode, or may switch some."""
+        return np.array([self.mig.offers(node) for node in nodes.tolist()], dtype=bool)
+
+    def mig_outlook(self, wish: Wish, nodes: Ints, where: Bools) -> MigOutlook:
+        """What one more replica with MIG instances would cost on the nodes at the marked positions."""
+        found = MigOutlook(len(nodes))
+        for position in np.flatnonzero(where).tolist():
+            node = int(nodes[position])
+            if self.mig.offers(node):
+                outlook = self.mig.outlook(node, wish, self.whole_gpus(node))
+                if outlook is not None:
+                    found.room[position] = True
+                    found.points[position] = outlook.points
+                    found.lost[position] = outlook.lost
+                    found.switches[position] = outlook.switches
+        return found
+
+    def waste_price(self, shape: Shape, nodes: Ints) -> Ints | None:
+        """Points of what one more replica changes in free GPUs of no use; None if that has no price."""
+        if not self._waste_price or not shape.quota_milli:
+            return None
+        whole = self.whole[nodes]
+        if shape.gpus:
+            after = whole - shape.gpus
+        elif shape.gpu_milli:
+            free = self.gpu_free[nodes]
+            shared = ((free >= shape.gpu_milli) & (free < MILLI)).any(axis=1)
+            after = whole - np.where(shared, 0, 1)
+        else:
+            after = whole
+        price: Ints = self._waste_price * (whole % self._reference - np.maximum(0, after) % self._reference)
+        return price
+
+    def _count_whole(self, node: int) -> None:
+        before = int(self.whole[node])
+        after = self.gpu_free[node].tolist().count(MILLI)
+        self.whole[node] = after
+        counts = self.usable[node] and not self.nodes[node].opens  # nothing is wasted before a node opens
+        if self._waste_price and before != after and counts:
+            self._waste_points += self._waste(before) - self._waste(after)
+
+    def _waste(self, whole: int) -> int:
+        return self._waste_price * (whole % self._reference)

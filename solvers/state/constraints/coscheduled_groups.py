@@ -1,0 +1,71 @@
+"""Parties: classes whose jobs start in the same slot or not at all; most classes are alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.ledger import Ledger
+
+Party: TypeAlias = tuple[int, ...]
+"""Classes, by index; more than one only of one job each."""
+
+
+def party_of(problem: Problem) -> dict[int, Party]:
+    """The party of each class that does not start alone."""
+    groups: dict[int, list[int]] = defaultdict(list)
+    for index, job_class in enumerate(problem.classes):
+        if job_class.co_start is not None:
+            groups[job_class.co_start].append(index)
+    return {index: tuple(members) for members in groups.values() for index in members}
+
+
+def start(ledger: Ledger, party: Party) -> bool:
+    """Start one job of every class of a party in slot 0; False, and nothing done, if they do not all fit."""
+    mark = ledger.mark()
+    for index in party:
+        options = ledger.problem.classes[index].options
+        if not any(ledger.place(index, option, jobs=1) for option in options):
+            ledger.rollback(mark)
+            return False
+    return True
+
+
+def book(ledger: Ledger, party: Party, slot: int) -> list[int] | None:
+    """Book one job of every class of a party in a slot, where it is paid best; None if not all fit."""
+    mark, numbers = ledger.mark(), list[int]()
+    for index in party:
+        for position in _best_first(ledger, index, slot):
+            if (number := ledger.book(index, position, slot)) is not None:
+                numbers.append(number)
+                break
+        else:
+            ledger.rollback(mark)
+            return None
+    return numbers
+
+
+def worths(ledger: Ledger, party: Party) -> Iterator[tuple[int, int]]:
+    """(points, slot) of a party's starts in later slots, each on the options paid best, earliest first."""
+    classes = ledger.problem.classes
+    for slot in range(max(1, *(classes[index].earliest for index in party), 0), ledger.problem.slots):
+        best = []
+        for index in party:
+            paid = [option.later[slot] for option in classes[index].options]
+            best.append(max((points for points in paid if points is not None), default=None))
+        if all(points is not None for points in best):
+            yield sum(points or 0 for points in best), slot
+
+
+def _best_first(ledger: Ledger, index: int, slot: int) -> list[int]:
+    options = ledger.problem.classes[index].options
+    paid = [
+        (-points, position)
+        for position, option in enumerate(options)
+        if (points := option.later[slot]) is not None
+    ]
+    return [position for _, position in sorted(paid)]

@@ -1,0 +1,133 @@
+"""
+Freed: what preempted jobs have freed of quotas and of racks' power, for classes that may follow them.
+
+For each set of victims (`outranking`) there is a tally: what queues use and racks draw had all of them
+stayed, and no class come or moved that may follow any of them. Whatever else comes has to fit there too, as
+long as one of the victims is out. What preemption frees on nodes is a matter of `floors`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from gpuplan.models.eligibility.preemption_order import is_bound, safe_views
+from gpuplan.models.problem.jobs import Role
+from gpuplan.solvers.state.constraints.quota import UNLIMITED, QuotaUsage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuplan.models.eligibility.preemption_order import Comer
+    from gpuplan.models.problem.jobs import JobClass, Option
+    from gpuplan.models.problem.problem import Problem, QueueBudget
+    from gpuplan.solvers.state.assignment import Site
+
+
+class _Tally:
+    """Quotas and power without what a view leaves out."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.usage = QuotaUsage(problem)
+        self.power_left = [cap.left for cap in problem.power_caps]
+        self.victims = 0
+        """Replicas that the victims have been made to give up."""
+
+
+class Freed:
+    """What classes may take beside victims that they may not follow."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._views = {
+            view: _Tally(problem)
+            for view in safe_views(each for each in problem.incumbents if each.shape.quota_milli)
+        }
+        self._caps: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for index, cap in enumerate(problem.power_caps):
+            for node, watts in zip(cap.nodes, cap.watts, strict=True) if self._views else ():
+                self._caps[node].append((index, watts))
+
+    def headroom(self, job_class: JobClass, option: Option, replicas: int) -> int:
+        """How many more portions of so many replicas the class's queue may hold on this option."""
+        milli = job_class.shape.quota_milli * replicas
+        if not milli:
+            return UNLIMITED
+        known = job_class.role is Role.MOVE
+        return self.room(job_class.queue, option.gpu_model, job_class, known=known) // milli
+
+    def room(self, queue: int, gpu_model: str | None, comer: Comer, *, known: bool) -> int:
+        """Thousandths of GPUs that a queue may still take for a comer; see `QuotaUsage.room`."""
+        views = self._beside(comer)
+        return min((view.usage.room(queue, gpu_model, known=known) for view in views), default=UNLIMITED)
+
+    def obstacle(
+        self, queue: int, gpu_model: str | None, milli: int, comer: Comer
+    ) -> tuple[QueueBudget, int] | None:
+        """The first limit that so much more for a comer would break; see `QuotaUsage.obstacle`."""
+        found = (view.usage.obstacle(queue, gpu_model, milli) for view in self._beside(comer))
+        return next((obstacle for obstacle in found if obstacle is not None), None)
+
+    def powers(self, milli: int, node: int, comer: Comer) -> bool:
+        """True if so many thousandths of GPUs more for a comer draw no more power than there is."""
+        caps = self._caps.get(node, ()) if milli else ()
+        return all(
+            milli * watts <= view.power_left[cap] for cap, watts in caps for view in self._beside(comer)
+        )
+
+    def allows(self, index: int) -> bool:
+        """True if an incumbent may be preempted, given who has come where others have moved away."""
+        incumbent = self._problem.incumbents[index]
+        nodes = {hold.node for hold in incumbent.holds if hold.node is not None}
+        caps = {cap for node in nodes for cap, _ in self._caps.get(node, ())}
+        return all(
+            tally.usage.room(incumbent.queue, incumbent.gpu_model, known=True) >= 0
+            and all(tally.power_left[cap] >= min(0, self._problem.power_caps[cap].left) for cap in caps)
+            for view, tally in self._views.items()
+            if not tally.victims and view.keeps(incumbent)
+        )
+
+    def count(self, job_class: JobClass, option: Option, milli: int) -> None:
+        """Count GPUs that jobs of a class take, or give back if negative."""
+        new = job_class.role is not Role.MOVE
+        for view, tally in self._views.items():
+            if view.binds(job_class):
+                tally.usage.change(job_class.queue, option.gpu_model, milli, new=new)
+
+    def enter(self, job_class: JobClass, site: Site, times: int) -> None:
+        """Count a replica of a class on a site, with -1 off it."""
+        self._draw(site.node, times * job_class.shape.quota_milli, job_class)
+
+    def preempt(self, index: int, positions: Iterable[int], times: int) -> None:
+        """Count replicas that an incumbent is made to give up, with -1 those that it has back."""
+        positions, incumbent = list(positions), self._problem.incumbents[index]
+        for view, tally in self._views.items():
+            if view.keeps(incumbent):
+                tally.victims += times * len(positions)
+        self._leave(index, positions, times, incumbent)
+
+    def move(self, index: int, positions: Iterable[int], times: int) -> None:
+        """Count replicas of an incumbent that leaves to be moved, with -1 back."""
+        move = self._problem.incumbents[index].move
+        if move is not None:
+            self._leave(index, list(positions), times, self._problem.classes[move])
+
+    def _leave(self, index: int, positions: list[int], times: int, comer: Comer) -> None:
+        incumbent = self._problem.incumbents[index]
+        milli = incumbent.shape.quota_milli
+        for view, tally in self._views.items() if milli else ():
+            if is_bound(view, comer):
+                tally.usage.change(incumbent.queue, incumbent.gpu_model, -times * milli * len(positions))
+        for position in positions:
+            if (node := incumbent.holds[position].node) is not None:
+                self._draw(node, -times * milli, comer)
+
+    def _draw(self, node: int, milli: int, comer: Comer) -> None:
+        for cap, watts in self._caps.get(node, ()):
+            for view, tally in self._views.items():
+                if is_bound(view, comer):
+                    tally.power_left[cap] -= milli * watts
+
+    def _beside(self, comer: Comer) -> Iterator[_Tally]:
+        """Tallies in which a comer counts and of which a victim is out."""
+        return (tally for view, tally in self._views.items() if tally.victims and is_bound(view, comer))

@@ -1,0 +1,216 @@
+"""MigBoard: the MIG layouts of all nodes while instances are taken and given back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from gpuplan.models.mig import mig_geometry, profile_milli
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.state.constraints.mig_packing import Layout, best_spot, is_legal, room_in, slices_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.assignment import Slice
+    from gpuplan.solvers.state.constraints.mig_packing import Place
+
+Wish: TypeAlias = tuple[tuple[str, int], ...]
+"""(profile, count) of one replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What the MIG instances of one more replica would cost on a node."""
+
+    points: int
+    """Never positive."""
+    lost: int
+    """Room that other instances then lack."""
+    switches: bool
+    """True if a GPU is switched to MIG mode for it."""
+
+
+class MigBoard:
+    """Instances in use on every GPU in MIG mode, and what changing layouts has cost."""
+
+    def __init__(self, problem: Problem) -> None:
+        charges = problem.charges
+        self._may_create = charges.may_repartition
+        self._create_price = charges.repartition
+        self._switch_price = charges.switch_mode
+        self._model = {
+            node: group.gpu_model for group in problem.groups for node in group.nodes if group.gpu_model
+        }
+        self._layouts: list[dict[int, Layout]] = [
+            {
+                gpu.index: Layout(
+                    self._model[index],
+                    frozenset((each.profile, each.start) for each in (*gpu.idle, *gpu.used)),
+                    frozenset((each.profile, each.start) for each in gpu.used),
+                )
+                for gpu in node.mig
+            }
+            for index, node in enumerate(problem.nodes)
+        ]
+        self._wanted = frozenset(
+            profile for job_class in problem.classes for profile, _ in job_class.shape.mig
+        )
+        self._outlooks: dict[tuple[object, ...], Outlook | None] = {}
+        self.points = 0
+        """Of instances created and GPUs switched to MIG mode; never positive."""
+
+    def free_milli(self, node: int) -> int:
+        """Thousandths of GPUs that instances in use leave on the GPUs in MIG mode."""
+        return sum(
+            MILLI - min(MILLI, sum(profile_milli(profile) for profile, _ in layout.used))
+            for layout in self._layouts[node].values()
+        )
+
+    def find(self, node: int, wish: Wish, whole: Sequence[int], copies: int = 1) -> list[list[Slice]]:
+        """
+        Instances for up to so many replicas, in the best places one after the other.
+
+        `whole` are the GPUs that are wholly free and may be switched to MIG mode if that is allowed.
+        """
+        layouts = dict(self._layouts[node])
+        fresh = list(whole) if self._may_switch(node) else []
+        found: list[list[Slice]] = []
+        while len(found) < copies:
+            slices: list[Slice] = []
+            for profile in self._by_size(node, wish):
+                place = self._best(layouts, profile)
+                if place is None and fresh:
+                    layouts[fresh[0]] = self._switched(node)
+                    place = self._best({fresh[0]: layouts[fresh.pop(0)]}, profile)
+                if place is None:
+                    return found
+                gpu, start = place
+                layouts[gpu] = layouts[gpu].holding((profile, start))
+                slices.append((gpu, profile, start))
+            found.append(slices)
+        return found
+
+    def outlook(self, node: int, wish: Wish, whole: Sequence[int]) -> Outlook | None:
+        """What one more replica would cost on a node; None if it has no place there."""
+        # Nodes with equal layouts look alike, whatever the numbers of their GPUs.
+        spare = min(len(whole), sum(count for _, count in wish)) if self._may_switch(node) else 0
+        alike = (tuple(sorted(map(hash, self._layouts[node].values()))), self._model.get(node), spare, wish)
+        if alike not in self._outlooks:
+            self._outlooks[alike] = self._look(node, wish, whole)
+        return self._outlooks[alike]
+
+    def _look(self, node: int, wish: Wish, whole: Sequence[int]) -> Outlook | None:
+        found = self.find(node, wish, whole)
+        if not found:
+            return None
+        before = self._layouts[node]
+        after = {gpu: before.get(gpu, self._switched(node)) for gpu, _, _ in found[0]}
+        points = -(self._switch_price or 0) * len(after.keys() - before.keys())
+        lost = sum(room_in(layout, self._wanted) for layout in after.values())
+        for gpu, profile, start in found[0]:
+            points -= self._create_price * ((profile, start) not in after[gpu].existing)
+            after[gpu] = after[gpu].holding((profile, start))
+        lost -= sum(room_in(layout, self._wanted) for layout in after.values())
+        return Outlook(points, lost, switches=not after.keys() <= before.keys())
+
+    def in_mode(self, node: int, gpu: int) -> bool:
+        """True if the GPU is in MIG mode, or switched to it by the plan."""
+        return gpu in self._layouts[node]
+
+    def offers(self, node: int) -> bool:
+        """True if the node has GPUs in MIG mode, or may switch some."""
+        return bool(self._layouts[node]) or self._may_switch(node)
+
+    def fits(self, node: int, slices: Iterable[Slice], whole: Sequence[int]) -> bool:
+        """True if these very instances may be used."""
+        layouts = dict(self._layouts[node])
+        for gpu, profile, start in slices:
+            if gpu not in layouts:
+                if gpu not in whole or not self._may_switch(node):
+                    return False
+                layouts[gpu] = self._switched(node)
+            place = (profile, start)
+            if place in layouts[gpu].used or not self._may_hold(layouts[gpu], place):
+                return False
+            layouts[gpu] = layouts[gpu].holding(place)
+            if not is_legal(layouts[gpu]):
+                return False
+        return True
+
+    def charge(self, node: int, slices: Iterable[Slice], replicas: int) -> list[int]:
+        """Take instances, or give them back with -1; the GPUs that are switched on, or off again, by that."""
+        turned = []
+        for gpu, profile, start in slices:
+            if gpu not in self._layouts[node]:
+                self._switch_on(node, gpu)
+                turned.append(gpu)
+            layout, place = self._layouts[node][gpu], (profile, start)
+            if place not in layout.existing:
+                self.points -= replicas * self._create_price
+            used = layout.used | {place} if replicas > 0 else layout.used - {place}
+            self._layouts[node][gpu] = replace(layout, used=used, reserved=layout.reserved - {place})
+            if self._switch_off(node, gpu):
+                turned.append(gpu)
+        return turned
+
+    def reserve(self, node: int, gpu: int, places: Iterable[Place]) -> bool:
+        """Keep instances for jobs that come later, as far as that is legal; True if that switches the GPU."""
+        turned = gpu not in self._layouts[node]
+        if turned:
+            self._switch_on(node, gpu)
+        for place in sorted(places):
+            layout = self._layouts[node][gpu]
+            more = replace(layout, reserved=layout.reserved | {place})
+            if place not in layout.used and self._may_hold(layout, place) and is_legal(more):
+                self._layouts[node][gpu] = more
+        return turned
+
+    def release(self, node: int, gpu: int) -> bool:
+        """Keep nothing any longer; True if that switches MIG mode off again."""
+        self._layouts[node][gpu] = replace(self._layouts[node][gpu], reserved=frozenset())
+        return self._switch_off(node, gpu)
+
+    def _switched(self, node: int) -> Layout:
+        return Layout(self._model[node], frozenset(), fresh=True)
+
+    def _switch_on(self, node: int, gpu: int) -> None:
+        self._layouts[node][gpu] = self._switched(node)
+        self.points -= self._switch_price or 0
+
+    def _switch_off(self, node: int, gpu: int) -> bool:
+        layout = self._layouts[node][gpu]
+        if not layout.fresh or layout.used or layout.reserved:
+            return False
+        del self._layouts[node][gpu]
+        self.points += self._switch_price or 0
+        return True
+
+    def _may_switch(self, node: int) -> bool:
+        model = self._model.get(node)
+        return self._switch_price is not None and model is not None and mig_geometry(model) is not None
+
+    def _may_hold(self, layout: Layout, place: Place) -> bool:
+        return self._may_create or layout.fresh or place in layout.existing
+
+    def _by_size(self, node: int, wish: Wish) -> list[str]:
+        """Every instance of a replica, large ones first."""
+        model = self._model.get(node, "")
+        return sorted(
+            (profile for profile, count in wish for _ in range(count)),
+            key=lambda profile: (-slices_of(model, profile), profile),
+        )
+
+    def _best(self, layouts: dict[int, Layout], profile: str) -> tuple[int, int] | None:
+        """(GPU, start): one reserved, then the cheapest, then the one that leaves the most useful room."""
+        ways = []
+        for gpu, layout in sorted(layouts.items()):
+            spot = best_spot(layout, profile, self._wanted, may_create=self._may_create or layout.fresh)
+            if spot is not None:
+                kept = (profile, spot.start) in layout.reserved
+                ways.append((not kept, self._create_price * spot.created, spot, gpu))
+        if not ways:
+            return None
+        _, _, spot, gpu = min(ways)
+        return gpu, spot.start

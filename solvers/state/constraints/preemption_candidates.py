@@ -1,0 +1,206 @@
+"""Victims: who may be preempted from each node, and the least that making room there would lose."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.eligibility.preemption_order import may_follow
+from gpuplan.solvers.state.disruption_state import Leave
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.eligibility.preemption_order import Order
+    from gpuplan.models.problem.jobs import Incumbent, Shape
+    from gpuplan.models.problem.problem import Problem, QueueBudget
+    from gpuplan.solvers.state.ledger import Ledger
+    from gpuplan.solvers.state.placement_profile import Tenant
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Floats: TypeAlias = NDArray[np.float64]
+    Bools: TypeAlias = NDArray[np.bool_]
+
+_FEW: Final = 16
+"""Up to so many nodes are looked at one by one."""
+
+
+class Victim(NamedTuple):
+    """An incumbent that may leave a node, or one replica of it that may."""
+
+    incumbent: int
+    positions: tuple[int, ...]
+    """In its `holds`, those on the node."""
+    loss: int
+    """Points, positive."""
+    milli: int
+    """Thousandths of GPUs it frees on the node; 1 if none, since it frees something else."""
+    shrinks: bool
+    order: Order
+    """Of the incumbent."""
+
+    @property
+    def density(self) -> float:
+        """Loss for each thousandth of a GPU it frees."""
+        return self.loss / self.milli
+
+
+class Victims:
+    """The victims of every node, who lose least per GPU first, kept up to date with a ledger."""
+
+    def __init__(self, ledger: Ledger, hopes: Mapping[int, int]) -> None:
+        """`hopes` are points that incumbents may regain, once stopped, by resuming."""
+        self._ledger = ledger
+        self._on_node: dict[int, list[Victim]] = defaultdict(list)
+        self._below: dict[tuple[str, int], list[Victim]] = {}
+        for index, incumbent in enumerate(ledger.problem.incumbents):
+            for node, victim in _of_incumbent(index, incumbent, hopes.get(index, 0)):
+                self._on_node[node].append(victim)
+        for victims in self._on_node.values():
+            if len(victims) > 1:
+                victims.sort(key=lambda victim: (victim.density, not victim.shrinks, victim.incumbent))
+        everyone = [victim for _, victims in sorted(self._on_node.items()) for victim in victims]
+        self._least = min((victim.order[0] for victim in everyone), default=2**31)
+        self._claimed = frozenset[int]().union(*(victim.order[1] for victim in everyone))
+        self._node: Ints = np.array(
+            [node for node, victims in sorted(self._on_node.items()) for _ in victims], dtype=np.int64
+        )
+        """Of every victim, by node and density."""
+        self._first: Ints = np.searchsorted(self._node, np.arange(len(ledger.problem.nodes)))
+        self._milli: Ints = np.array([victim.milli for victim in everyone], dtype=np.int64)
+        self._loss: Ints = np.array([victim.loss for victim in everyone], dtype=np.int64)
+        self._orders = sorted({victim.order for victim in everyone}, key=repr)
+        number = {order: position for position, order in enumerate(self._orders)}
+        self._order: Ints = np.array([number[victim.order] for victim in everyone], dtype=np.int64)
+        self._here: Bools = np.ones(len(everyone), dtype=bool)
+        """False once a victim has left."""
+        self._seen = 0
+
+    def any_for(self, tenant: Tenant) -> bool:
+        """True if a class may follow any victim."""
+        return tenant.rank >= self._least or tenant.claim in self._claimed
+
+    def there(self, node: int, tenant: Tenant) -> list[Victim]:
+        """Victims on a node that a class may follow, who lose least per GPU first."""
+        return [
+            victim
+            for victim in self._on_node.get(node, ())
+            if may_follow(tenant, victim.order) and self._stays(victim)
+        ]
+
+    def below(self, budget: QueueBudget, queue: int, tenant: Tenant) -> Iterator[Victim]:
+        """Victims that count against a limit of a queue, who lose least per GPU first."""
+        key = budget.resource, queue
+        if key not in self._below:
+            self._below[key] = self._counted(budget, queue)
+        for victim in self._below[key]:
+            if may_follow(tenant, victim.order) and self._stays(victim):
+                yield victim
+
+    def _counted(self, budget: QueueBudget, queue: int) -> list[Victim]:
+        incumbents = self._ledger.problem.incumbents
+        found = [
+            victim
+            for victims in self._on_node.values()
+            for victim in victims
+            if budget.counts(incumbents[victim.incumbent].gpu_model)
+            and queue in budget.upwards(incumbents[victim.incumbent].queue)
+        ]
+        return sorted(found, key=lambda victim: (victim.density, victim.incumbent, victim.positions))
+
+    def least_losses(self, tenant: Tenant, nodes: Ints) -> Floats:
+        """
+        At least so much is lost on each of the nodes to fit one more replica; infinite if none can be.
+
+        The fractional knapsack over thousandths of GPUs (Dantzig, "Discrete-variable extremum problems",
+        Operations Research 5, 1957): whoever loses least per GPU leaves first, the last one in part.
+        """
+        self._refresh()
+        missing = self._missing(tenant.shape, nodes)
+        if len(nodes) <= _FEW:
+            pairs = zip(nodes.tolist(), missing.tolist(), strict=True)
+            return np.array([self._least_loss(node, lack, tenant) for node, lack in pairs])
+        if not len(self._node):
+            return np.full(len(nodes), np.inf)
+        lacking: Ints = np.zeros(len(self._first), dtype=np.int64)
+        lacking[nodes] = missing
+        open_to: Bools = np.array([may_follow(tenant, order) for order in self._orders], dtype=bool)
+        milli = np.where(self._here & open_to[self._order], self._milli, 0)
+        before = np.cumsum(milli) - milli
+        before -= before[self._first[self._node]]
+        taken = np.clip(lacking[self._node] - before, 0, milli)
+        count = len(lacking)
+        losses = np.bincount(self._node, weights=taken * (self._loss / self._milli), minlength=count)
+        most = np.bincount(self._node, weights=milli, minlength=count)
+        found: Floats = np.where(most >= lacking, losses, np.inf)[nodes]
+        return found
+
+    def _least_loss(self, node: int, missing: int, tenant: Tenant) -> float:
+        loss = 0.0
+        for victim in self.there(node, tenant):
+            loss += min(missing, victim.milli) * victim.density
+            missing -= victim.milli
+            if missing <= 0:
+                return loss
+        return float(np.inf)
+
+    def least_of(self, tenant: Tenant, nodes: Ints) -> list[float]:
+        """The loss of whoever loses least on each of the nodes."""
+        return [
+            min((victim.loss for victim in self.there(node, tenant)), default=np.inf)
+            for node in nodes.tolist()
+        ]
+
+    def _missing(self, shape: Shape, nodes: Ints) -> Ints:
+        """Thousandths of GPUs that the nodes lack for one more replica; 1 where they lack something else."""
+        capacity, milli = self._ledger.capacity, shape.quota_milli
+        if not milli:
+            return np.ones(len(nodes), dtype=np.int64)
+        left = capacity.gpu_left[nodes]
+        if shape.mig:
+            return milli - left % milli
+        missing: Ints = np.maximum(1, milli * (1 + capacity.room(shape, nodes, 2**31)) - left)
+        return missing
+
+    def _refresh(self) -> None:
+        changes = self._ledger.capacity.changes
+        for node in set(changes[self._seen :]):
+            for position, victim in enumerate(self._on_node.get(node, ()), int(self._first[node])):
+                self._here[position] = self._stays(victim)
+        self._seen = len(changes)
+
+    def _stays(self, victim: Victim) -> bool:
+        fate = self._ledger.fates[victim.incumbent]
+        if fate is None:
+            return True
+        return fate.leave is Leave.SHRINK and fate.given_up.isdisjoint(victim.positions)
+
+
+def hopes_of(problem: Problem) -> dict[int, int]:
+    """Points that stopped incumbents regain at their best, if they resume in a later slot."""
+    return {
+        index: problem.classes[incumbent.resume].best_later_points
+        for index, incumbent in enumerate(problem.incumbents)
+        if incumbent.resume is not None
+    }
+
+
+def _of_incumbent(index: int, incumbent: Incumbent, hope: int) -> Iterator[tuple[int, Victim]]:
+    """An incumbent as a victim on each of its nodes, whole and replica by replica."""
+    on_node: dict[int, list[int]] = {}
+    for position, hold in enumerate(incumbent.holds):
+        if hold.node is not None:
+            on_node.setdefault(hold.node, []).append(position)
+    milli, order = incumbent.shape.quota_milli, (incumbent.rank, frozenset(incumbent.claims))
+    for node, positions in on_node.items():
+        if incumbent.stop_points is not None:
+            loss, freed = max(0, -incumbent.stop_points - hope), milli * len(positions)
+            yield node, Victim(index, tuple(positions), loss, max(1, freed), shrinks=False, order=order)
+        if incumbent.shrinkable:
+            loss = -incumbent.shrink_points[0] - incumbent.resize_points
+            for position in positions:
+                yield node, Victim(index, (position,), loss, max(1, milli), shrinks=True, order=order)

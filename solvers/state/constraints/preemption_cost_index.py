@@ -1,0 +1,96 @@
+"""Offers: the nodes on which room for one more replica costs least, the cheapest in front."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from gpuplan.solvers.state.constraints.preemption_candidates import Victims
+    from gpuplan.solvers.state.ledger import Ledger
+    from gpuplan.solvers.state.placement_profile import Tenant
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Floats: TypeAlias = NDArray[np.float64]
+
+
+class Offers:
+    """
+    Lower bounds of what is lost to fit one more replica of a tenant on each of some nodes.
+
+    They are kept up to date: only nodes that changed since the last look are looked at again.
+    """
+
+    def __init__(
+        self, ledger: Ledger, victims: Victims, tenant: Tenant, nodes: Ints, whole: Offers | None = None
+    ) -> None:
+        """`whole` are the offers of more nodes, these among them, from which and for which to learn."""
+        self.nodes = nodes
+        self._ledger, self._victims, self._tenant, self._whole = ledger, victims, tenant, whole
+        self._at: Ints = np.full(len(ledger.problem.nodes), -1, dtype=np.int64)
+        self._at[nodes] = np.arange(len(nodes))
+        self._seen = len(ledger.capacity.changes)
+        self._bounds: Floats = np.zeros(len(nodes))
+        self._learnt: Ints = np.zeros(len(nodes), dtype=np.int64)
+        """Changes of nodes before a bound was learnt do not matter to it."""
+        if whole is None:
+            self._look(np.arange(len(nodes)))
+        else:
+            self._bounds = whole.bounds()[whole.positions(nodes)]
+
+    def among(self, nodes: Ints) -> Offers:
+        """Offers of some of the nodes only."""
+        return Offers(self._ledger, self._victims, self._tenant, nodes, self)
+
+    def positions(self, nodes: Ints) -> Ints:
+        """Where the nodes are among those of the offers."""
+        return self._at[nodes]
+
+    def cheapest_first(self) -> Iterator[tuple[float, int]]:
+        """(bound, node) in order, as things stand at the start; infinite bounds are left out."""
+        self._refresh()
+        bounds = self._bounds.copy()
+        while len(bounds):
+            position = int(bounds.argmin())
+            bound = float(bounds[position])
+            if bound == np.inf:
+                return
+            bounds[position] = np.inf
+            yield bound, int(self.nodes[position])
+
+    def learn(self, node: int, loss: float) -> None:
+        """Know what is really lost on a node, until it changes."""
+        self._bounds[self._at[node]] = loss
+        self._learnt[self._at[node]] = len(self._ledger.capacity.changes)
+        if self._whole is not None:
+            self._whole.learn(node, loss)
+
+    def bounds(self) -> Floats:
+        """Of all nodes."""
+        self._refresh()
+        return self._bounds
+
+    def _refresh(self) -> None:
+        changes = self._ledger.capacity.changes
+        if len(changes) == self._seen:
+            return
+        last = {node: change for change, node in enumerate(changes[self._seen :], self._seen)}
+        at, when = self._at[np.array(list(last))], np.array(list(last.values()))
+        mine = at >= 0
+        stale = at[mine][when[mine] >= self._learnt[at[mine]]]
+        if len(stale):
+            self._look(stale)
+        self._seen = len(changes)
+
+    def _look(self, positions: Ints) -> None:
+        tenant, nodes = self._tenant, self.nodes[positions]
+        losses = self._victims.least_losses(tenant, nodes)
+        possible = self._ledger.takes(tenant, nodes)
+        if tenant.shape.mig:
+            possible &= self._ledger.capacity.offers_mig(nodes)
+        self._bounds[positions] = np.where(possible, losses, np.inf)

@@ -1,0 +1,151 @@
+"""What queues may still take, and are still owed, by Kueue's arithmetic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpuplan.models.problem.jobs import Role
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from gpuplan.models.problem.jobs import JobClass, Option
+    from gpuplan.models.problem.problem import Guarantee, Problem, QueueBudget
+
+UNLIMITED: Final = 2**62
+
+
+class QuotaUsage:
+    """Usage of every queue in every budget."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._budgets = problem.budgets
+        self._usage = [budget.up_the_tree(list(budget.own)) for budget in problem.budgets]
+        self._newcomers = [[0] * len(problem.queues) for _ in problem.budgets]
+        """Thousandths of GPUs that started and grown jobs have come to hold, as they count at each queue."""
+        self._counted: dict[str | None, list[int]] = {}
+
+    def headroom(self, job_class: JobClass, option: Option, replicas: int) -> int:
+        """How many more portions of so many replicas the class's queue may hold on this option."""
+        milli = job_class.shape.quota_milli * replicas
+        if milli == 0:
+            return UNLIMITED
+        return self.room(job_class.queue, option.gpu_model, known=job_class.role is Role.MOVE) // milli
+
+    def room(self, queue: int, gpu_model: str | None, *, known: bool) -> int:
+        """
+        Thousandths of GPUs of a model that a queue may still take.
+
+        A `known` job ran before, and may be there though a queue holds too much, as long as nobody new counts
+        there.
+        """
+        return min(
+            (self._available(index, queue, known=known) for index in self.counting(gpu_model)),
+            default=UNLIMITED,
+        )
+
+    def obstacle(self, queue: int, gpu_model: str | None, milli: int) -> tuple[QueueBudget, int] | None:
+        """The first limit that so many thousandths of GPUs more would break, and the lowest queue with it."""
+        for budget, usage in zip(self._budgets, self._usage, strict=True):
+            above: int | None = queue
+            amount = milli if budget.counts(gpu_model) else 0
+            while above is not None and amount > 0:
+                limit = budget.firm[above]
+                if limit is not None and usage[above] + amount > limit:
+                    return budget, above
+                kept = budget.kept[above]
+                amount = max(0, usage[above] + amount - kept) - max(0, usage[above] - kept)
+                above = budget.parent[above]
+        return None
+
+    def change(self, queue: int, gpu_model: str | None, milli: int, *, new: bool = False) -> None:
+        """Count GPUs taken, or given back if negative, at a queue and every queue above."""
+        for index in self.counting(gpu_model):
+            budget, usage, newcomers = self._budgets[index], self._usage[index], self._newcomers[index]
+            above: int | None = queue
+            amount = milli
+            while above is not None and amount:
+                spilled = max(0, usage[above] - budget.kept[above])
+                usage[above] += amount
+                newcomers[above] += amount if new else 0
+                amount = max(0, usage[above] - budget.kept[above]) - spilled
+                above = budget.parent[above]
+
+    def held(self, index: int) -> list[int]:
+        """Thousandths of GPUs held directly in each queue in a budget: all that counts but what was lent."""
+        budget, usage = self._budgets[index], self._usage[index]
+        own = list(usage)
+        for queue, parent in enumerate(budget.parent):
+            if parent is not None:
+                own[parent] -= max(0, usage[queue] - budget.kept[queue])
+        return own
+
+    def counting(self, gpu_model: str | None) -> list[int]:
+        """Budgets, by index, in which GPUs of a model count."""
+        if gpu_model not in self._counted:
+            self._counted[gpu_model] = [
+                index for index, budget in enumerate(self._budgets) if budget.counts(gpu_model)
+            ]
+        return self._counted[gpu_model]
+
+    def _available(self, index: int, queue: int, *, known: bool) -> int:
+        """Largest amount a job in this queue may take: up the tree, what a queue keeps is used first."""
+        budget, usage, newcomers = self._budgets[index], self._usage[index], self._newcomers[index]
+        available = UNLIMITED
+        # From the root down: trees may be deeper than the interpreter's stack.
+        for each in reversed(budget.upwards(queue)):
+            settled = known and newcomers[each] <= 0
+            limit = (budget.limit if settled else budget.firm)[each]
+            own = UNLIMITED if limit is None else limit - usage[each]
+            unspilled = max(0, budget.kept[each] - usage[each])
+            # What a queue keeps is its own, however much too much is used above it.
+            available = own if budget.parent[each] is None else min(own, unspilled + max(0, available))
+        return available
+
+
+class QuotaLedger(QuotaUsage):
+    """Usage of every queue, and what is missing from every guarantee."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self._price = [guarantee.price for guarantee in problem.guarantees]
+        self._missing = [guarantee.owed - guarantee.own for guarantee in problem.guarantees]
+        """Thousandths of GPUs; negative where more is held than owed."""
+        self._guarantees: list[list[tuple[int, Guarantee]]] = [[] for _ in problem.queues]
+        for index, guarantee in enumerate(problem.guarantees):
+            for queue in guarantee.queues:
+                self._guarantees[queue].append((index, guarantee))
+        self._helped: dict[tuple[int, str | None], list[int]] = {}
+        self.points = 0
+        """What changes have saved of the price of missed guarantees."""
+
+    def change(self, queue: int, gpu_model: str | None, milli: int, *, new: bool = False) -> None:
+        """Count GPUs taken, or given back if negative, at a queue, every queue above, and guarantees."""
+        super().change(queue, gpu_model, milli, new=new)
+        for index in self.guarantees_of(queue, gpu_model):
+            before = _gpus(self._missing[index])
+            self._missing[index] -= milli
+            self.points += self._price[index] * (before - _gpus(self._missing[index]))
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Thousandths of GPUs missing from each guarantee; negative where more is held than owed."""
+        return tuple(self._missing)
+
+    def guarantees_of(self, queue: int, gpu_model: str | None) -> list[int]:
+        """Guarantees, by index, that jobs of a queue on GPUs of a model help to meet."""
+        key = queue, gpu_model
+        if key not in self._helped:
+            self._helped[key] = [
+                index for index, guarantee in self._guarantees[queue] if guarantee.counts(gpu_model)
+            ]
+        return self._helped[key]
+
+    def owed(self, queue: int, gpu_model: str | None) -> list[tuple[int, int]]:
+        """(thousandths of GPUs missing, price) of each guarantee that jobs of a queue help to meet."""
+        helped = self.guarantees_of(queue, gpu_model)
+        return [(self._missing[index], self._price[index]) for index in helped if self._missing[index] > 0]
+
+
+def _gpus(missing: int) -> int:
+    """Whole GPUs that are paid for, rounded up."""
+    return max(0, -(-missing // MILLI))

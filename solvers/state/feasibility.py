@@ -1,0 +1,277 @@
+"""
+Openings: where replicas of a class may go now, and what that costs.
+
+Nodes are scored once a tenant and then only where something changes, so that the cost follows tenants times
+nodes plus replicas, not jobs times nodes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.policy.policy import Profile
+from gpuplan.solvers.state.constraints.affinity import NOBODY_MINDS, Company
+from gpuplan.solvers.state.constraints.capacity import Capacity
+from gpuplan.solvers.state.constraints.freed_resources import Freed
+from gpuplan.solvers.state.constraints.preemption_ranks import Floors
+from gpuplan.solvers.state.constraints.quota import QuotaLedger
+from gpuplan.solvers.state.disruption_state import Fates
+from gpuplan.solvers.state.node_scoring import Board
+from gpuplan.solvers.state.placement_profile import Tenant
+from gpuplan.solvers.state.resource_timeline import PLENTY, Timetable
+from gpuplan.solvers.state.topology import Domains
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.problem.jobs import Option
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.assignment import Site
+    from gpuplan.solvers.state.node_scoring import Scorer
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Bools: TypeAlias = NDArray[np.bool_]
+
+_BOARDS_KEPT: Final = 1024
+"""Boards are two numbers a node: 25 MB at 1,500 nodes."""
+
+
+class Openings:
+    """What is free, who shares it with whom, and the rules and prices that follow."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.domains = Domains(problem)
+        self.capacity = Capacity(problem)
+        self.quota = QuotaLedger(problem)
+        self.floors = Floors(problem)
+        self.freed = Freed(problem)
+        self.company = Company(problem, self.domains)
+        self.fates = Fates(problem, self.company)
+        self.group_of = [0] * len(problem.nodes)
+        for index, group in enumerate(problem.groups):
+            for node in group.nodes:
+                self.group_of[node] = index
+        self._group_of: Ints = np.array(self.group_of, dtype=np.int64)
+        self._nodes_of: dict[tuple[int, ...], Ints] = {}
+        self.tenants = tuple(Tenant.of(problem, each, self.company) for each in problem.classes)
+        self._endless = tuple(replace(tenant, ends=()) for tenant in self.tenants)
+        self.node_points = {
+            tenant.node_points: self._by_node(tenant.node_points)
+            for tenant in self.tenants
+            if tenant.node_points
+        }
+        """Points of a replica on each node, by what `Tenant` says of groups."""
+        self.residents: Ints = np.zeros(len(problem.nodes), dtype=np.int64)
+        """Replicas on each node, those of incumbents included."""
+        for incumbent in problem.incumbents:
+            for hold in incumbent.holds:
+                if hold.node is not None:
+                    self.residents[hold.node] += 1
+        self._optional = ~self.capacity.usable
+        """Nodes that do not exist yet."""
+        self._has_optional = bool(self._optional.any())
+        self.timetable = Timetable(problem) if problem.slots > 1 else None
+        """What is free in later slots; None if there are none."""
+        self._ends: dict[tuple[tuple[str | None, int], ...], Ints] = {}
+        self.scorer: Scorer | None = None
+        """What a replica costs on a node beside points, instead of what the profile of its class says."""
+        self._boards: OrderedDict[tuple[Tenant, tuple[int, ...]], Board] = OrderedDict()
+
+    def board(self, index: int, option: Option, nodes: Ints | None = None) -> Board:
+        """Costs of one more replica of a class on the nodes of an option; recently used boards are kept."""
+        # How long somebody stays makes a difference only beside bookings.
+        booked = self.timetable is not None and self.timetable.bookings
+        tenant = self.tenants[index] if booked else self._endless[index]
+        if nodes is not None:
+            return Board(self, tenant, self.within(option, nodes))
+        key = (tenant, option.groups)
+        if (board := self._boards.get(key)) is None:
+            board = self._boards[key] = Board(self, tenant, self.nodes_of(option))
+            if len(self._boards) > _BOARDS_KEPT:
+                self._boards.popitem(last=False)
+        self._boards.move_to_end(key)
+        return board
+
+    def nodes_of(self, option: Option) -> Ints:
+        """Nodes of an option, in order."""
+        if (nodes := self._nodes_of.get(option.groups)) is None:
+            nodes = np.flatnonzero(np.isin(self._group_of, option.groups))
+            self._nodes_of[option.groups] = nodes
+        return nodes
+
+    def within(self, option: Option, nodes: Ints) -> Ints:
+        """Those of the nodes that belong to an option."""
+        found: Ints = nodes[np.isin(self._group_of[nodes], option.groups)]
+        return found
+
+    def room(self, index: int, nodes: Ints, most: int) -> Ints:
+        """Replicas of a class that fit on each of the nodes, were it all for them; counted up to `most`."""
+        tenant = self.tenants[index]
+        room = self.capacity.room(tenant.shape, nodes, most)
+        for position in np.flatnonzero(self.floors.least[tenant.claim, nodes] > tenant.rank).tolist():
+            beside = self.floors.room(self.capacity, tenant, int(nodes[position]))
+            room[position] = min(int(room[position]), beside)
+        if self.timetable is not None and self.timetable.bookings:
+            room = np.minimum(room, self.beside(tenant, nodes, most))
+            both = (
+                (self.floors.least[tenant.claim, nodes] > tenant.rank)
+                & (self.timetable.booked[nodes] > 0)
+                & (room > 0)
+            )
+            for position in np.flatnonzero(both).tolist():
+                room[position] = min(int(room[position]), self._open(tenant, int(nodes[position])))
+        return np.where(self.welcomes(tenant, nodes), room, 0)
+
+    def _open(self, tenant: Tenant, node: int) -> int:
+        """Replicas for which there are GPUs that bookings and preemption leave open; at most 1 share."""
+        shape, shut = tenant.shape, self._shut(tenant, node)
+        if shape.gpus:
+            return sum(gpu not in shut for gpu in self.capacity.whole_gpus(node)) // shape.gpus
+        if shape.gpu_milli:
+            free = enumerate(self.capacity.gpu_free[node].tolist())
+            return int(any(milli >= shape.gpu_milli and gpu not in shut for gpu, milli in free))
+        return PLENTY
+
+    def takes(self, tenant: Tenant, nodes: Ints) -> Bools:
+        """Nodes that exist and of which tenants of this rank and claim may take all that is free."""
+        taken: Bools = self.capacity.usable[nodes] & (self.floors.least[tenant.claim, nodes] <= tenant.rank)
+        return taken
+
+    def admits(self, tenant: Tenant, nodes: Ints) -> Bools:
+        """Nodes that a tenant may come to, whatever room there is now, with what is booked there later."""
+        admitted = self.welcomes(tenant, nodes)
+        if self.timetable is not None and self.timetable.bookings:
+            admitted &= self.beside(tenant, nodes, 1) > 0
+        return admitted
+
+    def beside(self, tenant: Tenant, nodes: Ints, most: int) -> Ints:
+        """
+        Replicas, up to so many, that bookings leave room for on each of the nodes for as long as these run.
+
+        On nodes where nothing is booked what is free only grows. Of shares and MIG instances beside bookings
+        one at a time is looked at.
+        """
+        room: Ints = np.full(len(nodes), most, dtype=np.int64)
+        timetable, shape = self.timetable, tenant.shape
+        if timetable is None:
+            return room
+        ends = self.ends(tenant)[nodes]
+        # A GPU switched to MIG mode stays in it, however short the job.
+        marked = np.flatnonzero((timetable.booked[nodes] > 0) & ((ends > 1) | bool(shape.mig)))
+        for end in np.unique(ends[marked]).tolist() if not shape.gpu_milli and not shape.mig else ():
+            where = marked[ends[marked] == end]
+            room[where] = np.minimum(room[where], timetable.room(shape, nodes[where], 1, end))
+            for position in where[timetable.shared[nodes[where]].any(axis=1)].tolist() if shape.gpus else ():
+                node = int(nodes[position])
+                shut = timetable.shut(shape, node, end)
+                unshared = sum(gpu not in shut for gpu in self.capacity.whole_gpus(node))
+                room[position] = min(room[position], unshared // shape.gpus)
+        if shape.gpu_milli or shape.mig:
+            easy = timetable.has_spare(shape, nodes[marked])
+            room[marked[easy]] = np.minimum(room[marked[easy]], 1)
+            for position in marked[~easy].tolist():
+                room[position] = min(room[position], self._one_beside(tenant, int(nodes[position])))
+        if self.problem.power_caps and shape.quota_milli:
+            for position, node in enumerate(nodes.tolist()):
+                if not timetable.powers(shape.quota_milli, node, 1, int(ends[position])):
+                    room[position] = 0
+        return room
+
+    def ends(self, tenant: Tenant) -> Ints:
+        """By node the slot before which a tenant that comes in slot 0 is gone."""
+        if tenant.ends not in self._ends:
+            by_model = dict(tenant.ends)
+            last = by_model.get(None, self.problem.slots)
+            models = [group.gpu_model for group in self.problem.groups]
+            self._ends[tenant.ends] = np.array(
+                [by_model.get(models[group], last) for group in self.group_of], dtype=np.int64
+            )
+        return self._ends[tenant.ends]
+
+    def site(self, index: int, node: int, first: Collection[int]) -> Site:
+        """The site that a replica of a class gets in slot 0 on a node that has room for it."""
+        tenant = self.tenants[index]
+        return self.capacity.find(tenant.shape, node, first, self._shut(tenant, node))
+
+    def _shut(self, tenant: Tenant, node: int) -> frozenset[int]:
+        """Indices of GPUs that bookings or preemption keep from a tenant in slot 0."""
+        shut = frozenset[int]()
+        if self.timetable is not None and self.timetable.booked[node]:
+            shut = self.timetable.shut(tenant.shape, node, int(self.ends(tenant)[node]))
+        return shut | self.floors.shut(self.capacity, tenant, node)
+
+    def _one_beside(self, tenant: Tenant, node: int) -> int:
+        """1 if a share or MIG instances fit beside what is booked on a node."""
+        timetable, capacity, shape = self.timetable, self.capacity, tenant.shape
+        if timetable is None or not capacity.room(shape, np.array([node], dtype=np.int64), 1)[0]:
+            return 0
+        end = int(self.ends(tenant)[node])
+        if shape.mig:
+            return int(timetable.fits(shape, capacity.find(shape, node), end))
+        shut, free = timetable.shut(shape, node, end), capacity.gpu_free[node].tolist()
+        return int(any(milli >= shape.gpu_milli and gpu not in shut for gpu, milli in enumerate(free)))
+
+    def welcomes(self, tenant: Tenant, nodes: Ints) -> Bools:
+        """Nodes that a tenant may come to now, whatever room there is."""
+        capacity, admitted = self.capacity, self.takes(tenant, nodes)
+        for position in np.flatnonzero(~admitted & self.capacity.usable[nodes]).tolist():
+            admitted[position] = self.has_room_beside(tenant, int(nodes[position]))
+        if self.problem.power_caps and (milli := tenant.shape.quota_milli):
+            powered = (
+                capacity.powers(milli, node) and self.freed.powers(milli, node, tenant)
+                for node in nodes.tolist()
+            )
+            admitted &= np.fromiter(powered, dtype=bool, count=len(nodes))
+        own = [] if tenant.own is None else self.fates.standing(tenant.own)
+        barred = self.company.barred(tenant.manners, own)
+        return admitted if barred is None else admitted & ~barred[nodes]
+
+    def has_room_beside(self, tenant: Tenant, node: int) -> bool:
+        """True if a tenant may take one more place beside what preemption has freed on a node."""
+        if self.floors.least[tenant.claim, node] <= tenant.rank:
+            return True
+        if self.floors.room(self.capacity, tenant, node) < 1:
+            return False
+        booked = self.timetable is not None and bool(self.timetable.booked[node])
+        return not booked or self._open(tenant, node) > 0
+
+    def untouched(self, nodes: Ints) -> Bools | None:
+        """Opened nodes that nobody uses yet, which others would rather do without; None if there are none."""
+        if not self._has_optional:
+            return None
+        untouched: Bools = self._optional[nodes] & (self.residents[nodes] == 0)
+        return untouched
+
+    def is_priced(self, tenant: Tenant) -> bool:
+        """True if some nodes cost a tenant points that others do not."""
+        charges = self.problem.charges
+        wasteful = bool(charges.fragmentation and tenant.shape.quota_milli)
+        return bool(tenant.node_points or tenant.manners.workload or tenant.shape.mig) or wasteful
+
+    def is_plain(self, tenant: Tenant) -> bool:
+        """True if only room, rank and best fit count."""
+        packed = tenant.profile is Profile.PACK and tenant.manners == NOBODY_MINDS
+        packed = packed and self.scorer is None
+        return packed and not self.is_priced(tenant) and not self.problem.power_caps
+
+    def node_price(self, tenant: Tenant, nodes: Ints) -> Ints:
+        """Points, negative for a price, of one more replica on each of the nodes, MIG layouts left out."""
+        price: Ints = np.zeros(len(nodes), dtype=np.int64)
+        if tenant.node_points:
+            price += self.node_points[tenant.node_points][nodes]
+        if (met := self.company.price(tenant.manners)) is not None:
+            price += met[nodes]
+        if (waste := self.capacity.waste_price(tenant.shape, nodes)) is not None:
+            price += waste
+        return price
+
+    def _by_node(self, node_points: tuple[tuple[int, int], ...]) -> Ints:
+        by_group = dict(node_points)
+        return np.array([by_group.get(group, 0) for group in self.group_of], dtype=np.int64)

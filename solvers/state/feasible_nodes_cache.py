@@ -1,0 +1,89 @@
+"""Lookout: the nodes that a shape may use over a span of slots, with the room on each, kept up to date."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpuplan.models.problem.jobs import Shape
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.resource_timeline import Timetable
+
+    Ints: TypeAlias = NDArray[np.int64]
+
+    Key: TypeAlias = tuple[Shape, tuple[int, ...], int, int]
+    """(shape, groups, first slot, the one after the last)."""
+
+_KEPT: Final = 2048
+
+_NODE_WITH_GPUS: Final = 2**60
+"""Work without GPUs takes nodes with GPUs last."""
+
+
+class Lookout:
+    """Room for one shape on some nodes over one span; `tightness` says which of them to take first."""
+
+    def __init__(self, timetable: Timetable, nodes: Ints, shape: Shape, span: tuple[int, int]) -> None:
+        self.nodes = nodes
+        self._timetable = timetable
+        self._shape = shape
+        self._span = span
+        self.room: Ints = np.zeros(len(nodes), dtype=np.int64)
+        self.tightness: Ints = np.zeros(len(nodes), dtype=np.int64)
+        """
+        The least is taken first: the fewest wholly free GPUs, those of the worst slot counted twice, and once
+        those right before and after the span, which are left to be of use to others; then the fewest cores.
+        """
+        self._seen = timetable.version
+        self._look(np.arange(len(nodes)))
+
+    def refresh(self) -> None:
+        """Look again where something changed."""
+        timetable = self._timetable
+        if timetable.version > self._seen:
+            self._look(np.flatnonzero(timetable.changed_at[self.nodes] > self._seen))
+            self._seen = timetable.version
+
+    def shut(self, position: int) -> None:
+        """Nothing fits on a node until it changes, whatever its room was taken for."""
+        self.room[position] = 0
+
+    def _look(self, positions: Ints) -> None:
+        if not len(positions):
+            return
+        nodes, timetable, (first, until) = self.nodes[positions], self._timetable, self._span
+        self.room[positions] = timetable.room(self._shape, nodes, first, until)
+        cores = timetable.left[first:until, nodes, 0].min(axis=0) if timetable.left.shape[2] else 0
+        if self._shape.quota_milli:
+            whole, slots = timetable.whole, len(timetable.whole)
+            around = whole[first - 1, nodes] + (whole[until, nodes] if until < slots else 0)
+            self.tightness[positions] = (2 * whole[first:until, nodes].min(axis=0) + around) * 2**40 + cores
+        else:
+            self.tightness[positions] = cores + np.where(timetable.has_gpus[nodes], _NODE_WITH_GPUS, 0)
+
+
+class Lookouts:
+    """The lookouts of one ledger; those used recently are kept."""
+
+    def __init__(self, problem: Problem, timetable: Timetable) -> None:
+        self._problem = problem
+        self._timetable = timetable
+        self._found: OrderedDict[Key, Lookout] = OrderedDict()
+
+    def of(self, key: Key) -> Lookout:
+        """The lookout of a shape on the nodes of some groups over a span, up to date."""
+        if (found := self._found.get(key)) is None:
+            shape, groups, first, until = key
+            nodes = sorted(node for group in groups for node in self._problem.groups[group].nodes)
+            where = np.array(nodes, dtype=np.int64)
+            found = self._found[key] = Lookout(self._timetable, where, shape, (first, until))
+            if len(self._found) > _KEPT:
+                self._found.popitem(last=False)
+        self._found.move_to_end(key)
+        found.refresh()
+        return found

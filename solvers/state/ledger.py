@@ -1,0 +1,497 @@
+"""
+Ledger: a plan in the making on concrete nodes.
+
+It knows what is free, who came and who left, and what all that is worth. It never takes what is not there:
+every rule holds after every call, which the verifier confirms. Each step is recorded, so that a trial can be
+rolled back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.problem.jobs import Role, Togetherness
+from gpuplan.solvers.heuristics import future_reservations, gang_placement
+from gpuplan.solvers.state.assignment import Placed, sites_of
+from gpuplan.solvers.state.constraints.affinity import NOBODY_MINDS
+from gpuplan.solvers.state.disruption_state import Leave
+from gpuplan.solvers.state.pools import Pooled
+from gpuplan.solvers.targets.to_target import target_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gpuplan.models.placement import Placement
+    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.problem.jobs import Option
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.assignment import Booked, Site
+    from gpuplan.solvers.state.disruption_state import Fate
+    from gpuplan.solvers.state.node_scoring import Board
+
+    Ints: TypeAlias = NDArray[np.int64]
+
+
+class Ledger(Pooled):
+    """Free capacity of every node and every queue, the jobs placed so far, and who had to leave."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.placed: dict[int, Placed] = {}
+        """New places, by a running number."""
+        self.on_node: dict[int, set[int]] = defaultdict(set)
+        """Numbers of the jobs placed on each node."""
+        self._left = [len(job_class.jobs) for job_class in problem.classes]
+        self._in_bulk = [self._goes_in_bulk(index) for index in range(len(problem.classes))]
+        self._earned = 0
+        self.served: dict[int, int] = defaultdict(int)
+        """Points of what starts or grows, now or later, by priority."""
+        self.turn: int | None = None
+        """Jobs of a lower priority than this are not to be placed yet; None if it is the turn of all."""
+        self._next = 0
+        self._book_firm()
+
+    # --- what it is worth ----------------------------------------------------------------------------------
+
+    @property
+    def objective(self) -> int:
+        """Points of everything done so far, compared to doing nothing."""
+        return (
+            self._earned
+            + self.pool_points
+            + self.fates.points
+            + self.quota.points
+            + self.company.points
+            + self.capacity.points
+        )
+
+    # --- placing -------------------------------------------------------------------------------------------
+
+    def jobs_left(self, index: int, *, now: bool = True) -> int:
+        """Jobs of a class that may still be placed, or, unless it is to be `now`, booked."""
+        job_class = self.problem.classes[index]
+        if now and not job_class.startable:
+            return 0
+        if self.turn is not None and job_class.priority < self.turn and not self._may_come(index):
+            return 0
+        if job_class.role is Role.START or not self._left[index] or job_class.incumbent is None:
+            return self._left[index]
+        fate = self.fates[job_class.incumbent]
+        if job_class.role is Role.GROW:
+            return int(fate is None)
+        leave = Leave.MOVE if job_class.role is Role.MOVE else Leave.STOP
+        return int(fate is not None and fate.leave is leave)
+
+    def _may_come(self, index: int) -> bool:
+        """True if a class may come before its turn: its job has left its places, or a guarantee lacks it."""
+        job_class = self.problem.classes[index]
+        if job_class.role.makes_good:
+            return True
+        model = job_class.options[0].gpu_model if job_class.options else None
+        milli = job_class.shape.quota_milli
+        return bool(self.problem.guarantees and milli and any(self.quota.owed(job_class.queue, model)))
+
+    def is_placed(self, index: int) -> bool:
+        """True if all jobs of a class are placed."""
+        return not self._left[index]
+
+    def place(self, index: int, option: Option, *, jobs: int, nodes: Ints | None = None) -> int:
+        """
+        Place up to so many jobs of a class on an option, wherever they fit best; the number placed.
+
+        `nodes` narrows the choice.
+        """
+        job_class = self.problem.classes[index]
+        jobs = min(jobs, self.jobs_left(index), self.headroom(job_class, option, job_class.minimum))
+        if jobs <= 0:
+            return 0
+        if not self._in_bulk[index]:
+            placed = 0
+            while placed < jobs and gang_placement.place_job(self, index, option, nodes):
+                placed += 1
+            return placed
+        board = self.board(index, option, nodes)
+        sites = self.take(index, board, jobs * job_class.minimum)
+        if not sites:
+            return 0
+        gangs = len(sites) // job_class.minimum
+        # Where further replicas bring less, other jobs may come before them.
+        more = gangs * (job_class.typical(option) - job_class.minimum)
+        sites += self.take(index, board, more)
+        return len(self.settle(index, option, sites, jobs=gangs))
+
+    def is_single(self, index: int) -> bool:
+        """True if a class's jobs are one replica each, and places differ by their room alone."""
+        return self._in_bulk[index] and self.problem.classes[index].maximum == 1 and self.problem.slots == 1
+
+    def place_single(self, index: int) -> bool:
+        """Place a job of such a class where it fits best, best paid first; False if there is no room."""
+        job_class = self.problem.classes[index]
+        for _, paid in groupby(job_class.options, key=lambda option: option.points + option.once):
+            options = [option for option in paid if self.headroom(job_class, option, 1) > 0]
+            if not options or not self.jobs_left(index):
+                continue
+            groups = tuple(group for option in options for group in option.groups)
+            node = self.board(index, replace(options[0], groups=groups)).best(self)
+            if node is not None:
+                option = next(each for each in options if self.group_of[node] in each.groups)
+                return bool(self.settle(index, option, [self.take_one(index, node)], jobs=1))
+        return False
+
+    def settle(self, index: int, option: Option, sites: list[Site], *, jobs: int) -> list[int]:
+        """
+        Make up to so many jobs from taken sites, as large as these allow; give back what is left over.
+
+        The numbers of the jobs made.
+        """
+        job_class = self.problem.classes[index]
+        headroom = self.headroom(job_class, option, job_class.minimum)
+        jobs = max(0, min(jobs, self.jobs_left(index), len(sites) // job_class.minimum, headroom))
+        used = 0
+        if jobs:
+            used = jobs * job_class.minimum
+            self._count(index, option, used)
+            more = min(len(sites), jobs * job_class.most(option)) - used
+            more = min(more, self.headroom(job_class, option, 1))
+            self._count(index, option, more)
+            used += more
+        for site in sites[used:]:
+            self.give(index, site)
+        made, start = [], 0
+        for position in range(jobs):
+            size = used // jobs + (position < used % jobs)
+            made.append(self.next_number())
+            self.put(made[-1], Placed(index, option, tuple(sites[start : start + size])))
+            start += size
+        return made
+
+    def settle_on(self, index: int, option: Option, sites: tuple[Site, ...]) -> int | None:
+        """
+        Put one job of a class on these very sites; its number, or None if it may not be there.
+
+        Of None the caller rolls back: some of the sites may have been taken.
+        """
+        job_class = self.problem.classes[index]
+        nodes = np.array([site.node for site in sites], dtype=np.int64)
+        if (
+            self.headroom(job_class, option, len(sites)) < 1
+            or not self.welcomes(self.tenants[index], nodes).all()
+        ):
+            return None
+        for site in sites:
+            if not self.may_take(index, site):
+                return None
+            self.take_site(index, site)
+        self._count(index, option, len(sites))
+        number = self.next_number()
+        self.put(number, Placed(index, option, sites))
+        return number
+
+    def grow(self, number: int, nodes: Ints | None = None, *, most: int | None = None) -> None:
+        """Add replicas to an elastic job already placed, up to so many, while places and quota last."""
+        placed = self.placed[number]
+        job_class = self.problem.classes[placed.job_class]
+        best = job_class.most(placed.option)
+        wanted = min(
+            (best if most is None else min(most, best)) - len(placed.sites),
+            self.headroom(job_class, placed.option, replicas=1),
+        )
+        if wanted <= 0:
+            return
+        if not self._in_bulk[placed.job_class]:
+            gang_placement.extend(self, number, wanted, nodes)
+        elif more := self.take(placed.job_class, self.board(placed.job_class, placed.option, nodes), wanted):
+            self.enlarge(number, more)
+
+    def enlarge(self, number: int, more: list[Site]) -> None:
+        """Give taken sites to a placed job that has quota for them."""
+        placed = self.placed[number]
+        self._count(placed.job_class, placed.option, len(more))
+        larger = replace(placed, sites=(*placed.sites, *more))
+        self.put(number, larger)
+
+    def remove(self, number: int) -> None:
+        """Take a placed job off its nodes."""
+        placed = self.placed[number]
+        self.put(number, None)
+        self._count(placed.job_class, placed.option, -len(placed.sites))
+        for site in placed.sites:
+            self.give(placed.job_class, site)
+
+    def withdraw(self, number: int, node: int) -> None:
+        """Take a placed job off one node: those of its replicas that it can do without, or all of it."""
+        placed = self.placed[number]
+        staying = tuple(site for site in placed.sites if site.node != node)
+        if len(staying) < self.problem.classes[placed.job_class].minimum:
+            self.remove(number)
+            return
+        self.put(number, replace(placed, sites=staying))
+        self._count(placed.job_class, placed.option, len(staying) - len(placed.sites))
+        for site in placed.sites:
+            if site.node == node:
+                self.give(placed.job_class, site)
+
+    def take(self, index: int, board: Board, count: int) -> list[Site]:
+        """Take up to so many sites for replicas of a class, best fit first."""
+        sites: list[Site] = []
+        while len(sites) < count and (node := board.best(self)) is not None:
+            sites.append(self.take_one(index, node))
+        return sites
+
+    def take_one(self, index: int, node: int) -> Site:
+        """Take a site on a node that has room."""
+        job_class = self.problem.classes[index]
+        left = self.fates.left_by_movers(node)
+        # Who starts may wait for GPUs that others leave; who moves had better not wait for each other.
+        first = set(self.capacity.whole_gpus(node)) - left if left and job_class.role is Role.MOVE else left
+        if self.floors.was_left(node) and not first:
+            # What is free besides is for any.
+            first = self.floors.freed(node)
+        site = self.site(index, node, first)
+        self.take_site(index, site)
+        return site
+
+    def take_site(self, index: int, site: Site) -> None:
+        """Take this very site, which is free."""
+        self.step(self._enter, (index, site, 1), (index, site, -1))
+
+    def may_take(self, index: int, site: Site) -> bool:
+        """True if this very site is free for a class, now and to its end."""
+        shape, until = self.problem.classes[index].shape, int(self.ends(self.tenants[index])[site.node])
+        free = self.capacity.fits(shape, site)
+        job_class = self.problem.classes[index]
+        free = free and self.freed.powers(shape.quota_milli, site.node, job_class)
+        free = free and self.floors.fits(self.capacity, job_class, site)
+        return free and (self.timetable is None or self.timetable.fits(shape, site, until))
+
+    def give(self, index: int, site: Site) -> None:
+        """Give a taken site back."""
+        self.step(self._enter, (index, site, -1), (index, site, 1))
+
+    def _enter(self, index: int, site: Site, times: int) -> None:
+        self.capacity.charge(self.problem.classes[index].shape, site, times)
+        self.residents[site.node] += times
+        if self.timetable is not None:
+            until = int(self.ends(self.tenants[index])[site.node])
+            self.timetable.occupy(self.problem.classes[index].shape, site, until, times)
+        if self.problem.incumbents:
+            self.floors.come(index, site, times)
+            self.freed.enter(self.problem.classes[index], site, times)
+
+    def _count(self, index: int, option: Option, replicas: int) -> None:
+        job_class = self.problem.classes[index]
+        if milli := job_class.shape.quota_milli * replicas:
+            arguments = job_class.queue, option.gpu_model
+            change = partial(self.quota.change, new=job_class.role is not Role.MOVE)
+            self.step(change, (*arguments, milli), (*arguments, -milli))
+            if self.problem.incumbents:
+                self.step(self.freed.count, (job_class, option, milli), (job_class, option, -milli))
+            if self.quota_ahead is not None:
+                span, new = (1, option.ends[0]), job_class.role is not Role.MOVE
+                self.step(self.count_ahead, (*arguments, milli, span, new), (*arguments, -milli, span, new))
+
+    def next_number(self) -> int:
+        """A running number for one more job placed or booked."""
+        self._next += 1
+        return self._next - 1
+
+    def put(self, number: int, placed: Placed | None) -> None:
+        """Put a job, another form of it, or nothing in the place of a number; its sites are taken already."""
+        self.step(self._put, (number, placed), (number, self.placed.get(number)))
+
+    def _put(self, number: int, placed: Placed | None) -> None:
+        if (old := self.placed.pop(number, None)) is not None:
+            self._account(old, -1)
+            for site in old.sites:
+                self.on_node[site.node].discard(number)
+        if placed is not None:
+            self.placed[number] = placed
+            self._account(placed, 1)
+            for site in placed.sites:
+                self.on_node[site.node].add(number)
+
+    def _account(self, placed: Placed, times: int) -> None:
+        self._earned += times * self.worth(placed)
+        self._serve(placed.job_class, times * self._points(placed))
+        self._left[placed.job_class] -= times
+        self.begin(placed.job_class, 0, placed.option, times)
+        tenant = self.tenants[placed.job_class]
+        if tenant.manners == NOBODY_MINDS:
+            return
+        nodes = frozenset(site.node for site in placed.sites)
+        self.company.count_newcomer(tenant.manners, nodes, times)
+        if tenant.own is not None:  # where it runs it is counted already
+            nodes -= self.fates.nodes(tenant.own)
+        self.company.count(tenant.manners, nodes, times)
+        for concerned in self.company.concerned(tenant.manners, nodes):
+            self.capacity.touch(concerned)
+
+    def _points(self, placed: Placed) -> int:
+        return self.problem.classes[placed.job_class].points(placed.option, len(placed.sites))
+
+    def _serve(self, index: int, points: int) -> None:
+        job_class = self.problem.classes[index]
+        if not job_class.role.makes_good:
+            self.served[job_class.priority] += points
+
+    @property
+    def keeps_order(self) -> bool:
+        """True if the classes of each priority earn at least what lower ones may not cost them."""
+        return all(self.served[priority] >= floor for priority, floor in self.problem.floors)
+
+    def worth(self, placed: Placed) -> int:
+        """Points of a job on its new places, as far as these are its own."""
+        job_class = self.problem.classes[placed.job_class]
+        points = self._points(placed)
+        if job_class.node_points:
+            by_node = self.node_points[job_class.node_points]
+            points += sum(int(by_node[site.node]) for site in placed.sites)
+        if job_class.together.preferred is not None and job_class.role is not Role.GROW:
+            of = self.domains.of(job_class.together.preferred)
+            spanned = len({int(of[site.node]) for site in placed.sites})
+            points -= self.problem.charges.domain * (spanned - 1)
+        return points
+
+    def _goes_in_bulk(self, index: int) -> bool:
+        """True if the places of a class's jobs are all alike: many are then taken at once."""
+        job_class, tenant = self.problem.classes[index], self.tenants[index]
+        alike = job_class.together == Togetherness() and tenant.manners == NOBODY_MINDS
+        return alike and job_class.role is Role.START and not self.is_priced(tenant)
+
+    # --- booking -------------------------------------------------------------------------------------------
+
+    def book(self, index: int, position: int, slot: int, nodes: Ints | None = None) -> int | None:
+        """See `future_reservations.book`."""
+        return future_reservations.book(self, index, position, slot, nodes)
+
+    def unbook(self, number: int) -> None:
+        """Give up a booking."""
+        future_reservations.unbook(self, number)
+
+    def start_booked(self, number: int) -> bool:
+        """Start a booked job in slot 0 instead, where it is paid best; False if it fits nowhere."""
+        index, mark = self.booked[number].job_class, self.mark()
+        self.unbook(number)
+        if any(self.place(index, option, jobs=1) for option in self.problem.classes[index].options):
+            return True
+        self.rollback(mark)
+        return False
+
+    def put_booked(self, number: int, booked: Booked | None) -> None:
+        """Put a booking, or none, in the place of a number; its sites are reserved already."""
+        if (old := self.booked.pop(number, None)) is not None:
+            self._account_booked(old, -1)
+        if booked is not None:
+            self.booked[number] = booked
+            self._account_booked(booked, 1)
+
+    def _account_booked(self, booked: Booked, times: int) -> None:
+        option = self.problem.classes[booked.job_class].options[booked.option]
+        self._earned += times * (option.later[booked.slot] or 0)
+        self._serve(booked.job_class, times * (option.later[booked.slot] or 0))
+        self._left[booked.job_class] -= times
+        self.begin(booked.job_class, booked.slot, option, times)
+        manners = future_reservations.manners_of(self, booked.job_class)
+        if manners != NOBODY_MINDS:
+            nodes = frozenset(site.node for site in booked.sites)
+            self.company.count_newcomer(manners, nodes, times)
+            self.company.count(manners, nodes, times)
+            for concerned in self.company.concerned(manners, nodes):
+                self.capacity.touch(concerned)
+
+    def _book_firm(self) -> None:
+        """Begin with the bookings of the problem; those of slot 0 wait to be started."""
+        for booked in self.problem.bookings:
+            if booked.slot > 0:
+                shape = self.problem.classes[booked.job_class].shape
+                sites = sites_of(shape, booked.holds)
+                future_reservations.book_at(self, booked.job_class, booked.option, booked.slot, sites)
+        self.forget()
+
+    # --- incumbents ----------------------------------------------------------------------------------------
+
+    def vacate(self, incumbent: int, site: Site, times: int) -> None:
+        """Count a replica of an incumbent off its site, with -1 back on it."""
+        self.step(self._vacate, (incumbent, site, times), (incumbent, site, -times))
+
+    def _vacate(self, incumbent: int, site: Site, times: int) -> None:
+        shape = self.problem.incumbents[incumbent].shape
+        self.capacity.charge(shape, site, -times)
+        self.residents[site.node] -= times
+        if self.timetable is not None:
+            self.timetable.occupy(shape, site, self.problem.incumbents[incumbent].until, -times)
+
+    def fits_back(self, incumbent: int, site: Site) -> bool:
+        """True if a replica of an incumbent finds its old site free, now and to its end."""
+        one = self.problem.incumbents[incumbent]
+        # Running jobs that draw more than a cap allows may go on doing so while nobody new is there.
+        settled = not any(
+            self.on_node[node]
+            for cap in self.problem.power_caps
+            if site.node in cap.nodes
+            for node in cap.nodes
+        )
+        # The same of a node of which they ask for more than it has.
+        overdrawn = self.problem.nodes[site.node].overdrawn and not self.on_node[site.node]
+        if not self.capacity.fits(one.shape, site, power=not settled, amounts=not overdrawn):
+            return False
+        if not settled and not self.freed.powers(one.shape.quota_milli, site.node, one):
+            return False
+        if not self.floors.fits(self.capacity, one, site):
+            return False
+        if self.timetable is None or not self.timetable.bookings:
+            return True
+        return self.timetable.fits(one.shape, site, one.until)
+
+    def quota_back(self, incumbent: int) -> int:
+        """Thousandths of GPUs with which an incumbent may return, now and to its end."""
+        one = self.problem.incumbents[incumbent]
+        room = self.quota.room(one.queue, one.gpu_model, known=True)
+        room = min(room, self.freed.room(one.queue, one.gpu_model, one, known=True))
+        if self.quota_ahead is None or not self.booked:
+            return room
+        return min(room, self.quota_ahead.room(one.queue, one.gpu_model, (1, one.until), known=True))
+
+    def count_incumbent(self, incumbent: int, replicas: int) -> None:
+        """Count replicas of an incumbent at its queues, negative ones off them."""
+        one = self.problem.incumbents[incumbent]
+        if milli := one.shape.quota_milli * replicas:
+            arguments = one.queue, one.gpu_model
+            self.step(self.quota.change, (*arguments, milli), (*arguments, -milli))
+            if self.quota_ahead is not None:
+                span = 1, one.until
+                self.step(self.count_ahead, (*arguments, milli, span), (*arguments, -milli, span))
+
+    def count_preempted(self, index: int, position: int, times: int) -> None:
+        """Count a replica that an incumbent is made to give up, with -1 one that is back."""
+        self.floors.preempt(index, position, times)
+        self._touch_hold(index, position)
+
+    def count_moving(self, index: int, position: int, times: int) -> None:
+        """Count a replica of an incumbent that leaves to be moved, with -1 one that is back."""
+        self.floors.move(index, position, times)
+        self._touch_hold(index, position)
+
+    def _touch_hold(self, index: int, position: int) -> None:
+        if (node := self.problem.incumbents[index].holds[position].node) is not None:
+            self.capacity.touch(node)
+
+    def set_fate(self, index: int, fate: Fate | None) -> None:
+        """Give an incumbent another fate, its places left out; `leaving` says what else that means."""
+        minded = self.fates.standing(index)
+        self.fates.set(index, fate)
+        for manners, nodes in (*minded, *self.fates.standing(index)):
+            for concerned in self.company.concerned(manners, nodes):
+                self.capacity.touch(concerned)
+
+    # --- the outcome ---------------------------------------------------------------------------------------
+
+    def target(self, running: tuple[Placement, ...]) -> Target:
+        """The cluster as it shall be, given everything that runs."""
+        return target_of(self, running)

@@ -1,0 +1,246 @@
+"""
+Best fit: which of the nodes with room takes the next replica.
+
+Where nodes differ in points, the cheapest does. Among those that cost the same, the class's profile decides:
+
+    pack      where it adds least to the GPUs a node strands, then the tightest node
+    spread    where most is free
+    balanced  where GPUs, CPU and memory are then left in proportions closest to each other
+
+MIG instances go where other instances lose least room, whatever the profile.
+
+A node *strands* GPUs when its other free resources run out before its free GPUs do:
+
+    strand(n) = max(0, free GPUs / GPUs  −  min_r free_nr / amount_nr)²
+
+with the GPUs and amounts the node has once all incumbents have left it. So jobs heavy on CPU or memory land
+where these abound and light ones finish off what heavy ones left. The square makes harm spread thin, where
+later light jobs can still undo it. docs/decisions/0002 has what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.policy.policy import Profile
+from gpuplan.models.units import MILLI
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.problem.jobs import Shape
+    from gpuplan.solvers.state.feasibility import Openings
+    from gpuplan.solvers.state.placement_profile import Tenant
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Bools: TypeAlias = NDArray[np.bool_]
+    Floats: TypeAlias = NDArray[np.float64]
+
+    Scorer: TypeAlias = Callable[[Shape, Ints, Ints, Ints], Floats]
+    """
+    What a replica of a shape costs on nodes with so many thousandths of GPUs and such amounts free.
+
+    From 0 to 1, the least first; of equal ones the first node.
+    """
+
+_STEPS: Final = 1e9
+"""Costs are whole numbers of billionths: what differs by less is a rounding error."""
+
+LAST_RESORT: Final = 10 * _STEPS
+"""Added to the cost of a node that should be used only if no other has room."""
+
+_TIGHTEST: Final = 2**24
+"""More than the tightness of any node, in GPUs or thousandths of cores."""
+
+NO_ROOM: Final = 2**62
+"""The order of nodes without room."""
+
+_FEW: Final = 8
+"""Up to so many nodes are looked at one by one."""
+
+
+class Stranding:
+    """How much of each node's GPUs is stranded; for many nodes at once, and for one in plain numbers."""
+
+    def __init__(self, gpu_left: Ints, free: Ints) -> None:
+        self._per_gpu = 1.0 / np.maximum(1, gpu_left)
+        self._per_amount = 1.0 / np.maximum(1, free)
+        # A resource the node lacks from the start strands nothing: nothing that needs it comes here.
+        self._lacking = (free <= 0).astype(np.float64)
+        self._rows = [
+            (per_gpu, tuple(zip(per_amount, lacking, strict=True)))
+            for per_gpu, per_amount, lacking in zip(
+                self._per_gpu.tolist(), self._per_amount.tolist(), self._lacking.tolist(), strict=True
+            )
+        ]
+
+    def added(self, shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
+        """What one more replica adds on nodes that have so many thousandths of GPUs and such amounts free."""
+        before = self._strand(gpus, free, nodes)
+        after = self._strand(gpus - shape.quota_milli, free - np.array(shape.amounts), nodes)
+        return np.floor((after - before) * _STEPS + 0.5)
+
+    def _strand(self, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
+        # Columns side by side, since numpy is slow at the least of short rows.
+        parts = np.ascontiguousarray((free * self._per_amount[nodes] + self._lacking[nodes]).T)
+        scarcest = parts.min(axis=0)
+        lack: Floats = np.maximum(0.0, gpus * self._per_gpu[nodes] - scarcest)
+        return lack * lack
+
+    def added_to_one(self, shape: Shape, gpus: int, free: list[int], node: int) -> float:
+        """The same for a single node, twenty times as fast as an array of one."""
+        per_gpu, per_amount = self._rows[node]
+        scarcest = min(
+            amount * per + lacking for amount, (per, lacking) in zip(free, per_amount, strict=True)
+        )
+        before = max(0.0, gpus * per_gpu - scarcest)
+        scarcest = min(
+            (amount - taken) * per + lacking
+            for amount, taken, (per, lacking) in zip(free, shape.amounts, per_amount, strict=True)
+        )
+        after = max(0.0, (gpus - shape.quota_milli) * per_gpu - scarcest)
+        return float(math.floor((after * after - before * before) * _STEPS + 0.5))
+
+    def uneven(self, shape: Shape, gpus: Ints, free: Ints, nodes: Ints) -> Floats:
+        """How far apart the parts left of GPUs, CPU and memory are with one more replica."""
+        left = (free - np.array(shape.amounts))[:, :2] * self._per_amount[nodes][:, :2]
+        parts = np.column_stack([(gpus - shape.quota_milli) * self._per_gpu[nodes], left])
+        lacks = np.column_stack([self._per_gpu[nodes] >= 1.0, self._lacking[nodes][:, :2] > 0])
+        most = np.where(lacks, -np.inf, parts).max(axis=1)
+        least = np.where(lacks, np.inf, parts).min(axis=1)
+        uneven: Floats = np.floor(np.maximum(0.0, most - least) * _STEPS + 0.5)
+        return uneven
+
+
+class Board:
+    """
+    The nodes a tenant may use with what one more replica would cost on each, kept up to date.
+
+    Placing a replica changes one node; a board looks again only at nodes that changed since it last looked.
+    """
+
+    def __init__(self, openings: Openings, tenant: Tenant, nodes: Ints) -> None:
+        self.tenant = tenant
+        self.nodes = nodes
+        self.order: Ints = np.zeros(len(nodes), dtype=np.int64)
+        """The node with the least is taken first, by cost, then tightness; `NO_ROOM` where there is none."""
+        self.price: Ints | None = None
+        """Points lost on each node; None if all are free of charge."""
+        if openings.is_priced(tenant):
+            self.price = np.zeros(len(nodes), dtype=np.int64)
+        self._at: NDArray[np.int32] | None = None
+        """Position of each node; looked up once something has changed."""
+        self._plain = openings.is_plain(tenant) and openings.untouched(nodes) is None
+        self._seen = len(openings.capacity.changes)
+        self._look(openings, np.arange(len(nodes)))
+
+    def best(self, openings: Openings) -> int | None:
+        """The node to take next; None if none has room."""
+        if not len(self.nodes):
+            return None
+        self._refresh(openings)
+        order = self.order
+        if self.price is not None:
+            room = order < NO_ROOM
+            if not room.any():
+                return None
+            order = np.where(self.price == self.price[room].min(), order, NO_ROOM)
+        best = int(order.argmin())
+        return int(self.nodes[best]) if order[best] < NO_ROOM else None
+
+    def close(self, shut: Bools) -> None:
+        """Take nodes off the board, for as long as it is used for one job."""
+        self.nodes, self.order, self._at = self.nodes[~shut], self.order[~shut], None
+        if self.price is not None:
+            self.price = self.price[~shut]
+
+    def _refresh(self, openings: Openings) -> None:
+        changes = openings.capacity.changes
+        if len(changes) == self._seen:
+            return
+        if self._at is None:
+            self._at = np.full(len(openings.problem.nodes), -1, dtype=np.int32)
+            self._at[self.nodes] = np.arange(len(self.nodes), dtype=np.int32)
+        if len(changes) == self._seen + 1:
+            stale = [at] if (at := int(self._at[changes[-1]])) >= 0 else []
+        else:
+            found = self._at[list(set(changes[self._seen :]))]
+            stale = found[found >= 0].tolist()
+        if self._plain and len(stale) <= _FEW:
+            for position in stale:
+                self._look_at_one(openings, position)
+        elif stale:
+            self._look(openings, np.array(stale, dtype=np.int64))
+        self._seen = len(changes)
+
+    def _look(self, openings: Openings, positions: Ints) -> None:
+        nodes, shape, capacity = self.nodes[positions], self.tenant.shape, openings.capacity
+        gpus, free = capacity.gpu_left[nodes], capacity.free[nodes]
+        cost, tightness = self._preference(openings, nodes, gpus, free)
+        room = np.all(free >= np.array(shape.amounts), axis=1) & openings.admits(self.tenant, nodes)
+        if shape.gpus:
+            room &= capacity.whole[nodes] >= shape.gpus
+        elif shape.gpu_milli:
+            fitting = capacity.gpu_free[nodes] >= shape.gpu_milli
+            room &= fitting.any(axis=1)
+            # A fresh GPU is cut only when no GPU already shared has room.
+            shared = (fitting & (capacity.gpu_free[nodes] < MILLI)).any(axis=1)
+            cost += np.where(shared, 0.0, LAST_RESORT)
+        elif shape.mig:
+            outlook = openings.capacity.mig_outlook(shape.mig, nodes, room)
+            room &= outlook.room
+            cost = np.where(outlook.switches, LAST_RESORT, 0.0) + outlook.lost
+        else:
+            # CPU-only work takes nodes with GPUs last.
+            cost += np.where(capacity.has_gpus[nodes], LAST_RESORT, 0.0)
+        if (untouched := openings.untouched(nodes)) is not None:
+            cost += np.where(untouched, 2 * LAST_RESORT, 0.0)
+        steps = np.where(room, cost, 0).astype(np.int64)
+        self.order[positions] = np.where(room, steps * _TIGHTEST + tightness, NO_ROOM)
+        if self.price is not None:
+            self.price[positions] = -openings.node_price(self.tenant, nodes)
+            if shape.mig:
+                self.price[positions] -= outlook.points
+
+    def _preference(self, openings: Openings, nodes: Ints, gpus: Ints, free: Ints) -> tuple[Floats, Ints]:
+        """(cost, tightness) of nodes by the tenant's profile, whatever room they have."""
+        shape, stranding = self.tenant.shape, openings.capacity.stranding
+        tightness = openings.capacity.whole[nodes] if shape.quota_milli else free[:, 0]
+        if openings.scorer is not None:
+            return np.floor(openings.scorer(shape, gpus, free, nodes) * _STEPS + 0.5), np.zeros_like(
+                tightness
+            )
+        match self.tenant.profile:
+            case Profile.PACK:
+                return stranding.added(shape, gpus, free, nodes), tightness
+            case Profile.SPREAD:
+                left = gpus if shape.quota_milli else free[:, 0]
+                return -left.astype(np.float64), -tightness
+            case Profile.BALANCED:
+                return stranding.uneven(shape, gpus, free, nodes), tightness
+
+    def _look_at_one(self, openings: Openings, position: int) -> None:
+        """As `_look`, in plain numbers; a test holds the two together."""
+        node, shape, capacity = int(self.nodes[position]), self.tenant.shape, openings.capacity
+        free = capacity.free[node].tolist()
+        cost = capacity.stranding.added_to_one(shape, int(capacity.gpu_left[node]), free, node)
+        welcome = bool(capacity.usable[node]) and openings.has_room_beside(self.tenant, node)
+        room = welcome and all(amount >= taken for amount, taken in zip(free, shape.amounts, strict=True))
+        if shape.gpus:
+            room = room and bool(capacity.whole[node] >= shape.gpus)
+        elif shape.gpu_milli:
+            fitting = [milli for milli in capacity.gpu_free[node].tolist() if milli >= shape.gpu_milli]
+            room = room and bool(fitting)
+            if not any(milli < MILLI for milli in fitting):
+                cost += LAST_RESORT
+        elif capacity.has_gpus[node]:
+            cost += LAST_RESORT
+        if room and openings.timetable is not None and openings.timetable.booked[node]:
+            room = bool(openings.beside(self.tenant, self.nodes[[position]], 1)[0])
+        tightness = int(capacity.whole[node]) if shape.quota_milli else free[0]
+        self.order[position] = int(cost) * _TIGHTEST + tightness if room else NO_ROOM

@@ -1,0 +1,50 @@
+"""Tenant: all that decides which nodes a replica of a class may take, and which it takes first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuplan.models.policy.policy import Profile
+from gpuplan.models.problem.jobs import Role
+from gpuplan.solvers.state.constraints.affinity import NOBODY_MINDS, Manners
+
+if TYPE_CHECKING:
+    from gpuplan.models.problem.jobs import JobClass, Shape
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.constraints.affinity import Company
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Classes with equal tenants look at the same board."""
+
+    shape: Shape
+    rank: int = 0
+    claim: int = 0
+    node_points: tuple[tuple[int, int], ...] = ()
+    """(group, points of a replica there)."""
+    profile: Profile = Profile.PACK
+    manners: Manners = NOBODY_MINDS
+    own: int | None = None
+    """Incumbent whose old replicas are no strangers to it."""
+    ends: tuple[tuple[str | None, int], ...] = ()
+    """(GPU model, slot before which it is gone if it is there from slot 0 on); empty with one slot."""
+
+    @classmethod
+    def of(cls, problem: Problem, job_class: JobClass, company: Company) -> Tenant:
+        """The tenant of a class; what makes no difference in this problem is left out."""
+        manners = company.minds(Manners(job_class.workload, job_class.carries, job_class.avoids))
+        grows = job_class.role is Role.GROW and manners != NOBODY_MINDS
+        return cls(
+            shape=job_class.shape,
+            rank=job_class.rank if problem.incumbents else 0,
+            claim=job_class.claim,
+            node_points=job_class.node_points,
+            profile=job_class.profile,
+            manners=manners,
+            own=job_class.incumbent if grows else None,
+            ends=tuple((option.gpu_model, option.ends[0]) for option in job_class.options)
+            if problem.slots > 1
+            else (),
+        )

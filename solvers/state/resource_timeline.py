@@ -1,0 +1,360 @@
+"""
+Timetable: what is free on every node in every later slot, given who runs now and what is booked.
+
+Everybody who is there in slot 0, running or newly placed, holds his very GPUs until he ends; so each GPU
+comes free once and then stays free. Bookings of whole GPUs are therefore counted and not yet given indices:
+as long as no slot counts more than there are, any booking may take any GPUs that are free when it starts,
+since intervals can be coloured with as many colours as ever overlap (the interval graph is perfect).
+
+Two simplifications keep that true, and never promise what is not there:
+
+- A GPU on which a share is booked takes shares only, in all later slots: it counts for no whole GPU.
+- MIG instances are booked only on GPUs in MIG mode now. A GPU that the plan switches to MIG mode in slot 0 is
+  gone for bookings.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from gpuplan.models.mig import profile_milli
+from gpuplan.models.units import MILLI
+from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.state.constraints.mig_packing import Layout, best_spot, is_legal, slices_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from gpuplan.models.problem.jobs import Shape
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.assignment import Slice
+    from gpuplan.solvers.state.constraints.mig_packing import Place
+
+    Ints: TypeAlias = NDArray[np.int64]
+    Bools: TypeAlias = NDArray[np.bool_]
+
+PLENTY: Final = 2**40
+"""More replicas than any node takes."""
+
+_NOT_YET: Final = -(2**50)
+"""Free amount of everything on a node that is not there yet."""
+
+
+class Timetable:
+    """Free GPUs, MIG instances, other amounts and power by slot and node; slot 0 itself is not kept."""
+
+    def __init__(self, problem: Problem) -> None:
+        slots, count = problem.slots, len(problem.nodes)
+        self._problem = problem
+        self.slots = slots
+        widest = max((len(node.gpus) for node in problem.nodes), default=0)
+        self.milli: Ints = np.zeros((slots, count, max(1, widest)), dtype=np.int64)
+        """Thousandths free, shape (slots, nodes, GPUs), bookings of whole GPUs left out."""
+        self.left: Ints = np.zeros((slots, count, len(problem.resources)), dtype=np.int64)
+        """Shape (slots, nodes, resources); negative where more is held than there is."""
+        self.shared: Ints = np.zeros((count, max(1, widest)), dtype=np.int64)
+        """Shares booked on each GPU, in whatever slot."""
+        self._counted: Ints = np.zeros((slots, count), dtype=np.int64)
+        """Whole GPUs booked."""
+        self.booked: Ints = np.zeros(count, dtype=np.int64)
+        """Replicas booked on each node, in whatever slot."""
+        self.bookings = 0
+        """Replicas booked."""
+        self.has_gpus: Bools = np.array([bool(node.gpus) for node in problem.nodes], dtype=bool)
+        self.has_mig: Bools = np.array([bool(node.mig) for node in problem.nodes], dtype=bool)
+        self._models = {node: group.gpu_model for group in problem.groups for node in group.nodes}
+        self._existing: dict[tuple[int, int], frozenset[Place]] = {}
+        self._used: dict[tuple[int, int], list[set[Place]]] = {}
+        """MIG instances in use by slot, of each GPU in MIG mode now."""
+        self._switched: Counter[tuple[int, int]] = Counter()
+        """MIG instances placed on GPUs that the plan switches to MIG mode."""
+        for index in range(count):
+            self._begin(index)
+        self._power: Ints = np.array([[cap.left for cap in problem.power_caps]] * slots, dtype=np.int64)
+        self._caps: dict[int, list[tuple[int, int]]] = {}
+        for index, cap in enumerate(problem.power_caps):
+            for slot, watts_milli, _ in cap.returns:
+                self._power[slot:, index] += watts_milli
+            for node, watts in zip(cap.nodes, cap.watts, strict=True):
+                self._caps.setdefault(node, []).append((index, watts))
+        self.capped = tuple(np.array(cap.nodes, dtype=np.int64) for cap in problem.power_caps)
+        self.whole: Ints = np.zeros((slots, count), dtype=np.int64)
+        """GPUs that are wholly free, those booked and those for shares left out."""
+        self.whole[:] = (self.milli == MILLI).sum(axis=2)
+        self.version = 0
+        self.changed_at: Ints = np.zeros(count, dtype=np.int64)
+        """Version at which each node last changed."""
+
+    def _begin(self, index: int) -> None:
+        """What a node has in every slot while every running job stays to its end."""
+        node = self._problem.nodes[index]
+        self.milli[:, index, : len(node.gpus)] = node.gpus
+        self.left[:, index] = node.amounts
+        if node.overdrawn:
+            self.left[:, index] -= np.array(node.overdrawn, dtype=np.int64)
+        for gpu in node.mig:
+            places = frozenset((each.profile, each.start) for each in (*gpu.idle, *gpu.used))
+            self._existing[index, gpu.index] = places
+            used = {(each.profile, each.start) for each in gpu.used}
+            self._used[index, gpu.index] = [set(used) for _ in range(self.slots)]
+        for back in node.returns:
+            for gpu_index, milli in back.gpus:
+                self.milli[back.slot :, index, gpu_index] += milli
+            for gpu_index, instance in back.slices:
+                for places_used in self._used[index, gpu_index][back.slot :]:
+                    places_used.discard((instance.profile, instance.start))
+            self.left[back.slot :, index] += np.array(back.amounts, dtype=np.int64)
+        self.milli[: node.opens, index] = 0
+        self.left[: node.opens, index] = _NOT_YET
+
+    # --- who is there in slot 0 ----------------------------------------------------------------------------
+
+    def occupy(self, shape: Shape, site: Site, until: int, times: int) -> None:
+        """Let somebody who is there in slot 0 hold his site before slot `until`; with -1 no longer."""
+        node = site.node
+        if site.gpus:
+            self.milli[1:until, node, list(site.gpus)] -= times * (shape.gpu_milli or MILLI)
+        for gpu, profile, start in site.slices:
+            if (node, gpu) in self._used:
+                self._use(node, gpu, (profile, start), range(1, until), times)
+                continue
+            before = self._switched[node, gpu] > 0
+            self._switched[node, gpu] += times
+            self.milli[1:, node, gpu] -= MILLI * ((self._switched[node, gpu] > 0) - before)
+        self._take(shape, node, slice(1, until), times)
+        if site.gpus or site.slices:
+            self._recount(node)
+
+    def fits(self, shape: Shape, site: Site, until: int) -> bool:
+        """True if somebody may hold this very site from slot 0 to before `until` beside all bookings."""
+        node, span = site.node, slice(1, until)
+        taken: Ints = np.zeros(self.slots, dtype=np.int64)
+        for gpu in site.gpus:
+            free = self.milli[:, node, gpu]
+            if (free[span] < (shape.gpu_milli or MILLI)).any():
+                return False
+            if not self.shared[node, gpu]:
+                taken[span] += free[span] == MILLI
+        switched = {
+            gpu
+            for gpu, _, _ in site.slices
+            if (node, gpu) not in self._used and not self._switched[node, gpu]
+        }
+        taken += len(switched)
+        if any(self.shared[node, gpu] for gpu in switched):
+            return False
+        kept = tuple(each for each in site.slices if (node, each[0]) in self._used)
+        return (
+            not (taken[1:] > self.whole[1:, node]).any()
+            and all(
+                amount == 0 or bool((self.left[span, node, resource] >= amount).all())
+                for resource, amount in enumerate(shape.amounts)
+            )
+            and self.powers(shape.quota_milli, node, 1, until)
+            and self._may_coexist(node, kept, 1, until)
+        )
+
+    def has_spare(self, shape: Shape, nodes: Ints) -> Bools:
+        """Nodes on which a share fits beside all bookings on whichever GPU it fits now, seen at a glance."""
+        if not shape.gpu_milli:
+            return np.zeros(len(nodes), dtype=bool)
+        spare: Bools = (self.whole[1:, nodes].min(axis=0) > 0) & ~self.shared[nodes].any(axis=1)
+        for resource, amount in enumerate(shape.amounts):
+            if amount:
+                spare &= self.left[1:, nodes, resource].min(axis=0) >= amount
+        return spare
+
+    def shut(self, shape: Shape, node: int, until: int) -> frozenset[int]:
+        """GPUs of a node that nobody of this shape may take in slot 0 who is there to before `until`."""
+        if until <= 1:
+            return frozenset()
+        if shape.gpus:
+            return frozenset(np.flatnonzero(self.shared[node]).tolist())
+        if not shape.gpu_milli:
+            return frozenset()
+        gpus = range(self.milli.shape[2])
+        return frozenset(gpu for gpu in gpus if not self.fits(shape, Site(node, (gpu,)), until))
+
+    # --- bookings ------------------------------------------------------------------------------------------
+
+    def room(self, shape: Shape, nodes: Ints, first: int, until: int) -> Ints:
+        """
+        Replicas that each of the nodes could take from slot `first` to before `until`, power left out.
+
+        Exact for whole GPUs and without any; at most too many for shares and MIG, of which `find` knows.
+        """
+        room: Ints = np.full(len(nodes), PLENTY, dtype=np.int64)
+        if shape.gpus:
+            room = self.whole[first:until, nodes].min(axis=0) // shape.gpus
+        elif shape.gpu_milli:
+            full = (self.whole[1:, nodes] < 1)[:, :, None] & (self.milli[1:, nodes] == MILLI)
+            open_to = (self.shared[nodes] > 0) | ~full.any(axis=0)
+            room = (self.milli[first:until, nodes].min(axis=0) // shape.gpu_milli * open_to).sum(axis=1)
+        elif shape.mig:
+            room = np.where(self.has_mig[nodes], PLENTY, 0)
+        for resource, amount in enumerate(shape.amounts):
+            if amount:
+                room = np.minimum(room, self.left[first:until, nodes, resource].min(axis=0) // amount)
+        if self.left.shape[2]:
+            room = np.where(self.left[first, nodes, 0] <= _NOT_YET // 2, 0, room)
+        return np.maximum(room, 0)
+
+    def find(self, shape: Shape, node: int, first: int, until: int) -> Site | None:
+        """A site for a replica from slot `first` to before `until`, power left out; None if there is none."""
+        if not self.room(shape, np.array([node]), first, until)[0]:
+            return None
+        if shape.gpu_milli:
+            gpu = self._share(shape.gpu_milli, node, first, until)
+            return None if gpu is None else Site(node, (gpu,))
+        if shape.mig:
+            slices = self._instances(shape, node, first, until)
+            return None if slices is None else Site(node, slices=slices)
+        return Site(node)
+
+    def holds(self, shape: Shape, site: Site, first: int, until: int) -> bool:
+        """True if this very site may be booked; of whole GPUs only the number counts."""
+        node = site.node
+        if not self.room(shape, np.array([node]), first, until)[0]:
+            return False
+        if shape.gpu_milli:
+            return self._may_share(shape.gpu_milli, node, site.gpus[0], first, until)
+        return all(
+            (node, gpu) in self._used and self._may_hold(node, gpu, (profile, start))
+            for gpu, profile, start in site.slices
+        ) and self._may_coexist(node, site.slices, first, until)
+
+    def reserve(self, shape: Shape, site: Site, span: tuple[int, int], times: int) -> None:
+        """Book a site from the first slot of a span to before the other; with -1 give it back."""
+        node, (first, until) = site.node, span
+        if shape.gpus:
+            self._counted[first:until, node] += times * shape.gpus
+        elif shape.gpu_milli:
+            self.milli[first:until, node, site.gpus[0]] -= times * shape.gpu_milli
+            self.shared[node, site.gpus[0]] += times
+        for gpu, profile, start in site.slices:
+            self._use(node, gpu, (profile, start), range(first, until), times)
+        self._take(shape, node, slice(first, until), times)
+        self.booked[node] += times
+        self.bookings += times
+        if shape.gpus or shape.gpu_milli:
+            self._recount(node)
+
+    def powers(self, milli: int, node: int, first: int, until: int) -> bool:
+        """True if so many thousandths of GPUs more on a node draw no more power than there is."""
+        return milli == 0 or all(
+            bool((self._power[first:until, cap] >= milli * watts).all())
+            for cap, watts in self._caps.get(node, ())
+        )
+
+    def frees(self, node: int) -> list[int]:
+        """By GPU index the first slot from which on it is wholly free for bookings; H if in none."""
+        whole = (self.milli[1:, node] == MILLI) & (self.shared[node] == 0)
+        firsts = np.where(whole.any(axis=0), whole.argmax(axis=0) + 1, self.slots)
+        return [int(slot) for slot in firsts]
+
+    # --- the parts of all that -----------------------------------------------------------------------------
+
+    def _take(self, shape: Shape, node: int, span: slice, times: int) -> None:
+        for resource, amount in enumerate(shape.amounts):
+            if amount:
+                self.left[span, node, resource] -= times * amount
+        milli = shape.gpus * MILLI + shape.gpu_milli or sum(
+            profile_milli(profile) * count for profile, count in shape.mig
+        )
+        for cap, watts in self._caps.get(node, ()):
+            self._power[span, cap] -= times * milli * watts
+            self.version += 1
+            self.changed_at[self.capped[cap]] = self.version
+        self.version += 1
+        self.changed_at[node] = self.version
+
+    def _recount(self, node: int) -> None:
+        free = (self.milli[:, node] == MILLI) & (self.shared[node] == 0)
+        self.whole[:, node] = free.sum(axis=1) - self._counted[:, node]
+
+    def _share(self, share: int, node: int, first: int, until: int) -> int | None:
+        """The GPU for a share: one for shares already, then one that is cut now, then the fullest it fits."""
+        free = self.milli[first:until, node].min(axis=0)
+        fitting = [
+            (not self.shared[node, gpu], bool(self.milli[1, node, gpu] == MILLI), int(free[gpu]), gpu)
+            for gpu in np.flatnonzero(free >= share).tolist()
+        ]
+        for _, _, _, gpu in sorted(fitting):
+            if self._may_share(share, node, gpu, first, until):
+                return int(gpu)
+        return None
+
+    def _may_share(self, share: int, node: int, gpu: int, first: int, until: int) -> bool:
+        if (self.milli[first:until, node, gpu] < share).any():
+            return False
+        if self.shared[node, gpu]:
+            return True
+        # From now on no whole GPU in any slot.
+        lost = self.milli[1:, node, gpu] == MILLI
+        return not (lost & (self.whole[1:, node] < 1)).any()
+
+    def _layout(self, node: int, gpu: int, first: int, until: int) -> Layout:
+        """A GPU in MIG mode with every instance that is in use in any of the slots."""
+        used = frozenset[tuple[str, int]]().union(*self._used[node, gpu][first:until])
+        return Layout(self._models[node] or "", self._existing[node, gpu], used)
+
+    def _may_coexist(self, node: int, slices: Iterable[Slice], first: int, until: int) -> bool:
+        """True if GPUs in MIG mode may have these instances beside those in use, in each of the slots."""
+        slices = tuple(slices)
+        # Others that never meet each other need not go together: what is held before they come stays legal.
+        for slot in range(first, until) if slices else ():
+            layouts = dict[int, Layout]()
+            for gpu, profile, start in slices:
+                layout = layouts.get(gpu) or self._layout(node, gpu, slot, slot + 1)
+                if (profile, start) in layout.used:
+                    return False
+                layouts[gpu] = layout.holding((profile, start))
+            if not all(is_legal(layout) for layout in layouts.values()):
+                return False
+        return True
+
+    def _may_hold(self, node: int, gpu: int, place: Place) -> bool:
+        return self._problem.charges.may_repartition or place in self._existing[node, gpu]
+
+    def _instances(self, shape: Shape, node: int, first: int, until: int) -> tuple[Slice, ...] | None:
+        model = self._models[node] or ""
+        layouts = {
+            gpu.index: self._layout(node, gpu.index, first, until) for gpu in self._problem.nodes[node].mig
+        }
+        profiles = sorted(
+            (profile for profile, count in shape.mig for _ in range(count)),
+            key=lambda profile: (-slices_of(model, profile), profile),
+        )
+        found = []
+        for profile in profiles:
+            spots = [
+                (spot, gpu)
+                for gpu, layout in sorted(layouts.items())
+                if (
+                    spot := best_spot(
+                        layout,
+                        profile,
+                        frozenset({profile}),
+                        may_create=self._problem.charges.may_repartition,
+                    )
+                )
+            ]
+            if not spots:
+                return None
+            spot, gpu = min(spots)
+            layouts[gpu] = layouts[gpu].holding((profile, spot.start))
+            found.append((gpu, profile, spot.start))
+        return tuple(found)
+
+    def _use(self, node: int, gpu: int, place: Place, slots: range, times: int) -> None:
+        for slot in slots:
+            used = self._used[node, gpu][slot]
+            if times > 0:
+                used.add(place)
+            else:
+                used.discard(place)

@@ -1,0 +1,1 @@
+"""From assignments of indices to the desired state, and back."""

@@ -1,0 +1,116 @@
+"""Target → Ledger: a plan that is known, as the ledger would have come to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.plan.replica_diff import changed, held_by
+from gpuplan.models.problem.jobs import Role
+from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.state.ledger import Ledger
+from gpuplan.solvers.targets.place_at import start_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.plan.desired_state import Target
+    from gpuplan.models.problem.problem import Problem
+
+
+def replay(problem: Problem, target: Target, *, staying: frozenset[str] = frozenset()) -> Ledger | None:
+    """
+    The ledger of a plan of one slot; None if the problem has no moves that lead to it.
+
+    So it is of a plan for another problem that this one no longer allows, as when a node is gone. Who of the
+    running jobs is known to be `staying` as it is need not be looked at.
+    """
+    try:
+        return _Replay(problem, target, staying).run()
+    except _LostError:
+        return None
+
+
+class _LostError(Exception):
+    """Something in the target cannot be done."""
+
+
+class _Replay:
+    def __init__(self, problem: Problem, target: Target, staying: frozenset[str]) -> None:
+        self.problem, self.target, self.staying = problem, target, staying
+        self.ledger = Ledger(problem)
+        self.node_of = {node.name: index for index, node in enumerate(problem.nodes)}
+        self.class_of = {
+            name: index
+            for index, job_class in enumerate(problem.classes)
+            if job_class.role is Role.START
+            for name in job_class.jobs
+        }
+
+    def run(self) -> Ledger:
+        self._open()
+        by_job = {placement.job: placement for placement in self.target.placements}
+        newcomers = [*self._leave(by_job), *self._starts()]
+        for index, replicas in newcomers:
+            self._place(index, replicas)
+        for name in self.target.removed:
+            # What nobody may use any more is none of the problem's nodes.
+            node = self.node_of.get(name)
+            _must(node is not None and self.ledger.close(node))
+        return self.ledger
+
+    def _open(self) -> None:
+        pools = {option.name: index for index, option in enumerate(self.problem.pools)}
+        for node in self.target.added:
+            index = self.ledger.open(pools[node.pool]) if node.pool in pools else None
+            if index is None:
+                raise _LostError
+            self.node_of[node.name] = index
+
+    def _leave(self, by_job: dict[str, Placement]) -> list[tuple[int, list[Replica]]]:
+        """Have the incumbents leave who do; (class, new replicas) of those that move or grow."""
+        ledger = self.ledger
+        fresh: list[tuple[int, list[Replica]]] = []
+        for v, incumbent in enumerate(self.problem.incumbents):
+            if incumbent.job in self.staying:
+                continue
+            if (after := by_job.get(incumbent.job)) is None:
+                _must(vacate.stop(ledger, v))
+                continue
+            gone, come = changed(self.problem, incumbent, after, self.node_of)
+            if gone and come:
+                _must(vacate.leave_to_move(ledger, v))
+                fresh.append((_known(incumbent.move), list(after.replicas)))
+            elif gone:
+                _must(vacate.shrink(ledger, v, gone))
+            elif come:
+                fresh.append((_known(incumbent.grow), come))
+        return fresh
+
+    def _starts(self) -> list[tuple[int, list[Replica]]]:
+        return [
+            (index, list(placement.replicas))
+            for placement in self.target.placements
+            if (index := self.class_of.get(placement.job)) is not None
+        ]
+
+    def _place(self, index: int, replicas: Iterable[Replica]) -> None:
+        sites = []
+        for replica in replicas:
+            node, gpus, slices = held_by(self.problem, replica, self.node_of)
+            if node is None:
+                raise _LostError
+            sites.append(Site(node, gpus, slices))
+        _must(start_at(self.ledger, index, sites))
+
+
+def _known(job_class: int | None) -> int:
+    if job_class is None:
+        raise _LostError
+    return job_class
+
+
+def _must(done: bool) -> None:
+    if not done:
+        raise _LostError

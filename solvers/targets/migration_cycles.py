@@ -1,0 +1,86 @@
+"""
+The order of carrying out: a plan that moves jobs in a circle cannot be done step by step.
+
+Who is stopped or shrunk frees its places at once. A move waits until all it takes is free; its own old places
+count as free for itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.problem.jobs import Role
+from gpuplan.solvers.heuristics import vacate
+from gpuplan.solvers.state.assignment import Site
+from gpuplan.solvers.state.constraints.capacity import Capacity
+from gpuplan.solvers.state.disruption_state import Leave
+
+if TYPE_CHECKING:
+    from gpuplan.models.problem.jobs import Incumbent
+    from gpuplan.solvers.state.assignment import Placed
+    from gpuplan.solvers.state.ledger import Ledger
+
+
+def undo_circles(ledger: Ledger) -> bool:
+    """Put jobs back that can never be moved, whoever took their places having to go; False if that fails."""
+    while stuck := stuck_moves(ledger):
+        for number in stuck.values():
+            ledger.remove(number)
+        for index in sorted(stuck):
+            if not vacate.put_back(ledger, index):
+                return False
+    return True
+
+
+def stuck_moves(ledger: Ledger) -> dict[int, int]:
+    """Incumbents that can never be moved, with the numbers of their new places."""
+    problem = ledger.problem
+    pending: dict[int, int] = {}
+    for number, placed in sorted(ledger.placed.items()):
+        job_class = problem.classes[placed.job_class]
+        if job_class.role is Role.MOVE and job_class.incumbent is not None:
+            pending[job_class.incumbent] = number
+    if not pending:
+        return {}
+    free = _once_stopped(ledger)
+    moved = True
+    while moved and pending:
+        moved = False
+        for index, number in list(pending.items()):
+            if _goes(free, problem.incumbents[index], ledger.placed[number]):
+                del pending[index]
+                moved = True
+    return pending
+
+
+def _once_stopped(ledger: Ledger) -> Capacity:
+    """What is free once everybody who is to be stopped or shrunk has left, and no one else."""
+    free = Capacity(ledger.problem)
+    for node in ledger.opened:
+        free.set_usable(node, usable=True)
+    for index in ledger.fates.having(Leave.STOP, Leave.SHRINK):
+        fate, incumbent = ledger.fates[index], ledger.problem.incumbents[index]
+        for position in fate.given_up if fate is not None else ():
+            if (site := Site.of(incumbent.holds[position])) is not None:
+                free.charge(incumbent.shape, site, -1)
+    return free
+
+
+def _goes(free: Capacity, incumbent: Incumbent, placed: Placed) -> bool:
+    """Move a job if all it takes is free; False, and nothing done, if not."""
+    old = [site for hold in incumbent.holds if (site := Site.of(hold)) is not None]
+    for site in old:
+        free.charge(incumbent.shape, site, -1)
+    taken: list[Site] = []
+    for site in placed.sites:
+        if not free.fits(incumbent.shape, site):
+            break
+        free.charge(incumbent.shape, site, 1)
+        taken.append(site)
+    else:
+        return True
+    for site in taken:
+        free.charge(incumbent.shape, site, -1)
+    for site in old:
+        free.charge(incumbent.shape, site, 1)
+    return False

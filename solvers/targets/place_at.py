@@ -1,0 +1,35 @@
+"""Starting: jobs on very sites, as a plan that is known already has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuplan.solvers.state.assignment import Site
+    from gpuplan.solvers.state.ledger import Ledger
+
+
+def start_at(ledger: Ledger, index: int, sites: Sequence[Site]) -> bool:
+    """Place one job of a class on very sites; False, and nothing is taken, if that is not possible."""
+    if not sites or not take_all(ledger, index, sites):
+        return False
+    group = ledger.group_of[sites[0].node]
+    for option in ledger.problem.classes[index].options:
+        if group in option.groups:
+            return bool(ledger.settle(index, option, list(sites), jobs=1))
+    for site in sites:
+        ledger.give(index, site)
+    return False
+
+
+def take_all(ledger: Ledger, index: int, sites: Sequence[Site]) -> bool:
+    """Take very sites for replicas of a class; False, and none is taken, if some of them are not free."""
+    for number, site in enumerate(sites):
+        if not ledger.may_take(index, site):
+            for taken in sites[:number]:
+                ledger.give(index, taken)
+            return False
+        ledger.take_site(index, site)
+    return True

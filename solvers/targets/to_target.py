@@ -1,0 +1,152 @@
+"""Ledger → Target: names, replicas, and the nodes that come and go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
+from gpuplan.models.plan.desired_state import Planned, Target
+from gpuplan.models.problem.jobs import Role
+from gpuplan.models.units import MILLI, print_milli
+from gpuplan.solvers.rounding.interval_coloring import colored
+from gpuplan.solvers.state.constraints import coscheduled_groups
+from gpuplan.solvers.state.disruption_state import Leave
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpuplan.models.cluster import Node
+    from gpuplan.models.problem.jobs import JobClass
+    from gpuplan.models.problem.problem import Problem
+    from gpuplan.solvers.state.assignment import Site
+    from gpuplan.solvers.state.ledger import Ledger
+
+
+def target_of(ledger: Ledger, running: tuple[Placement, ...]) -> Target:
+    """
+    The cluster as it shall be: who runs stays, unless the ledger says otherwise.
+
+    Within a class the job to start first gets its place first.
+    """
+    problem = ledger.problem
+    by_job = {placement.job: placement for placement in running}
+    for index in ledger.fates.having(Leave.STOP, Leave.MOVE):
+        by_job.pop(problem.incumbents[index].job, None)
+    for index in ledger.fates.having(Leave.SHRINK):
+        job, fate = problem.incumbents[index].job, ledger.fates[index]
+        kept = (
+            replica
+            for position, replica in enumerate(by_job[job].replicas)
+            if fate is None or position not in fate.given_up
+        )
+        by_job[job] = Placement(job=job, replicas=tuple(kept))
+    added = _added(ledger)
+    names = {index: node.name for index, node in enumerate(problem.nodes)}
+    names |= {index: node.name for index, node in added.items()}
+    next_job = [iter(job_class.jobs) for job_class in problem.classes]
+    for _, placed in sorted(ledger.placed.items()):
+        job_class = problem.classes[placed.job_class]
+        replicas = tuple(replica_of(problem, job_class, site, names[site.node]) for site in placed.sites)
+        job = next(next_job[placed.job_class])
+        if job_class.role is Role.GROW:
+            replicas = (*by_job[job].replicas, *replicas)
+        by_job[job] = Placement(job=job, replicas=replicas)
+    return Target(
+        placements=tuple(placement for _, placement in sorted(by_job.items())),
+        added=tuple(node for _, node in sorted(added.items())),
+        removed=tuple(sorted(problem.nodes[node].name for node in ledger.closed)),
+        planned=_planned(ledger, names, next_job) if ledger.booked else (),
+    )
+
+
+def _planned(ledger: Ledger, names: dict[int, str], next_job: list[Iterator[str]]) -> tuple[Planned, ...]:
+    """
+    The bookings; within a class the job to start first gets the earliest one.
+
+    Who was to have a promise before anybody else has one, then as many of those booked first as there may be.
+    """
+    problem, sites = ledger.problem, colored(ledger)
+    promised = _promised(ledger)
+    found = []
+    # Of one class the promised ones go first among equal slots, so that names follow the order.
+    for number, booked in sorted(ledger.booked.items(), key=lambda each: (each[1].slot, each[0])):
+        job_class = problem.classes[booked.job_class]
+        replicas = tuple(replica_of(problem, job_class, site, names[site.node]) for site in sites[number])
+        job = next(next_job[booked.job_class])
+        found.append(Planned(job, booked.slot, replicas, promised=number in promised))
+    return tuple(sorted(found, key=lambda planned: planned.job))
+
+
+def _promised(ledger: Ledger) -> set[int]:
+    """
+    Numbers of the bookings that are promises, no more than the depth allows beside those already made.
+
+    Who is stopped to resume later is promised that before others.
+
+    Who starts together is promised that together or not at all, and nobody is promised to start after
+    somebody who is not: else it could not be kept.
+    """
+    problem = ledger.problem
+    if problem.depth is None:
+        return set(ledger.booked)
+    party_of = coscheduled_groups.party_of(problem)
+    number_of = {booked.job_class: number for number, booked in ledger.booked.items()}
+    company = {
+        number: {
+            number_of[each]
+            for each in party_of.get(booked.job_class, (booked.job_class,))
+            if each in number_of
+        }
+        | {number}
+        for number, booked in ledger.booked.items()
+    }
+    first = {
+        number
+        for number, booked in ledger.booked.items()
+        if (job_class := problem.classes[booked.job_class]).firm or job_class.role is Role.RESUME
+    }
+    promised = set[int]().union(*(company[number] for number in first))
+    room = problem.depth - len(promised)
+    for number in sorted(ledger.booked):
+        if number in promised or len(company[number]) > room:
+            continue
+        awaited = {
+            number_of[each.job_class]
+            for member in company[number]
+            for each in problem.classes[ledger.booked[member].job_class].predecessors
+            if each.job_class in number_of
+        }
+        if awaited <= promised:
+            promised |= company[number]
+            room -= len(company[number])
+    return promised
+
+
+def _added(ledger: Ledger) -> dict[int, Node]:
+    """The nodes opened, by index; they are equal, so the first names go to those in use."""
+    found: dict[int, Node] = {}
+    for index, pool in enumerate(ledger.problem.pools):
+        used = sorted(node for node, of in ledger.opened.items() if of == index)
+        found |= dict(zip(used, pool.nodes, strict=False))
+    return found
+
+
+def replica_of(problem: Problem, job_class: JobClass, site: Site, node: str) -> Replica:
+    """A replica of a class on a site, as a placement has it; `node` is the name of the site's node."""
+    shape = job_class.shape
+    cpu_milli, memory_mib, disk_mib, *further = job_class.asked or shape.amounts
+    shares = (GpuShare(index=gpu, milli=shape.gpu_milli or MILLI) for gpu in sorted(site.gpus))
+    in_order = sorted(site.slices, key=lambda part: (part[0], part[2]))
+    slices = (MigSlice(index=gpu, profile=profile, start=start) for gpu, profile, start in in_order)
+    return Replica(
+        node=node,
+        gpus=(*shares, *slices),
+        cpu_milli=print_milli(cpu_milli),  # constructors take cores
+        memory_mib=memory_mib,
+        disk_mib=disk_mib,
+        resources={
+            name: amount
+            for name, amount in zip(problem.resources[3:], further, strict=True)
+            if amount and " " not in name  # the power of GPUs is counted, but nothing a job asks for
+        },
+    )
