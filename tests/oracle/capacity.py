@@ -153,7 +153,7 @@ def _one_layout(
             yield row("mig", (*key, *limit), terms, upper=most - count)
 
 
-def compute(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
+def cpu_memory(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
     """
     CPU, memory, disk and countable resources of a node suffice; so does the power its GPUs may draw.
 
@@ -199,7 +199,7 @@ def power(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
         yield row("power", ("rack", number), terms, upper=max(0, cap.left))
 
 
-def queues(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
+def quota(problem: Problem, x: ReferenceColumns) -> Iterator[Row]:
     """usage[r,q] ≤ limit[r,q];  spill[r,q] ≥ usage[r,q] − kept[r,q]."""
     for budget in problem.budgets:
         usage: dict[int, list[Term]] = defaultdict(list)

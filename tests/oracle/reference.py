@@ -40,9 +40,9 @@ FAMILIES: Final[tuple[Callable[[Problem, ReferenceColumns], Iterator[Row]], ...]
     jobs.anti_affinity,
     capacity.gpus,
     capacity.mig,
-    capacity.compute,
+    capacity.cpu_memory,
     capacity.power,
-    capacity.queues,
+    capacity.quota,
     capacity.pools,
 )
 """The rules."""

@@ -186,7 +186,7 @@ def test_the_summary_tells_how_the_answer_came_about():
     assert summary.terms == {"completion": 400}
     assert summary.phases == {"solve": 1.235}
     assert (summary.fallback.tried, summary.fallback.used) == ("milp", "greedy")
-    assert summary.rejected == ("milp: sharing: node n0 gpu 0: found 1.5 GPUs, allowed 1 GPU",)
+    assert summary.rejected == ("milp: fractional_gpu: node n0 gpu 0: found 1.5 GPUs, allowed 1 GPU",)
     assert summary.not_disaggregated == 2
 
 

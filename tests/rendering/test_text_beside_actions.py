@@ -41,8 +41,8 @@ def test_what_went_another_way_than_meant_is_said():
         greedy FEASIBLE  objective 43,790  bound unknown  in 6.0 s
         goal value  terms  completion +43,790  (greedy 43,790)
         Fell back from milp to greedy: the time limit of 1 s passed without an answer
-        Rejected an answer that breaks a rule: milp: sharing: node h100-02 gpu 4: found
-        1.5 GPUs, allowed 1 GPU
+        Rejected an answer that breaks a rule: milp: fractional_gpu: node h100-02 gpu 4:
+        found 1.5 GPUs, allowed 1 GPU
         2 jobs of the solver's answer found no concrete place and wait
 
           + start""")[:-1])  # fmt: skip

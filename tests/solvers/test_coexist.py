@@ -14,7 +14,7 @@ def test_both_solvers_answer_in_one_process(order):
 import time
 import numpy as np
 from gpuplan.models.formulation.rows import Formulation, row
-from gpuplan.solvers import {order[0]}, {order[1]}
+from gpuplan.solvers.exact import {order[0]}, {order[1]}
 from gpuplan.solvers.interface import Budget
 question = Formulation(
     upper=np.array([5, 5]),
