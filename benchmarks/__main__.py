@@ -12,6 +12,7 @@ import click
 
 from benchmarks import (
     greedy_claim,
+    house,
     one_more,
     plans,
     presets,
@@ -191,6 +192,12 @@ def saturation_command(arguments: tuple[str, ...]) -> None:
 def solver_choice_command(arguments: tuple[str, ...]) -> None:
     """Solvers on the block model of each size; takes ARGUMENTS of its own."""
     _of_its_own("solver_choice", arguments)
+
+
+@main.command("house")
+def house_command() -> None:
+    """The structure of the product in figures, beside their goals."""
+    click.echo(house.house_table(), nl=False)
 
 
 @main.command("report")

@@ -1,0 +1,247 @@
+"""
+The structure of the product in figures: sizes, names, words, imports, and what one more feature touches.
+
+Every figure is counted from the sources, beside the goal of docs/decisions/0015-house.md. Import figures come
+from the graph that the import rules are checked on; files run by a plan are traced in a child process.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import grimp
+
+from benchmarks.markdown import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+ROOMS: Final = ("models", "solvers", "planner")
+TUNED: Final = ("solvers", "models/formulation")
+"""Where a number at module level is a tuned one, or a sentinel."""
+PERSONIFYING: Final = re.compile(
+    r"\b(who|whom|whose|whoever|somebody|someone|anybody|anyone|nobody|everybody|everyone)\b", re.IGNORECASE
+)
+_CONSTRAINT: Final = re.compile(r"power_?cap|rack_?power|powercap|\bwatts|\bpowers?\b", re.IGNORECASE)
+_NODE_ACTION: Final = re.compile(r"\bScaleDown\b|scale_down|SCALE_DOWN")
+_TRACED: Final = """
+import sys
+from pathlib import Path
+
+files = set()
+
+
+def trace(frame, event, _):
+    # Bodies of modules and classes run without fast locals (CO_OPTIMIZED, 1).
+    if event == "call" and frame.f_code.co_flags & 1:
+        files.add(frame.f_code.co_filename)
+
+
+sys.setprofile(trace)
+from gpuplan.planner.cli import main
+
+sys.argv = ["gpuplan", "plan", sys.argv[1], "--time-limit", "5s"]
+try:
+    main()
+except SystemExit:
+    pass
+sys.setprofile(None)
+rooms = [str(Path(room).resolve()) for room in ("models", "solvers", "planner")]
+found = {str(Path(name).resolve()) for name in files if name.endswith(".py")}
+print(len([name for name in found if name.startswith(tuple(rooms))]), file=sys.stderr)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One figure with its goal."""
+
+    name: str
+    value: str
+    goal: str
+
+
+@dataclass(frozen=True)
+class House:
+    """Python files of the product below `root`, read once."""
+
+    root: Path
+
+    @cached_property
+    def files(self) -> dict[Path, str]:
+        """Text of every product file."""
+        return {
+            path.relative_to(self.root): path.read_text()
+            for room in ROOMS
+            for path in sorted((self.root / room).rglob("*.py"))
+        }
+
+    @cached_property
+    def trees(self) -> dict[Path, ast.Module]:
+        """The parsed files."""
+        return {path: ast.parse(text) for path, text in self.files.items()}
+
+    def sizes(self) -> Iterator[Measure]:
+        """Files, folders and lines."""
+        folders = Counter(path.parent for path in self.files)
+        fullest, count = folders.most_common(1)[0]
+        lines = {path: text.count("\n") for path, text in self.files.items()}
+        code = sum(_code_lines(text, self.trees[path]) for path, text in self.files.items())
+        comments = sum(
+            line.lstrip().startswith("#") for text in self.files.values() for line in text.splitlines()
+        )
+        long = [path for path, length in lines.items() if length > 450]
+        short = [path for path, length in lines.items() if length <= 60 and path.name != "__init__.py"]
+        yield Measure("product files", f"{len(self.files):,}", "≤ 210")
+        yield Measure("most files in a folder", f"{count} ({fullest})", "≤ 15")
+        yield Measure("lines", f"{sum(lines.values()):,}", "≤ 44,000")
+        yield Measure("lines of code", f"{code:,}", "≤ 27,000")
+        yield Measure("lines that are comments", f"{100 * comments / sum(lines.values()):.1f} %", "≥ 3 %")
+        yield Measure("files over 450 lines", str(len(long)), "0")
+        yield Measure("files of at most 60 lines, packages apart", str(len(short)), "≤ 20")
+
+    def names(self) -> Iterator[Measure]:
+        """Classes and files by name."""
+        places: defaultdict[str, list[Path]] = defaultdict(list)
+        for path, tree in self.trees.items():
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].append(path)
+        doubles = [name for name, found in places.items() if len(found) > 1]
+        gerunds = [path for path in self.files if path.stem.endswith("ing")]
+        yield Measure("public class names with two meanings", _listed(doubles), "0")
+        yield Measure("file names that end in -ing", _listed(path.stem for path in gerunds), "≤ 5")
+
+    def words(self) -> Iterator[Measure]:
+        """Lines that speak of jobs as persons."""
+        count = sum(
+            bool(PERSONIFYING.search(line)) for text in self.files.values() for line in text.splitlines()
+        )
+        yield Measure("lines with who, somebody, nobody …", str(count), "0")
+
+    def constants(self) -> Iterator[Measure]:
+        """Numbers at module level of what solves, which no parameter reaches."""
+        found = [
+            node
+            for path, tree in self.trees.items()
+            if str(path).startswith(TUNED)
+            for node in tree.body
+            if _is_number(node)
+        ]
+        yield Measure("numeric constants of solvers and formulation", str(len(found)), "0 tuned ones")
+
+    def imports(self) -> Iterator[Measure]:
+        """Files that one other file alone imports, and circles of imports, type imports included."""
+        graph = grimp.build_graph("gpuplan", cache_dir=None)
+        packages = {module for module in graph.modules if graph.find_children(module)}
+        single = [
+            module
+            for module in graph.modules - packages
+            if len(graph.find_modules_that_directly_import(module)) == 1
+        ]
+        circles = _circles(graph)
+        yield Measure("files imported by exactly one other", str(len(single)), "≤ 40")
+        yield Measure("circles of imports", _listed(f"{len(each)} files" for each in circles), "0")
+
+    def touched(self) -> Iterator[Measure]:
+        """Files that mention the two worked examples."""
+        for name, symbol, goal in (
+            ("files that know power caps (a constraint)", _CONSTRAINT, "≤ 7"),
+            ("files that know scale_down (a node action)", _NODE_ACTION, "≤ 4"),
+        ):
+            found = [path for path, text in self.files.items() if symbol.search(text)]
+            yield Measure(name, str(len(found)), goal)
+
+    def run(self) -> Iterator[Measure]:
+        """Files of which a function runs in a plan of 9 jobs on 6 nodes."""
+        done = subprocess.run(
+            [sys.executable, "-c", _TRACED, "scenarios/quickstart"],
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        yield Measure("files run by a small plan", done.stderr.splitlines()[-1], "≤ 110")
+
+    def measures(self) -> Iterator[Measure]:
+        """All of them."""
+        for part in (
+            self.sizes,
+            self.names,
+            self.words,
+            self.constants,
+            self.imports,
+            self.touched,
+            self.run,
+        ):
+            yield from part()
+
+
+def house_table(root: Path = ROOT) -> str:
+    """All measures as Markdown."""
+    rows = [(each.name, each.value, each.goal) for each in House(root).measures()]
+    return table(("measure", "today", "goal"), rows)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """How many, and the first of them."""
+    found = sorted(names)
+    shown = ", ".join(found[:8]) + (" …" if len(found) > 8 else "")
+    return f"{len(found)} ({shown})" if found else "0"
+
+
+def _code_lines(text: str, tree: ast.Module) -> int:
+    """Lines with anything on them but comments and docstrings."""
+    lines = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type not in _NO_CODE
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+_NO_CODE: Final = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+
+
+def _is_number(node: ast.stmt) -> bool:
+    """True for `NAME = number`, annotated or not."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return False
+    return all(
+        isinstance(part, ast.Constant | ast.UnaryOp | ast.BinOp | ast.operator | ast.unaryop)
+        and (not isinstance(part, ast.Constant) or isinstance(part.value, int | float))
+        for part in ast.walk(node.value)
+    )
+
+
+def _circles(graph: grimp.ImportGraph) -> list[set[str]]:
+    """Sets of modules each of which imports all others of its set, directly or not."""
+    above = {module: graph.find_upstream_modules(module) for module in graph.modules}
+    circles: list[set[str]] = []
+    for module, known in above.items():
+        circle = {other for other in known if module in above[other]} | {module}
+        if len(circle) > 1 and circle not in circles:
+            circles.append(circle)
+    return circles
