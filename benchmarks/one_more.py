@@ -21,6 +21,7 @@ from gpuplan.models.job import Running
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.planner.analysis.cluster_after import cluster_after
 from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.epoch_cache import EpochCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,14 +69,15 @@ def measure(instance: Instance) -> dict[str, Any]:
     """One epoch with one job more: seconds, what the plan changes, peak memory of all epochs."""
     snapshot, policy = instance.snapshot().canonical(), instance.policy()
     policy = policy.model_copy(update={"solvers": ()})
-    first = _planned(snapshot, _within(policy, _FIRST_LIMIT_MS))
-    at_rest = _planned(_carried_out(first), policy, first)
+    cache = EpochCache()
+    first = _planned(snapshot, _within(policy, _FIRST_LIMIT_MS), cache)
+    at_rest = _planned(_carried_out(first), policy, cache, first)
     live = at_rest.snapshot
     jobs = (*live.jobs, _one_more(live))
     document = live.model_copy(update={"jobs": jobs, "taken_at": live.taken_at + _LATER}).document()
     read = Snapshot.model_validate(document)
     began, cpu_began = time.monotonic(), time.process_time()
-    plan = _planned(read, policy, at_rest)
+    plan = _planned(read, policy, cache, at_rest)
     return {
         "seconds": time.monotonic() - began,
         "cpu_seconds": time.process_time() - cpu_began,
@@ -88,8 +90,8 @@ def measure(instance: Instance) -> dict[str, Any]:
     }
 
 
-def _planned(snapshot: Snapshot, policy: Policy, last: Plan | None = None) -> Plan:
-    return plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at, last=last)
+def _planned(snapshot: Snapshot, policy: Policy, cache: EpochCache, last: Plan | None = None) -> Plan:
+    return plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at, last=last, cache=cache)
 
 
 def _within(policy: Policy, milliseconds: int) -> Policy:

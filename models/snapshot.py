@@ -110,14 +110,14 @@ class Snapshot(Noun):
         return tuple([job for job in self.jobs if job.running is None])
 
     @cached_property
-    def findings(self) -> dict[type[Any], Any]:
-        """What has been found out about it, by kind, for all who ask; it changes as little as it does."""
+    def derived(self) -> dict[type[Any], Any]:
+        """Values that follow from the snapshot alone, by class, each computed at its first use."""
         return {}
 
     def __getstate__(self) -> dict[Any, Any]:
         """Without what can be found out again: for other processes that is more than the snapshot."""
         state = super().__getstate__()
-        kept = {name: value for name, value in self.__dict__.items() if name != "findings"}
+        kept = {name: value for name, value in self.__dict__.items() if name != "derived"}
         return state | {"__dict__": kept}
 
     @cached_property

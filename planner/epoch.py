@@ -15,6 +15,7 @@ from gpuplan.models.validation.damage import survey
 from gpuplan.models.verifier.context import Facts
 from gpuplan.models.verifier.damage import unnamed_damage
 from gpuplan.models.verifier.verify import verify_target
+from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.plan_builder import draft
 from gpuplan.planner.problem_builder import pose
 from gpuplan.planner.warm_start import first_target, is_settled, newcomers, recognized
@@ -79,13 +80,14 @@ def plan_epoch(
     created_at: datetime,
     watch: Watch | None = None,
     last: Plan | None = None,
+    cache: EpochCache | None = None,
 ) -> Plan:
     """
     Plan one epoch: ask the question, answer it, check the answer, say what must change.
 
     `watch` is shown how the search for the answer goes. An interruption ends the search, not the plan. With
     the `last` plan the search begins where that ended, and if nothing has changed since it was carried out,
-    nothing does.
+    nothing does. The `cache` of the epochs before makes this one faster.
 
     Raises
     ------
@@ -98,7 +100,8 @@ def plan_epoch(
     damage = survey(found)
     snapshot = recognized(damage.sound, last.snapshot) if last else damage.sound
     # 1. Freeze the question. Everything after this line is a pure function of it, the clock apart.
-    problem = pose(snapshot, policy)
+    cache = cache or EpochCache()
+    problem = pose(snapshot, policy, cache)
 
     # 2. Answer it: greedy always answers; an exact solver improves on it within the budget.
     #    A candidate that breaks a rule is rejected and recorded, so that greedy's still stands.
@@ -128,6 +131,7 @@ def plan_epoch(
         created_at=created_at,
         last=last,
         damage=damage,
+        cache=cache,
     )
     _require_none(tuple(unnamed_damage(found, snapshot, [each.job for each in plan.findings if each.job])))
     return plan

@@ -1,9 +1,8 @@
 """
-Remembered: what was found out about jobs in one epoch and is still true in the next.
+What one epoch finds out that the next one may still use.
 
-Most of an epoch's question is that of the last one. What hangs on neither the clock nor other jobs is found
-out once for each job, and the next snapshot takes it over (`gpuplan.planner.warm_start.recognized`), in which
-jobs that have not changed are the same objects.
+Most of the question of an epoch is that of the last one. What depends on neither the clock nor other jobs is
+found out once for each job: `gpuplan.planner.warm_start.recognized` makes unchanged jobs the same objects.
 """
 
 from __future__ import annotations
@@ -14,46 +13,56 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuplan.models.job import Job
-    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.models.plan.plan import NodeState
 
 _Found = TypeVar("_Found")
 
 
-class Known(NamedTuple):
-    """What was found out in one epoch, as a snapshot keeps it."""
+class _Known(NamedTuple):
+    """Facts about jobs, and what they rest on beside the job."""
 
     basis: object
     found: dict[str, tuple[Job, Any]]
     """By the name of a job."""
 
 
-class Remembered(Generic[_Found]):
+class EpochCache:
     """
-    What `find` says of each job, as long as the job and all else it looks at, the `basis`, are the same.
+    The memory of one sequence of epochs: it changes with each epoch, and no plan depends on it.
 
-    Kept with the snapshot under `kind`; what nobody asks for in one epoch is forgotten in the next.
+    An empty one is always right; it makes an epoch slower, never another.
     """
 
-    def __init__(
-        self, snapshot: Snapshot, kind: type[Any], *, basis: object, find: Callable[[Job], _Found]
-    ) -> None:
-        before = snapshot.findings.get(kind)
-        self._before: dict[str, tuple[Job, _Found]] = before.found if before and before.basis == basis else {}
-        self._known: dict[str, tuple[Job, _Found]] = {}
-        self._find = find
-        snapshot.findings[kind] = Known(basis, self._known)
+    def __init__(self) -> None:
+        self._by_kind: dict[type[Any], _Known] = {}
+        self.node_states: dict[str, tuple[object, NodeState]] = {}
+        """By the name of a node: what its state in the last plan was made from, and the state."""
+
+    def job_facts(self, kind: type[Any], *, basis: object, find: Callable[[Job], _Found]) -> JobFacts[_Found]:
+        """Facts of one kind about jobs; `basis` is all that `find` looks at beside the job."""
+        before = self._by_kind.get(kind)
+        known = before.found if before and before.basis == basis else {}
+        facts = JobFacts(known, find)
+        self._by_kind[kind] = _Known(basis, facts.asked)
+        return facts
+
+
+class JobFacts(Generic[_Found]):
+    """
+    What `find` says of each job, found again only for a job that is another object than before.
+
+    Facts that one epoch does not ask for are forgotten in the next.
+    """
+
+    def __init__(self, known: dict[str, tuple[Job, _Found]], find: Callable[[Job], _Found]) -> None:
+        self._known, self._find = known, find
+        self.asked: dict[str, tuple[Job, _Found]] = {}
+        """By the name of a job: the job and the fact, of all that were asked for."""
 
     def of(self, job: Job) -> _Found:
-        """What there is to say of a job."""
-        known = self._before.get(job.name)
+        """The fact about a job."""
+        known = self._known.get(job.name)
         if known is None or known[0] is not job:
             known = job, self._find(job)
-        self._known[job.name] = known
+        self.asked[job.name] = known
         return known[1]
-
-
-def take_over(last: Snapshot, live: Snapshot) -> None:
-    """Have a snapshot remember what another one does."""
-    for kind, found in last.findings.items():
-        if isinstance(found, Known):
-            live.findings[kind] = found

@@ -10,7 +10,6 @@ from gpuplan.models.policy.objective import Goal
 from gpuplan.models.verifier.job_changes import same_holdings
 from gpuplan.planner.analysis.allocations import count_from
 from gpuplan.planner.analysis.cluster_after import cluster_after
-from gpuplan.planner.epoch_cache import take_over
 from gpuplan.planner.problem_builder.earliest_start import finished_by_name, is_met
 from gpuplan.planner.problem_builder.reclaiming import pairs
 
@@ -42,7 +41,6 @@ def recognized(live: Snapshot, last: Snapshot) -> Snapshot:
     jobs = tuple(_equal_or(job, last.job_by_name.get(job.name)) for job in live.jobs)
     known = live.model_copy(update={"cluster": cluster, "jobs": jobs}).canonical()
     count_from(last, known)
-    take_over(last, known)
     return known
 
 

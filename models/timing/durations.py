@@ -96,9 +96,9 @@ class _Finished:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
-        found = snapshot.findings.get(cls)
+        found = snapshot.derived.get(cls)
         if found is None:
-            found = snapshot.findings[cls] = cls(snapshot)
+            found = snapshot.derived[cls] = cls(snapshot)
         return found
 
 

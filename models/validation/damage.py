@@ -55,9 +55,9 @@ class Survey:
 
 def survey(snapshot: Snapshot) -> Survey:
     """What of a snapshot no longer holds; found out once for each snapshot."""
-    found = snapshot.findings.get(Survey)
+    found = snapshot.derived.get(Survey)
     if not isinstance(found, Survey):
-        found = snapshot.findings[Survey] = _surveyed(snapshot)
+        found = snapshot.derived[Survey] = _surveyed(snapshot)
     return found
 
 

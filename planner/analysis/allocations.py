@@ -154,18 +154,18 @@ class Holdings:
 
 def holdings_of(snapshot: Snapshot) -> Holdings:
     """What the running jobs of a snapshot hold."""
-    found = snapshot.findings.get(Holdings)
+    found = snapshot.derived.get(Holdings)
     if not isinstance(found, Holdings):
-        found = snapshot.findings[Holdings] = Holdings.of(snapshot.cluster, snapshot.jobs)
+        found = snapshot.derived[Holdings] = Holdings.of(snapshot.cluster, snapshot.jobs)
     return found
 
 
 def count_from(other: Snapshot, snapshot: Snapshot) -> None:
     """Count what running jobs hold from another snapshot on, if that has been counted there."""
-    if Holdings in other.findings:
+    if Holdings in other.derived:
         before, after = other.job_by_name, snapshot.job_by_name
         changed = [job for job in snapshot.jobs if before.get(job.name) is not job]
         names = {job.name for job in changed} | (before.keys() - after.keys())
         gone = (resident for name in names if name in before for resident in residents(before[name]))
         come = (resident for job in changed for resident in residents(job))
-        snapshot.findings[Holdings] = holdings_of(other).but(snapshot.cluster, gone, come)
+        snapshot.derived[Holdings] = holdings_of(other).but(snapshot.cluster, gone, come)

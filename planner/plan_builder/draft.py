@@ -27,6 +27,7 @@ from gpuplan.models.value.disruption_cost import recovery_seconds
 from gpuplan.planner.analysis.job_changes import Changes, Deed
 from gpuplan.planner.analysis.metrics import measure
 from gpuplan.planner.analysis.projected_schedule import Future
+from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.plan_builder.action_value import Worth
 from gpuplan.planner.plan_builder.actions import action
 from gpuplan.planner.plan_builder.beneficiaries import Purpose
@@ -61,6 +62,7 @@ def draft(
     created_at: datetime,
     last: Plan | None = None,
     damage: Survey | None = None,
+    cache: EpochCache | None = None,
 ) -> Plan:
     """
     Turn a verified solution into the plan that people review and `apply` carries out.
@@ -75,7 +77,7 @@ def draft(
         The changes cannot be carried out in any order.
     """
     snapshot = snapshot.canonical()
-    damage = damage or survey(snapshot)
+    damage, cache = damage or survey(snapshot), cache or EpochCache()
     changes = Changes(snapshot, solution.target)
     target = changes.settled
     worth = Worth(changes, policy)
@@ -91,7 +93,7 @@ def draft(
         if isinstance(step, JobStep) and step.change.deed is Deed.PREEMPT
     }
     reasons = waiting_reasons(snapshot, policy, target, preempted=preempted, proven=proven, changes=changes)
-    kept = Kept(last, snapshot)
+    kept = Kept(last, cache)
     changed = {change.job.name for change in changes.jobs}
     released = releases(damage, snapshot.taken_at)
     made = (
@@ -118,7 +120,7 @@ def draft(
         epoch=snapshot.taken_at,
         created_at=created_at,
         base=Base(snapshot=snapshot.fingerprint(), policy=policy.fingerprint()),
-        solution=_summary(solution, verification_terms, left_out(snapshot, policy)),
+        solution=_summary(solution, verification_terms, left_out(snapshot, policy, cache)),
         actions=actions,
         findings=findings(damage, of_job, snapshot.taken_at),
         placements=target.placements,

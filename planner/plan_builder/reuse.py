@@ -7,7 +7,7 @@ found out about it, its text above all: from epoch to epoch most of a plan is th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gpuplan.models.plan.plan import Keep, NodeChange, NodeState, Wait, Waiting
 from gpuplan.models.units import print_milli
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from gpuplan.models.eligibility.free_resources import NodeFree
     from gpuplan.models.placement import Placement
     from gpuplan.models.plan.plan import Plan, Reason
-    from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.epoch_cache import EpochCache
 
 
 class Kept:
     """Parts for a new plan, of the `last` one as far as they are the same."""
 
-    def __init__(self, last: Plan | None, snapshot: Snapshot) -> None:
+    def __init__(self, last: Plan | None, cache: EpochCache) -> None:
         actions = last.actions if last else ()
         self._keeps = {action.job: action for action in actions if type(action) is Keep}
         self._waits = {action.job: action for action in actions if type(action) is Wait}
         self._waiting = {waiting.job: waiting for waiting in (last.waiting if last else ())}
-        self._before: dict[str, _Known] = last.snapshot.findings.get(Kept, {}) if last else {}
-        self._nodes: dict[str, _Known] = {}
-        snapshot.findings[Kept] = self._nodes
+        self._before = cache.node_states
+        self._nodes: dict[str, tuple[object, NodeState]] = {}
+        cache.node_states = self._nodes
 
     def keep(self, placement: Placement) -> Keep:
         """A running job stays as it is."""
@@ -57,19 +57,10 @@ class Kept:
     def node(self, node: Node, left: NodeFree, change: NodeChange) -> NodeState:
         """A node as it will be, with what is left free of it."""
         known = self._before.get(node.name)
-        if known is None or (known.node, known.left, known.change) != (node, left, change):
-            known = _Known(node, left, change, _state(node, left, change))
+        if known is None or known[0] != (node, left, change):
+            known = (node, left, change), _state(node, left, change)
         self._nodes[node.name] = known
-        return known.state
-
-
-class _Known(NamedTuple):
-    """What a plan has said of a node that it so changes and leaves so much of."""
-
-    node: Node
-    left: NodeFree
-    change: NodeChange
-    state: NodeState
+        return known[1]
 
 
 def _state(node: Node, left: NodeFree, change: NodeChange) -> NodeState:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.problem.jobs import Role
 from gpuplan.models.problem.problem import Charges, Problem
 from gpuplan.planner.analysis.allocations import holdings_of
+from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.problem_builder.affinity import Meetings
 from gpuplan.planner.problem_builder.candidates import candidates, resumers, runners
 from gpuplan.planner.problem_builder.earliest_start import Readiness, needed_running
@@ -36,15 +37,15 @@ _THIS_INSTANT: Final = (0, 3600)
 """Edges of a question without a later slot: how long its one slot is makes no difference."""
 
 
-def pose(snapshot: Snapshot, policy: Policy) -> Problem:
+def pose(snapshot: Snapshot, policy: Policy, cache: EpochCache | None = None) -> Problem:
     """Ask the question of one epoch: a pure function of snapshot and policy, whatever their order."""
-    snapshot = snapshot.canonical()
+    snapshot, cache = snapshot.canonical(), cache or EpochCache()
     usage = holdings_of(snapshot).usage
     timing = Timing(snapshot, policy)
     # 1. Who may be given new replicas, now or later, and who may be disturbed.
     waiting = [job for job in snapshot.waiting if not job.held]
     needed = needed_running(snapshot, ahead=policy.horizon.slots > 1)
-    running = runners(snapshot, policy, timing.windows, needed)
+    running = runners(snapshot, policy, timing.windows, needed, cache)
     readiness = Readiness(snapshot, timing, needed & {runner.job.name for runner in running})
     in_time = [job for job in waiting if readiness.earliest(job.name) < timing.slots.count]
     wanting = candidates(in_time, running)
@@ -81,7 +82,9 @@ def pose(snapshot: Snapshot, policy: Policy) -> Problem:
     )
     # 4. Classes of waiting jobs, then those of incumbents.
     classes = classifier.starts(one for one in wanting if one.role is Role.START)
-    incumbents = Incumbents(snapshot, policy, sites=sites, shapes=shapes, timing=timing, classes=classes)
+    incumbents = Incumbents(
+        snapshot, policy, sites=sites, shapes=shapes, timing=timing, classes=classes, cache=cache
+    )
     lone = Lone.of(wanting)
     for outlook in disturbed:
         rank = victims.index(outlook.runner.job.priority) + 1 if outlook.yields else 0

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.reservation_windows import Windows
+    from gpuplan.planner.epoch_cache import EpochCache
     from gpuplan.planner.problem_builder.reclaiming import Claims
     from gpuplan.planner.problem_builder.running_placements import Tenure
 
@@ -79,13 +80,15 @@ def resumers(
     ]
 
 
-def runners(snapshot: Snapshot, policy: Policy, windows: Windows, needed: frozenset[str]) -> list[Runner]:
+def runners(
+    snapshot: Snapshot, policy: Policy, windows: Windows, needed: frozenset[str], cache: EpochCache
+) -> list[Runner]:
     """
     Running jobs of which the policy allows anything, by name.
 
     Those for whose end others wait (`needed`) go on undisturbed, unless they have to leave.
     """
-    of_jobs = tenures(snapshot)
+    of_jobs = tenures(snapshot, cache)
     found = (_runner(snapshot, policy, job, of_jobs.of(job), windows) for job in snapshot.jobs if job.running)
     return [
         runner

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.problem.jobs import JobClass
     from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.epoch_cache import EpochCache
     from gpuplan.planner.problem_builder.candidates import Candidate, Filters, Runner
     from gpuplan.planner.problem_builder.job_classes import Classifier
     from gpuplan.planner.problem_builder.nodes.node_groups import Sites
@@ -137,11 +138,12 @@ class Incumbents:
         shapes: Shapes,
         timing: Timing,
         classes: list[JobClass],
+        cache: EpochCache,
     ) -> None:
         self._snapshot = snapshot
         self._policy = policy
         self._shapes = shapes
-        self._holds = holds(snapshot, sites)
+        self._holds = holds(snapshot, sites, cache)
         self._timing = timing
         self._queues = {queue.name: index for index, queue in enumerate(snapshot.queues)}
         self.classes = classes

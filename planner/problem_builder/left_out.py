@@ -15,20 +15,21 @@ if TYPE_CHECKING:
 
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.epoch_cache import EpochCache
 
 
-def left_out(snapshot: Snapshot, policy: Policy) -> tuple[LeftOut, ...]:
+def left_out(snapshot: Snapshot, policy: Policy, cache: EpochCache) -> tuple[LeftOut, ...]:
     """All of which there is any: that a plan is proven best does not speak of these."""
-    found = _jobs(snapshot, policy), _nodes(snapshot, policy)
+    found = _jobs(snapshot, policy, cache), _nodes(snapshot, policy)
     return tuple(LeftOut(what=what, count=count) for each in found for what, count in each if count)
 
 
-def _jobs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int]]:
+def _jobs(snapshot: Snapshot, policy: Policy, cache: EpochCache) -> Iterator[tuple[str, int]]:
     rules, nodes = policy.disruption, snapshot.cluster.node_by_name
     if not (rules.preempt or rules.resize or rules.migrate):
         return
     waits = bool(snapshot.waiting)
-    of_jobs = tenures(snapshot)
+    of_jobs = tenures(snapshot, cache)
     needed = needed_running(snapshot, ahead=policy.horizon.slots > 1)
     disturbable = [
         (job, job.running)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.placement import MigSlice
 from gpuplan.models.problem.jobs import Hold
-from gpuplan.planner.epoch_cache import Remembered
 
 if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
     from gpuplan.models.snapshot import Snapshot
+    from gpuplan.planner.epoch_cache import EpochCache, JobFacts
     from gpuplan.planner.problem_builder.nodes.node_groups import Sites
 
 
@@ -23,7 +23,7 @@ class Tenure(NamedTuple):
     """One of its nodes is to be drained."""
 
 
-def tenures(snapshot: Snapshot) -> Remembered[Tenure | None]:
+def tenures(snapshot: Snapshot, cache: EpochCache) -> JobFacts[Tenure | None]:
     """
     The tenure of each running job.
 
@@ -41,16 +41,16 @@ def tenures(snapshot: Snapshot) -> Remembered[Tenure | None]:
             return None
         return Tenure(next(iter(models), None), not draining.isdisjoint(placement.nodes))
 
-    return Remembered(snapshot, Tenure, basis=cluster, find=find)
+    return cache.job_facts(Tenure, basis=cluster, find=find)
 
 
-def holds(snapshot: Snapshot, sites: Sites) -> Remembered[tuple[Hold, ...]]:
+def holds(snapshot: Snapshot, sites: Sites, cache: EpochCache) -> JobFacts[tuple[Hold, ...]]:
     """What each replica of each running job holds, on the nodes as they are numbered there."""
 
     def find(job: Job) -> tuple[Hold, ...]:
         return tuple([_hold(replica, sites) for replica in job.running.replicas]) if job.running else ()
 
-    return Remembered(snapshot, Hold, basis=(snapshot.cluster, sites.index), find=find)
+    return cache.job_facts(Hold, basis=(snapshot.cluster, sites.index), find=find)
 
 
 def _hold(replica: Replica, sites: Sites) -> Hold:

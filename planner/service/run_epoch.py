@@ -14,6 +14,7 @@ from gpuplan.planner.apply.effects import changes_of
 from gpuplan.planner.apply.outcome import ApplyOutcome
 from gpuplan.planner.apply.promises import carry_over, steps_of
 from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.service.approval import why_approval_is_needed
 from gpuplan.planner.service.event_log import tell
 from gpuplan.planner.service.record import EpochOutcome, EpochRecord
@@ -60,6 +61,7 @@ class Surroundings:
     seed: int
     now: Callable[[], datetime]
     stop: Stop
+    cache: EpochCache = field(default_factory=EpochCache)
 
 
 @dataclass
@@ -127,6 +129,7 @@ class EpochAtWork:
                 created_at=self.around.now(),
                 watch=self.around.stop.end_search,
                 last=self.last,
+                cache=self.around.cache,
             )
         finally:
             self.plan_seconds = time.perf_counter() - started

@@ -16,6 +16,7 @@ from gpuplan.planner.analysis.metrics import (
     jain_index,
 )
 from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.simulate.apply_actions import carry_out, rearrange
 from gpuplan.planner.simulate.baselines import decide
 from gpuplan.planner.warm_start import is_settled
@@ -64,6 +65,7 @@ class Planning:
     policy: Policy
     seed: int
     _last: Plan | None = field(default=None, init=False)
+    _cache: EpochCache = field(default_factory=EpochCache, init=False)
 
     def decide(self, world: World, number: int) -> Decided:
         """
@@ -99,7 +101,9 @@ class Planning:
     def _planned(self, snapshot: Snapshot, number: int) -> Plan:
         now = snapshot.taken_at
         try:
-            return plan_epoch(snapshot, self.policy, seed=self.seed, created_at=now, last=self._last)
+            return plan_epoch(
+                snapshot, self.policy, seed=self.seed, created_at=now, last=self._last, cache=self._cache
+            )
         except PlannerError as error:
             when = f"epoch {number} at {print_timestamp(now)}"
             raise PlannerError(f"{when} could not be planned: {error}") from error

@@ -90,7 +90,7 @@ def test_counting_on_from_another_snapshot_finds_the_same(last, live):
 
     known = recognized(live, last)
 
-    assert Holdings in known.findings
+    assert Holdings in known.derived
     assert_counted(holdings_of(known), live, live.running_placements)
     assert repr(holdings_of(last).free) == before
 
@@ -99,7 +99,7 @@ def test_nothing_is_counted_on_from_what_was_not_counted():
     snapshot = build.snapshot()
     count_from(build.snapshot(), snapshot)
 
-    assert Holdings not in snapshot.findings
+    assert Holdings not in snapshot.derived
 
 
 @given(snapshots(), st.data())

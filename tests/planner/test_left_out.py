@@ -7,11 +7,12 @@ from build import job, node, pool, replica, snapshot
 from gpuplan.models.cluster import Cluster
 from gpuplan.models.policy.horizon import HorizonPolicy
 from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy, Prices
+from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.problem_builder.left_out import left_out
 
 
 def told(world, **policy):
-    return {each.what.split()[0]: each.count for each in left_out(world, Policy(**policy))}
+    return {each.what.split()[0]: each.count for each in left_out(world, Policy(**policy), EpochCache())}
 
 
 def unlike(name="u", **more):
@@ -23,7 +24,7 @@ def unlike(name="u", **more):
 def test_nothing_is_left_out_of_a_plain_question():
     running = job("r", gpus=1, at=[replica(gpus=(0,))])
 
-    assert left_out(snapshot(jobs=[running, job("w", gpus=8)]), Policy()) == ()
+    assert left_out(snapshot(jobs=[running, job("w", gpus=8)]), Policy(), EpochCache()) == ()
 
 
 def test_jobs_whose_replicas_are_unlike_are_counted_while_something_waits():

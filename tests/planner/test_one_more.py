@@ -17,6 +17,7 @@ from gpuplan.models.policy.policy import BudgetPolicy, Policy, PoolPolicy
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.epoch import plan_epoch
+from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.plan_file.plan_file import plan_document
 from gpuplan.planner.problem_builder import pose
 from gpuplan.planner.warm_start import first_target, newcomers, recognized
@@ -27,8 +28,8 @@ HURRIED = Policy(budget=BudgetPolicy(time_limit="1ms"))
 KINDS = (instances.mixed, instances.everything, instances.everything_mixed)
 
 
-def planned(snapshot, last=None, policy=HURRIED):
-    return plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at, last=last)
+def planned(snapshot, last=None, policy=HURRIED, cache=None):
+    return plan_epoch(snapshot, policy, seed=0, created_at=snapshot.taken_at, last=last, cache=cache)
 
 
 def carried_out(plan):
@@ -194,21 +195,25 @@ def test_what_is_kept_alive_makes_no_difference_to_the_plan(at_rest, policy):
 def test_what_has_not_changed_is_the_same_object(at_rest):
     live = Snapshot.model_validate(with_jobs(at_rest.snapshot, build.job("new", gpus=1)).document())
 
+    cache = EpochCache()
+    told = planned(at_rest.snapshot, at_rest, cache=cache)
     found = recognized(live, at_rest.snapshot)
-    plan = planned(live, at_rest)
+    plan = planned(live, at_rest, cache=cache)
 
     assert found == live
     assert found.cluster is at_rest.snapshot.cluster
     assert all(job is found.job_by_name[job.name] for job in at_rest.snapshot.jobs)
     before = {action.id: action for action in at_rest.actions}
     assert all(action is before[action.id] for action in plan.actions if action.id in before)
+    assert [state is other for state, other in zip(plan.nodes, told.nodes, strict=True)] == [True, False]
 
 
 def test_what_is_said_of_jobs_and_nodes_is_what_is_true_now(at_rest):
-    last = planned(with_jobs(at_rest.snapshot, build.job("next", gpus=4)), at_rest)
+    cache = EpochCache()
+    last = planned(with_jobs(at_rest.snapshot, build.job("next", gpus=4)), at_rest, cache=cache)
     live = with_jobs(last.snapshot, build.job("new", gpus=1))
 
-    plan, anew = planned(live, last), planned(live)
+    plan, anew = planned(live, last, cache=cache), planned(live)
 
     assert plan.waiting == anew.waiting != last.waiting
     assert plan.nodes == anew.nodes != last.nodes
@@ -221,8 +226,10 @@ def test_a_node_that_has_changed_is_told_anew(at_rest):
     first, second = at_rest.snapshot.cluster.nodes
     pooled = first.model_copy(update={"pool": "spot"})
     cluster = at_rest.snapshot.cluster.model_copy(update={"nodes": (pooled, second)})
+    cache = EpochCache()
+    planned(at_rest.snapshot, at_rest, cache=cache)
 
-    plan = planned(at_rest.snapshot.model_copy(update={"cluster": cluster}), at_rest)
+    plan = planned(at_rest.snapshot.model_copy(update={"cluster": cluster}), at_rest, cache=cache)
 
     assert [state.pool for state in plan.nodes] == ["spot", None]
     assert [state.free_gpus for state in plan.nodes] == [state.free_gpus for state in at_rest.nodes]
@@ -245,12 +252,12 @@ def test_a_node_that_was_added_is_one_of_those_there_from_then_on():
 
 
 def test_what_was_said_of_nodes_in_another_plan_of_the_same_snapshot_is_not_taken_over(at_rest):
-    live = with_jobs(at_rest.snapshot, build.job("new", gpus=1))
-    plan = planned(live, at_rest)
-    other = planned(without(plan.snapshot, "new"), plan)
+    live, cache = with_jobs(at_rest.snapshot, build.job("new", gpus=1)), EpochCache()
+    plan = planned(live, at_rest, cache=cache)
+    other = planned(without(plan.snapshot, "new"), plan, cache=cache)
     assert other.nodes != plan.nodes
 
-    again = planned(plan.snapshot, plan)
+    again = planned(plan.snapshot, plan, cache=cache)
 
     assert again.nodes == plan.nodes
 

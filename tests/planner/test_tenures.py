@@ -16,6 +16,7 @@ from gpuplan.models.cluster import Gpu
 from gpuplan.models.placement import GpuShare, MigSlice
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
+from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.problem_builder import pose
 from gpuplan.planner.warm_start import recognized
 
@@ -108,22 +109,24 @@ def read_anew(snapshot):
 def test_a_question_edited_is_the_question_posed_anew(make, seed, changes):
     instance, chance = make(seed), random.Random(seed)
     last = instance.snapshot.canonical()
-    pose(last, instance.policy)
+    cache = EpochCache()
+    pose(last, instance.policy, cache)
     for change in changes:
         later = last.model_copy(update={"taken_at": last.taken_at + timedelta(minutes=7)})
         live = read_anew(change(chance, later))
         known = recognized(live, last)
-        assert pose(known, instance.policy) == pose(read_anew(live), instance.policy)
+        assert pose(known, instance.policy, cache) == pose(read_anew(live), instance.policy)
         last = known
 
 
 def test_what_is_known_of_running_jobs_is_taken_over():
     running = build.job("a", gpus=2, at=[build.replica("n0", gpus=(0, 1))])
     last = build.snapshot(jobs=[running, build.job("b", gpus=8, priority=1)]).canonical()
-    before = pose(last, Policy()).incumbents
+    cache = EpochCache()
+    before = pose(last, Policy(), cache).incumbents
     known = recognized(read_anew(last), last)
 
-    (after,) = pose(known, Policy()).incumbents
+    (after,) = pose(known, Policy(), cache).incumbents
 
     assert after.holds is before[0].holds
 
@@ -134,13 +137,13 @@ def test_what_nobody_asks_for_any_more_is_forgotten():
         for name, at in (("a", (0, 1)), ("b", (2, 3)))
     ]
     last = build.snapshot(jobs=[*jobs, build.job("c", gpus=8, priority=1)]).canonical()
-    before = pose(last, Policy()).incumbents
+    cache = EpochCache()
+    before = pose(last, Policy(), cache).incumbents
     live = recognized(last.model_copy(update={"jobs": last.jobs[1:]}), last)
-    pose(live, Policy())
+    pose(live, Policy(), cache)
 
     back = live.model_copy(update={"jobs": last.jobs})
-    back.findings.update(live.findings)
-    after = pose(back, Policy()).incumbents
+    after = pose(back, Policy(), cache).incumbents
 
     assert after == before
     assert [one.holds is other.holds for one, other in zip(after, before, strict=True)] == [False, True]
