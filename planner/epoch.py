@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Final
 from gpuplan.models.errors import PlannerError
 from gpuplan.models.policy.policy import BudgetMode
 from gpuplan.models.validation.damage import survey
-from gpuplan.models.verifier.context import Facts
-from gpuplan.models.verifier.damage import unnamed_damage
-from gpuplan.models.verifier.verify import verify_target
+from gpuplan.models.verifier.verify import Verifier, unnamed_damage
 from gpuplan.planner.epoch_cache import EpochCache
 from gpuplan.planner.plan_builder import draft
 from gpuplan.planner.problem_builder import pose
@@ -25,33 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from gpuplan.models.plan.desired_state import Target
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.violation import Violation
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.models.verifier.verify import Verification
     from gpuplan.solvers.incumbent import Watch
 
 _LOG: Final = logging.getLogger(__name__)
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
-
-
-class _Check:
-    """The verifier on one snapshot and policy; it does not judge again the best plan nor the last one."""
-
-    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
-        self._snapshot, self._policy, self._facts = snapshot, policy, Facts(snapshot)
-        self._known: list[tuple[Target, Verification]] = []
-
-    def __call__(self, target: Target) -> Verification:
-        for known, verification in self._known:
-            if known == target:
-                return verification
-        verification = verify_target(self._snapshot, self._policy, target, self._facts)
-        best = max(self._known, key=lambda each: (not each[1].violations, each[1].objective), default=None)
-        self._known = [*filter(None, [best]), (target, verification)]
-        return verification
 
 
 @contextmanager
@@ -105,7 +84,7 @@ def plan_epoch(
 
     # 2. Answer it: greedy always answers; an exact solver improves on it within the budget.
     #    A candidate that breaks a rule is rejected and recorded, so that greedy's still stands.
-    check = _Check(snapshot, policy)
+    check = Verifier(snapshot, policy)
     limits = limits_of(policy, seed)
     settled = last is not None and is_settled(snapshot, policy, last)
     warm = None if last is None else first_target(snapshot, policy, last)

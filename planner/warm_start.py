@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpuplan.models.plan.desired_state import Target
 from gpuplan.models.plan.plan import Preempt, Shrink
+from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.policy.objective import Goal
-from gpuplan.models.verifier.job_changes import same_holdings
 from gpuplan.planner.analysis.allocations import count_from
 from gpuplan.planner.analysis.cluster_after import cluster_after
 from gpuplan.planner.problem_builder.earliest_start import finished_by_name, is_met

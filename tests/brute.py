@@ -16,9 +16,9 @@ from targets import judged, sorted_by_job
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.models.verifier.job_changes import same_holdings
 
 MOST_JUDGED = 8_000
 """Targets of one instance, so that nobody waits for a large one."""

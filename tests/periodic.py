@@ -12,8 +12,8 @@ import build
 from build import NOW, node, queue, snapshot
 
 from gpuplan.models.plan.plan import Plan, Preempt, Start
+from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.policy.policy import Disruption, Policy
-from gpuplan.models.verifier.job_changes import same_holdings
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.executors.simulated import SimulatedCluster

@@ -1,5 +1,6 @@
 """Bugs in the verifier's rules of an instant, one a line."""
 
+from gpuplan.models.plan import replica_identity as IDENTITY
 from gpuplan.models.verifier import context as CASE
 from gpuplan.models.verifier import damage as DAMAGE
 from gpuplan.models.verifier import job_changes as OCCUPANT
@@ -37,14 +38,14 @@ PLANTED = (
     ("damage", DAMAGE, "set(named) - damaged.keys() - left", "set()"),
     ("damage", DAMAGE, "job.name not in damaged and before", "False and before"),
     ("damage", DAMAGE, "before.keys() ^ sound.job_by_name.keys()", "set()"),
-    ("eviction", OCCUPANT, "return one == other or Counter", "return len(one) == len(other) or Counter"),
-    ("eviction", OCCUPANT, "return one == other or Counter(map(holding, one)) == Counter(map(holding, other))", "return one == other"),
-    ("eviction", OCCUPANT, "Counter(map(holding, one)) == Counter(map(holding, other))", "set(map(holding, one)) <= set(map(holding, other))"),
-    ("eviction", OCCUPANT, '(held.index, held.milli, "", 0)', '(held.milli, "", 0)'),
-    ("eviction", OCCUPANT, '(held.index, held.milli, "", 0)', '(held.index, "", 0)'),
-    ("eviction", OCCUPANT, "        replica.node,\n", ""),
-    ("eviction", OCCUPANT, "if amount))", "))"),
-    ("eviction", OCCUPANT, "unused[holding(replica)] -= 1", "pass"),
+    ("eviction", IDENTITY, "return one == other or Counter", "return len(one) == len(other) or Counter"),
+    ("eviction", IDENTITY, "return one == other or Counter(map(holding, one)) == Counter(map(holding, other))", "return one == other"),
+    ("eviction", IDENTITY, "Counter(map(holding, one)) == Counter(map(holding, other))", "set(map(holding, one)) <= set(map(holding, other))"),
+    ("eviction", IDENTITY, '(held.index, held.milli, "", 0)', '(held.milli, "", 0)'),
+    ("eviction", IDENTITY, '(held.index, held.milli, "", 0)', '(held.index, "", 0)'),
+    ("eviction", IDENTITY, "        replica.node,\n", ""),
+    ("eviction", IDENTITY, "if amount))", "))"),
+    ("eviction", IDENTITY, "unused[holding(replica)] -= 1", "pass"),
     ("eviction", OCCUPANT, "if len(before) == len(after):", "if False:"),
     ("eviction", OCCUPANT, "    if not gone:", "    if len(after) > len(before):"),
     ("eviction", OCCUPANT, "    if not new:", "    if len(after) < len(before):"),

@@ -1,1 +1,17 @@
-"""The verifier: the rules of a plan judged anew, sharing no code with what made the plan."""
+"""
+The verifier: every rule of a plan judged again, and the objective it earns, computed again.
+
+It shares no code with the formulation, the problem and the solvers: import rules keep these apart. The rest
+of the product uses `verify` alone. What the verifier shares with what it judges is its trusted base, listed
+here in full. A mistake in a trusted module would be made on both sides, so its arithmetic has tests of its own:
+against cases computed by hand, tables of the manufacturer, or a plain second computation.
+
+Nouns, which hold data and no rule:
+    base units cluster calendar dependency gang job placement promise snapshot plan.approval
+    plan.desired_state plan.violation plan.replica_identity policy.horizon policy.objective policy.policy
+
+Arithmetic:
+    mig (geometry of MIG layouts), queue (limits up the queue tree), progress (work done and lost),
+    timing.time_slots, timing.durations, timing.gittins_index, timing.reservation_windows, timing.starvation,
+    value.disruption_cost, value.job_value, value.start_value
+"""

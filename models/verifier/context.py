@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
     from gpuplan.models.plan.desired_state import Planned
+    from gpuplan.models.plan.replica_identity import Holding
     from gpuplan.models.policy.policy import Disruption, Policy
     from gpuplan.models.snapshot import Snapshot
-    from gpuplan.models.verifier.job_changes import Holding
 
 
 class Holder(NamedTuple):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan.replica_identity import holding
 from gpuplan.models.plan.violation import Rule, Violation
-from gpuplan.models.verifier.job_changes import holding
 from gpuplan.models.verifier.messages import counted, listed
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Gpu, Node
     from gpuplan.models.job import Job
     from gpuplan.models.placement import MigSlice, Replica
+    from gpuplan.models.plan.replica_identity import Holding
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.verifier.context import Case
-    from gpuplan.models.verifier.job_changes import Holding
 
 
 def damage(case: Case) -> Iterator[Violation]:

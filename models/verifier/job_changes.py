@@ -6,21 +6,18 @@ Replicas have no names: two of them are the same if they hold the same.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.placement import GpuShare
+from gpuplan.models.plan.replica_identity import holding, same_holdings, unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement, Replica
-
-Holding: TypeAlias = tuple[object, ...]
-"""All that a replica holds, as a value that compares and hashes."""
+    from gpuplan.models.plan.replica_identity import Holding
 
 
 class Change(StrEnum):
@@ -90,39 +87,3 @@ def occupant_of(job: Job | None, placement: Placement) -> Occupant:
 def precedence(occupant: Occupant) -> tuple[bool, list[Holding]]:
     """Of several placements of a running job the least counts; one that changes nothing is less than any."""
     return occupant.change is not Change.KEPT, sorted(map(holding, occupant.placement.replicas))
-
-
-def unmatched(some: tuple[Replica, ...], others: tuple[Replica, ...]) -> list[int]:
-    """Numbers of the replicas that hold what none of the others, each matched once, holds."""
-    unused = Counter(map(holding, others))
-    found = []
-    for number, replica in enumerate(some):
-        if unused[holding(replica)]:
-            unused[holding(replica)] -= 1
-        else:
-            found.append(number)
-    return found
-
-
-def same_holdings(one: tuple[Replica, ...], other: tuple[Replica, ...]) -> bool:
-    """True if two sets of replicas hold the same; the order of replicas and of their GPUs means nothing."""
-    return one == other or Counter(map(holding, one)) == Counter(map(holding, other))
-
-
-def holding(replica: Replica) -> Holding:
-    """The canonical value of what a replica holds."""
-    return (
-        replica.node,
-        tuple(
-            sorted(
-                (held.index, held.milli, "", 0)
-                if isinstance(held, GpuShare)
-                else (held.index, 0, held.profile, held.start)
-                for held in replica.gpus
-            )
-        ),
-        replica.cpu_milli,
-        replica.memory_mib,
-        replica.disk_mib,
-        tuple(sorted((name, amount) for name, amount in replica.resources.items() if amount)),
-    )

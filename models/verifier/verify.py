@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.verifier.context import Case, Facts
-from gpuplan.models.verifier.damage import damage
+from gpuplan.models.verifier.damage import damage, unnamed_damage
 from gpuplan.models.verifier.later_slots import RULES_OF_AN_INSTANT, later_violations
 from gpuplan.models.verifier.objective import TERMS
 from gpuplan.models.verifier.rules import disruption as disruption_rules
@@ -35,6 +35,20 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.desired_state import Planned, Target
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
+
+
+__all__ = [
+    "RULES",
+    "TERMS",
+    "Verification",
+    "Verifier",
+    "in_order",
+    "term_points",
+    "unnamed_damage",
+    "verify",
+    "verify_target",
+]
+"""All that the rest of the product uses of the verifier."""
 
 
 def in_order(case: Case) -> Iterator[Violation]:
@@ -130,3 +144,30 @@ def verify_target(
         planned=target.planned,
         facts=facts,
     )
+
+
+def term_points(name: str, snapshot: Snapshot, policy: Policy, placements: Iterable[Placement]) -> int:
+    """One term of the objective alone, in points, of a cluster in which just these placements are."""
+    return TERMS[name](Case(snapshot, policy, tuple(placements)))
+
+
+class Verifier:
+    """
+    Judge desired states of one snapshot under one policy.
+
+    The best one so far and the last one are remembered, so that asking for them again costs nothing.
+    """
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self._snapshot, self._policy, self._facts = snapshot, policy, Facts(snapshot)
+        self._known: list[tuple[Target, Verification]] = []
+
+    def __call__(self, target: Target) -> Verification:
+        """See `verify`."""
+        for known, verification in self._known:
+            if known == target:
+                return verification
+        verification = verify_target(self._snapshot, self._policy, target, self._facts)
+        best = max(self._known, key=lambda each: (not each[1].violations, each[1].objective), default=None)
+        self._known = [*filter(None, [best]), (target, verification)]
+        return verification

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.plan.desired_state import Target
-from gpuplan.models.verifier.job_changes import unmatched
+from gpuplan.models.plan.replica_identity import unmatched
 from gpuplan.planner.analysis.allocations import Resident, holdings_of
 from gpuplan.planner.analysis.cluster_after import LayoutChange, cluster_after, layout_changes
 

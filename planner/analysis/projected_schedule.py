@@ -8,10 +8,10 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from gpuplan.models.plan.replica_identity import unmatched
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.timing.reservation_windows import Windows
 from gpuplan.models.timing.time_slots import Slots
-from gpuplan.models.verifier.job_changes import unmatched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from gpuplan.models.cluster import MigInstance
 from gpuplan.models.eligibility.mig_layout import memory_slices
 from gpuplan.models.placement import GpuShare, MigSlice
+from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.units import print_milli, print_timestamp
-from gpuplan.models.verifier.job_changes import same_holdings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

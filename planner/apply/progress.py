@@ -21,10 +21,10 @@ from gpuplan.models.plan.plan import (
     Shrink,
     Start,
 )
+from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.timing.time_slots import Slots
 from gpuplan.models.validation.damage import survey
-from gpuplan.models.verifier.job_changes import same_holdings
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.apply.effects import change_jobs, changes_of, with_layout
 

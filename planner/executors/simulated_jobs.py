@@ -14,11 +14,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpuplan.models.job import Running
+from gpuplan.models.plan.replica_identity import holding
 from gpuplan.models.progress import pace, stopped
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.units import print_timestamp
 from gpuplan.models.validation.damage import survey
-from gpuplan.models.verifier.job_changes import holding
 from gpuplan.planner.executors.admission import places_refusal
 from gpuplan.planner.executors.interface import ExecutionError
 from gpuplan.planner.executors.simulated_file import end_time
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
     from gpuplan.models.plan.plan import Grow, Migrate, Preempt, Release, Shrink, Start
-    from gpuplan.models.verifier.job_changes import Holding
+    from gpuplan.models.plan.replica_identity import Holding
     from gpuplan.planner.executors.simulated_tables import Tables
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.placement import Placement
 from gpuplan.models.value.disruption_cost import disruption_points, resize_points
 from gpuplan.models.value.start_value import Earnings
-from gpuplan.models.verifier.context import Case
-from gpuplan.models.verifier.objective import fragmentation
+from gpuplan.models.verifier.verify import term_points
 from gpuplan.planner.analysis.job_changes import Deed
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class Worth:
         cluster = self.changes.cluster.model_copy(update={"nodes": nodes})
         world = self.changes.snapshot.model_copy(update={"cluster": cluster, "jobs": ()})
         stays, moves = (
-            fragmentation(Case(world, self.policy, (*others, *([mine] if mine else ()))))
+            term_points("fragmentation", world, self.policy, (*others, *([mine] if mine else ())))
             for mine in (change.before, change.after)
         )
         return moves - stays

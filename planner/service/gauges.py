@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.eligibility.free_resources import free_capacity
 from gpuplan.models.plan.plan import DeadlineState, Start
-from gpuplan.models.queue import ALL_MODELS
+from gpuplan.models.queue import ALL_MODELS, QueueLimits
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.quota_usage import with_all_below
 from gpuplan.planner.analysis.cluster_after import cluster_after
 from gpuplan.planner.analysis.metrics import (
     allocation_ratio,
@@ -166,5 +165,7 @@ def _quota_usage(plan: Plan, placements: Iterable[Placement]) -> dict[str, float
     queues = plan.snapshot.queues
     own = of_resource(own_usage(plan.snapshot, placements, added=plan.target.added), ALL_MODELS)
     nominal = {queue.name: queue.quota.nominal if queue.quota else 0 for queue in queues}
-    held, quota = with_all_below(queues, own), with_all_below(queues, nominal)
+    # A queue that keeps nothing back passes all it has up the tree.
+    tree = QueueLimits({queue.name: queue.parent for queue in queues}, defaultdict(int), {})
+    held, quota = tree.usage(own), tree.usage(nominal)
     return {queue.name: held[queue.name] / quota[queue.name] for queue in queues if quota[queue.name]}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuplan.models.job import Running
 from gpuplan.models.plan.desired_state import Target
 from gpuplan.models.plan.plan import Grow, Migrate, Preempt, ScaleDown, ScaleUp, Shrink, Start
-from gpuplan.models.verifier.job_changes import same_holdings
+from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.planner.analysis.cluster_after import cluster_after
 from gpuplan.planner.apply.effects import change_nodes, changes_of, with_pool_scaled
 from gpuplan.planner.apply.promises import promises_of

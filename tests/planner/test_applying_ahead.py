@@ -12,9 +12,9 @@ import timed
 from build import NOW, job, snapshot
 from promising import AHEAD, promises_in
 
+from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.snapshot import Snapshot
 from gpuplan.models.validation.checks import inconsistencies
-from gpuplan.models.verifier.job_changes import same_holdings
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.apply.promises import promises_of

@@ -15,9 +15,9 @@ from strategies import COIN, ONE_IN_FOUR, snapshots
 
 from gpuplan.models.cluster import NodePool
 from gpuplan.models.errors import PlannerError
+from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.policy.policy import MigPolicy, Prices, SolverName
 from gpuplan.models.validation.checks import inconsistencies
-from gpuplan.models.verifier.job_changes import same_holdings
 from gpuplan.planner.apply.apply import apply_plan
 from gpuplan.planner.apply.audit_log import AuditLog
 from gpuplan.planner.apply.effects import changes_of

@@ -15,6 +15,7 @@ from gpuplan.models.placement import Placement
 from gpuplan.models.plan.desired_state import Target
 from gpuplan.models.plan.plan import Keep, Start, Wait
 from gpuplan.models.policy.policy import BudgetMode, BudgetPolicy, Policy, SolverName
+from gpuplan.models.verifier import verify as verifier
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner import epoch
 from gpuplan.planner.apply.progress import done_in
@@ -151,16 +152,16 @@ def test_the_time_limit_counts_what_it_takes_to_pose_the_question(monkeypatch):
 
 def test_neither_the_best_plan_nor_the_last_one_is_judged_again(monkeypatch):
     snapshot = build.snapshot(jobs=[build.job(name, gpus=1) for name in "abc"])
-    judged, verify_target = [], epoch.verify_target
+    judged, verify_target = [], verifier.verify_target
 
     def counting(snapshot, policy, target, *more):
         judged.append(target)
         return verify_target(snapshot, policy, target, *more)
 
-    monkeypatch.setattr(epoch, "verify_target", counting)
+    monkeypatch.setattr(verifier, "verify_target", counting)
     placements = [Placement(job=name, replicas=(build.replica(gpus=(at,)),)) for at, name in enumerate("abc")]
     best, *worse = (Target(tuple(placements[:count])) for count in (3, 2, 1, 0))
-    check = epoch._Check(snapshot, Policy())
+    check = verifier.Verifier(snapshot, Policy())
 
     for target in (best, *worse, worse[-1], best):
         assert check(target).violations == ()

@@ -14,10 +14,10 @@ from targets import judged, legal_target, nothing_changed, sorted_by_job
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, MigSlice, Placement, Replica
 from gpuplan.models.plan.desired_state import Target
+from gpuplan.models.plan.replica_identity import holding
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.problem.jobs import Role
 from gpuplan.models.units import MILLI, print_milli
-from gpuplan.models.verifier.job_changes import holding
 from gpuplan.planner.problem_builder import pose
 from gpuplan.planner.problem_builder.nodes.resource_vectors import POWER
 

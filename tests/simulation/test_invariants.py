@@ -10,8 +10,8 @@ from functools import cache
 import pytest
 from replayed import held_by_gpu, random_trace, steps
 
+from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.job_changes import same_holdings
 from gpuplan.models.verifier.verify import verify
 from gpuplan.planner.simulate.advance_time import elapse
 from gpuplan.planner.simulate.events import Kind

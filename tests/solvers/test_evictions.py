@@ -15,7 +15,7 @@ import pytest
 from targets import judged, sorted_by_job
 
 from gpuplan.models.plan.desired_state import Target
-from gpuplan.models.verifier.job_changes import same_holdings
+from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.planner.problem_builder import pose
 from gpuplan.solvers import portfolio
 from gpuplan.solvers.portfolio import Limits

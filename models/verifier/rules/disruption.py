@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpuplan.models.plan.replica_identity import unmatched
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.units import print_seconds
-from gpuplan.models.verifier.job_changes import Change, unmatched
+from gpuplan.models.verifier.job_changes import Change
 from gpuplan.models.verifier.messages import counted, replica_in_words
 
 if TYPE_CHECKING:

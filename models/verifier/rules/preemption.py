@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import GpuShare, Placement
+from gpuplan.models.plan.replica_identity import unmatched
 from gpuplan.models.plan.violation import Rule, Violation
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import MILLI
-from gpuplan.models.verifier.job_changes import Change, unmatched
+from gpuplan.models.verifier.job_changes import Change
 from gpuplan.models.verifier.messages import in_gpus, in_watts, in_words
 from gpuplan.models.verifier.quota_usage import children_first, gpu_milli
 from gpuplan.models.verifier.rules.capacity import (

@@ -201,7 +201,7 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     carried out that are still to be done.
     """
     from gpuplan.models.validation.damage import survey
-    from gpuplan.models.verifier.damage import unnamed_damage
+    from gpuplan.models.verifier.verify import unnamed_damage
     from gpuplan.planner.apply.effects import changes_of
     from gpuplan.planner.apply.progress import done_in, verify_rest
     from gpuplan.planner.apply.promises import reminded_of
