@@ -93,15 +93,15 @@ class Reservation(Recurring):
     name: Name
     """Name of the reservation."""
     kind: ReservationKind = ReservationKind.RESERVED
-    """What the nodes are set aside for."""
+    """Purpose of the reservation."""
     nodes: tuple[Name, ...] = ()
     """Names of the reserved nodes."""
     count: Count = 0
     """Number of nodes that the planner chooses, instead of names."""
     gpu_model: Name | None = None
-    """GPU model that nodes of the planner's choice must have."""
+    """Required GPU model of nodes that the planner chooses."""
     node_selector: dict[Name, Label] = Field(default_factory=dict)
-    """Labels that nodes of the planner's choice must have."""
+    """Required labels of nodes that the planner chooses."""
     queues: tuple[Name, ...] = ()
     """Owners: jobs of these queues, and of those below them, may use the nodes."""
     users: tuple[Name, ...] = ()

@@ -38,7 +38,7 @@ class TaintEffect(StrEnum):
 
 
 class Taint(Noun):
-    """A mark on a node that keeps away jobs without a matching toleration."""
+    """A mark on a node that excludes jobs without a matching toleration."""
 
     key: Name
     """Name of the taint."""
@@ -129,7 +129,7 @@ class Node(Noun):
     labels: dict[Name, Label] = Field(default_factory=dict)
     """Labels that jobs select nodes by."""
     taints: tuple[Taint, ...] = ()
-    """Taints that keep away jobs without a matching toleration."""
+    """Taints that exclude jobs without a matching toleration."""
     pool: Name | None = None
     """Node pool that the node belongs to; absent if none."""
     price_per_hour: Annotated[float, Field(ge=0, le=1e6)] = 0.0

@@ -31,7 +31,7 @@ class Dependency(Noun):
 
 
 class Outcome(StrEnum):
-    """How a job ended."""
+    """Outcome of an ended job."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -47,11 +47,11 @@ class FinishedJob(Noun):
     user: Name = "unknown"
     """User that submitted it."""
     outcome: Outcome = Outcome.SUCCEEDED
-    """How it ended."""
+    """Its outcome."""
     started_at: Timestamp
-    """When it started."""
+    """Time of its start."""
     ended_at: Timestamp
-    """When it ended."""
+    """Time of its end."""
     replicas: AtLeastOne | None = None
     """Constant number of replicas during the run; absent: not used to learn how similar jobs scale."""
     gpu_model: Name | None = None

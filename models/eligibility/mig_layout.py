@@ -42,6 +42,6 @@ def layout_after(
 
 
 def memory_slices(instance: MigInstance | MigSlice, geometry: MigGeometry | None) -> range:
-    """Memory slices of an instance; only the first one if the geometry does not know its profile."""
+    """Memory slices of an instance; only the first one if its profile is unknown."""
     profile = geometry.profiles.get(instance.profile) if geometry else None
     return range(instance.start, instance.start + (profile.memory_slices if profile else 1))

@@ -22,7 +22,7 @@ def filters(job: Job) -> tuple[Hashable, ...]:
         request.needs_gpu,
         # The share matters only together with a GPU memory request.
         (request.gpu_memory_mib, request.gpu_milli) if request.gpu_memory_mib else None,
-        # Shares are refused by nodes whose GPUs are time-sliced.
+        # Nodes with time-sliced GPUs refuse shares.
         bool(request.gpu_milli) and not job.time_slicing,
         tuple(sorted(request.mig)) if request.mig else (),
         tuple(sorted(job.gpu_models)),

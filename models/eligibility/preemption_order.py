@@ -4,7 +4,7 @@ Preemption order: which job classes may use what a preempted job frees, as sets 
 A class may use it if its rank is at least that of the victim, or if it has a claim on what the victim holds.
 This gives one condition for each set of victims: all other new placements must still fit if these victims
 stay and no class that may follow one of them is placed. It suffices to check the sets of all victims with at
-least a given rank whose claims lie in a given set.
+least a given rank that have claims only in a given set.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Comer: TypeAlias = "Taker | Incumbent"
 
 
 class View(NamedTuple):
-    """Victims of at least a rank whose claims lie in a set; it binds classes that may follow none of them."""
+    """Victims of at least a rank with claims in a set only; it binds classes that may follow none of them."""
 
     rank: int
     claims: frozenset[int] | None

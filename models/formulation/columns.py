@@ -18,10 +18,10 @@ Columns of the model: its decision variables, by name.
     whole[i,k,d]     gangs of type i that lie wholly in domain d, which has room for at least one
     touched[i,d]     gangs of type i that have replicas in domain d
     spill[r,q]       usage of resource r in queue q beyond what q does not lend
-    fresh[r,q]       a new job counts at queue q, whose usage exceeded its limit
+    fresh[r,q]       a new job counts at queue q, which was above its limit
     within[r,q]      queue q uses no more than what it does not lend
     passed[r,q]      a new job of queue q counts above q as well, since q uses more than what it does not lend
-    fresh[h]         a new job is in rack h, whose power exceeded its cap
+    fresh[h]         a new job is in rack h, which was above its power cap
     missing[g]       whole GPUs missing from guarantee g
     phantom[c]       free blocks of the reference size;  waste[c]  free GPUs outside of such blocks
     later, flow      starts in later slots, see `time_variables.Later`
@@ -299,7 +299,7 @@ class Columns:
         return columns[sizes > 0], sizes[sizes > 0]
 
     def single_gpus(self, cell: int) -> list[int]:
-        """Columns whose unit takes one wholly free GPU and cuts it into shares or MIG instances."""
+        """Columns of which a unit takes one wholly free GPU and cuts it into shares or MIG instances."""
         found = (self.opened.get(cell), self._switched.get(cell))
         return [column for column in found if column is not None]
 

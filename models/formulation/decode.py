@@ -104,7 +104,7 @@ class _Decoder:
                         for cell, n in places
                         if x.cells.domain(cell, required) == domain
                     )
-                    # The values may be a guess, whose counts need not agree.
+                    # The values may be a guess, in which counts need not agree.
                     if first := tuple(_first(jobs, self.value[column])):
                         yield Batch(first, kind.tiers[tier], here)
 

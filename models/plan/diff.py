@@ -20,7 +20,7 @@ from gpuplan.models.units import Count, Name, Timestamp
 
 
 class JobDiff(Noun):
-    """A job whose placement the plan changes; None means that it waits."""
+    """A job that gets another placement by the plan; None means that it waits."""
 
     job: Name
     queue: Name
@@ -31,7 +31,7 @@ class JobDiff(Noun):
 
 
 class NodeDiff(Noun):
-    """A node that the plan adds or removes, or whose free resources it changes."""
+    """A node that the plan adds or removes, or on which it changes free resources."""
 
     node: Name
     change: NodeChange = NodeChange.KEPT
@@ -48,7 +48,7 @@ class NodeDiff(Noun):
 
 
 class LayoutDiff(Noun):
-    """A GPU whose MIG layout the plan changes."""
+    """A GPU with a MIG layout that the plan changes."""
 
     node: Name
     gpu: int

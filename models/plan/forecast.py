@@ -20,7 +20,7 @@ class Waiting(PlanPart):
     job: Name
     """Pending job."""
     reason: Reason
-    """Why it waits."""
+    """Reason why it waits."""
     projected_start: Timestamp | None = None
     """
     Expected start; null if the job starts in no slot of the horizon, or the horizon is a single slot.

@@ -113,7 +113,7 @@ class Start(_Action):
     before: None = None
     """Always null: the job holds nothing."""
     after: Placement
-    """Where it will run."""
+    """Placement after the action."""
     kill_at: Timestamp | None = Field(default=None, exclude_if=not_)
     """Time at which it is killed if it still runs: its places are promised to another job from then on."""
     recovery: Seconds = Field(default=0, exclude_if=not_)
@@ -128,7 +128,7 @@ class Keep(_Action):
     job: Name
     """Job that is unchanged."""
     before: Placement
-    """Where it runs."""
+    """Placement before the action."""
     after: Placement
     """The same as `before`."""
 
@@ -141,7 +141,7 @@ class Preempt(_Action):
     job: Name
     """Job that is preempted."""
     before: Placement
-    """Where it runs."""
+    """Placement before the action."""
     after: None = None
     """Always null: the job will hold nothing."""
     resumes_at: Timestamp | None = Field(default=None, exclude_if=not_)
@@ -156,9 +156,9 @@ class Shrink(_Action):
     job: Name
     """Job that gives up replicas."""
     before: Placement
-    """Where it runs."""
+    """Placement before the action."""
     after: Placement
-    """Where it will run."""
+    """Placement after the action."""
     interruption: Seconds = 0
     """Seconds to save and restore its state; unsaved work is lost in addition."""
 
@@ -171,9 +171,9 @@ class Grow(_Action):
     job: Name
     """Job that gets replicas."""
     before: Placement
-    """Where it runs."""
+    """Placement before the action."""
     after: Placement
-    """Where it will run."""
+    """Placement after the action."""
     interruption: Seconds = 0
     """Seconds to save and restore its state; unsaved work is lost in addition."""
 
@@ -186,9 +186,9 @@ class Migrate(_Action):
     job: Name
     """Job that migrates."""
     before: Placement
-    """Where it runs."""
+    """Placement before the action."""
     after: Placement
-    """Where it will run."""
+    """Placement after the action."""
     recovery: Seconds = Field(default=0, exclude_if=not_)
     """Time to resume from its last checkpoint before it works there."""
 
@@ -206,7 +206,7 @@ class Release(_Action):
     job: Name
     """Job that has lost places."""
     before: Placement
-    """Where it runs, lost places included."""
+    """Placement before the action, including lost places."""
     after: Placement | None = None
     """Places that it continues with; null if it waits again."""
 
@@ -421,7 +421,7 @@ class JobCounts(PlanPart):
     planned: int = Field(default=0, exclude_if=not_)
     """Waiting jobs that are planned to start in a later slot."""
     promised: int = Field(default=0, exclude_if=not_)
-    """Planned jobs whose start is promised."""
+    """Planned jobs with a promised start."""
 
 
 class Metrics(PlanPart):

@@ -234,7 +234,7 @@ class Profile(StrEnum):
     SPREAD = "spread"
     """The emptiest node."""
     BALANCED = "balanced"
-    """The node whose CPU, memory and GPUs are then used most evenly."""
+    """The node that then uses its CPU, memory and GPUs most evenly."""
 
 
 class SolverName(StrEnum):
@@ -319,8 +319,8 @@ class Policy(Noun):
 
         Except under the goal `value`, jobs earn points for each hour of service. So over a horizon of H
         hours, at least one, the price is ⌈H^¾⌉ times the policy's value. A job that fills the horizon earns
-        that much more than a job of one hour, by the root in `worth.Worth`. So no job outweighs a guarantee,
-        whatever the horizon.
+        that much more than a job of one hour, by the root in `job_value.Worth`. So no job outweighs a
+        guarantee, whatever the horizon.
         """
         if self.horizon.slots == 1 or self.objective.goals == {Goal.VALUE}:
             return price

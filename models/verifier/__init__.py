@@ -1,1 +1,1 @@
-"""The verifier: the rules of a plan judged anew, sharing no code with what made the plan."""
+"""The verifier: checks the rules of a plan independently, without code of the planner that made it."""

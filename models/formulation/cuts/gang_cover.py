@@ -39,7 +39,7 @@ _MOST_CUTS: Final = 8
 @dataclass(frozen=True, slots=True)
 class Gathering:
     """
-    Replicas of one shape, of gangs of several kinds, in one domain d.
+    Replicas of one shape, of gangs of several types, in one domain d.
 
         Σ_i max(0, min_i − Σ_{n ∈ d∖T} most_n) · whole[i,k,d]  ≤  Σ_{n ∈ T} room_n    ∀ sets T of nodes of d
 
@@ -66,13 +66,13 @@ class Gathering:
     """Nodes that may be in T, by the points lost if all running jobs leave them, largest loss first."""
 
     def likely(self) -> Iterator[tuple[int, ...]]:
-        """Sets T whose rows a solution is likely to violate: the most expensive nodes, one more each time."""
+        """Sets T with rows that a solution is likely to violate: the most expensive nodes, one by one."""
         elsewhere = int(self.most.sum()) - np.cumsum(self.most[self.dearest])
         for last in np.flatnonzero(elsewhere < self.least.max(initial=0)).tolist():
             yield tuple(sorted(self.dearest[: last + 1].tolist()))
 
     def broken(self, values: Floats) -> Iterator[tuple[int, ...]]:
-        """Sets T whose rows the (possibly fractional) values of all columns violate, worst first."""
+        """Sets T with rows that (possibly fractional) values of all columns violate, worst first."""
         known = len(self.fixed)
         room = self.fixed + np.bincount(
             self.node, weights=self.gained * values[self.columns], minlength=known

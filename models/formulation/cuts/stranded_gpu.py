@@ -1,4 +1,4 @@
-"""(C15) Stranding."""
+"""(C15) Stranded GPUs."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def eviction(problem: Problem, x: Columns) -> Iterator[Row]:
         freed[n,g]  ≤  stop[v] + move[v] + given[v,n]    ∀ crowded n, GPUs g shared there, v on g
         emptied[n]  ≤  move[v]    ∀ crowded n, v on n
         resized[v]  ≤  shrink[v]  ≤  spare_v · resized[v]    ∀ elastic v
-        Σ_p fewer[v,p]  =  shrink[v]    ∀ v whose replicas have unequal points
+        Σ_p fewer[v,p]  =  shrink[v]    ∀ v with replicas of unequal points
         stop[v] + move[v] + resized[v] + Σ_k grown[v,k]  ≤  1    ∀ v
 
     The second row is for nodes that are not crowded. On crowded nodes stop[v] and move[v] each count what v

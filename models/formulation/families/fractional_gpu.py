@@ -1,4 +1,4 @@
-"""(C4) Sharing."""
+"""(C4) Fractional GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""(C2) Gang."""
+"""(C2) Gangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""(C3) Node staircase."""
+"""(C3) GPU capacity of nodes."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def _preemptable(incumbents: Iterator[Incumbent]) -> Iterator[Incumbent]:
 
 
 def _queues(problem: Problem, x: Columns, budget: QueueBudget, view: View, at: int) -> Iterator[Row]:
-    """Limits of the queues against whose quota a victim of this view may count."""
+    """Limits of the queues at which a victim of this view may count."""
     concerned = _above(problem, budget, view)
     terms = [[*counted] for counted in x.usage(budget.resource, view)]
     fixed = list(budget.own)

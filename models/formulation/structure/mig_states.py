@@ -1,5 +1,5 @@
 """
-MIG states: GPUs whose MIG layout is a decision, slice by slice.
+MIG states: GPUs with a MIG layout to be decided, slice by slice.
 
 An instance is an interval of memory slices, and instances on one GPU do not overlap. It is exact to count
 instances by start position: if at most N intervals cover each slice, they can be assigned to N GPUs without

@@ -43,7 +43,7 @@ class Cell:
     brought: Ints
     taken: Ints
     changed: Ints
-    """Position in `nodes` of the node whose state changes; −1 where it may be one of several."""
+    """Position in `nodes` of the node that changes its state; −1 where it may be one of several."""
     reachable: Ints
     """(position in `nodes`, state) of all states that a node may be in, shape (pairs, 2)."""
 
@@ -68,7 +68,7 @@ class Closing:
     idle: tuple[int, ...]
     """Nodes that are empty while all running jobs stay."""
     emptied: tuple[tuple[int, int], ...]
-    """(node, column whose value 1 means that it is emptied)."""
+    """(node, column that is 1 if it is emptied)."""
 
 
 class Cells:

@@ -58,7 +58,7 @@ class States:
         self.nothing = len(free)
         """Index of the state in which nothing is free."""
         self.rounded = np.array([rounded for _, _, rounded in rows], dtype=bool)
-        """True for a gain, whose functions are rounded up."""
+        """True for a gain: functions of it are rounded up."""
         gpus = np.array([milli for milli, _, _ in rows], dtype=np.int64).reshape(len(rows), width)
         self.gpus: Ints = gpus
         """Thousandths free, shape (states, GPUs)."""

@@ -1,5 +1,5 @@
 """
-Replica type: job classes whose replicas are interchangeable, regardless of value and queue.
+Replica type: job classes with interchangeable replicas, regardless of value and queue.
 
 Replicas are assigned to nodes once per replica type; the number of placed jobs is decided per class. So
 values and queues multiply only the few job columns, not the columns of the packing rows.

@@ -68,7 +68,7 @@ class Bundles:
         By node, the blocks that the most expensive nodes of its domain must supply for one more bundle there.
 
         It is 0 for the other nodes, which are as many of the cheapest as leave a shortage. It is also 0 for
-        domains that are too small, or whose shortage is too large. Columns add at most `brought` to each
+        domains that are too small or have too large a shortage. Columns add at most `brought` to each
         node.
         """
         ahead, replicas, held = self._ahead, self._gang.replicas, self._held[slot]

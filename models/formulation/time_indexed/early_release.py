@@ -93,7 +93,7 @@ class Gains:
         `traces` has these amounts, shape (columns, slots, measures).
         """
         traces = traces.copy()
-        traces[:, 0] = 0  # that slot has rows of its own
+        traces[:, 0] = 0  # slot 0 has rows of its own
         entry, slot = np.nonzero((traces[:, 1:] != traces[:, :-1]).any(axis=2))
         slot += 1
         brought = np.concatenate([traces[entry, slot], traces[entry, slot - 1]])

@@ -164,7 +164,7 @@ class Prospects:
             note(closing.column, nodes[0], -empty)
 
     def _whole(self, node: int, gone: dict[int, int]) -> Ints:
-        """Wholly free GPUs of a node if running jobs have given up replicas as in `gone`; shape (slots, 1)."""
+        """Wholly free GPUs of a node after running jobs gave up replicas as in `gone`; shape (slots, 1)."""
         gpus = self._gpus_of(node).copy()
         for v, replicas in gone.items():
             incumbent = self.problem.incumbents[v]

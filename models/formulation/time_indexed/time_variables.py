@@ -165,7 +165,7 @@ class Later:
         self.gains.note(places, queues, columns, (there * held[:, None])[:, :, None])
 
     def inside(self, area: Area) -> list[Presence]:
-        """Presences whose area lies within an area."""
+        """Presences with an area inside an area."""
         groups = set(area)
         return [each for each in self.presences if groups.issuperset(each.area)]
 
