@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import MigInstance
 
 MEDIA_EXTENSIONS: Final = "+me"
+"""Suffix of profiles with media extensions."""
 _PROFILE = re.compile(r"(\d+)g\.\d+gb(\+me)?")
 
 

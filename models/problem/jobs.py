@@ -105,9 +105,9 @@ class Predecessor:
     slot: int = 0
     """Slot by which it holds, if it does not depend on the plan."""
     job_class: int | None = None
-    """A class of one job, which must have been placed: the condition holds in the slot after its start …"""
+    """A class of one job, which must have been placed: the condition holds from the slot after its start …"""
     ended: bool = True
-    """… or, if this is True, in the slot before which it ends."""
+    """… or, if this is True, from the slot before which it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class JobClass:
         return any(option.further for option in self.options)
 
     def most(self, option: Option) -> int:
-        """Optimal number of replicas: the largest of which no replica has negative points."""
+        """Number of replicas with which one job has the most points on an option."""
         if option.further:
             return self.minimum + sum(points > 0 for points in option.further)
         return self.minimum if self.elastic and option.points < 0 else self.maximum

@@ -9,10 +9,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _SHORTEST: Final = 60
+"""Shortest assumed duration and smallest quantum of service, in seconds."""
 _LONGEST: Final = 30 * 24 * 3600
+"""Longest assumed duration, in seconds."""
 _QUANTUM: Final = 4
+"""A quantum of service is at least the attained service divided by this."""
 _MANY: Final = 64
+"""Sample size above which durations are replaced by this many quantiles."""
 _PARTS: Final = (-0.75, -0.25, 0.25, 0.75)
+"""Exponents of 4/3 by which `spread` multiplies each duration."""
 
 
 def seconds_per_completion(durations: Sequence[int], attained: int) -> int | None:

@@ -32,9 +32,9 @@ _Seconds: TypeAlias = dict[str, dict[int, list[int]]]
 
 def with_learnt_scaling(snapshot: Snapshot) -> Snapshot:
     """
-    The snapshot with a scaling table for each elastic job without one, if similar jobs allow to learn it.
+    The snapshot with a scaling table for each elastic job without one, if it can be learnt from similar jobs.
 
-    Similar are finished jobs of the same queue and user with names that differ only in digits and with
+    Similar jobs are finished jobs of the same queue and user with names that differ only in digits and with
     `replicas` and `gpu_model`. If no table is learnt, it is the snapshot itself.
     """
     taken: dict[_Kin, _Seconds] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))

@@ -47,7 +47,7 @@ class Slots:
 
     def until(self, slot: int, seconds: int) -> int:
         """
-        The slot before which a job ends that starts with a slot and takes this many seconds.
+        The slot before which a job ends if it starts with `slot` and takes `seconds`.
 
         At least the next slot; H if it lasts to the end of the horizon or longer.
         """

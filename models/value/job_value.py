@@ -125,8 +125,8 @@ class Worth:
         """
         Number of replicas of a scaled job that share its points evenly.
 
-        With goals such as `completion` it is the best size for the current contention (`Gang.usual_size`):
-        with more GPUs per job, the other jobs would complete later. With other goals it is 0.
+        With goals such as `completion` it is the best size for the current contention (`Gang.usual_size`): if
+        GPUs were shared among more jobs, each of them would complete later. With other goals it is 0.
         """
         gang = job.gang
         if not gang.scaled or self.goal(job) not in _SOON:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def guarantee(case: Case) -> int:
     """
-    The price of each whole or partial GPU missing from the guarantee of a queue and all queues below it.
+    The price of each GPU (rounded up) missing from the guarantee of a queue and all queues below it.
 
         missing = max(0, min(guarantee, demand) − held)
 

@@ -67,8 +67,7 @@ def _rows_of(problem: Problem, x: Columns, cell: int) -> Iterator[Row]:
             with_idle = np.append(all_columns, phantom), np.append(all_blocks, idle)
             yield _supplied(x, cell, key, *with_idle, states.blocks(size))
         if switched:
-            # A GPU switched to MIG mode hosts no replica of whole GPUs or shares, so no other resource limits
-            # the blocks.
+            # A GPU switched to MIG mode may need no other resource, so none limits the blocks here.
             yield _supplied(x, cell, (cell, size, "mig"), all_columns, all_blocks, states.blocks(size))
             kept = ~np.isin(all_columns, switched)
             all_columns, all_blocks = all_columns[kept], all_blocks[kept]

@@ -26,7 +26,7 @@ def power(problem: Problem, x: Columns) -> Iterator[Row]:
 
         drawn  ≤  M · fresh[h],    drawn − freed  ≤  left · fresh[h]
 
-    with left negative there. freed[c] is the power that evictions from the nodes of c release. Power that
+    with left negative there. freed[c] is what evictions from the nodes of c release. Power that
     running jobs draw on nodes of the rack where no job may start is added to left when they leave. Shares and
     MIG instances are not counted here, so the rows are a relaxation; caps of single nodes are a resource of
     (C5).

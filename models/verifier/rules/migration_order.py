@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from gpuplan.models.verifier.context import Case
 
 _MEMORY_SLICES: Final = 8
+"""Memory slices that model any GPU; enough for all MIG geometries."""
 _MEDIA: Final = -1
+"""Stands in for a memory slice: the media extensions, which a GPU has once."""
 
 _Part: TypeAlias = tuple[str, int, int] | tuple[str, str]
 """A unit of capacity on a node: (node, GPU index, memory slice), or (node, unit)."""

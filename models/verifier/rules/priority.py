@@ -38,6 +38,7 @@ _TRIALS: Final = 40_000
 """Limit on placements checked in all hypothetical starts; in large plans only a few starts are tried."""
 
 _FEWEST_TRIALS: Final = 4
+"""Hypothetical starts that are tried even in the largest plans."""
 
 
 @dataclass(frozen=True, slots=True)
