@@ -1,1 +1,1 @@
-"""What the product believes: nouns, the formulation and the verifier; pure, no I/O, no solver, no clock."""
+"""Data model, MILP formulation and verifier: pure code without I/O, solver or clock."""

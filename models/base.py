@@ -1,4 +1,4 @@
-"""Noun: the frozen base of everything that crosses a file boundary."""
+"""Base class of every immutable value that is read from or written to a file."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 _encoded: Final = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
 ).encode
-"""Made once, as there are a hundred thousand documents."""
+"""Created once, because a snapshot has about a hundred thousand documents."""
 
 canonical_string: Final = json.encoder.encode_basestring
-"""Canonical JSON of a text, as `canonical_json` has it."""
+"""Canonical JSON of a string, as `canonical_json` writes it."""
 
 _TEXTS_IN_A_PIECE: Final = 1000
-"""Of a list: few pieces, and each far smaller than the whole."""
+"""List entries per piece: few pieces, each far smaller than the whole text."""
 
 _names_given: Final[dict[frozenset[str], set[str]]] = {}
-"""Each set of names of fields, once: one for each of a hundred thousand nouns is larger than the noun."""
+"""Each distinct set of field names, shared: one set per value would be larger than the value itself."""
 
 
 class Noun(BaseModel):
-    """A frozen, strictly checked value with a canonical form."""
+    """An immutable, strictly validated value with a canonical form."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -44,22 +44,22 @@ class Noun(BaseModel):
     )
 
     _values: ClassVar[itemgetter[Any]]
-    """Gets the fields' values, and nothing else, from `__dict__`."""
+    """Reads the values of the fields, and nothing else, from `__dict__`."""
 
     def model_post_init(self, _context: Any, /) -> None:
-        """Share the set of the names of fields with all nouns that were given the same ones."""
+        """Share one set of field names among all values that were given the same fields."""
         names = self.model_fields_set
         object.__setattr__(self, "__pydantic_fields_set__", _names_given.setdefault(frozenset(names), names))
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Prepare what comparisons need: an epoch makes hundreds of thousands of them."""
+        """Prepare the field getter for comparisons: one epoch makes hundreds of thousands of them."""
         super().__pydantic_init_subclass__(**kwargs)
         if cls.model_fields:
             cls._values = itemgetter(*cls.model_fields)
 
     def __eq__(self, other: object) -> bool:
-        """True if all fields are equal, whatever has been derived from them so far."""
+        """True if all fields are equal; cached properties do not count."""
         if type(self) is not type(other):
             return NotImplemented
         values = self._values
@@ -69,14 +69,14 @@ class Noun(BaseModel):
         return hash(self._values(self.__dict__))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy with some fields changed; what was derived and cached from the old values is forgotten."""
+        """Copy with some fields changed; cached properties of the old values are dropped."""
         copied = super().model_copy(update=update, deep=deep)
         for name in copied.__dict__.keys() - type(copied).model_fields.keys():
             del copied.__dict__[name]
         return copied
 
     def document(self) -> dict[str, Any]:
-        """The value as plain JSON types, fields at their defaults left out."""
+        """The value as plain JSON types, without fields at their defaults."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
     def fingerprint(self) -> str:
@@ -84,27 +84,27 @@ class Noun(BaseModel):
         return hash_of(self.canonical_pieces())
 
     def canonical_pieces(self) -> Iterator[str]:
-        """Canonical JSON of the document; of large nouns in several pieces."""
+        """Canonical JSON of the document; large values yield several pieces."""
         yield canonical_json(self.document())
 
     @cached_property
     def canonical_text(self) -> str:
-        """Canonical JSON of the document, kept: for nouns that many others hold."""
+        """Canonical JSON of the document, cached: for values that many others contain."""
         return "".join(self.canonical_pieces())
 
     @cached_property
     def full_text(self) -> str:
-        """Canonical JSON of the value with all its fields, those at their defaults too."""
+        """Canonical JSON of the value with all its fields, including those at their defaults."""
         return canonical_json(self.model_dump(mode="json"))
 
 
 def canonical_json(document: Any) -> str:
-    """One text per value: keys sorted, no spaces, no NaN."""
+    """Canonical JSON, one text per value: keys sorted, no spaces, no NaN."""
     return _encoded(document)
 
 
 def canonical_list(texts: Iterable[str]) -> Iterator[str]:
-    """Canonical JSON of a list in pieces, from that of its entries."""
+    """Canonical JSON of a list in pieces, from the canonical JSON of its entries."""
     left, before = iter(texts), "["
     while some := list(islice(left, _TEXTS_IN_A_PIECE)):
         yield before + ",".join(some)
@@ -113,7 +113,7 @@ def canonical_list(texts: Iterable[str]) -> Iterator[str]:
 
 
 def canonical_object(document: Mapping[str, Any], given: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Canonical JSON in pieces of a document some members of which, present or not, are given so."""
+    """Canonical JSON of a document in pieces; `given` holds some members as canonical JSON pieces."""
     before = "{"
     for key in sorted(document.keys() | given.keys()):
         yield f"{before}{canonical_json(key)}:"
@@ -128,7 +128,7 @@ def fingerprint_of(document: Any) -> str:
 
 
 def hash_of(pieces: Iterable[str]) -> str:
-    """SHA-256 (hex) of a text."""
+    """SHA-256 (hex) of a text given in pieces."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece.encode())

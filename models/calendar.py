@@ -1,7 +1,7 @@
 """
-Calendar: what is fixed in time - recurring times, reservations and maintenance of nodes, tariffs.
+Calendar: recurring time spans, reservations and maintenance of nodes, and tariffs.
 
-Nouns, and the plain spans they come to from a given instant on; all spans are in whole seconds after it.
+Recurring entries are expanded to plain spans in whole seconds after a given instant.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST_OCCURRENCES: Final = 10_000
-"""Of one recurring span in one look ahead: a minute's cron line over a week."""
+"""Limit on occurrences of a recurring span in one look-ahead: a week of a once-a-minute cron line."""
 
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 Span: TypeAlias = tuple[int, int]
-"""First second and the one after the last, after the instant one looks ahead from; may begin before it."""
+"""(first second, one past the last second) after the reference instant; a span may begin before it."""
 
 
 def _cron(value: str) -> str:
-    # croniter takes R for a random value, which would make every look at the calendar another one.
+    # croniter reads R as a random value, so the calendar would differ from call to call.
     random = "R" in re.split(r"[^A-Z]", value.upper())
     if len(value.split()) != 5 or random or not croniter.is_valid(value):
         raise ValueError(f"expected a cron expression of five fields such as '0 22 * * 1-5', found {value!r}")
@@ -46,7 +46,7 @@ Cron: TypeAlias = Annotated[str, AfterValidator(_cron)]
 
 
 class Recurring(Noun):
-    """A span of time: its `start`, or a `cron` line of starts, and how long it lasts."""
+    """A span of time: one `start`, or a `cron` line of starts, and a duration."""
 
     start: Timestamp | None = None
     """Beginning of a span that happens once."""
@@ -63,7 +63,7 @@ class Recurring(Noun):
         return self
 
     def spans(self, now: datetime, until: int) -> Iterator[Span]:
-        """Spans that are not over `now` and begin within so many seconds, in order."""
+        """Spans that are not over at `now` and begin within `until` seconds, in order."""
         if self.cron is None:
             begin = int((self.start - now).total_seconds()) if self.start else until
             if begin < until and begin + self.duration > 0:
@@ -79,29 +79,29 @@ class Recurring(Noun):
 
 
 class ReservationKind(StrEnum):
-    """What reserved nodes are for."""
+    """Purpose of reserved nodes."""
 
     RESERVED = "reserved"
-    """Jobs of its owners only."""
+    """Only jobs of the owners may run."""
     MAINTENANCE = "maintenance"
-    """No job at all."""
+    """No job may run."""
 
 
 class Reservation(Recurring):
-    """Nodes set aside for some time, by name, or so many of those that match."""
+    """Nodes set aside for a time, given by name or as a number of matching nodes."""
 
     name: Name
     """Name of the reservation."""
     kind: ReservationKind = ReservationKind.RESERVED
-    """What the nodes are set aside for."""
+    """Purpose of the reservation."""
     nodes: tuple[Name, ...] = ()
     """Names of the reserved nodes."""
     count: Count = 0
-    """So many nodes of the planner's choice, instead of names."""
+    """Number of nodes that the planner chooses, instead of names."""
     gpu_model: Name | None = None
-    """GPU model that nodes of the planner's choice must have."""
+    """Required GPU model of nodes that the planner chooses."""
     node_selector: dict[Name, Label] = Field(default_factory=dict)
-    """Labels that nodes of the planner's choice must have."""
+    """Required labels of nodes that the planner chooses."""
     queues: tuple[Name, ...] = ()
     """Owners: jobs of these queues, and of those below them, may use the nodes."""
     users: tuple[Name, ...] = ()
@@ -123,7 +123,7 @@ class Reservation(Recurring):
 
 
 class Tariff(Recurring):
-    """What a GPU-hour costs in some spans of time, beside what nodes cost; tariffs of one time add up."""
+    """Price of a GPU-hour in some time spans, in addition to node prices; overlapping tariffs add up."""
 
     name: Name
     """Name of the tariff."""

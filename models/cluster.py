@@ -1,4 +1,4 @@
-"""Cluster, Node and Gpu: what exists, and where it stands in the locality tree."""
+"""Cluster, Node and Gpu: the hardware and its place in the locality tree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST_GPUS: Final = 128
-"""Of one node."""
+"""GPUs of one node."""
 
 
 class Level(StrEnum):
@@ -30,7 +30,7 @@ class Level(StrEnum):
 
 
 class TaintEffect(StrEnum):
-    """What a taint does to jobs that do not tolerate it (Kubernetes' words)."""
+    """Effect of a taint on jobs that do not tolerate it (Kubernetes' terms)."""
 
     NO_SCHEDULE = "NoSchedule"
     PREFER_NO_SCHEDULE = "PreferNoSchedule"
@@ -38,14 +38,14 @@ class TaintEffect(StrEnum):
 
 
 class Taint(Noun):
-    """A mark on a node that keeps away jobs without a matching toleration."""
+    """A mark on a node that excludes jobs without a matching toleration."""
 
     key: Name
     """Name of the taint."""
     value: Label = ""
     """Value of the taint, which a toleration may name."""
     effect: TaintEffect = TaintEffect.NO_SCHEDULE
-    """What becomes of jobs that do not tolerate the taint."""
+    """Effect on jobs that do not tolerate the taint."""
 
 
 class MigInstance(Noun):
@@ -58,14 +58,14 @@ class MigInstance(Noun):
 
 
 class Gpu(Noun):
-    """State of one GPU that differs from the default: healthy, MIG mode off."""
+    """State of one GPU that differs from the default (healthy, MIG mode off)."""
 
     index: Annotated[int, Field(ge=0, le=_MOST_GPUS - 1)]
     """Index of the GPU on its node, from 0."""
     healthy: bool = True
     """False: no job may start on this GPU."""
     mig: tuple[MigInstance, ...] | None = None
-    """MIG instances present; an empty list is MIG mode on without instances, absent is MIG mode off."""
+    """MIG instances present; an empty list means MIG mode on without instances, absent means MIG mode off."""
     numa: Annotated[int, Field(ge=0, le=63)] | None = None
     """NUMA node that the GPU is attached to."""
     nvlink: Annotated[int, Field(ge=0, le=63)] | None = None
@@ -73,7 +73,7 @@ class Gpu(Noun):
 
 
 _PLAIN: Final = tuple(Gpu(index=index) for index in range(_MOST_GPUS))
-"""GPUs at their defaults; equal ones need not be made again for each node."""
+"""GPUs in the default state, shared by all nodes."""
 
 
 class NodeGpus(Noun):
@@ -84,32 +84,32 @@ class NodeGpus(Noun):
     count: Annotated[int, Field(strict=True, ge=1, le=_MOST_GPUS)]
     """GPUs of the node, healthy or not."""
     memory_mib: Mib = 0
-    """Memory of one GPU in MiB; 0 is unknown, and then requests for GPU memory do not match."""
+    """Memory of one GPU in MiB; 0 is unknown: requests for GPU memory then do not match."""
     details: tuple[Gpu, ...] = ()
     """GPUs that differ from the default (healthy, MIG mode off); all others need no entry."""
     time_sliced: bool = False
-    """Shares of these GPUs take turns without isolation: only jobs that allow it may share them."""
+    """True: GPU shares take turns without isolation, so only jobs that allow time-slicing may share a GPU."""
     watts: Count = 0
-    """Power of one GPU under load in watts; 0 is not counted against power caps."""
+    """Power of one GPU under load in watts; 0 means that it does not count against power caps."""
 
     @cached_property
     def by_index(self) -> dict[int, Gpu]:
-        """Every GPU, those without an entry at their defaults."""
+        """Every GPU by index; GPUs without an entry are in the default state."""
         given = {gpu.index: gpu for gpu in self.details}
         return {index: given.get(index, _PLAIN[index]) for index in range(self.count)}
 
 
 _PLAIN_GPUS: Final[dict[NodeGpus, NodeGpus]] = {}
-"""GPUs of nodes without details: of those of ten thousand nodes few differ."""
+"""Interned GPU descriptions without details: ten thousand nodes have few distinct ones."""
 
 
 class Node(Noun):
-    """One machine of the cluster with what it offers to jobs (already net of system reservations)."""
+    """One machine of the cluster and its allocatable resources (net of system reservations)."""
 
     name: Name
     """Name of the node, unique in the cluster."""
     gpus: NodeGpus | None = None
-    """GPUs of the node; absent for a node without."""
+    """GPUs of the node; absent if it has none."""
     cpu_milli: Milli = Field(default=0, alias="cpus")
     """CPU cores that jobs may use."""
     memory_mib: Mib = 0
@@ -119,31 +119,31 @@ class Node(Noun):
     resources: dict[Name, Count] = Field(default_factory=dict)
     """Further countable resources by name, such as `rdma/hca: 8`."""
     region: Label = ""
-    """Region that the node is in; empty if regions play no part."""
+    """Region of the node; empty if regions are not used."""
     zone: Label = ""
-    """Zone of the region; empty if zones play no part."""
+    """Zone within the region; empty if zones are not used."""
     rack: Label = ""
-    """Rack of the zone; empty if racks play no part."""
+    """Rack within the zone; empty if racks are not used."""
     nvlink_island: Label = ""
-    """NVLink island of the rack; empty for a node in none."""
+    """NVLink island within the rack; empty if the node is in none."""
     labels: dict[Name, Label] = Field(default_factory=dict)
     """Labels that jobs select nodes by."""
     taints: tuple[Taint, ...] = ()
-    """Taints that keep away jobs without a matching toleration."""
+    """Taints that exclude jobs without a matching toleration."""
     pool: Name | None = None
-    """Node pool that the node belongs to; absent for none."""
+    """Node pool that the node belongs to; absent if none."""
     price_per_hour: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     """Price of the node, in the cluster's currency an hour."""
     spot: bool = False
-    """True: the node may be interrupted by its provider."""
+    """True: the provider may interrupt the node."""
     cordoned: bool = False
-    """True: nothing new may start here; what runs goes on."""
+    """True: no job may start here; running jobs continue."""
     drain: bool = False
-    """True: nothing new may start here, and what runs should leave."""
+    """True: no job may start here, and running jobs should leave."""
     ready: bool = True
-    """False: the node is down, and nothing can run here."""
+    """False: the node is down, and no job can run here."""
     ready_at: Timestamp | None = None
-    """The node is being provisioned: jobs that are started here run from then on."""
+    """Time at which a node that is being provisioned becomes ready: jobs started here run from then on."""
     power_cap_watts: Count = 0
     """Most power that the node's GPUs may draw together, in watts; 0 is no cap."""
 
@@ -159,16 +159,16 @@ class Node(Noun):
 
     @property
     def gpu_model(self) -> str | None:
-        """Model of the node's GPUs; None for a node without."""
+        """Model of the node's GPUs; None if it has none."""
         return self.gpus.model if self.gpus else None
 
     @property
     def schedulable(self) -> bool:
-        """True if new jobs may start here."""
+        """True if jobs may start here."""
         return self.ready and not self.cordoned and not self.drain
 
     def as_new(self) -> Node:
-        """The node as if it came from its maker: whole, taking jobs, and in no NVLink island."""
+        """The node as if newly delivered: healthy, schedulable and in no NVLink island."""
         gpus = self.gpus
         if gpus is not None:
             details = tuple(gpu.model_copy(update={"healthy": True}) for gpu in gpus.details)
@@ -180,7 +180,7 @@ class Node(Noun):
         """
         Path of the node's domain at a level, widest first, so that equal rack names in two zones differ.
 
-        None where the node has no such domain (no island, or a level left empty).
+        None if the node has no such domain (no island, or an empty level).
         """
         path = (self.region, self.zone, self.rack, self.nvlink_island, self.name)
         depth = {Level.REGION: 1, Level.ZONE: 2, Level.RACK: 3, Level.NVLINK_ISLAND: 4, Level.NODE: 5}[level]
@@ -188,24 +188,24 @@ class Node(Noun):
 
 
 class NodePool(Noun):
-    """Equal nodes that may be added and removed, such as an autoscaling group of a cloud."""
+    """Equal nodes that can be added and removed, such as a cloud autoscaling group."""
 
     name: Name
     """Name of the pool."""
     template: Node
-    """What a new node is like; its name is the prefix of the names of new nodes, its price is theirs."""
+    """Description of a new node; its name is the prefix of new node names, and new nodes have its price."""
     minimum: Count = Field(default=0, alias="min")
-    """Nodes that the pool keeps at least."""
+    """Minimum number of nodes."""
     maximum: Count = Field(alias="max")
-    """Nodes that the pool has at most."""
+    """Maximum number of nodes."""
     provisioning: Seconds = 0
-    """Time from the order of a node until it takes jobs."""
+    """Time from ordering a node until it accepts jobs."""
     interruptions_per_hour: Annotated[float, Field(ge=0, le=60)] = 0.0
     """Expected interruptions of a spot node, per hour."""
     node_added_at: Timestamp | None = None
-    """When a node was last added to the pool; absent if none was, or if it is not known."""
+    """Time at which a node was last added to the pool; absent if never or unknown."""
     node_removed_at: Timestamp | None = None
-    """When a node of the pool was last removed; absent if none was, or if it is not known."""
+    """Time at which a node was last removed from the pool; absent if never or unknown."""
 
     @model_validator(mode="after")
     def _in_order(self) -> NodePool:
@@ -216,13 +216,13 @@ class NodePool(Noun):
         return self
 
     def scaled_as(self, other: NodePool) -> NodePool:
-        """The pool as if it had last been given a node, and given one back, when another one was."""
+        """The pool with the times of the last scale-up and scale-down of another pool."""
         times = {"node_added_at": other.node_added_at, "node_removed_at": other.node_removed_at}
         return self.model_copy(update=times)
 
 
 class QosClass(StrEnum):
-    """How firmly a job counts on the CPU and memory it asks for (Kubernetes' words)."""
+    """How firmly CPU and memory requests of a job are guaranteed (Kubernetes' terms)."""
 
     GUARANTEED = "guaranteed"
     BURSTABLE = "burstable"
@@ -230,29 +230,29 @@ class QosClass(StrEnum):
 
 
 class Overcommit(Noun):
-    """How many times over CPU and memory may be promised to jobs of one QoS class."""
+    """Overcommit ratios of CPU and memory for jobs of one QoS class."""
 
     cpu_milli: Annotated[Milli, Field(ge=MILLI)] = Field(default=MILLI, alias="cpus")
     """
-    How many times over the CPUs of a node may be requested.
+    Ratio of requested to available CPUs that a node may have.
     """
     memory_milli: Annotated[Milli, Field(ge=MILLI)] = Field(default=MILLI, alias="memory")
     """
-    How many times over the memory of a node may be requested.
+    Ratio of requested to available memory that a node may have.
     """
 
 
 class Dataset(Noun):
-    """Data that jobs read, and what it costs to read it from each zone."""
+    """A data set and the cost to read it from each zone."""
 
     name: Name
     """Name of the data set."""
     zones: dict[Label, Annotated[float, Field(ge=0, le=1e6)]] = Field(default_factory=dict)
-    """Cost of one replica that reads it from a node of the zone, in the cluster's currency."""
+    """Cost for one replica that reads it from a node of the zone, in the cluster's currency."""
     elsewhere: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     """Cost from any other zone."""
     available_at: Timestamp | None = None
-    """When the data is there: no job that reads it starts before; absent is now."""
+    """Time at which the data is available: no job that reads it starts earlier; absent means now."""
 
 
 class RackPower(Noun):
@@ -269,21 +269,21 @@ class RackPower(Noun):
 
 
 Rack: TypeAlias = tuple[str, str, str]
-"""Region, zone and name: racks of two zones may have one name."""
+"""(region, zone, rack name): racks of two zones may have the same name."""
 
 
 def rack_of(where: Node | RackPower) -> Rack:
-    """The rack in which a node stands, or that a cap is for."""
+    """The rack of a node or of a power cap."""
     return where.region, where.zone, where.rack
 
 
 def rack_path(where: Node | RackPower) -> str:
-    """A rack with the region and zone that it is in, such as `eu/z1/r12`."""
+    """A rack with its region and zone, such as `eu/z1/r12`."""
     return "/".join(part for part in rack_of(where) if part)
 
 
 class Cluster(Noun):
-    """All nodes one snapshot speaks of, and what is true of them together."""
+    """All nodes of one snapshot, with the settings that apply to several nodes."""
 
     name: Name = "cluster"
     """Name of the cluster, as reports print it."""
@@ -292,15 +292,15 @@ class Cluster(Noun):
     pools: tuple[NodePool, ...] = ()
     """Node pools that may grow and shrink."""
     overcommit: dict[QosClass, Overcommit] = Field(default_factory=dict)
-    """By QoS class, how many times over CPU and memory may be requested; guaranteed jobs count in full."""
+    """Overcommit of CPU and memory by QoS class; guaranteed jobs always count in full."""
     datasets: tuple[Dataset, ...] = ()
-    """Data that jobs name in `datasets`, and what it costs to read it from each zone."""
+    """Data sets that jobs refer to in `datasets`, with the cost to read them from each zone."""
     rack_power: tuple[RackPower, ...] = ()
-    """Caps on the power of the GPUs of single racks."""
+    """Power caps of single racks."""
     reservations: tuple[Reservation, ...] = ()
-    """Nodes set aside for some jobs, or for maintenance, for some time."""
+    """Nodes set aside for certain jobs or for maintenance during some time."""
     tariffs: tuple[Tariff, ...] = ()
-    """Prices of a GPU-hour by the time of day."""
+    """Prices of a GPU-hour by time of day."""
 
     @model_validator(mode="before")
     @classmethod
@@ -309,11 +309,11 @@ class Cluster(Noun):
 
     @property
     def named(self) -> bool:
-        """True if the cluster was given a name of its own."""
+        """True if the cluster has a name other than the default."""
         return bool(self.name != type(self).model_fields["name"].default)
 
     def canonical_pieces(self) -> Iterator[str]:
-        """Canonical JSON of the document; each node knows its own."""
+        """Canonical JSON of the document; the canonical text of each node is cached."""
         hollow = self.model_copy(update={"nodes": ()}).document()
         nodes = canonical_list(node.canonical_text for node in self.nodes)
         return canonical_object(hollow, {"nodes": nodes})

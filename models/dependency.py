@@ -1,4 +1,4 @@
-"""Dependency: what must have happened to other jobs before a job may start."""
+"""Dependency: the condition on other jobs that must hold before a job may start."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from gpuplan.models.units import AtLeastOne, Name, Timestamp
 
 
 class DependencyKind(StrEnum):
-    """What must have happened (Slurm's words in brackets)."""
+    """Condition on the other job (Slurm's terms in brackets)."""
 
     STARTED = "started"
-    """It runs or ran (after)."""
+    """It has started (after)."""
     SUCCEEDED = "succeeded"
-    """It ended well (afterok)."""
+    """It has succeeded (afterok)."""
     COMPLETED = "completed"
-    """It ended, well or not (afterany)."""
+    """It has ended, successfully or not (afterany)."""
     CHECKPOINTED = "checkpointed"
-    """It has saved a checkpoint, or ended well."""
+    """It has saved a checkpoint, or has succeeded."""
 
 
 class Dependency(Noun):
-    """One job another one waits for."""
+    """One job that another job waits for."""
 
     job: Name
     """Job that this one waits for."""
     kind: DependencyKind = DependencyKind.SUCCEEDED
-    """What must have happened to it."""
+    """Condition that the job must meet."""
 
 
 class Outcome(StrEnum):
-    """How a job ended."""
+    """Outcome of an ended job."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
 
 class FinishedJob(Noun):
-    """A job that is over: others may wait for it, and it teaches how long and how fast the like of it are."""
+    """A job that has ended: dependencies refer to it, and estimates of similar jobs learn from it."""
 
     name: Name
     """Name of the job."""
@@ -47,12 +47,12 @@ class FinishedJob(Noun):
     user: Name = "unknown"
     """User that submitted it."""
     outcome: Outcome = Outcome.SUCCEEDED
-    """How it ended."""
+    """Its outcome."""
     started_at: Timestamp
-    """When it started."""
+    """Time of its start."""
     ended_at: Timestamp
-    """When it ended."""
+    """Time of its end."""
     replicas: AtLeastOne | None = None
-    """Replicas that it ran with from start to end; absent teaches nothing about how its like scale."""
+    """Constant number of replicas during the run; absent: not used to learn how similar jobs scale."""
     gpu_model: Name | None = None
     """GPU model that it ran on."""

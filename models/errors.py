@@ -1,4 +1,4 @@
-"""Every failure gpuplan reports on purpose, each with its exit code (docs/plan-format.md lists them)."""
+"""All failures that gpuplan reports on purpose, with their exit codes (docs/plan-format.md lists them)."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import ClassVar
 
 
 class PlannerError(Exception):
-    """A failure with a message for people; the root of all errors that gpuplan raises on purpose."""
+    """A failure with a message for the user; base class of all errors that gpuplan raises on purpose."""
 
     exit_code: ClassVar[int] = 1
 
 
 class StalePlanError(PlannerError):
-    """The cluster is no longer as the plan expects it."""
+    """The cluster no longer meets the plan's preconditions."""
 
     exit_code = 21
 
 
 class PartlyAppliedError(PlannerError):
-    """Some actions of a plan were done and some were not."""
+    """Some actions of a plan were carried out and some were not."""
 
     exit_code = 22
 
 
 class TamperedError(PlannerError):
-    """A plan file or an audit log is not as gpuplan wrote it."""
+    """A plan file or an audit log was modified after gpuplan wrote it."""
 
     exit_code = 23
 
 
 @dataclass(frozen=True, slots=True)
 class InputProblem:
-    """One problem in a document: where it is, what was found and what to do next."""
+    """One problem in a document: its place, what was found, and what to do."""
 
     place: str
     """`file:line`, or `file` where no line is known."""
@@ -43,7 +43,7 @@ class InputProblem:
 
 
 class BadInputError(PlannerError):
-    """A document cannot be used; carries all its problems at once."""
+    """A document is invalid; carries all its problems at once."""
 
     exit_code = 24
 

@@ -1,4 +1,4 @@
-"""Gang: how many replicas a job starts with, and how fast so many of them are."""
+"""Gang: the number of replicas of a job, and its speed by that number."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ _Speeds: TypeAlias = dict[Annotated[int, Field(ge=1, le=LARGEST_COUNT)], Milli]
 
 
 class Gang(Noun):
-    """How many replicas start together or not at all, and how fast so many of them are."""
+    """Replicas that start together or not at all, and the speed by their number."""
 
     minimum: AtLeastOne = Field(default=1, alias="min")
-    """Replicas that start together or not at all."""
+    """Number of replicas that start together or not at all."""
     maximum: AtLeastOne = Field(default=1, alias="max")
-    """Replicas that the job can use; more than `min` makes it elastic."""
+    """Largest number of replicas that the job can use; more than `min` makes it elastic."""
     scaling: _Speeds = Field(default_factory=dict)
     """
-    Speed by number of replicas, such as `{1: 1.0, 2: 1.9, 4: 3.4}`; empty is in proportion to them.
+    Speed by number of replicas, such as `{1: 1.0, 2: 1.9, 4: 3.4}`; empty means proportional.
 
-    Each further replica adds no more than the one before. Between two sizes speed grows evenly, beyond the
-    largest it stays, and below the smallest it is in proportion.
+    Each further replica adds no more than the one before. Speed is interpolated linearly between two sizes,
+    constant beyond the largest, and proportional below the smallest.
     """
     scaling_by_model: dict[Name, _Speeds] = Field(default_factory=dict)
     """
-    The same on single GPU models, where it differs from `scaling`. It multiplies the speeds of `gpu_models`;
-    where the job names none, all models are equally fast at full size, and only the shape of a table counts.
+    The same for single GPU models, where it differs from `scaling`. It multiplies the speeds of `gpu_models`.
+    If the job names no models, all models are equally fast at full size, and only the shape of a table
+    counts.
     """
 
     @model_validator(mode="before")
@@ -56,20 +57,20 @@ class Gang(Noun):
 
     @property
     def elastic(self) -> bool:
-        """True if the number of replicas is the planner's choice."""
+        """True if the planner chooses the number of replicas."""
         return self.minimum < self.maximum
 
     @property
     def scaled(self) -> bool:
-        """True if replicas of an elastic job may add unequal amounts of speed."""
+        """True if the replicas of an elastic job may add unequal amounts of speed."""
         return self.elastic and bool(self.scaling or self.scaling_by_model)
 
     def _table(self, gpu_model: str | None) -> _Speeds:
-        """Speeds by size on a GPU model; empty where they are in proportion."""
+        """Speeds by size on a GPU model; empty if proportional."""
         return self.scaling_by_model.get(gpu_model or "", self.scaling)
 
     def speed_milli(self, replicas: int, gpu_model: str | None = None) -> int:
-        """Speed of so many replicas on a GPU model, in thousandths of what the tables count in."""
+        """Speed of this number of replicas on a GPU model, in thousandths of the unit of the tables."""
         table = self._table(gpu_model)
         if not table:
             return replicas * MILLI
@@ -82,9 +83,9 @@ class Gang(Noun):
 
     def steps(self, gpu_model: str | None = None, *, usual: int = 0) -> tuple[tuple[int, int], ...]:
         """
-        (speed, replicas that share it evenly), the first replicas in front, up to the most.
+        (speed, replicas that share it evenly) of the first replicas, then of further ones, up to the maximum.
 
-        No replica adds more than one before it. Those up to the `usual` size share evenly what it brings.
+        No replica adds more than one before it. The replicas up to the `usual` size share its speed evenly.
         """
         table = self._table(gpu_model)
         between = {size for size in table if usual < size < self.maximum}
@@ -93,22 +94,23 @@ class Gang(Noun):
         return tuple((speed[larger] - speed[size], larger - size) for size, larger in pairwise(sizes))
 
     def sizes(self, gpu_model: str | None = None) -> list[int]:
-        """The least and the most replicas, and the sizes of the table between them, in order."""
+        """The minimum and maximum number of replicas, and the table sizes between them, in order."""
         table = self._table(gpu_model)
         between = (size for size in table if self.minimum < size < self.maximum)
         return sorted({self.minimum, *between, self.maximum})
 
     def usual_size(self, contention: float, gpu_model: str | None = None) -> int:
         """
-        Replicas with which jobs that all ask for the same complete soonest on average.
+        Size at which jobs that all choose the same size complete soonest on average.
 
             argmin_k ( 1 + contention · k / fewest ) / speed(k)
 
-        with contention the jobs there are for each place of the smallest size: what a job needs by itself,
-        and what it keeps from others, which are served as many at a time as the size lets. (Half of them wait
-        for it, as many again are still to come.) The sizes of the table are tried. Where speed is a power of
-        the size the optimum is known, and does so too: the more jobs, the less for each but the shortest
-        (Berg, Vesilo and Harchol-Balter, heSRPT, Performance Evaluation 144, 2020).
+        Contention is the number of jobs per place of the smallest size. The first summand is the time of the
+        job itself. The second is the delay of the others, which run as many at a time as the size permits.
+        (Half of them wait for this job; as many again are still to arrive.) All sizes of the table are tried.
+        Where speed is a power of the size the optimum is known and behaves the same way: the more jobs, the
+        less for each except the shortest (Berg, Vesilo and Harchol-Balter, heSRPT, Performance Evaluation
+        144, 2020).
         """
         return min(
             self.sizes(gpu_model),
@@ -116,17 +118,17 @@ class Gang(Noun):
         )
 
     def __hash__(self) -> int:
-        """Dicts have no hash."""
+        """Dicts are not hashable, so hash their items."""
         by_model = ((model, tuple(table.items())) for model, table in self.scaling_by_model.items())
         return hash((self.minimum, self.maximum, tuple(self.scaling.items()), *by_model))
 
 
 def _checked(speeds: dict[int, int], where: str = "") -> dict[int, int]:
-    """A table of speeds by size, in order; `where` it applies is told of a wrong one."""
+    """A table of speeds by size, sorted and checked; errors mention `where`."""
     table = dict(sorted(speeds.items()))
     size, speed, before = 0, 0, None
     for larger, faster in table.items():
-        # Measured speeds are rounded: a thousandth more is none.
+        # Measured speeds are rounded, so an increase of one thousandth is tolerated.
         each = (faster - speed) / (larger - size)
         if faster == 0:
             raise ValueError(f"expected speeds above 0{where}, found 0 with {larger} replicas")

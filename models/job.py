@@ -1,4 +1,4 @@
-"""Job and what it asks for: request per replica, gang, locality, models, where it runs."""
+"""Job and its requirements: request per replica, gang, locality, GPU models; and its running state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ResourceRequest(Noun):
-    """What one replica needs on one node: whole GPUs, or a share of one, or MIG profiles; and the rest."""
+    """Demand of one replica on its node: whole GPUs, a share of one, or MIG profiles; and other resources."""
 
     gpus: Annotated[int, Field(strict=True, ge=0, le=128)] = 0
     """Whole GPUs on one node."""
@@ -33,7 +33,7 @@ class ResourceRequest(Noun):
     mig: dict[Name, Annotated[int, Field(strict=True, ge=1, le=128)]] = Field(default_factory=dict)
     """MIG instances by profile name."""
     gpu_memory_mib: Mib = 0
-    """Memory needed on each GPU, in MiB; a share of a GPU has that part of the GPU's memory."""
+    """Memory needed on each GPU, in MiB; a share of a GPU has that fraction of the GPU's memory."""
     cpu_milli: Milli = Field(default=0, alias="cpus")
     """CPU cores."""
     memory_mib: Mib = 0
@@ -46,7 +46,7 @@ class ResourceRequest(Noun):
     @field_validator("mig", "resources")
     @classmethod
     def _by_name(cls, value: dict[str, int]) -> dict[str, int]:
-        """Equal requests read alike."""
+        """Sort by name, so that equal requests have equal documents."""
         return dict(sorted(value.items())) if len(value) > 1 else value
 
     @model_validator(mode="after")
@@ -58,7 +58,7 @@ class ResourceRequest(Noun):
 
     @cached_property
     def total_gpu_milli(self) -> int:
-        """Thousandths of GPUs one replica counts for in weights and quotas."""
+        """Thousandths of GPUs that one replica counts for in weights and quotas."""
         return (
             self.gpus * MILLI
             + self.gpu_milli
@@ -66,7 +66,7 @@ class ResourceRequest(Noun):
         )
 
     def __hash__(self) -> int:
-        """Dicts have no hash; these are in order."""
+        """Dicts are not hashable, so hash their sorted items."""
         amounts = (
             self.gpus,
             self.gpu_milli,
@@ -79,12 +79,12 @@ class ResourceRequest(Noun):
 
     @property
     def needs_gpu(self) -> bool:
-        """False for a job that runs on CPUs alone."""
+        """False for a job that uses only CPUs."""
         return bool(self.gpus or self.gpu_milli or self.mig)
 
 
 class LocalityPreference(Noun):
-    """How close the replicas of a gang must, or should, be."""
+    """How close together the replicas of a gang must, or should, be."""
 
     required: Level | None = None
     """All replicas must be in one domain of this level."""
@@ -93,16 +93,16 @@ class LocalityPreference(Noun):
 
 
 class Spread(Noun):
-    """At most so many replicas of the job in one domain of a level (as topology spread constraints do)."""
+    """Maximum number of replicas of the job in one domain of a level (as topology spread constraints)."""
 
     level: Level = Level.NODE
     """Level of the domains."""
     most: AtLeastOne = Field(default=1, alias="max")
-    """Most replicas of the job in one domain."""
+    """Maximum number of replicas of the job in one domain."""
 
 
 class MatchOperator(StrEnum):
-    """How a node's label is compared (Kubernetes' words)."""
+    """Comparison of a node label (Kubernetes' terms)."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -114,11 +114,11 @@ class NodeMatch(Noun):
     """A condition on a node's labels."""
 
     key: Name
-    """Label that is compared."""
+    """Label to compare."""
     operator: MatchOperator = MatchOperator.IN
-    """How it is compared."""
+    """Comparison operator."""
     values: tuple[Label, ...] = ()
-    """Values that it is compared with; none with `Exists` and `DoesNotExist`."""
+    """Values to compare with; none with `Exists` and `DoesNotExist`."""
 
     @model_validator(mode="after")
     def _values_where_compared(self) -> NodeMatch:
@@ -129,7 +129,7 @@ class NodeMatch(Noun):
         return self
 
     def holds(self, labels: dict[str, str]) -> bool:
-        """True if labels meet the condition; a missing label is in no list of values."""
+        """True if the labels meet the condition; a missing label equals no value."""
         match self.operator:
             case MatchOperator.IN:
                 return labels.get(self.key) in self.values
@@ -142,32 +142,32 @@ class NodeMatch(Noun):
 
 
 class PreferredNodes(Noun):
-    """Nodes a job would rather be on, and what a replica anywhere else costs."""
+    """Preferred nodes of a job, and the cost of a replica on any other node."""
 
     match: NodeMatch
-    """Condition that preferred nodes meet."""
+    """Condition on preferred nodes."""
     points: Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
-    """Points that a replica on any other node costs."""
+    """Cost of a replica on any other node, in points."""
 
 
 class AntiAffinity(Noun):
-    """Jobs that must not share a domain with this one: those that carry all of the labels."""
+    """Jobs that must not share a domain with this one: those that have all of the labels."""
 
     labels: dict[Name, Label] = Field(min_length=1)
-    """Labels of the jobs that must not share a domain with this one; a job must carry all of them."""
+    """Labels of the jobs that must not share a domain with this one; such a job has all of them."""
     level: Level = Level.NODE
     """Level of the domain that must not be shared."""
 
 
 class Toleration(Noun):
-    """A taint the job accepts (Kubernetes' rules: an empty key is every key, no value is every value)."""
+    """A taint that the job accepts (as in Kubernetes, an absent key or value matches every one)."""
 
     key: Name | None = None
-    """Taint key that is tolerated; absent is every key."""
+    """Tolerated taint key; absent means every key."""
     value: Label | None = None
-    """Taint value that is tolerated; absent is every value."""
+    """Tolerated taint value; absent means every value."""
     effect: TaintEffect | None = None
-    """Taint effect that is tolerated; absent is every effect."""
+    """Tolerated taint effect; absent means every effect."""
 
     def accepts(self, taint: Taint) -> bool:
         """True if this toleration covers the taint."""
@@ -179,23 +179,23 @@ class Toleration(Noun):
 
 
 class Running(Noun):
-    """Where a job runs now, since when, and what would be lost if it were stopped."""
+    """Nodes and start time of a running job, and what preemption would lose."""
 
     started_at: Timestamp
-    """When the job started."""
+    """Time at which the job started."""
     last_checkpoint_at: Timestamp | None = None
-    """When it last saved its state; absent if it never did since it started."""
+    """Time at which it last saved its state; absent if never since it started."""
     resumed_at: Timestamp | None = None
     """
-    When it is back from a checkpoint, after it was stopped or resized, and works; absent means from
-    `started_at` on.
+    Time at which it has resumed work from a checkpoint after a preemption or resize; absent means
+    `started_at`.
     """
     kill_at: Timestamp | None = None
-    """When it is stopped for good, since its place is promised to another job from then on."""
+    """Time at which it is killed, since its place is promised to another job from then on."""
     resized_at: Timestamp | None = None
-    """When it was last shrunk or grown; absent if it never was, or if it is not known."""
+    """Time at which it last shrank or grew; absent if never or unknown."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
-    """Where each replica runs and what it holds there."""
+    """Node of each replica, and what it holds there."""
 
 
 _Part: TypeAlias = ResourceRequest | Gang | LocalityPreference
@@ -203,14 +203,14 @@ _Part: TypeAlias = ResourceRequest | Gang | LocalityPreference
 _NOTHING, _ONE_REPLICA, _ANYWHERE = ResourceRequest(), Gang(), LocalityPreference()
 
 _KNOWN: Final[dict[_Part, _Part]] = {part: part for part in (_NOTHING, _ONE_REPLICA, _ANYWHERE)}
-"""Of those of a hundred thousand jobs few differ: they are kept, and compared, once."""
+"""Interned parts of jobs: a hundred thousand jobs have few distinct ones, so each is kept once."""
 
 _MOST_KNOWN: Final = 10_000
-"""Requests may differ without end in a process that plans for weeks."""
+"""Limit on interned parts, because a process that plans for weeks may see unlimited different requests."""
 
 
 class Job(Noun):
-    """A unit of work a user submitted."""
+    """A unit of work that a user submits."""
 
     name: Name
     """Name of the job, unique in the snapshot."""
@@ -221,15 +221,15 @@ class Job(Noun):
     priority: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 0
     """Priority; a larger number is more important."""
     weight_milli: Milli = Field(default=MILLI, alias="weight")
-    """Factor of the job's points; 0 is worth nothing."""
+    """Factor of the job's points; with 0 the job has no value."""
     request: ResourceRequest = _NOTHING
-    """What one replica needs on its node."""
+    """Demand of one replica on its node."""
     gang: Gang = Field(default=_ONE_REPLICA, alias="replicas")
-    """Replicas that start together; a number is short for equal `min` and `max`."""
+    """Replicas that start together; a number means equal `min` and `max`."""
     gpu_models: dict[Name, Milli] = Field(default_factory=dict)
     """
-    Allowed GPU models with their relative speeds, such as `{H100-80GB: 3, A100-80GB: 1}`; a list is short
-    for equal speeds, empty allows every model at equal speed.
+    Allowed GPU models with relative speeds, such as `{H100-80GB: 3, A100-80GB: 1}`. A list means equal
+    speeds; empty allows every model at equal speed.
     """
     node_selector: dict[Name, Label] = Field(default_factory=dict)
     """Labels that each node of the job must have."""
@@ -238,60 +238,60 @@ class Job(Noun):
     affinity: tuple[NodeMatch, ...] = ()
     """Conditions that each node of the job must meet, all of them."""
     preferred_nodes: tuple[PreferredNodes, ...] = ()
-    """Nodes that the job should be on, with the price of any other."""
+    """Nodes that the job should use, with the price of any other node."""
     regions: tuple[Label, ...] = ()
-    """Regions that the job may run in, for data residency; empty is anywhere."""
+    """Regions that the job may run in, for data residency; empty means anywhere."""
     locality: LocalityPreference = _ANYWHERE
     """How close together the replicas must, or should, be."""
     spread: Spread | None = None
-    """How far apart the replicas must be; absent is no rule."""
+    """How far apart the replicas must be; absent means no rule."""
     anti_affinity: tuple[AntiAffinity, ...] = ()
     """Jobs that must not share a domain with this one."""
     datasets: tuple[Name, ...] = ()
     """Names of the data sets that every replica reads."""
     workload_class: Name = "default"
-    """Class such as training or inference, which placement profiles and interference are stated for."""
+    """Class such as training or inference, to which placement profiles and interference refer."""
     qos: QosClass = QosClass.GUARANTEED
-    """How firmly the job counts on the CPU and memory that it requests."""
+    """How firmly the CPU and memory that the job requests are guaranteed."""
     time_slicing: bool = False
     """True: the job may share a GPU without isolation."""
     submitted_at: Timestamp
-    """When the job was submitted; its age counts from here."""
+    """Submission time of the job; its age counts from here."""
     expected_duration: Seconds | None = None
     """
-    Expected run time of the whole job with all its replicas on the fastest of its GPU models; on others it
-    takes longer by their speeds. Absent is learnt from finished jobs, or the policy's default.
+    Expected run time of the whole job with all replicas on the fastest of its GPU models; slower models take
+    proportionally longer. If absent it is learnt from finished jobs, or is the policy's default.
     """
     deadline: Timestamp | None = None
-    """When the job should be done."""
+    """Time by which the job should complete."""
     hard_deadline: bool = False
-    """True: the job is of no use after its deadline, and never starts if it would be late."""
+    """True: the job has no value after its deadline, and never starts if it would be late."""
     not_before: Timestamp | None = None
-    """Earliest start that its user asks for."""
+    """Earliest start that the user requests."""
     depends_on: tuple[Dependency, ...] = ()
-    """Jobs that something must have happened to before this one starts."""
+    """Jobs that must meet a condition before this one starts."""
     depends_on_at_least: AtLeastOne | None = None
-    """How many of the jobs in `depends_on` suffice; absent is all."""
+    """Number of jobs in `depends_on` that suffice; absent means all."""
     co_start: Name | None = None
-    """Name of a group: jobs of one group start in the same slot, or none of them does."""
+    """Name of a group: all jobs of one group start in the same slot, or none of them."""
     preemptible: bool = True
-    """True: the job may be stopped, shrunk or moved while it runs."""
+    """True: the job may be preempted, shrunk or migrated while it runs."""
     checkpoint_duration: Seconds | None = None
-    """Time to save its state before it is stopped; absent is the policy's."""
+    """Time to save its state before it is preempted; absent means the policy's value."""
     restart_duration: Seconds | None = None
-    """Time to resume work from its last checkpoint; absent is the policy's."""
+    """Time to resume work from its last checkpoint; absent means the policy's value."""
     preemptions: Count = 0
-    """How often plans have stopped the job so far."""
+    """Number of times that plans have preempted the job so far."""
     progress: Progress | None = None
-    """What the job saved before it was last stopped or resized; absent for one that never was."""
+    """Progress saved before the job was last preempted or resized; absent if it never was."""
     held: bool = False
-    """True: a user or an operator keeps the job from starting."""
+    """True: a user or an operator prevents the job from starting."""
     labels: dict[Name, Label] = Field(default_factory=dict)
     """Labels that anti-affinity and scenarios select jobs by."""
     running: Running | None = None
-    """Where it runs and since when; absent for a job that waits."""
+    """Nodes and start time of a running job; absent for a pending job."""
     promise: Promise | None = None
-    """Start and places that an earlier plan promised the job while it waits."""
+    """Start and places that an earlier plan promised to the pending job."""
 
     @model_validator(mode="before")
     @classmethod
@@ -329,21 +329,21 @@ class Job(Noun):
 
     @property
     def has_run(self) -> bool:
-        """True if it runs, or ran before it waits."""
+        """True if it runs, or ran before."""
         return self.running is not None or self.progress is not None
 
     @property
     def last_checkpoint_at(self) -> datetime | None:
-        """When it last saved its state, in this run or an earlier one; None if it never did."""
+        """Time at which it last saved its state, in this run or an earlier one; None if never."""
         found = self.running.last_checkpoint_at if self.running else None
         return found or (self.progress.last_checkpoint_at if self.progress else None)
 
     @cached_property
     def likeness(self) -> tuple[Hashable, ...]:
         """
-        All that it needs to run, whatever the order it is stated in: jobs that need the same are alike.
+        All its requirements in a canonical order: jobs with equal requirements compare equal.
 
-        Not what it is worth, when it may start, and whom it must not meet.
+        Value, earliest start and anti-affinity are not part of it.
         """
         request, gang = self.request, self.gang
         return (
@@ -359,35 +359,36 @@ class Job(Noun):
         )
 
     def waited(self, now: datetime) -> int:
-        """Whole seconds since it was submitted; 0 if that is still to come."""
+        """Whole seconds since submission; 0 if that is in the future."""
         return max(0, int((now - self.submitted_at).total_seconds()))
 
     def tolerates(self, taint: Taint) -> bool:
-        """True if the taint does not keep the job away."""
+        """True if the taint does not exclude the job."""
         return taint.effect is TaintEffect.PREFER_NO_SCHEDULE or any(
             toleration.accepts(taint) for toleration in self.tolerations
         )
 
     def speed_milli(self, gpu_model: str | None) -> int:
-        """Speed at full size on a GPU model, in thousandths of that on the fastest one allowed."""
+        """Speed at full size on a GPU model, in thousandths of that on the fastest allowed one."""
         return self.rate_milli(gpu_model, self.gang.maximum)
 
     def rate_milli(self, gpu_model: str | None, replicas: int) -> int:
         """
-        Speed of so many replicas on a GPU model, in thousandths of that at full size on the fastest allowed.
+        Speed of this number of replicas on a GPU model, in thousandths of full size on the fastest allowed
+        model.
 
-        That of the model (`gpu_models`) times that of the number of replicas (`Gang.scaling`).
+        It is the speed of the model (`gpu_models`) times that of the number of replicas (`Gang.scaling`).
         """
         gang, speeds = self.gang, self.gpu_models
         if gpu_model is None or not speeds:
             return gang.speed_milli(replicas, gpu_model) * MILLI // gang.speed_milli(gang.maximum, gpu_model)
         speed = speeds.get(gpu_model)
-        if speed is None:  # it runs where it may not start today
+        if speed is None:  # the running job is on a model where it may not start today
             speed = min(speeds.values())
         return speed * gang.speed_milli(replicas, gpu_model) * MILLI // self._full_speed
 
     @cached_property
     def _full_speed(self) -> int:
-        """Of all replicas on the fastest GPU model."""
+        """Speed of all replicas on the fastest GPU model."""
         most = self.gang.maximum
         return max(speed * self.gang.speed_milli(most, model) for model, speed in self.gpu_models.items())

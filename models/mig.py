@@ -1,9 +1,9 @@
 """
-MIG profiles and where their instances may stand on a GPU.
+MIG profiles and the legal positions of their instances on a GPU.
 
-Legality is a matter of placements, never of sums: {3g, 3g, 1g} adds up to 7 compute slices and is illegal,
-since each 3g takes 4 of 8 memory slices. Sources: NVIDIA MIG User Guide ("Supported MIG Profiles") and
-`nvidia-smi mig -lgip/-lgipp` transcripts; docs/formulation.md lists what is unconfirmed.
+Legality depends on positions, not on sums: {3g, 3g, 1g} adds up to 7 compute slices and is illegal, since
+each 3g takes 4 of 8 memory slices. Sources: NVIDIA MIG User Guide ("Supported MIG Profiles") and `nvidia-smi
+mig -lgip/-lgipp` transcripts; docs/formulation.md lists what is unconfirmed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import MigInstance
 
 MEDIA_EXTENSIONS: Final = "+me"
+"""Suffix of profiles with media extensions."""
 _PROFILE = re.compile(r"(\d+)g\.\d+gb(\+me)?")
 
 
 @dataclass(frozen=True, slots=True)
 class MigProfile:
-    """A kind of MIG instance on one GPU model."""
+    """A type of MIG instance on one GPU model."""
 
     name: str
     compute_slices: int
     memory_slices: int
     most: int
-    """Instances of this profile that fit one GPU."""
+    """Maximum number of instances of this profile on one GPU."""
     starts: tuple[int, ...]
     """Memory slices at which an instance may start."""
 
@@ -46,10 +47,10 @@ class MigGeometry:
 
     def faults(self, instances: Iterable[MigInstance]) -> Iterator[str]:
         """
-        Why a set of instances cannot exist on one GPU; nothing if it is legal.
+        Reasons why a set of instances cannot exist on one GPU; empty if it is legal.
 
-        Legal: every instance at an allowed start, no memory slice used twice, no profile more often than it
-        fits, at most one instance with media extensions.
+        It is legal if every instance is at an allowed start, no memory slice is used twice, no profile
+        exceeds its maximum, and at most one instance has media extensions.
         """
         owner: dict[int, str] = {}
         count: dict[str, int] = {}
@@ -78,9 +79,9 @@ class MigGeometry:
 
 def profile_milli(name: str) -> int:
     """
-    Thousandths of a GPU a profile counts for in weights and quotas: its compute slices out of 7.
+    Thousandths of a GPU that a profile counts for in weights and quotas: its compute slices out of 7.
 
-    On GPUs with 4 slices (A30) sevenths are used too: the profile name does not tell the GPU model.
+    GPUs with 4 slices (A30) count in sevenths too, because the profile name does not tell the GPU model.
 
     Raises
     ------
@@ -133,7 +134,7 @@ _H200, _B200, _GB200 = (
 )
 _H100_94, _GH200 = _seven_slices((12, 24, 47, 94)), _seven_slices((12, 24, 48, 96))
 
-# First the short name, then the names the GPU feature discovery label `nvidia.com/gpu.product` gives.
+# First the short name, then the names that GPU feature discovery reports in `nvidia.com/gpu.product`.
 _GEOMETRY_BY_MODEL: Final = {
     "A30-24GB": _A30, "A30": _A30, "NVIDIA-A30": _A30,
     "A100-40GB": _A100_40, "NVIDIA-A100-SXM4-40GB": _A100_40, "NVIDIA-A100-PCIE-40GB": _A100_40,
@@ -150,5 +151,5 @@ _GEOMETRY_BY_MODEL: Final = {
 
 @cache
 def mig_geometry(gpu_model: str) -> MigGeometry | None:
-    """MIG profiles of a GPU model, None if it has no MIG or is not known here."""
+    """MIG geometry of a GPU model; None if it has no MIG or is unknown."""
     return _GEOMETRY_BY_MODEL.get(gpu_model)

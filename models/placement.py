@@ -1,4 +1,4 @@
-"""Placement: where the replicas of one job are, down to GPU indices."""
+"""Placement: nodes and GPU indices of the replicas of one job."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class MigSlice(Noun):
 
     @cached_property
     def instance(self) -> MigInstance:
-        """The instance, wherever it is."""
+        """The instance without its GPU index."""
         return MigInstance(profile=self.profile, start=self.start)
 
 
 _parts: Final[dict[GpuShare | MigSlice, GpuShare | MigSlice]] = {}
-"""Each part of a GPU that a replica has held, once: large snapshots would be made of little else."""
+"""Interned parts of GPUs: most of a large snapshot would otherwise consist of equal copies."""
 
 
 class Replica(Noun):
@@ -61,7 +61,7 @@ class Replica(Noun):
     @field_validator("gpus")
     @classmethod
     def _shared(cls, gpus: tuple[GpuShare | MigSlice, ...]) -> tuple[GpuShare | MigSlice, ...]:
-        """Replicas share the parts that are equal."""
+        """Replace each part by its interned copy."""
         return tuple([_parts.setdefault(held, held) for held in gpus])
 
     @cached_property
@@ -71,12 +71,12 @@ class Replica(Noun):
 
     @cached_property
     def shared_gpus(self) -> tuple[int, ...]:
-        """Indices of the GPUs it holds wholly or a share of, sorted."""
+        """Indices of the GPUs of which it holds all or a share, sorted."""
         return tuple(sorted(held.index for held in self.gpus if isinstance(held, GpuShare)))
 
     @cached_property
     def amounts(self) -> tuple[tuple[int, tuple[int, ...], tuple[str, ...]], tuple[object, ...]]:
-        """What it holds wherever that is: (whole GPUs, shares, MIG profiles), then everything else."""
+        """Amounts it holds, regardless of position: (whole GPUs, shares, MIG profiles), then the rest."""
         shares = [held.milli for held in self.gpus if isinstance(held, GpuShare)]
         profiles = sorted(held.profile for held in self.mig_slices)
         gpus = shares.count(MILLI), tuple(milli for milli in shares if milli < MILLI), tuple(profiles)
@@ -85,7 +85,7 @@ class Replica(Noun):
 
     @cached_property
     def milli_by_gpu(self) -> dict[int, int]:
-        """Thousandths it holds of each GPU, by index; a MIG slice by its compute slices."""
+        """Thousandths it holds of each GPU, by index; a MIG instance counts its compute slices."""
         found: dict[int, int] = {}
         for held in self.gpus:
             milli = held.milli if isinstance(held, GpuShare) else profile_milli(held.profile)
@@ -104,9 +104,9 @@ class Placement(Noun):
     job: Name
     """Name of the job."""
     slot: Count = 0
-    """Time slot that the placement begins in; 0 is now."""
+    """Time slot in which the placement begins; 0 is now."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
-    """Where each replica is."""
+    """Nodes and GPUs of each replica."""
 
     @cached_property
     def nodes(self) -> frozenset[str]:
@@ -120,7 +120,7 @@ class Placement(Noun):
 
     @cached_property
     def is_even(self) -> bool:
-        """True if all its replicas hold the same, and each whole GPUs, or one share, or MIG instances."""
+        """True if all replicas hold the same: each only whole GPUs, or one share, or MIG instances."""
         first = self.replicas[0].amounts
         whole, shares, slices = first[0]
         pure = (whole > 0) + (len(shares) > 0) + (len(slices) > 0) <= 1 and len(shares) <= 1

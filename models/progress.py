@@ -1,4 +1,4 @@
-"""Progress: the work of a job that a checkpoint saved, and what is lost of it when the job stops."""
+"""Progress: the work of a job that a checkpoint saved, and the loss when the job stops."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 
 class Progress(Noun):
-    """What a job keeps of the time before it was last stopped or resized."""
+    """Progress of a job up to its last preemption or resize."""
 
     completed_milli: WorkTime = Field(default=0, alias="completed")
     """
     Work that its last checkpoint saved, as a duration on the fastest of its GPU models, such as `9h30m`.
 
-    What is left of the job is its expected duration less this.
+    The remaining work is the expected duration less this.
     """
     last_checkpoint_at: Timestamp | None = None
-    """When that was saved; absent means that nothing was."""
+    """Time of that checkpoint; absent means that none was saved."""
     served_milli: GpuTime | None = Field(default=None, alias="served", exclude_if=not_)
     """
-    How long it has held GPUs, as a time of one GPU: two GPUs for three hours are `6h`. Work that was lost
-    counts, and of an elastic job the replicas that it had. Absent is `completed`, at full size.
+    Service so far, as time on one GPU: two GPUs for three hours are `6h`. Lost work counts, and an elastic
+    job counts the replicas that it had. If absent, it is `completed` at full size.
     """
 
 
 def works_since(running: Running) -> datetime:
-    """When a running job does its first work where it runs: once it is back from its last checkpoint."""
+    """Time at which a running job starts to work on its current places, after any recovery."""
     return running.started_at if running.resumed_at is None else running.resumed_at
 
 
 def recovering_seconds(job: Job, now: datetime) -> int:
-    """Seconds until a running job is back from its last checkpoint."""
+    """Seconds until a running job has resumed from its last checkpoint."""
     running = job.running
     return 0 if running is None else _seconds(works_since(running), max(now, running.started_at))
 
@@ -58,10 +58,10 @@ def unsaved_seconds(job: Job, now: datetime) -> int:
 
 def pace(job: Job, nodes: Mapping[str, Node]) -> int:
     """
-    Speed of a running job where it is, in thousandths of that on its fastest GPU model, at least 1.
+    Speed of a running job at its places, in thousandths of that on its fastest GPU model, at least 1.
 
-    The slowest GPU model that it runs on counts, and no number of replicas: plans expect that a job takes as
-    long with few as with all of them. Nodes by name.
+    The slowest GPU model that it runs on counts. The number of replicas does not: plans expect the same
+    duration for every size. `nodes` is by name.
     """
     replicas = job.running.replicas if job.running else ()
     found = (nodes.get(replica.node) for replica in replicas if replica.gpus)
@@ -71,9 +71,9 @@ def pace(job: Job, nodes: Mapping[str, Node]) -> int:
 
 def served_milli(job: Job, now: datetime) -> int:
     """
-    Thousandths of GPUs times seconds that a job has held, whatever became of its work.
+    Thousandths of GPUs times seconds that a job has held, including lost work.
 
-    Of a running job that was resized, `served` has all up to then.
+    For a running job that was resized, `served` covers the time up to the resize.
     """
     progress, running = job.progress, job.running
     before = 0
@@ -90,10 +90,10 @@ def served_milli(job: Job, now: datetime) -> int:
 
 def stopped(job: Job, speed_milli: int, now: datetime) -> Job:
     """
-    The job as it waits again, stopped where it ran at a speed: with what it saved, and not promised anything.
+    The job as pending, after it ran at a speed and was stopped: with its saved progress and no promise.
 
-    Its last checkpoint saved all work up to then. One that does not run stays as it is. One that is resized
-    is stopped too, and goes on at once.
+    Its last checkpoint saved all work up to then. A job that does not run is returned unchanged. A resize is
+    also a stop, from which the job resumes at once.
     """
     running, progress = job.running, job.progress or Progress()
     if running is None:

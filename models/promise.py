@@ -1,4 +1,4 @@
-"""Promise: the start a waiting job was told, and the places held for it."""
+"""Promise: the promised start of a pending job, and the places reserved for it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gpuplan.models.units import Timestamp
 
 
 class Promise(Noun):
-    """What an earlier plan promised a waiting job."""
+    """A promise of an earlier plan to a pending job."""
 
     start: Timestamp
-    """Promised start: the job starts no later than this, or than the policy's `max_delay` after it."""
+    """Promised start: the job starts at this time at the latest, or by the policy's `max_delay` later."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
-    """Places held for the job; which whole GPUs of a node it gets is settled when it starts."""
+    """Places reserved for the job; the indices of whole GPUs are fixed only when it starts."""

@@ -1,9 +1,9 @@
 """
-Queue tree and Quota, with Kueue's arithmetic.
+Queue tree and quota, with Kueue's arithmetic.
 
-Quota words and their meaning are Kueue's (hierarchical cohorts): `nominal` is a queue's own quota,
-`borrowing_limit` what it may use beyond the quota of its subtree, `lending_limit` what of it others may
-borrow. The nominal quota of a parent is *added* to that of its children.
+The terms are Kueue's (hierarchical cohorts): `nominal` is a queue's own quota, `borrowing_limit` its maximum
+usage beyond the quota of its subtree, `lending_limit` the part of that quota that other queues may borrow.
+The nominal quota of a parent is *added* to that of its children.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ALL_MODELS: Final = ""
-"""Key of the quota over all GPU models together, beside the keys that name one model."""
+"""Key of the quota over all GPU models; other keys name one model."""
 
 
 class Quota(Noun):
-    """What a queue may hold, in GPUs (thousandths inside)."""
+    """Quota of a queue, in GPUs (internally in thousandths)."""
 
     nominal: Milli
-    """GPUs of the queue's own quota."""
+    """Nominal quota of the queue itself, in GPUs."""
     borrowing_limit: Milli | None = None
     """
-    GPUs that the queue may use beyond the quota of its subtree; absent is as many as its parent can lend.
+    GPUs that the queue may use beyond the quota of its subtree; absent means as many as its parent can lend.
     """
     lending_limit: Milli | None = None
-    """GPUs of its quota that others may borrow; absent is all that it does not use."""
+    """GPUs of its quota that other queues may borrow; absent means all that it does not use."""
     guarantee: Milli | None = None
     """
-    GPUs that the queue and those below it are owed while their jobs ask for them; missing them is the
-    dearest penalty.
+    GPUs that the queue and those below it are entitled to while they have demand; a shortage is the most
+    expensive penalty.
     """
 
 
 class Queue(Noun):
-    """Where jobs wait; a node of the queue tree."""
+    """A queue of jobs; a node of the queue tree."""
 
     name: Name
     """Name of the queue."""
     parent: Name | None = None
     """Queue above this one; absent for a root."""
     quota: Quota | None = None
-    """Quota over all GPU models together; absent is no limit at this queue."""
+    """Quota over all GPU models; absent means no limit at this queue."""
     gpu_models: dict[Name, Quota] = Field(default_factory=dict)
-    """Quotas of single GPU models, each beside the total."""
+    """Quotas of single GPU models, in addition to the total."""
 
     def quota_for(self, resource: str) -> Quota | None:
-        """Quota of one GPU model, or of all together with `ALL_MODELS`."""
+        """Quota of one GPU model, or of all models with `ALL_MODELS`."""
         return self.quota if resource == ALL_MODELS else self.gpu_models.get(resource)
 
 
@@ -64,15 +64,15 @@ class QueueLimits:
     """
     Limits of one resource (a GPU model, or all) over the queue tree, in thousandths of GPUs.
 
-    For a queue q with children c, all of this as in Kueue's hierarchical cohorts:
+    For a queue q with children c, as in Kueue's hierarchical cohorts:
 
         subtree(q) = nominal(q) + Σ_c min(subtree(c), lending_limit(c))
         kept(q)    = max(0, subtree(q) − lending_limit(q)), 0 without a lending limit
         usage(q)   = own usage + Σ_c max(0, usage(c) − kept(c))
-        usage(q)  ≤ subtree(q) + borrowing_limit(q)      (a root borrows from nobody)
+        usage(q)  ≤ subtree(q) + borrowing_limit(q)      (a root cannot borrow)
 
-    None stands for "no limit": a leaf without a quota is unlimited, and so is every queue above it that has
-    no quota of its own. A queue with children and no quota adds nothing of its own.
+    None means "no limit": a leaf without a quota is unlimited, and so is every queue above it without a
+    quota. A queue with children and no quota adds nothing of its own.
     """
 
     parent: Mapping[str, str | None]
@@ -81,10 +81,10 @@ class QueueLimits:
 
     @cached_property
     def leaves_first(self) -> tuple[str, ...]:
-        """Queues so ordered that children come before their parents."""
+        """Queues in an order with children before parents."""
         depth: dict[str, int] = {}
         for name in self.parent:
-            # Each queue is passed once, however deep the tree is.
+            # Each queue is visited once, however deep the tree is.
             trail: list[str] = []
             above: str | None = name
             while above is not None and above not in depth:
@@ -96,7 +96,7 @@ class QueueLimits:
         return tuple(sorted(self.parent, key=lambda name: (-depth[name], name)))
 
     def usage(self, own: Mapping[str, int]) -> dict[str, int]:
-        """Usage of every queue, given what the jobs directly in each queue hold."""
+        """Usage of every queue, given the usage of jobs directly in each queue."""
         total = {name: own.get(name, 0) for name in self.parent}
         for name in self.leaves_first:
             if (parent := self.parent[name]) is not None:

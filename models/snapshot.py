@@ -22,32 +22,32 @@ SNAPSHOT_FORMAT: Final = "1.0"
 
 
 class Snapshot(Noun):
-    """Everything one epoch knows about the world."""
+    """All input of one epoch: the state of the cluster, its queues and jobs."""
 
     format_version: Literal["1.0"] = SNAPSHOT_FORMAT
     """Version of the format of this document."""
     taken_at: Timestamp
-    """The instant at which all of this was true; ages, waits and remaining times are counted from it."""
+    """Instant of this state; ages, waiting times and remaining times are relative to it."""
     cluster: Cluster
-    """Nodes and what is true of them together; a list of nodes is short for a cluster of these nodes."""
+    """Nodes and cluster-wide settings; a list of nodes is short for a cluster with only nodes."""
     queues: tuple[Queue, ...]
     """Queues with their quotas; each job names one."""
     jobs: tuple[Job, ...] = ()
-    """Running and waiting jobs."""
+    """Running and pending jobs."""
     finished: tuple[FinishedJob, ...] = ()
-    """Jobs that have ended, as far as others depend on them or durations are learnt from them."""
+    """Ended jobs that other jobs depend on, or from which durations are learnt."""
 
     def canonical(self) -> Snapshot:
         """
-        The same snapshot with every collection sorted by name, so that input order changes nothing.
+        The same snapshot with every collection sorted by name, so that input order has no effect.
 
-        Itself if it is sorted: what was looked up in it once need not be looked up again.
+        It returns itself if it is sorted, which keeps its cached properties.
         """
         return self._sorted or self
 
     @cached_property
     def _sorted(self) -> Snapshot | None:
-        """The canonical snapshot; None if this one is."""
+        """The canonical snapshot; None if this one is canonical."""
         cluster = self.cluster
         sections = {
             "nodes": tuple(sorted(cluster.nodes, key=attrgetter("name"))),
@@ -67,12 +67,12 @@ class Snapshot(Noun):
         elif _are_members(self, lists):
             return None
         ordered = self.model_copy(update={"cluster": cluster, **lists})
-        ordered.__dict__["_sorted"] = None  # as it would find itself
+        ordered.__dict__["_sorted"] = None  # it is canonical itself
         return ordered
 
     @cached_property
     def shared_document(self) -> dict[str, Any]:
-        """`document()`, made once for all who only read it: it must not be changed."""
+        """`document()`, computed once for all readers; it must not be modified."""
         return self.document()
 
     def fingerprint(self) -> str:
@@ -84,7 +84,7 @@ class Snapshot(Noun):
         return super().fingerprint()
 
     def canonical_pieces(self) -> Iterator[str]:
-        """Canonical JSON of the document; nodes and jobs know their own."""
+        """Canonical JSON of the document; the canonical texts of nodes and jobs are cached."""
         without_nodes = self.cluster.model_copy(update={"nodes": ()})
         hollow = self.model_copy(update={"jobs": (), "cluster": without_nodes})
         long = {"cluster": self.cluster.canonical_pieces()}
@@ -99,8 +99,8 @@ class Snapshot(Noun):
 
     @cached_property
     def stated(self) -> frozenset[str]:
-        """Names of the fields that any of its jobs states: in all others every job has the default."""
-        # Jobs share the sets of names.
+        """Names of the fields that any job sets: all other fields have their default in every job."""
+        # Jobs share the sets of field names, so few distinct ones exist.
         sets = {id(names): names for names in map(attrgetter("model_fields_set"), self.jobs)}
         return frozenset().union(*sets.values())
 
@@ -115,19 +115,19 @@ class Snapshot(Noun):
         return {}
 
     def __getstate__(self) -> dict[Any, Any]:
-        """Without what can be found out again: for other processes that is more than the snapshot."""
+        """State without the cache, which is larger than the snapshot when sent to another process."""
         state = super().__getstate__()
         kept = {name: value for name, value in self.__dict__.items() if name != "derived"}
         return state | {"__dict__": kept}
 
     @cached_property
     def running_placements(self) -> tuple[Placement, ...]:
-        """Where the running jobs are, in the order of the jobs."""
+        """Placements of the running jobs, in the order of the jobs."""
         return tuple(placement for job in self.jobs if (placement := job.placement))
 
 
 def _are_members(noun: Noun, sections: dict[str, tuple[Any, ...]]) -> bool:
-    """True if a noun holds these very entries in this order."""
+    """True if the fields of a value contain exactly these objects in this order."""
     return all(
         len(entries) == len(own := getattr(noun, name))
         and all(one is other for one, other in zip(entries, own, strict=True))
@@ -136,7 +136,7 @@ def _are_members(noun: Noun, sections: dict[str, tuple[Any, ...]]) -> bool:
 
 
 def _with_replicas_in_order(job: Job) -> Job:
-    """The job with its running replicas by node and GPUs, as what a replica holds has no other name."""
+    """The job with its running replicas sorted by node and GPUs, since replicas have no names."""
     if job.running is None or len(job.running.replicas) == 1:
         return job
     nodes = [replica.node for replica in job.running.replicas]

@@ -1,8 +1,8 @@
 """
-The units of every number in a document, and how people may write them.
+Units of all numbers in documents, with parsers and printers of their text form.
 
-Inside, all quantities are integers: thousandths, MiB, seconds. Outside, people write `11.3` cores,
-`64Gi`, `1h30m`. Each type here parses the outside form and prints it again.
+Internally all quantities are integers: thousandths, MiB, seconds. In documents users write `11.3` cores,
+`64Gi`, `1h30m`. Each type here parses the text form and prints it again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BYTES: Final = {
 
 
 def parse_milli(value: Any) -> int:
-    """Thousandths of a decimal number with at most three decimals; Kubernetes' `500m` works too."""
+    """Thousandths of a decimal number with at most three decimals; Kubernetes' `500m` is accepted too."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"expected a number such as 4 or 11.5, found {value!r}")
     text = str(value).strip()
@@ -66,7 +66,7 @@ def parse_milli(value: Any) -> int:
 
 
 def print_milli(value: int) -> int | float:
-    """Thousandths as the number people write."""
+    """Thousandths as a decimal number."""
     return value // MILLI if value % MILLI == 0 else value / MILLI
 
 
@@ -102,7 +102,7 @@ def parse_seconds(value: Any) -> int:
 
 
 def print_seconds(value: int) -> str:
-    """Seconds as `1h30m`; days are left as hours, as Go prints them."""
+    """Seconds as `1h30m`; days are printed as hours, as in Go."""
     hours, rest = divmod(value, 3600)
     minutes, seconds = divmod(rest, 60)
     parts = [f"{hours}h"] * bool(hours) + [f"{minutes}m"] * bool(minutes) + [f"{seconds}s"] * bool(seconds)
@@ -110,7 +110,7 @@ def print_seconds(value: int) -> str:
 
 
 def print_milliseconds(value: int) -> str:
-    """Milliseconds as `1h30m`, or as `1500ms` where they are no whole seconds."""
+    """Milliseconds as `1h30m`, or as `1500ms` if they are not whole seconds."""
     return f"{value}ms" if value % MILLI else print_seconds(value // MILLI)
 
 
@@ -145,7 +145,7 @@ _NUMBER_SCHEMA = WithJsonSchema(
 Name: TypeAlias = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._:/@+-]*[A-Za-z0-9])?$", max_length=253)
 ]
-"""Name of a node, job, queue, pool, user, GPU model or resource, as Kubernetes and Slurm allow them."""
+"""Name of a node, job, queue, pool, user, GPU model or resource, as in Kubernetes and Slurm."""
 
 Label: TypeAlias = Annotated[str, StringConstraints(max_length=253)]
 """Value of a label, taint or domain."""
@@ -157,7 +157,7 @@ Milli: TypeAlias = Annotated[
     PlainSerializer(print_milli, when_used="json"),
     _NUMBER_SCHEMA,
 ]
-"""A decimal number held as integer thousandths: CPU cores, shares of a GPU, speeds, weights."""
+"""A decimal number, stored as integer thousandths: CPU cores, shares of a GPU, speeds, weights."""
 
 Mib: TypeAlias = Annotated[
     int,
@@ -182,7 +182,7 @@ def _seconds_schema(least: int) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": least}, text]})
 
 
-# Each of these has one lower bound, its own: of two, a value below both is told the looser.
+# Each type has a single lower bound: with two, the error for a value below both names the looser one.
 _AnySeconds: TypeAlias = Annotated[
     int,
     BeforeValidator(parse_seconds),
@@ -194,13 +194,13 @@ Seconds: TypeAlias = Annotated[_AnySeconds, Field(ge=0), _seconds_schema(0)]
 """A duration in whole seconds."""
 
 PositiveSeconds: TypeAlias = Annotated[_AnySeconds, Field(ge=1), _seconds_schema(1)]
-"""A duration of a second at least."""
+"""A duration of at least one second."""
 
 MinuteOrLonger: TypeAlias = Annotated[_AnySeconds, Field(ge=60), _seconds_schema(60)]
-"""A duration of a minute at least, in whole seconds."""
+"""A duration of at least one minute, in whole seconds."""
 
 CountedSeconds: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=100 * 366 * 24 * 3600)]
-"""A duration in whole seconds in a result, where it is written as a number."""
+"""A duration in whole seconds in a result, written as a number."""
 
 Milliseconds: TypeAlias = Annotated[
     int,
@@ -218,7 +218,7 @@ WorkTime: TypeAlias = Annotated[
     PlainSerializer(print_milliseconds, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["9h30m"]}]}),
 ]
-"""An amount of work in milliseconds of some pace, so that none is lost by rounding."""
+"""An amount of work in milliseconds at a reference speed; finer than seconds, so that rounding loses none."""
 
 GpuTime: TypeAlias = Annotated[
     int,
@@ -227,7 +227,7 @@ GpuTime: TypeAlias = Annotated[
     PlainSerializer(print_milliseconds, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "examples": ["9h30m"]}]}),
 ]
-"""Time times GPUs, as a time of one GPU: two GPUs for three hours are `6h`."""
+"""GPU time, as time on one GPU: two GPUs for three hours are `6h`."""
 
 Timestamp: TypeAlias = Annotated[
     AwareDatetime,
@@ -236,10 +236,10 @@ Timestamp: TypeAlias = Annotated[
     PlainSerializer(print_timestamp, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-"""An instant, RFC 3339 with a zone; kept in UTC to the second."""
+"""An instant, RFC 3339 with a time zone; stored in UTC to the second."""
 
 AtLeastOne: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=100_000)]
-"""A number of things of which there is one at least, such as replicas."""
+"""A number of at least one, such as a number of replicas."""
 
 Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=LARGEST_COUNT)]
-"""A whole number of things."""
+"""A nonnegative whole number."""

@@ -1,1 +1,1 @@
-"""What may run where: which nodes suit a job, what is free on them, and whom a job may follow."""
+"""Eligibility: nodes that suit a job, their free resources, and preemption order."""

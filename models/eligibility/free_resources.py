@@ -1,4 +1,4 @@
-"""What is free on each node once given placements are in force: plain accounting, no rule is judged here."""
+"""Free resources of each node under given placements: plain accounting, without rule checks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class NodeFree:
-    """Free amounts on one node; negative where running jobs already hold more than there is."""
+    """Free amounts of one node; negative where running jobs hold more than the node has."""
 
     gpu_milli: list[int]
-    """Thousandths free by GPU index; 0 where the GPU is unhealthy or in MIG mode."""
+    """Thousandths free by GPU index; 0 if the GPU is unhealthy or in MIG mode."""
     cpu_milli: int
     memory_mib: int
     disk_mib: int
@@ -32,11 +32,11 @@ class NodeFree:
     mig_used: set[tuple[int, int]]
     """(GPU index, memory slice) of MIG instances in use."""
     geometry: MigGeometry | None = None
-    """Of the node's GPUs."""
+    """MIG geometry of the node's GPUs."""
 
     @classmethod
     def of(cls, node: Node) -> NodeFree:
-        """Everything the node offers, with nothing placed."""
+        """All resources of the node, with nothing placed."""
         gpus = node.gpus
         gpu_milli = [MILLI] * gpus.count if gpus else []
         for gpu in gpus.details if gpus else ():
@@ -54,24 +54,24 @@ class NodeFree:
 
     @property
     def whole_gpus(self) -> int:
-        """GPUs of which nothing is taken."""
+        """Number of wholly free GPUs."""
         return self.gpu_milli.count(MILLI)
 
     @property
     def largest_share(self) -> int:
-        """Most thousandths free of one GPU."""
+        """Largest number of thousandths free on one GPU."""
         return max(self.gpu_milli, default=0)
 
     @property
     def all_shares(self) -> int:
-        """Thousandths free of all GPUs, parts of GPUs included."""
+        """Thousandths free on all GPUs, including partly used ones."""
         gpu_milli = self.gpu_milli
         if min(gpu_milli, default=0) >= 0:
             return sum(gpu_milli)
         return sum([milli for milli in gpu_milli if milli > 0])
 
     def take(self, replica: Replica, charge: tuple[int, int] | None = None) -> None:
-        """Subtract what a replica holds; CPU and memory as charged, where that is less (overcommit)."""
+        """Subtract what a replica holds; `charge` replaces its CPU and memory under overcommit."""
         gpu_milli = self.gpu_milli
         for held in replica.gpus:
             if not isinstance(held, GpuShare):
@@ -86,7 +86,7 @@ class NodeFree:
             self.resources[name] = self.resources.get(name, 0) - amount
 
     def holds(self, replica: Replica, charge: tuple[int, int] | None = None) -> bool:
-        """True if the replica fits into what is free; CPU and memory as charged."""
+        """True if the replica fits the free resources; `charge` as in `take`."""
         shares: dict[int, int] = {}
         wanted: set[tuple[int, int]] = set()
         for held in replica.gpus:
@@ -117,10 +117,10 @@ def free_capacity(
     nodes: Iterable[Node], placements: Iterable[Placement], *, snapshot: Snapshot | None = None
 ) -> dict[str, NodeFree]:
     """
-    Free amounts by node name; replicas on unknown nodes are passed over.
+    Free amounts by node name; replicas on unknown nodes are ignored.
 
-    The snapshot tells the QoS class of each job and what the cluster promises more than once to whom; without
-    it all CPU and memory counts in full.
+    The snapshot gives the QoS class of each job and the cluster's overcommit. Without it all CPU and memory
+    counts in full.
     """
     free = {node.name: NodeFree.of(node) for node in nodes}
     for placement in placements:

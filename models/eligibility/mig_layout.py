@@ -1,4 +1,4 @@
-"""What MIG instances a GPU has once given instances of it are in use."""
+"""MIG layout of a GPU after given instances of it are in use."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ def layout_after(
     gpu: Gpu, geometry: MigGeometry | None, used: Collection[MigInstance]
 ) -> tuple[MigInstance, ...] | None:
     """
-    The instances in use and the idle ones that can stay beside them, by start; None: MIG mode stays off.
+    The used instances and the idle ones that can coexist with them, by start; None means that MIG mode stays
+    off.
 
-    Idle instances in the way of those in use are destroyed: where memory slices overlap, and the one with
-    media extensions if one in use has them, since a GPU has these once.
+    Idle instances that conflict with used ones are destroyed: those with overlapping memory slices, and one
+    with media extensions if a used instance has them, since a GPU has media extensions only once.
     """
     if gpu.mig is None and not used:
         return None
@@ -41,6 +42,6 @@ def layout_after(
 
 
 def memory_slices(instance: MigInstance | MigSlice, geometry: MigGeometry | None) -> range:
-    """Memory slices of an instance; the first alone where the geometry does not know its profile."""
+    """Memory slices of an instance; only the first one if its profile is unknown."""
     profile = geometry.profiles.get(instance.profile) if geometry else None
     return range(instance.start, instance.start + (profile.memory_slices if profile else 1))

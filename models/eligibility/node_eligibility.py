@@ -1,4 +1,4 @@
-"""Which nodes a job may use at all, whatever is free there: the filters before any arithmetic."""
+"""Static node filters of a job: eligibility regardless of free resources."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def filters(job: Job) -> tuple[Hashable, ...]:
-    """All that `refusal` looks at in a job: equal filters, equal answers, whatever the order of lists."""
+    """All attributes of a job that `refusal` reads: equal filters give equal answers."""
     request = job.request
     return (
         request.needs_gpu,
-        # The share matters only together with a demand for GPU memory.
+        # The share matters only together with a GPU memory request.
         (request.gpu_memory_mib, request.gpu_milli) if request.gpu_memory_mib else None,
-        # Shares are refused by nodes whose GPUs are time-sliced.
+        # Nodes with time-sliced GPUs refuse shares.
         bool(request.gpu_milli) and not job.time_slicing,
         tuple(sorted(request.mig)) if request.mig else (),
         tuple(sorted(job.gpu_models)),
@@ -34,7 +34,7 @@ def filters(job: Job) -> tuple[Hashable, ...]:
 
 
 def refusal(job: Job, node: Node) -> str | None:
-    """Why the node can never take a replica of the job as things stand; None if it may."""
+    """Reason why the node cannot take a replica of the job in its present state; None if it is eligible."""
     if not node.ready:
         return "node is not ready"
     if node.cordoned:
@@ -58,7 +58,7 @@ def refusal(job: Job, node: Node) -> str | None:
 
 
 def _gpu_refusal(job: Job, gpus: NodeGpus | None) -> str | None:
-    """Why the GPUs of a node do not suit a job that needs some."""
+    """Reason why the GPUs of a node do not suit a job that requests GPUs."""
     if gpus is None:
         return "node has no GPUs"
     if job.gpu_models and gpus.model not in job.gpu_models:
@@ -75,16 +75,16 @@ def _gpu_refusal(job: Job, gpus: NodeGpus | None) -> str | None:
 
 
 def _offers(gpus: NodeGpus, profile: str) -> bool:
-    """True if a GPU of the model can be cut so, or one of these has such an instance."""
+    """True if the GPU model supports the MIG profile, or one of these GPUs has such an instance."""
     if geometry := mig_geometry(gpus.model):
         return profile in geometry.profiles
     return any(profile == instance.profile for gpu in gpus.details for instance in gpu.mig or ())
 
 
 def memory_of_each(gpus: NodeGpus, request: ResourceRequest) -> int:
-    """MiB that come with each GPU or part of one; the smallest of several MIG instances counts."""
+    """MiB of each GPU or part of a GPU; of several MIG instances the smallest counts."""
     if not request.mig:
-        # A share gets its part of the device's memory.
+        # A share gets the same fraction of the device memory.
         return gpus.memory_mib * (request.gpu_milli or MILLI) // MILLI
     geometry = mig_geometry(gpus.model)
     if geometry is None:
@@ -94,7 +94,7 @@ def memory_of_each(gpus: NodeGpus, request: ResourceRequest) -> int:
 
 
 def condition(match: NodeMatch) -> str:
-    """A condition on labels in words: `tier in gold, silver`, `no label spot`."""
+    """A label condition in words: `tier in gold, silver`, `no label spot`."""
     match match.operator:
         case MatchOperator.IN:
             return f"{match.key} in {', '.join(match.values)}"

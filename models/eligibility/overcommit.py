@@ -1,4 +1,4 @@
-"""What a job counts for on a node where CPU and memory are promised more than once."""
+"""CPU and memory that a replica counts for on its node under overcommit."""
 
 from __future__ import annotations
 

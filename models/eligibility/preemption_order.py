@@ -1,9 +1,10 @@
 """
-Outranking: which classes may take what a preempted incumbent frees, as sets of victims with their rivals.
+Preemption order: which job classes may use what a preempted job frees, as sets of victims.
 
-A class may if its rank is at least the incumbent's, or if it has a claim on what the incumbent holds. So for
-any set of victims: had these stayed, and no class come that may take the place of any of them, then all else
-that is new would still fit. Enough are the sets with all victims from a rank on that only some claims are on.
+A class may use it if its rank is at least that of the victim, or if it has a claim on what the victim holds.
+This gives one condition for each set of victims: all other new placements must still fit if these victims
+stay and no class that may follow one of them is placed. It suffices to check the sets of all victims with at
+least a given rank that have claims only in a given set.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Order: TypeAlias = tuple[int, frozenset[int]]
-"""Rank of an incumbent, and the claims on it."""
+"""(rank of a running job, claims on what it holds)."""
 
 MOST_UNIONS: Final = 32
-"""Of claims of which views are made: their number may double with each claim."""
+"""Limit on unions of claims for which views are built: their number can double with each claim."""
 
 
 class Taker(Protocol):
-    """What may take a place: it has a rank and a claim."""
+    """Something that may take freed capacity: it has a rank and a claim."""
 
     @property
     def rank(self) -> int:
-        """Its rank."""
+        """Its rank in the preemption order."""
 
     @property
     def claim(self) -> int:
@@ -39,14 +40,14 @@ Comer: TypeAlias = "Taker | Incumbent"
 
 
 class View(NamedTuple):
-    """Victims of a rank and above on which there are only some claims, and classes that may follow none."""
+    """Victims of at least a rank with claims in a set only; it binds classes that may follow none of them."""
 
     rank: int
     claims: frozenset[int] | None
-    """None if claims count for nothing."""
+    """None if claims are ignored."""
 
     def keeps(self, incumbent: Incumbent) -> bool:
-        """True if an incumbent is one of the victims."""
+        """True if a running job is one of the victims."""
         return self._keeps(incumbent.rank, incumbent.claims)
 
     def _keeps(self, rank: int, claims: Iterable[int]) -> bool:
@@ -58,22 +59,22 @@ class View(NamedTuple):
 
 
 def is_bound(view: View, comer: Comer) -> bool:
-    """True if a class, or an incumbent that comes back, has to fit beside the victims of a view."""
+    """True if a class, or a preempted job that resumes, must fit beside the victims of a view."""
     return not view.keeps(comer) if isinstance(comer, Incumbent) else view.binds(comer)
 
 
 def may_follow(taker: Taker, order: Order) -> bool:
-    """True if a class may take what an incumbent of such a rank, with such claims on it, frees."""
+    """True if a class may use what a running job of this rank, with these claims on it, frees."""
     return taker.rank >= order[0] or taker.claim in order[1]
 
 
 def views(incumbents: Iterable[Incumbent], most: int = MOST_UNIONS) -> tuple[View, ...]:
-    """All sets of victims that matter; with more unions of claims than `most` some of them."""
+    """All sets of victims that matter; only some of them if there are more than `most` unions of claims."""
     return _views(_orders(incumbents), most)[0]
 
 
 def safe_views(incumbents: Iterable[Incumbent]) -> tuple[View, ...]:
-    """All sets of victims that matter, or stricter ones where these are too many."""
+    """All sets of victims that matter, or stricter ones if there are too many."""
     orders = _orders(incumbents)
     found, complete = _views(orders, MOST_UNIONS)
     return found if complete else tuple(View(rank, None) for rank in sorted({rank for rank, _ in orders}))
@@ -85,7 +86,7 @@ def _orders(incumbents: Iterable[Incumbent]) -> frozenset[Order]:
 
 @lru_cache(maxsize=4096)
 def _views(orders: frozenset[Order], most: int) -> tuple[tuple[View, ...], bool]:
-    """The views, and whether these are all."""
+    """The views, and whether the list is complete."""
     unions, complete = _unions({claims for _, claims in orders}, most)
     found = set()
     for least in {rank for rank, _ in orders}:
@@ -98,7 +99,7 @@ def _views(orders: frozenset[Order], most: int) -> tuple[tuple[View, ...], bool]
 
 
 def _unions(sets: set[frozenset[int]], most: int) -> tuple[list[frozenset[int]], bool]:
-    """Unions of any of some sets, the smaller sets first, and whether these are all."""
+    """Unions of any of the sets, smaller sets first, and whether the list is complete."""
     ordered = sorted(sets, key=lambda each: (len(each), sorted(each)))
     found = dict.fromkeys(ordered)
     for one in ordered:

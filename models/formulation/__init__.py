@@ -1,4 +1,4 @@
-"""The block model of docs/formulation.md in code: `formulate` is its table of contents."""
+"""The MILP model of docs/formulation.md in code; `formulate` lists its constraint families."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ FAMILIES: Final[tuple[Callable[[Problem, Columns], Iterator[Row]], ...]] = (
     horizon,
     priority,
 )
-"""The model, in reading order."""
+"""The constraint families, in reading order."""
 
 
 def formulate(problem: Problem, x: Columns) -> Formulation:
-    """The whole model: maximize the objective subject to every row of every family."""
+    """Build the whole model: maximize the objective subject to all rows of all families."""
     return Formulation(
         upper=np.array(x.upper, dtype=np.int64),
         objective=objective(problem, x),

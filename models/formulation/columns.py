@@ -1,29 +1,29 @@
 """
-Columns of the block model: its decision variables, by name.
+Columns of the model: its decision variables, by name.
 
-    jobs[j,k]        jobs of class j on tier k, a GPU model or several that pay alike
-    replicas[i,t]    replicas of kind i on the nodes of group t
-    located[i,c]     the same by cell, for kinds to which domains matter
-    further[j,k,p]   replicas beyond the fewest, of those that bring as much as part p says
-    blocks[c,s]      replicas of s GPUs, of the other kinds, on cell c
-    opened[c]        wholly free GPUs of cell c that are cut into shares
-    out[o]           departure o takes place
-    stop, move[v]    incumbent v leaves to wait again, or to be placed anew
-    shrink[v]        replicas it gives up;  resized[v]  whether it does
-    given[v,n]       of them, those on crowded node n
-    freed[n,g]       GPU g of crowded node n is wholly free, since all who shared it have left
-    emptied[n]       all incumbents of crowded node n are moved
+    jobs[j,k]        jobs of class j on tier k, a GPU model or several of equal value
+    replicas[i,t]    replicas of type i on the nodes of group t
+    located[i,c]     the same by node class, for replica types with a locality rule
+    further[j,k,p]   replicas beyond the minimum that have the points of part p
+    blocks[c,s]      replicas of s GPUs, of the other replica types, on node class c
+    opened[c]        wholly free GPUs of node class c that are cut into shares
+    out[o]           eviction pattern o is used
+    stop, move[v]    running job v is preempted, or migrates
+    shrink[v]        replicas it gives up;  resized[v]  whether it gives up any
+    given[v,n]       of these, replicas on crowded node n
+    freed[n,g]       GPU g of crowded node n is wholly free, since all jobs that shared it have left
+    emptied[n]       all running jobs of crowded node n migrate
     open[p], close[p]  nodes of pools, see `node_classes.Opening` and `node_classes.Closing`
-    instance[m,π,a]  MIG instances of profile π at slice a in new use on the GPUs of state m
-    whole[i,k,d]     gangs of kind i that are wholly in domain d, which has room for one at least
-    touched[i,d]     gangs of kind i that have replicas in domain d
-    spill[r,q]       what queue q uses of resource r beyond what it keeps from lending
-    fresh[r,q]       a new job counts at queue q, which held too much
-    within[r,q]      queue q uses no more than it keeps from lending
-    passed[r,q]      a new job of queue q, which uses more than it keeps, counts above q as well
-    fresh[h]         somebody new is in rack h, which drew too much
+    instance[m,π,a]  newly used MIG instances of profile π at slice a on the GPUs of state m
+    whole[i,k,d]     gangs of type i that lie wholly in domain d, which has room for at least one
+    touched[i,d]     gangs of type i that have replicas in domain d
+    spill[r,q]       usage of resource r in queue q beyond what q does not lend
+    fresh[r,q]       a new job counts at queue q, which was above its limit
+    within[r,q]      queue q uses no more than what it does not lend
+    passed[r,q]      a new job of queue q counts above q as well, since q uses more than what it does not lend
+    fresh[h]         a new job is in rack h, which was above its power cap
     missing[g]       whole GPUs missing from guarantee g
-    phantom[c]       blocks of the reference size left free;  waste[c]  free GPUs outside of them
+    phantom[c]       free blocks of the reference size;  waste[c]  free GPUs outside of such blocks
     later, flow      starts in later slots, see `time_variables.Later`
 
 All are integers ≥ 0.
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """Columns of replicas and what each of them takes, position by position."""
+    """Columns of replicas and the resources each unit takes, position by position."""
 
     columns: Ints
     gpus: Ints
@@ -78,7 +78,7 @@ class Members:
 
     @classmethod
     def of(cls, members: list[tuple[Shape, int]], resources: int) -> Members:
-        """Arrays for (shape, column) pairs."""
+        """Build the arrays from (shape, column) pairs."""
         shapes = [shape for shape, _ in members]
         return cls(
             columns=np.array([column for _, column in members], dtype=np.int64),
@@ -90,7 +90,7 @@ class Members:
         )
 
     def __add__(self, other: Members) -> Members:
-        """Both together."""
+        """Concatenate both."""
         return Members(
             np.append(self.columns, other.columns),
             np.append(self.gpus, other.gpus),
@@ -110,15 +110,15 @@ class Columns:
         self.jobs: dict[tuple[int, int], int] = {}
         """By (class, position of the tier)."""
         self.replicas: dict[tuple[int, int], int] = {}
-        """By (kind, group)."""
+        """By (replica type, node group)."""
         self.located: dict[tuple[int, int], int] = {}
-        """By (kind, cell)."""
+        """By (replica type, node class)."""
         self.whole: dict[tuple[int, int, int], int] = {}
-        """By (kind, position of the tier, domain of the required level)."""
+        """By (replica type, position of the tier, domain of the required level)."""
         self.touched: dict[tuple[int, int], int] = {}
-        """By (kind, domain of the preferred level)."""
+        """By (replica type, domain of the preferred level)."""
         self.further: dict[tuple[int, int], tuple[Part, ...]] = {}
-        """By (class, position of the tier), where further replicas bring unequal points."""
+        """By (class, position of the tier), where further replicas have unequal points."""
         self.fates = Fates(problem, self.departures, self._new)
         self.out, self.stop, self.move = self.fates.out, self.fates.stop, self.fates.move
         self.shrink, self.resized = self.fates.shrink, self.fates.resized
@@ -132,19 +132,19 @@ class Columns:
         self._member_arrays = {at: Members.of(pairs, resources) for at, pairs in self._members.items()}
         self._located_arrays = {cell: Members.of(pairs, resources) for cell, pairs in self._located.items()}
         self.blocks: dict[int, dict[int, int]] = defaultdict(dict)
-        """By cell and whole GPUs, where a group's nodes are in several cells."""
+        """By node class and number of whole GPUs, where a node group has several node classes."""
         self.opened: dict[int, int] = {}
-        """By cell."""
+        """By node class."""
         self._add_blocks()
         self.mig = tuple(mig_states(problem, self.cells, self.fates, self._new))
         self._switched = {state.cell: state.switched for state in self.mig if state.switched is not None}
         self.spill: dict[tuple[str, int], int] = {}
         self.fresh: dict[tuple[str, int], int] = {}
-        """By resource and queue, where running jobs hold more than its limit."""
+        """By resource and queue, where the usage of running jobs exceeds the limit."""
         self.passing: dict[tuple[str, int], tuple[int, int]] = {}
-        """(within, passed) by resource and queue with `spill`, below one with `fresh`."""
+        """(within, passed) by resource and queue that has `spill` and is below a queue with `fresh`."""
         self.fresh_power: dict[int, int] = {}
-        """By power cap, where running jobs draw more than it allows."""
+        """By power cap, where running jobs draw more than the cap."""
         self.missing: dict[int, int] = {}
         self._add_queues()
         self._usage: dict[tuple[str, View | None], list[list[Term]]] = {}
@@ -197,7 +197,7 @@ class Columns:
             self._add_touched(index, kind, tier, jobs)
 
     def _gangs_by_domain(self, kind: Kind, level: Level, room: dict[int, int]) -> dict[int, int]:
-        """Gangs for which each domain has room, were it all for them; a part of a gang has none."""
+        """Gangs that each domain could hold if it were empty; domains too small for one gang are left out."""
         replicas: dict[int, int] = defaultdict(int)
         for cell, most in room.items():
             replicas[self.cells.domain(cell, level)] += most
@@ -224,7 +224,7 @@ class Columns:
                     self.opened[cell] = self._new(self._most_blocks(cell, 1))
 
     def _most_blocks(self, cell: int, size: int) -> int:
-        """Blocks of wholly free GPUs that a cell can come to have."""
+        """Upper bound on the blocks of wholly free GPUs that a node class can offer."""
         found = self.cells.all[cell]
         constant, columns, coefficients = self.cells.supply(cell, self.cells.states[found.group].blocks(size))
         upper = np.array([self.upper[column] for column in columns.tolist()], dtype=np.int64)
@@ -254,7 +254,7 @@ class Columns:
 
     @cached_property
     def most_milli(self) -> int:
-        """No queue can use more thousandths of GPUs than run and are asked for."""
+        """Upper bound on the usage of any queue: thousandths of GPUs of all running and waiting jobs."""
         running = sum(sum(budget.own) for budget in self.problem.budgets)
         asked = sum(
             len(job_class.jobs) * job_class.maximum * job_class.shape.quota_milli
@@ -270,23 +270,23 @@ class Columns:
                 self.waste[cell] = self._new(self._most_blocks(cell, 1))
 
     def placed(self, group: int) -> list[tuple[Shape, int]]:
-        """Shape and column of the replicas, of kinds to which domains do not matter, on a group."""
+        """(shape, column) of the replicas on a node group, for replica types without a locality rule."""
         return self._members.get(group, [])
 
     def placed_on_cell(self, cell: int) -> list[tuple[Shape, int]]:
-        """Shape and column of the replicas, of kinds to which domains matter, on a cell."""
+        """(shape, column) of the replicas on a node class, for replica types with a locality rule."""
         return self._located.get(cell, [])
 
     def members(self, group: int) -> Members:
-        """What is `placed`, as arrays."""
+        """Result of `placed`, as arrays."""
         return self._member_arrays.get(group, self._nobody)
 
     def located_members(self, cell: int) -> Members:
-        """What is `placed_on_cell`, as arrays."""
+        """Result of `placed_on_cell`, as arrays."""
         return self._located_arrays.get(cell, self._nobody)
 
     def block_users(self, cell: int) -> tuple[Ints, Ints]:
-        """Columns that take whole GPUs on a cell, and how many one unit of each takes on one node."""
+        """Columns that take whole GPUs on a node class, and the GPUs that a unit of each takes on a node."""
         group, located = self.cells.all[cell].group, self.located_members(cell)
         if len(self.cells.of_group[group]) == 1:
             ordinary = self.members(group)
@@ -299,19 +299,19 @@ class Columns:
         return columns[sizes > 0], sizes[sizes > 0]
 
     def single_gpus(self, cell: int) -> list[int]:
-        """Columns each unit of which takes one wholly free GPU to cut it into shares or MIG instances."""
+        """Columns of which a unit takes one wholly free GPU and cuts it into shares or MIG instances."""
         found = (self.opened.get(cell), self._switched.get(cell))
         return [column for column in found if column is not None]
 
     def tiers(self) -> Iterator[tuple[int, Kind, int]]:
-        """Every (index of a kind, kind, position of a tier) that has columns."""
+        """Every (index of a replica type, replica type, position of a tier) that has columns."""
         for index, kind in enumerate(self.kinds):
             for tier in range(len(kind.tiers)):
                 if (kind.classes[0], tier) in self.jobs:
                     yield index, kind, tier
 
     def replicas_of(self, index: int, tier: int) -> Iterator[tuple[int, int]]:
-        """(group, column) of a kind's replicas on a tier, in the order of its groups."""
+        """(node group, column) of the replicas of a type on a tier, in the order of its groups."""
         kind = self.kinds[index]
         for group in kind.groups[tier]:
             if (column := self.replicas.get((index, group))) is not None:
@@ -320,7 +320,7 @@ class Columns:
             yield self.cells.all[cell].group, column
 
     def located_of(self, index: int, tier: int) -> Iterator[tuple[int, int]]:
-        """(cell, column) of the replicas on a tier of a kind to which domains matter."""
+        """(node class, column) of the replicas on a tier, for a replica type with a locality rule."""
         kind = self.kinds[index]
         for group in kind.groups[tier]:
             for cell in self.cells.of_group[group]:
@@ -329,29 +329,30 @@ class Columns:
 
     @cached_property
     def kind_of(self) -> dict[int, Kind]:
-        """The kind that a column of replicas counts."""
+        """The replica type that a column of replicas counts."""
         replicas = {column: self.kinds[kind] for (kind, _), column in self.replicas.items()}
         return replicas | {column: self.kinds[kind] for (kind, _), column in self.located.items()}
 
     @cached_property
     def newcomers(self) -> frozenset[int]:
-        """Columns that count jobs or replicas which start or grow."""
+        """Columns that count jobs or replicas that start or are added."""
         found = set()
         for index, kind, tier in self.tiers():
             new = [each for each in kind.classes if self.problem.classes[each].role is not Role.MOVE]
             found |= {self.jobs[member, tier] for member in new}
-            # Replicas of several classes are counted against no quota.
+            # Replicas of several classes do not count against a quota by themselves: the columns of jobs do.
             if new and len(kind.classes) == 1:
                 found |= {column for _, column in self.replicas_of(index, tier)}
         return frozenset(found)
 
     def usage(self, resource: str, below: View | None = None) -> list[list[Term]]:
         """
-        By queue, (column, thousandths of GPUs) of everything that counts against a quota, or gives back.
+        By queue, (column, thousandths of GPUs) of all usage that counts against a quota; negative if it is
+        released.
 
-        A tier of several GPU models counts only against the quota of all: `kinds` sees to it that no quota of
-        one model binds such a class. With `below`, only what the classes that it binds take, and what
-        is given back to them.
+        A tier of several GPU models counts only against the quota of all models: `kinds_of` ensures that no
+        quota of a single model binds such a class. With `below`, only usage of the classes that it binds, and
+        only releases that are available to them.
         """
         key = resource, below
         if key not in self._usage:
@@ -380,7 +381,7 @@ class Columns:
                     yield queue, column, milli
 
     def _counts(self, member: int, resource: str, below: View | None) -> bool:
-        """True of classes that `below` binds, and of those that move but count as before."""
+        """True for classes that `below` binds, and for migrations that count as before."""
         job_class = self.problem.classes[member]
         if below is None or below.binds(job_class):
             return True
@@ -398,16 +399,16 @@ class Columns:
                     yield incumbent.queue, self.shrink[v], -milli
 
     def encode(self, target: Target) -> Ints:
-        """Values of all columns at a target that breaks no rule."""
+        """Values of all columns at a feasible target."""
         return encode(self, target)
 
     def decode(self, values: Ints) -> Aggregate:
-        """What values say that satisfy every row, or are a guess within their bounds."""
+        """The aggregate answer for values that satisfy every row, or for a guess within the bounds."""
         return decode(self, values)
 
     @cached_property
     def growth_of(self) -> dict[int, list[int]]:
-        """Columns of jobs that grow, by incumbent."""
+        """Columns of jobs that grow, by running job."""
         found: dict[int, list[int]] = defaultdict(list)
         for (member, _), column in self.jobs.items():
             job_class = self.problem.classes[member]

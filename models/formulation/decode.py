@@ -1,4 +1,4 @@
-"""Values of all columns → Aggregate: what a solver's answer says, in the problem's own terms."""
+"""Values of all columns → Aggregate: a solver's solution in terms of the problem."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def decode(x: Columns, values: Ints) -> Aggregate:
-    """The answer that satisfies every row, for `solvers.disaggregate` to realize."""
+    """The aggregate answer that satisfies every row; `solvers.disaggregate` turns it into placements."""
     return _Decoder(x, values).aggregate()
 
 
@@ -81,7 +81,7 @@ class _Decoder:
         return tuple((pool, nodes) for pool, nodes in sorted(total.items()) if nodes)
 
     def _located(self) -> Iterator[Batch]:
-        """Jobs of kinds to which domains matter; those with a required level domain by domain."""
+        """Jobs of replica types with a locality rule; with a required level, one batch per domain."""
         x = self.x
         for index, kind, tier in x.tiers():
             if kind.scattered:
@@ -104,16 +104,16 @@ class _Decoder:
                         for cell, n in places
                         if x.cells.domain(cell, required) == domain
                     )
-                    # Of a guess the numbers may not agree.
+                    # The values may be a guess, in which counts need not agree.
                     if first := tuple(_first(jobs, self.value[column])):
                         yield Batch(first, kind.tiers[tier], here)
 
     def _scattered(self) -> Iterator[Batch]:
         """
-        Jobs of the other kinds, anywhere on the nodes of a group.
+        Jobs of the other replica types, anywhere on the nodes of a node group.
 
-        How their sizes are dealt out to cells is left to placing: the rows of all cells together say no less,
-        and which of them has the cores for whom they do not say.
+        The split of sizes over node classes is left to placement. The rows over all node classes together are
+        as strong, and they do not say which node class has the CPU cores for which replica.
         """
         x = self.x
         for index, kind, tier in x.tiers():
@@ -134,7 +134,7 @@ class _Decoder:
         return [(member, jobs) for member, jobs in found if jobs]
 
     def _instances(self) -> dict[tuple[int, int], tuple[MigInstance, ...]]:
-        """Instances in new use by GPU: intervals dealt out to the GPUs of a state, first fit by start."""
+        """Newly used instances by GPU: intervals assigned to the GPUs of a state, first fit by start."""
         found: dict[tuple[int, int], list[MigInstance]] = defaultdict(list)
         for state in self.x.mig:
             gpus = list(state.gpus)
@@ -153,7 +153,7 @@ class _Decoder:
         return {at: tuple(instances) for at, instances in sorted(found.items())}
 
     def _switched(self, cell: int, count: int) -> Iterator[tuple[int, int]]:
-        """Wholly free GPUs of a cell to be switched to MIG mode: those of the fullest nodes."""
+        """Wholly free GPUs of a node class to be switched to MIG mode: those of the fullest nodes."""
         free = {
             node: [
                 gpu
@@ -175,7 +175,7 @@ class _Decoder:
 
 
 def _first(jobs: list[tuple[int, int]], count: int) -> Iterator[tuple[int, int]]:
-    """Take so many jobs off the list."""
+    """Take `count` jobs off the list."""
     while count and jobs:
         member, left = jobs.pop(0)
         taken = min(left, count)

@@ -1,4 +1,4 @@
-"""Target → values of all columns: what a solver is given as a hint, and what rows are tested with."""
+"""Target → values of all columns: the warm start of a solver, and a test of the rows."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 def encode(x: Columns, target: Target) -> Ints:
     """
-    Values of all columns at a target that breaks no rule.
+    Values of all columns at a feasible target.
 
-    Where equal incumbents leave a node, others of them may stand for those who do: the cheapest.
+    Where some of several equal running jobs leave a node, the cheapest of them stand for those that leave.
     """
     return _Encoder(x, target).values()
 
@@ -58,9 +58,9 @@ class _Encoder:
         }
         self.departure: dict[int, Departure] = {}
         self.gone: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        """(GPU index, thousandths) that somebody gave up, by node: those of who really left."""
+        """(GPU index, thousandths) released, by node: those of the jobs that really leave."""
         self.new: list[tuple[int, list[Replica]]] = []
-        """(class, new replicas) of every job that starts, is moved or grows."""
+        """(class, new replicas) of every job that starts, migrates or grows."""
 
     def values(self) -> Ints:
         by_job = {placement.job: placement for placement in self.target.placements}
@@ -82,7 +82,7 @@ class _Encoder:
         return self.value
 
     def _leave(self, by_job: dict[str, Placement]) -> None:
-        """Fates of the incumbents, and the departure of each node."""
+        """Set the outcome of each running job, and the eviction pattern of each node."""
         x = self.x
         fate: dict[int, str] = {}
         given_up: dict[int, Counter[int]] = defaultdict(Counter)
@@ -126,7 +126,7 @@ class _Encoder:
         self._depart(known, given_up)
 
     def _depart(self, fate: dict[int, str], given_up: dict[int, Counter[int]]) -> None:
-        """The departure of each node."""
+        """Set the eviction pattern of each node."""
         x = self.x
         for node, here in x.departures.holds.items():
             departure = Departure(
@@ -185,7 +185,7 @@ class _Encoder:
             self.value[column] += value
 
     def _cut_gpus(self) -> None:
-        """GPUs, wholly free once those who leave have left, of which a share is newly held."""
+        """Count GPUs that are wholly free after evictions and of which a share is newly held."""
         cut = set()
         for _, replicas in self.new:
             for replica in replicas:
@@ -204,7 +204,7 @@ class _Encoder:
                 self.gone[hold.node] += [(gpu, milli) for gpu in hold.gpus]
 
     def _free(self, node: int) -> list[int]:
-        """Thousandths free by GPU once those who leave have left."""
+        """Thousandths free by GPU after evictions."""
         free = list(self.problem.nodes[node].gpus)
         for gpu, milli in self.gone[node]:
             free[gpu] += milli
@@ -267,7 +267,7 @@ class _Encoder:
         self._encode_power()
 
     def _encode_power(self) -> None:
-        """Somebody new is in a rack that drew too much."""
+        """Mark racks over their power cap in which a new job is placed."""
         racks = {
             node: number for number in self.x.fresh_power for node in self.problem.power_caps[number].nodes
         }
@@ -287,7 +287,7 @@ class _Encoder:
             self.value[column] = max(0, -(-(guarantee.owed - used) // MILLI))
 
     def _later(self) -> None:
-        """Starts in later slots, and what follows from them."""
+        """Starts in later slots, and the columns that depend on them."""
         x = self.x
         for planned in self.target.planned:
             if (index := self.class_of.get(planned.job)) is None:
@@ -313,7 +313,7 @@ class _Encoder:
                     self.value[spill] = spilled
 
     def _fragmentation(self) -> None:
-        """Blocks of the reference size that stay free, and what is free outside of them."""
+        """Blocks of the reference size that stay free, and free GPUs outside of such blocks."""
         x, size = self.x, self.problem.charges.reference_gpus
         if not x.waste:
             return

@@ -1,4 +1,4 @@
-"""(O) The objective: one term per function, in points; all of them are maximized."""
+"""(O) The objective: one function per term, in points, to be maximized."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 def completion(problem: Problem, x: Columns, points: Ints) -> None:
     """
-    Weighted completion of what is placed, and what its nodes cost it.
+    Weighted completion of placed jobs, less the cost of their nodes.
 
         Σ_{j, k} (v_jk + fixed_j + once_jk) · jobs[j,k]  +  Σ_{i, t} charge_it · replicas[i,t]
           +  Σ_{j, k, p} v_jkp · further[j,k,p]
 
-    v_jk is w_j · completed_jk on the GPU models of tier k less its tariffs (`models.earnings`), paid by the
-    replica where their number is a choice, or by part where they bring unequal points. once_jk is the
-    lateness that it saves, charge_it the price of data and unmet preferences on the nodes of group t.
+    v_jk is w_j · completed_jk on the GPU models of tier k, less tariffs (`start_value.Earnings`). It is paid
+    per replica where the number of replicas is a choice, and per part where replicas have unequal points.
+    once_jk is the lateness that a start now avoids, charge_it the price of data and unmet preferences on the
+    nodes of group t.
     """
     for index, kind, tier in x.tiers():
         node_points = dict(problem.classes[kind.classes[0]].node_points)
@@ -41,7 +42,7 @@ def completion(problem: Problem, x: Columns, points: Ints) -> None:
 
 def later(problem: Problem, x: Columns, points: Ints) -> None:
     """
-    What jobs bring that start in later slots: less the later they complete (`models.earnings`).
+    Points of jobs that start in later slots; a later completion gives fewer points (`start_value.Earnings`).
 
         Σ_{j, k, τ ≥ 1} v_jkτ · later[j,k,τ]
     """
@@ -51,13 +52,13 @@ def later(problem: Problem, x: Columns, points: Ints) -> None:
 
 def disruption(problem: Problem, x: Columns, points: Ints) -> None:
     """
-    What is lost with those who run: their value, and the price of their checkpoint, restart and lost work.
+    Loss by evictions: the value of running jobs, and the price of checkpoint, restart and lost work.
 
         − Σ_v ( stopped_v · stop[v] + left_v · move[v] + replica_v · shrink[v] + resized_v · resized[v] )
-        − Σ_{v, p} replica_vp · fewer[v,p]        in place of shrink[v], where replicas bring unequal points
+        − Σ_{v, p} replica_vp · fewer[v,p]        in place of shrink[v], where replicas have unequal points
 
-    A moved incumbent regains its value as a job of the class that places it anew. Leaving a node that is to
-    be drained brings points.
+    A migrating job regains its value as a job of the class that places it anew. Leaving a node that is to be
+    drained adds points.
     """
     for v, columns in x.fates.stopped_with.items():
         incumbent = problem.incumbents[v]
@@ -77,7 +78,7 @@ def disruption(problem: Problem, x: Columns, points: Ints) -> None:
 
 def layout(problem: Problem, x: Columns, points: Ints) -> None:
     """
-    Price of MIG instances created and of GPUs switched to MIG mode.
+    Price of created MIG instances and of GPUs switched to MIG mode.
 
         − Σ_{m, π, a not there yet} price · instance[m,π,a]  −  Σ_c price · switched[c]
     """
@@ -91,9 +92,9 @@ def layout(problem: Problem, x: Columns, points: Ints) -> None:
 
 def domains(problem: Problem, x: Columns, points: Ints) -> None:
     """
-    Price of each domain of the preferred level, beyond one, that a gang is spread over.
+    Price of each domain of the preferred level, beyond the first, over which a gang is spread.
 
-        − price · ( Σ_{i, d} touched[i,d] − Σ_{j, k} jobs[j,k] )        over kinds with a preferred level
+        − price · ( Σ_{i, d} touched[i,d] − Σ_{j, k} jobs[j,k] )        over types with a preferred level
     """
     price = problem.charges.domain
     for column in x.touched.values():
@@ -106,7 +107,7 @@ def domains(problem: Problem, x: Columns, points: Ints) -> None:
 
 def nodes(problem: Problem, x: Columns, points: Ints) -> None:
     """
-    Price of nodes opened, less that of nodes closed.
+    Price of opened nodes, less that of closed nodes.
 
         − Σ_p price_p · open[p]  +  Σ_p price_p · close[p]
     """
@@ -137,7 +138,7 @@ TERMS: Final[tuple[Callable[[Problem, Columns, Ints], None], ...]] = (
     nodes,
     shortfall,
 )
-"""The objective, in reading order."""
+"""The terms of the objective, in reading order."""
 
 
 def objective(problem: Problem, x: Columns) -> Ints:

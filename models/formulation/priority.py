@@ -16,13 +16,12 @@ if TYPE_CHECKING:
 
 def priority(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    What jobs of a higher priority earn is not given up for those of lower ones.
+    Points of jobs of a higher priority are not given up for jobs of lower priorities.
 
         Σ_{j ∈ u, k} (v_jk + fixed_j + once_jk) · jobs[j,k] + Σ_{j ∈ u, k, τ} v_jkτ · later[j,k,τ] ≥ floor_u
 
-    For all priorities u but the lowest; floor_u is what the classes of u earn where those of lower priorities
-    do not exist. v_jk is paid by the replica where their number is a choice,
-    or by part (`further`).
+    For all priorities u except the lowest. floor_u is what the classes of u earn if those of lower priorities
+    do not exist. v_jk is paid per replica where the number of replicas is a choice, or per part (`further`).
     """
     for level, floor in problem.floors:
         terms = [*_now(problem, x, level), *_later(problem, x, level)]

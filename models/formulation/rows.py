@@ -1,4 +1,4 @@
-"""Row and Formulation: the mathematics of a Problem as data, for any solver to read."""
+"""Row and Formulation: the mathematical program of a Problem as data, for any solver."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Floats: TypeAlias = "NDArray[np.float64]"
 Term: TypeAlias = tuple[int, int]
 """(column, coefficient)."""
 Cut: TypeAlias = tuple[int, tuple[int, ...]]
-"""(position in `Formulation.gatherings`, positions of its nodes): a row that follows from the others."""
+"""(position in `Formulation.gatherings`, positions of its nodes): a row implied by the integer model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Row:
 
     family: str
     key: tuple[str | int, ...]
-    """What the row is about, such as (group, size)."""
+    """Subject of the row, such as (group, size)."""
     columns: Ints
-    """Indices, each at most once."""
+    """Column indices, each at most once."""
     coefficients: Ints
     lower: int | None
     upper: int | None
@@ -55,21 +55,21 @@ class Formulation:
     """Points of one unit of each column."""
     rows: tuple[Row, ...]
     constant: int = 0
-    """Points beside those of the columns, which solvers leave out."""
+    """Points in addition to those of the columns; solvers leave them out."""
     now: tuple[int, ...] = ()
-    """Columns of starts in slot 0, with `later` ones: what all others follow from."""
+    """Columns of starts in slot 0; these and `later` determine all other columns."""
     later: tuple[int, ...] = ()
-    """Columns of starts in later slots: many, and nearly all of them 0."""
+    """Columns of starts in later slots: many, nearly all of them 0."""
     gatherings: tuple[Gathering, ...] = ()
-    """What further rows follow from that need not be stated, but make a linear relaxation tighter."""
+    """Sources of valid inequalities, which are not stated but tighten the linear relaxation."""
 
     def strengthened(self, cuts: Iterable[Cut]) -> Formulation:
-        """The same with further rows that follow from it."""
+        """The same model with some valid inequalities added."""
         more = (self.gatherings[number].row(("cut", number, *chosen), chosen) for number, chosen in cuts)
         return replace(self, rows=(*self.rows, *more))
 
     def has(self, cuts: Iterable[Cut]) -> bool:
-        """True if there are such rows."""
+        """True if all these cuts exist in this model."""
         return all(
             0 <= number < len(self.gatherings)
             and all(0 <= position < len(self.gatherings[number].fixed) for position in chosen)
@@ -77,21 +77,21 @@ class Formulation:
         )
 
     def likely(self) -> list[Cut]:
-        """Further rows that an answer is likely to break."""
+        """Cuts that a solution of the relaxation is likely to violate."""
         return [(number, chosen) for number, each in enumerate(self.gatherings) for chosen in each.likely()]
 
     def broken(self, values: Floats) -> list[Cut]:
-        """Further rows that values of all columns break, which may be fractions."""
+        """Cuts that the (possibly fractional) values of all columns violate."""
         return [
             (number, chosen) for number, each in enumerate(self.gatherings) for chosen in each.broken(values)
         ]
 
     def points(self, values: Ints) -> int:
-        """Objective of an assignment."""
+        """Objective value of an assignment."""
         return self.constant + int(self.objective @ values)
 
     def violated(self, values: Ints) -> tuple[Row, ...]:
-        """Rows that an assignment breaks."""
+        """Rows that an assignment violates."""
         return tuple(row for row in self.rows if not row.holds(values))
 
 
@@ -103,7 +103,7 @@ def row(
     lower: int | None = None,
     upper: int | None = None,
 ) -> Row:
-    """Make a row of single terms; those of the same column are added up."""
+    """Make a row from single terms; terms of the same column are added up."""
     merged: dict[int, int] = {}
     for column, coefficient in terms:
         merged[column] = merged.get(column, 0) + coefficient
@@ -122,11 +122,10 @@ def dense(
     upper: int | None = None,
 ) -> Row:
     """
-    Make a row of arrays of columns and their coefficients; those of the same column are added up, zeros left
-    out.
+    Make a row from arrays of columns and coefficients; terms of the same column are added up, zeros dropped.
 
-    All is divided by the greatest common divisor, rounding towards feasibility for integer columns: smaller
-    numbers, and a tighter row.
+    All coefficients are divided by their greatest common divisor, and the bounds are rounded inwards, which
+    is valid for integer columns. This gives smaller numbers and a tighter row.
     """
     distinct, position = np.unique(columns, return_inverse=True)
     if len(distinct) < len(columns):

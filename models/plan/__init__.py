@@ -1,1 +1,1 @@
-"""A plan as data: its actions with reasons and preconditions, and what is recorded of them."""
+"""A plan as data: actions with reasons and preconditions, its comparison to now, and its audit records."""

@@ -1,4 +1,4 @@
-"""Approval: which plans a person has to allow, where plans are otherwise applied without being asked for."""
+"""Approval: which plans of periodic runs need a person's approval before they are applied."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class ChangeKind(StrEnum):
 
 
 class Approval(Noun):
-    """What periodic runs leave to people; a plan that is applied by hand is approved by that."""
+    """Conditions under which a periodic run waits for approval; applying a plan by hand approves it."""
 
     needed_for: tuple[ChangeKind, ...] = ()
-    """Types of action: a plan with one of them waits for a person."""
+    """Types of action: a plan with one of them waits for approval."""
     most_changes: Count | None = None
-    """A plan with more changes than this waits for a person; absent is no limit."""
+    """A plan with more changes than this waits for approval; absent means no limit."""
     most_preemptions: Count | None = None
-    """A plan that stops more running jobs than this waits for a person; absent is no limit."""
+    """A plan that preempts more running jobs than this waits for approval; absent means no limit."""

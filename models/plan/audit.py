@@ -1,4 +1,4 @@
-"""AuditRecord: who did what to which cluster, from which plan, and what came of it; one line of the log."""
+"""AuditRecord: one line of the audit log, with the actor, the cluster, the plan and the outcome."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from gpuplan.models.units import Timestamp
 AUDIT_FORMAT: Final = "1.0"
 
 FIRST_PREVIOUS: Final = "0" * 64
-"""What the first record names as the hash of the one before."""
+"""Value of `previous` in the first record, which has no record before it."""
 
 _Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class AuditKind(StrEnum):
-    """What a record tells."""
+    """Type of a record."""
 
     BEGIN = "begin"
-    """An apply starts to carry a plan out."""
+    """An apply starts to carry out a plan."""
     INTENT = "intent"
-    """An action is about to be done; durable before the deed."""
+    """An action is about to be carried out; the record is durable before the action."""
     OUTCOME = "outcome"
-    """How an action ended."""
+    """Outcome of an action."""
     END = "end"
-    """The apply is over, whatever came of it."""
+    """The apply has ended, successfully or not."""
     RECOVERED = "recovered"
-    """The last record was cut off while it was written, and this one took its place."""
+    """The last record was cut off while it was written; this one replaces it."""
 
 
 class Outcome(StrEnum):
-    """How an action ended."""
+    """Outcome of an action."""
 
     DONE = "done"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """The cluster had done it before, in an apply that could not record so."""
+    """An earlier apply had carried it out and could not record it."""
 
 
 class AuditEntry(Noun):
-    """What happened, before it has its place in the log."""
+    """An event before it gets its position in the log."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -53,15 +53,15 @@ class AuditEntry(Noun):
     kind: AuditKind
     plan_id: str = ""
     plan_uid: str = ""
-    """Name of the plan where it is applied: the same plan made again has the same id and another uid."""
+    """Name of the plan in the cluster; the same plan, computed again, has the same id and another uid."""
     cluster: str = ""
-    """Identity of the cluster, so that one log may serve several."""
+    """Identity of the cluster, so that one log can serve several clusters."""
     action: str = ""
     """Id of the action in its plan."""
     type: str = ""
     """Type of the action."""
     subject: str = ""
-    """What the action is about, such as `job a`, `node n0` or `node n0 gpu 3`."""
+    """Subject of the action, such as `job a`, `node n0` or `node n0 gpu 3`."""
     outcome: Outcome | None = None
     detail: str = ""
     seen: tuple[str, ...] = ()
@@ -70,19 +70,19 @@ class AuditEntry(Noun):
 
 
 class AuditRecord(AuditEntry):
-    """One line of the audit log: an entry, chained to the line before by its hash."""
+    """One line of the audit log: an entry with the hash of the line before."""
 
     format_version: Literal["1.0"] = AUDIT_FORMAT
     sequence: Annotated[int, Field(ge=1)]
     """Line number in the log."""
     previous: _Hash
-    """Hash of the record before."""
+    """Hash of the previous record."""
     hash: _Hash
-    """Of the record's own document without this field."""
+    """Hash of the record's own document without this field."""
 
 
 def seal(entry: AuditEntry, sequence: int, previous: str) -> AuditRecord:
-    """The entry as the record that follows the one with hash `previous`."""
+    """The entry as the record that follows the record with hash `previous`."""
     unsealed = AuditRecord(
         **{name: getattr(entry, name) for name in AuditEntry.model_fields},
         sequence=sequence,
@@ -93,15 +93,15 @@ def seal(entry: AuditEntry, sequence: int, previous: str) -> AuditRecord:
 
 
 def line_of(record: AuditRecord) -> str:
-    """The record as its one canonical line, without the line's end."""
+    """The record as one line of canonical JSON, without the line end."""
     return canonical_json(_written(record))
 
 
 def hash_of_record(document: dict[str, Any]) -> str:
-    """The hash a record's document must carry; keys unknown to this version count too."""
+    """The hash that a record's document must have; keys unknown to this version count too."""
     return fingerprint_of({key: value for key, value in document.items() if key != "hash"})
 
 
 def _written(record: AuditRecord) -> dict[str, Any]:
-    """Every line names its format, so that a reader of another major version can tell."""
+    """The document with its format version, which readers of another major version check."""
     return record.document() | {"format_version": record.format_version}

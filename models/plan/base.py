@@ -1,4 +1,4 @@
-"""PlanPart: the base of everything that only plan files hold."""
+"""PlanPart: base class of everything that occurs only in plan files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from gpuplan.models.base import Noun
 
 
 class PlanPart(Noun):
-    """Part of a plan file: readers ignore keys that a newer minor version added."""
+    """Part of a plan file; readers ignore keys that a newer minor version added."""
 
     model_config = ConfigDict(extra="ignore")

@@ -1,4 +1,4 @@
-"""Target: the cluster as it shall be, which the verifier judges and a plan is drafted from."""
+"""Target: the desired state of the cluster, which the verifier checks and a plan is derived from."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Planned:
 
     job: str
     slot: int
-    """At least 1; the start is the beginning of the slot."""
+    """At least 1; the job starts at the beginning of the slot."""
     replicas: tuple[Replica, ...]
-    """Its places, GPU indices included; an elastic job is planned with the fewest replicas it may have."""
+    """Its places with GPU indices; an elastic job is planned with its minimum number of replicas."""
     promised: bool = True
-    """The job holds its places from now on; False: this start is only foreseen."""
+    """True: the places are reserved for the job from now on. False: this start is only projected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Who shall run where, and which nodes there shall be."""
+    """Desired placements and nodes."""
 
     placements: tuple[Placement, ...]
-    """Everything that shall run, running jobs that stay included, sorted by job."""
+    """Placements of all jobs that run, including running jobs that stay, sorted by job."""
     added: tuple[Node, ...] = ()
-    """New nodes of pools."""
+    """Nodes to be added to pools."""
     removed: tuple[str, ...] = ()
     """Names of nodes to be removed, sorted."""
     planned: tuple[Planned, ...] = ()
-    """Later starts of jobs that wait, or are stopped, now; sorted by job."""
+    """Later starts of jobs that are pending or preempted now, sorted by job."""

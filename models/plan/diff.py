@@ -1,8 +1,8 @@
 """
-Diff: what a plan changes, before against after, as data.
+Diff: the changes of a plan, before against after, as data.
 
-Only what differs is in it; before and the diff together give after. With a newer snapshot it also says what
-has become of the world the plan was made for. GPUs are in thousandths (`milli`).
+It contains only differences; the state before and the diff give the state after. With a newer snapshot it
+also contains the drift since the plan was made. GPUs are in thousandths (`milli`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpuplan.models.units import Count, Name, Timestamp
 
 
 class JobDiff(Noun):
-    """A job whose placement the plan changes; None stands for waiting."""
+    """A job that gets another placement by the plan; None means that it waits."""
 
     job: Name
     queue: Name
@@ -31,24 +31,24 @@ class JobDiff(Noun):
 
 
 class NodeDiff(Noun):
-    """A node that the plan adds or removes, or on which it changes what is free."""
+    """A node that the plan adds or removes, or on which it changes free resources."""
 
     node: Name
     change: NodeChange = NodeChange.KEPT
     gpus: Count
     """All of its GPUs, usable or not."""
     free_before_milli: int
-    """0 of a node that is added."""
+    """0 for a node that is added."""
     free_after_milli: int
-    """0 of a node that is removed."""
+    """0 for a node that is removed."""
     arriving: tuple[Name, ...]
-    """Jobs with new replicas here, sorted; a job that moves within the node arrives and leaves."""
+    """Jobs with new replicas here, sorted; a job that moves within the node is in both lists."""
     leaving: tuple[Name, ...] = ()
     """Jobs that give up replicas here, sorted."""
 
 
 class LayoutDiff(Noun):
-    """A GPU whose MIG layout the plan changes."""
+    """A GPU with a MIG layout that the plan changes."""
 
     node: Name
     gpu: int
@@ -58,7 +58,7 @@ class LayoutDiff(Noun):
 
 
 class QueueDiff(Noun):
-    """A queue, or one GPU model in it, with what counts against its limit (as `models.queue` defines it)."""
+    """A queue, or one GPU model in it, with the usage that counts against its limit (see `models.queue`)."""
 
     queue: Name
     parent: Name | None
@@ -67,7 +67,7 @@ class QueueDiff(Noun):
     used_before_milli: int
     used_after_milli: int
     limit_milli: int | None
-    """None is no limit."""
+    """None means no limit."""
     waiting_before: Count
     """Jobs directly in this queue."""
     waiting_after: Count
@@ -84,11 +84,11 @@ class GpuModelDiff(Noun):
 
 
 class PromiseChange(StrEnum):
-    """What a plan does to what a job was promised."""
+    """Effect of a plan on the promise of a job."""
 
     KEPT = "kept"
     MADE = "made"
-    """The job was promised nothing."""
+    """The job had no promise."""
     EARLIER = "earlier"
     LATER = "later"
     WITHDRAWN = "withdrawn"
@@ -97,60 +97,60 @@ class PromiseChange(StrEnum):
 
 
 class PromiseDiff(Noun):
-    """The start that a job is promised, before and after the plan."""
+    """The promised start of a job, before and after the plan."""
 
     job: Name
     queue: Name
     change: PromiseChange
     before: Timestamp | None = None
-    """None: it was promised nothing."""
+    """None: it had no promise."""
     after: Timestamp | None = None
-    """None: it is promised nothing, for it starts now or waits without a promise."""
+    """None: it has no promise, because it starts now or waits without one."""
     live: Timestamp | None = None
-    """What the job is promised in the newer snapshot, if there was one."""
+    """Its promise in the newer snapshot, if there is one."""
     why: str = ""
-    """Why a promise is put off or withdrawn."""
+    """Reason why a promise is postponed or withdrawn."""
 
 
 class Drifted(Noun):
-    """Something that is no longer as it was when the plan was made."""
+    """One difference between the snapshot of the plan and a newer one."""
 
     subject: str
     """Such as `job train-a` or `node h100-03`."""
     change: str
     """Such as `is gone` or `changed in priority`."""
     touched: bool
-    """True if it is a job or a node that the plan changes, or a job that ran or runs on such a node."""
+    """True for a job or node that the plan changes, or a job that ran or runs on such a node."""
 
 
 class Diff(Noun):
-    """Before against after, per job, node, MIG layout, queue and GPU model."""
+    """Differences per job, node, MIG layout, queue and GPU model."""
 
     plan_id: str
     epoch: Timestamp | None = None
-    """The plan's; None in diffs of older versions."""
+    """Epoch of the plan; None in diffs of older versions."""
     jobs: tuple[JobDiff, ...]
-    """By name."""
+    """Sorted by name."""
     unchanged: Count
-    """Running jobs that stay as they are."""
+    """Number of running jobs that are unchanged."""
     waiting: Count
-    """Jobs that wait before and after."""
+    """Number of jobs that wait before and after."""
     nodes: tuple[NodeDiff, ...]
-    """By name."""
+    """Sorted by name."""
     layouts: tuple[LayoutDiff, ...] = ()
-    """By node and GPU."""
+    """Sorted by node and GPU."""
     queues: tuple[QueueDiff, ...]
-    """All of them, parents before their children; each first in all, then by GPU model with a limit."""
+    """All queues, parents before children; for each first the total, then the GPU models with a limit."""
     gpu_models: tuple[GpuModelDiff, ...]
-    """All of them, by name."""
+    """All GPU models, by name."""
     promises: tuple[PromiseDiff, ...] = Field(default=(), exclude_if=not_)
-    """Of jobs that were promised a start, or are, or are in the newer snapshot; by job."""
+    """Jobs with a promise before, after, or in the newer snapshot; sorted by job."""
     live: str | None = None
-    """Fingerprint of the newer snapshot, if there was one."""
+    """Fingerprint of the newer snapshot, if there is one."""
     drift: tuple[Drifted, ...] = ()
-    """What the newer snapshot shows differently, the touched first."""
+    """Differences of the newer snapshot; those that touch the plan first."""
     stale: tuple[str, ...] = ()
-    """Why applying the plan to the newer snapshot would be refused; empty if it would be accepted."""
+    """Reasons why apply would refuse the plan on the newer snapshot; empty if it would accept it."""
 
     @property
     def empty(self) -> bool:

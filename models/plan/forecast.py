@@ -1,4 +1,4 @@
-"""Projection: what a plan expects of later slots - starts, promises, and what becomes of deadlines."""
+"""Forecast: what a plan expects of later slots - starts, promises, and the outlook of deadlines."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from gpuplan.models.units import Name, Seconds, Timestamp
 
 
 class Waiting(PlanPart):
-    """A job that waits, why, and when it is expected to start."""
+    """A pending job, the reason why it waits, and its projected start."""
 
     job: Name
-    """Job that waits."""
+    """Pending job."""
     reason: Reason
-    """Why it waits."""
+    """Reason why it waits."""
     projected_start: Timestamp | None = None
     """
-    When it is expected to start; null if it starts in no slot of the horizon, or the plan looks no
-    further than this instant.
+    Expected start; null if the job starts in no slot of the horizon, or the horizon is a single slot.
     """
     promised: bool = Field(default=False, exclude_if=not_)
-    """True: the start is held for the job, and later plans keep it."""
+    """True: the start is promised to the job, and later plans keep it."""
     earlier_promise: Timestamp | None = Field(default=None, exclude_if=not_)
-    """The start it was promised before this plan."""
+    """The start that was promised before this plan."""
     promise_changed: str = Field(default="", exclude_if=not_)
-    """Why that promise is put off or withdrawn, in words; empty if it is not."""
+    """Reason in words why that promise is postponed or withdrawn; empty if it is not."""
     waits_for: str = Field(default="", exclude_if=not_)
-    """What its projected start waits for, in words that follow "waits": `until train-a ends`."""
+    """What its projected start depends on, in words that follow "waits": `until train-a ends`."""
     remaining: Seconds | None = Field(default=None, exclude_if=not_)
-    """From its next start to its end on the fastest GPU model it may use; of jobs that ran before."""
+    """Time from its next start to its end on its fastest allowed GPU model; only for jobs that ran before."""
 
 
 class PlannedStart(PlanPart):
@@ -48,32 +47,32 @@ class PlannedStart(PlanPart):
     start: Timestamp
     """Beginning of the slot."""
     replicas: tuple[Replica, ...] = Field(min_length=1)
-    """Places planned for it."""
+    """Planned places."""
     promised: bool = True
-    """True: the places are held for it from now on."""
+    """True: the places are reserved for it from now on."""
 
 
 class DeadlineState(StrEnum):
-    """What becomes of a deadline."""
+    """Outlook of a deadline."""
 
     MET = "met"
     CRITICAL = "critical"
-    """Met as planned, though the job could wait for less than half its duration."""
+    """The plan meets it, but the job could wait for less than half its duration."""
     LATE = "late"
     IMPOSSIBLE = "impossible"
-    """It cannot be met any more, whatever the plan."""
+    """No plan can meet it any more."""
 
 
 class DeadlineOutlook(PlanPart):
-    """One job with a deadline, and when it is expected to complete."""
+    """Expected completion of a job with a deadline."""
 
     job: Name
     """Job with a deadline."""
     deadline: Timestamp
     """Its deadline."""
     hard: bool = False
-    """True: it is of no use after its deadline."""
+    """True: the job has no value after its deadline."""
     projected_finish: Timestamp | None = None
-    """When it is expected to complete; null if it is not planned to start within the horizon."""
+    """Expected completion; null if the job is not planned to start within the horizon."""
     state: DeadlineState
-    """What becomes of the deadline."""
+    """Outlook of the deadline."""

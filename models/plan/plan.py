@@ -1,11 +1,11 @@
 """
-Plan: the frozen change set of one epoch, complete in itself.
+Plan: the immutable, self-contained change set of one epoch.
 
-What a plan says about later slots stands in its file only where it says something, so that a plan of one
-instant is the same file as ever.
+Fields about later slots occur in the file only if they are set, so the file of a plan with a single slot has
+not changed since earlier versions.
 
-`Action`s and their `Precondition`s alone drive apply; `Reason`s, the solution summary and the metrics are
-for people. Field names are fixed by docs/plan-format.md.
+Only `Action`s and their `Precondition`s drive apply; `Reason`s, the solution summary and the metrics are for
+people. Field names are fixed by docs/plan-format.md.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ class _Action(PlanPart):
     id: str
     """Id of the action, unique in the plan."""
     reason: Reason
-    """Why the action is planned."""
+    """Reason for the action."""
     preconditions: tuple[Precondition, ...] = ()
-    """What must hold when its turn comes."""
+    """Conditions that must hold when the action is carried out."""
     after_actions: tuple[str, ...] = ()
-    """Ids of actions that must be done before."""
+    """Ids of actions that must be carried out before."""
 
 
 class Start(_Action):
@@ -113,92 +113,92 @@ class Start(_Action):
     before: None = None
     """Always null: the job holds nothing."""
     after: Placement
-    """Where it will run."""
+    """Placement after the action."""
     kill_at: Timestamp | None = Field(default=None, exclude_if=not_)
-    """When it is killed if it still runs: its places are promised to another job from then on."""
+    """Time at which it is killed if it still runs: its places are promised to another job from then on."""
     recovery: Seconds = Field(default=0, exclude_if=not_)
-    """Time before it works, as it comes back from its last checkpoint; 0 if it has not run before."""
+    """Time to resume from its last checkpoint before it works; 0 if it has not run before."""
 
 
 class Keep(_Action):
-    """A running job stays as it is."""
+    """Leave a running job unchanged."""
 
     type: Literal["keep"] = "keep"
     """The type of action: `keep`."""
     job: Name
-    """Job that stays as it is."""
+    """Job that is unchanged."""
     before: Placement
-    """Where it runs."""
+    """Placement before the action."""
     after: Placement
-    """The same."""
+    """The same as `before`."""
 
 
 class Preempt(_Action):
-    """A running job is stopped, and waits again with what its last checkpoint saved."""
+    """Preempt a running job, which waits again with the progress of its last checkpoint."""
 
     type: Literal["preempt"] = "preempt"
     """The type of action: `preempt`."""
     job: Name
-    """Job that is stopped."""
+    """Job that is preempted."""
     before: Placement
-    """Where it runs."""
+    """Placement before the action."""
     after: None = None
     """Always null: the job will hold nothing."""
     resumes_at: Timestamp | None = Field(default=None, exclude_if=not_)
-    """When it is planned to start again, as `planned` says too."""
+    """Planned time of its next start, as in `planned`."""
 
 
 class Shrink(_Action):
-    """A running elastic job gives up replicas."""
+    """Remove replicas of a running elastic job."""
 
     type: Literal["shrink"] = "shrink"
     """The type of action: `shrink`."""
     job: Name
     """Job that gives up replicas."""
     before: Placement
-    """Where it runs."""
+    """Placement before the action."""
     after: Placement
-    """Where it will run."""
+    """Placement after the action."""
     interruption: Seconds = 0
-    """Seconds in which it saves its state and comes back from it; unsaved work is lost beside them."""
+    """Seconds to save and restore its state; unsaved work is lost in addition."""
 
 
 class Grow(_Action):
-    """A running elastic job gets more replicas."""
+    """Add replicas to a running elastic job."""
 
     type: Literal["grow"] = "grow"
     """The type of action: `grow`."""
     job: Name
-    """Job that gets more replicas."""
+    """Job that gets replicas."""
     before: Placement
-    """Where it runs."""
+    """Placement before the action."""
     after: Placement
-    """Where it will run."""
+    """Placement after the action."""
     interruption: Seconds = 0
-    """Seconds in which it saves its state and comes back from it; unsaved work is lost beside them."""
+    """Seconds to save and restore its state; unsaved work is lost in addition."""
 
 
 class Migrate(_Action):
-    """A running job is stopped, and goes on elsewhere from its last checkpoint."""
+    """Stop a running job and resume it on other places from its last checkpoint."""
 
     type: Literal["migrate"] = "migrate"
     """The type of action: `migrate`."""
     job: Name
-    """Job that moves."""
+    """Job that migrates."""
     before: Placement
-    """Where it runs."""
+    """Placement before the action."""
     after: Placement
-    """Where it will run."""
+    """Placement after the action."""
     recovery: Seconds = Field(default=0, exclude_if=not_)
-    """Time before it works there, as it comes back from its last checkpoint."""
+    """Time to resume from its last checkpoint before it works there."""
 
 
 class Release(_Action):
     """
-    A running job gives up places that no longer hold, and all others unless it goes on with them.
+    Release the lost places of a running job, and its other places unless it continues with them.
 
-    Of the work that its failure cost nothing is counted as the plan's; what becomes of the job then is the
-    action that every job has: it starts, waits, is kept or grows.
+    Work lost by the failure does not count as a loss by the plan. A further action says what becomes of the
+    job, as for every job: start, wait, keep or grow.
     """
 
     type: Literal["release"] = "release"
@@ -206,13 +206,13 @@ class Release(_Action):
     job: Name
     """Job that has lost places."""
     before: Placement
-    """Where it runs, lost places included."""
+    """Placement before the action, including lost places."""
     after: Placement | None = None
-    """What it goes on with; null if it waits again."""
+    """Places that it continues with; null if it waits again."""
 
 
 class Repartition(_Action):
-    """The MIG layout of one GPU changes; instances in use stay."""
+    """Change the MIG layout of one GPU; instances in use stay."""
 
     type: Literal["repartition"] = "repartition"
     """The type of action: `repartition`."""
@@ -221,22 +221,22 @@ class Repartition(_Action):
     gpu: int
     """Index of the GPU on its node."""
     before: tuple[MigInstance, ...] | None
-    """MIG instances now; null is MIG mode off."""
+    """MIG instances now; null means MIG mode off."""
     after: tuple[MigInstance, ...]
     """MIG instances afterwards."""
 
 
 class Cordon(_Action):
-    """Nothing new may start on a node from here on."""
+    """Stop new starts on a node from this step on."""
 
     type: Literal["cordon"] = "cordon"
     """The type of action: `cordon`."""
     node: Name
-    """Node that takes no new jobs."""
+    """Node that accepts no new jobs."""
 
 
 class Drain(_Action):
-    """Confirm that everything has left a node."""
+    """Confirm that no job is left on a node."""
 
     type: Literal["drain"] = "drain"
     """The type of action: `drain`."""
@@ -245,7 +245,7 @@ class Drain(_Action):
 
 
 class ScaleUp(_Action):
-    """A pool gets one more node."""
+    """Add one node to a pool."""
 
     type: Literal["scale_up"] = "scale_up"
     """The type of action: `scale_up`."""
@@ -256,11 +256,11 @@ class ScaleUp(_Action):
     after: Node
     """The node as it will be, without `ready_at`."""
     provisioning: Seconds = 0
-    """Time until the node takes jobs."""
+    """Time until the node accepts jobs."""
 
 
 class ScaleDown(_Action):
-    """An empty node of a pool is given back."""
+    """Remove an empty node from a pool."""
 
     type: Literal["scale_down"] = "scale_down"
     """The type of action: `scale_down`."""
@@ -271,12 +271,12 @@ class ScaleDown(_Action):
 
 
 class Wait(_Action):
-    """A waiting job stays waiting."""
+    """Leave a pending job pending."""
 
     type: Literal["wait"] = "wait"
     """The type of action: `wait`."""
     job: Name
-    """Job that stays waiting."""
+    """Job that stays pending."""
     before: None = None
     """Always null: the job holds nothing."""
     after: None = None
@@ -284,18 +284,18 @@ class Wait(_Action):
 
 
 JobAction: TypeAlias = Start | Keep | Preempt | Shrink | Grow | Migrate | Wait
-"""Every job of the snapshot has exactly one of these."""
+"""Each job of the snapshot has exactly one of these."""
 
 NodeAction: TypeAlias = Repartition | Cordon | Drain | ScaleUp | ScaleDown
 
 Change: TypeAlias = Release | Start | Preempt | Shrink | Grow | Migrate | NodeAction
-"""What an executor carries out."""
+"""Actions that an executor carries out."""
 
 Action: TypeAlias = Annotated[Release | JobAction | NodeAction, Field(discriminator="type")]
 
 
 class Base(PlanPart):
-    """What the plan was made from."""
+    """Inputs of the plan."""
 
     snapshot: str
     """Fingerprint of the snapshot (SHA-256, hex)."""
@@ -304,84 +304,84 @@ class Base(PlanPart):
 
 
 class FallbackSummary(PlanPart):
-    """Why the plan is not the first choice's."""
+    """Reason why the plan is not from the preferred solver."""
 
     tried: str = Field(alias="from")
-    """Solver that should have answered."""
+    """Preferred solver."""
     used: str = Field(alias="to")
-    """Solver whose answer is used."""
+    """Solver of the plan."""
     reason: str
-    """Why the first one's answer is not used."""
+    """Reason why the preferred solver's solution is not used."""
 
 
 class StageSummary(PlanPart):
-    """What the jobs of one priority bring, where priorities are tiers and lower ones come after it."""
+    """Points of the jobs of one priority, where priorities are tiers optimized one after the other."""
 
     priority: int
-    """Of the jobs, larger is more important."""
+    """Priority of the jobs; larger is more important."""
     points: int
-    """That those of them bring which start or grow, in objective points."""
+    """Objective points of those of them that start or grow."""
     proven: bool
-    """True if no plan without jobs of lower priority is better, given what jobs of higher priority bring."""
+    """True if no plan without jobs of lower priority is better, given the points of higher priorities."""
 
 
 class LeftOut(PlanPart):
-    """Changes that break no rule and that were not considered: a proof does not speak of them."""
+    """Feasible changes that were not considered: a proof of optimality does not cover them."""
 
     what: str
-    """Which changes, in words."""
+    """Type of the changes, in words."""
     count: Count
-    """To how many jobs or pools they could be made."""
+    """Number of jobs or pools that they could apply to."""
 
 
 class SolutionSummary(PlanPart):
-    """How good the plan is; all values in objective points."""
+    """Quality of the plan; all values in objective points."""
 
     status: Literal["OPTIMAL", "FEASIBLE"]
-    """`OPTIMAL` if the bound proves that no plan scores more, else `FEASIBLE`."""
+    """`OPTIMAL` if the bound proves that no plan has more points, otherwise `FEASIBLE`."""
     solver: str
-    """Where the placements come from, such as `greedy` or `milp`; docs/plan-format.md lists the values."""
+    """Source of the placements, such as `greedy` or `milp`; docs/plan-format.md lists the values."""
     objective: int
     """Points of the plan."""
     bound: int | None
     """
-    Proven upper bound of the points of any plan, with `stages` of any that brings each priority as much; null
-    if none is known.
+    Proven upper bound of the points of any plan; with `stages`, of any plan with the same points for each
+    priority. Null if none is known.
     """
     gap: Annotated[float, Field(ge=0)] | None
     """(bound − objective) / max(1, |objective|); null without a bound."""
     greedy_objective: int
     """
-    Points of greedy's plan; where that takes from higher priorities what a solver found for them, of the plan
-    of the priority before.
+    Points of the greedy plan. If that gives higher priorities fewer points than a solver found for them, the
+    points of the plan of the previous priority.
     """
     stages: tuple[StageSummary, ...] = Field(default=(), exclude_if=not_)
-    """Of all priorities but the lowest, the highest first, where the policy's `priority.order` is `tiers`."""
+    """All priorities except the lowest, the highest first, if the policy's `priority.order` is `tiers`."""
     terms: dict[str, int]
-    """Signed parts of the objective by name; they sum to it."""
+    """Signed terms of the objective by name; their sum is the objective."""
     seconds: float
-    """Wall clock of the planning, in seconds."""
+    """Wall-clock time of planning, in seconds."""
     phases: dict[str, float] = Field(default_factory=dict)
     """Seconds of each phase."""
     fallback: FallbackSummary | None = None
-    """Why the plan is not that of the solver asked first; null if it is."""
+    """Reason why the plan is not from the preferred solver; null if it is."""
     rejected: tuple[str, ...] = ()
-    """Answers that broke a rule and were not used: solver and first violation."""
+    """Solutions that broke a rule and were not used: solver and first violation."""
     not_disaggregated: int = 0
-    """Jobs of the solver's answer for which no concrete place was found."""
+    """Jobs of the aggregate solution for which disaggregation found no place."""
     bound_note: str = ""
-    """Why a bound that a solver claimed does not count."""
+    """Reason why a bound claimed by a solver is not used."""
     ended: Ended = Ended.EXHAUSTED
-    """Why the search ended; no part of what `plan_id` is made of."""
+    """Reason why the search ended; it does not enter `plan_id`."""
     left_out: tuple[LeftOut, ...] = ()
     """
-    Changes that no rule forbids and that were not considered: the bound is one over all else. It follows from
-    the snapshot and the policy, and is no part of what `plan_id` is made of.
+    Feasible changes that were not considered: the bound covers only plans without them. They follow from the
+    snapshot and the policy, and do not enter `plan_id`.
     """
 
 
 class NodeChange(StrEnum):
-    """What a plan does to a node."""
+    """Change of a node by a plan."""
 
     KEPT = "kept"
     ADDED = "added"
@@ -389,16 +389,16 @@ class NodeChange(StrEnum):
 
 
 class NodeState(PlanPart):
-    """One node as it will be."""
+    """One node after the plan."""
 
     name: Name
     """Name of the node."""
     change: NodeChange = NodeChange.KEPT
-    """What the plan does to the node."""
+    """Change of the node by the plan."""
     pool: Name | None = None
     """Pool that it belongs to."""
     free_gpus: tuple[int, ...] = ()
-    """Thousandths free of each GPU, by index; a GPU that is unhealthy or in MIG mode offers 0."""
+    """Thousandths free of each GPU, by index; 0 for a GPU that is unhealthy or in MIG mode."""
     free_cpu_milli: Milli = Field(default=0, alias="free_cpus")
     """CPU cores free after the plan."""
     free_memory_mib: Mib = 0
@@ -408,72 +408,72 @@ class NodeState(PlanPart):
 
 
 class JobCounts(PlanPart):
-    """Jobs after the plan."""
+    """Numbers of jobs after the plan."""
 
     running: int
-    """Jobs that run after the plan, the started ones included."""
+    """Jobs that run after the plan, including started ones."""
     started: int
     """Jobs that the plan starts."""
     waiting: int
     """Jobs that wait after the plan."""
     preempted: int = 0
-    """Of those waiting, jobs that the plan stops."""
+    """Waiting jobs that the plan preempts."""
     planned: int = Field(default=0, exclude_if=not_)
-    """Of those waiting, jobs planned to start in a later slot."""
+    """Waiting jobs that are planned to start in a later slot."""
     promised: int = Field(default=0, exclude_if=not_)
-    """Of those planned, jobs that are promised their start."""
+    """Planned jobs with a promised start."""
 
 
 class Metrics(PlanPart):
-    """The cluster after the plan in figures (docs/plan-format.md defines each)."""
+    """Metrics of the cluster after the plan (docs/plan-format.md defines each)."""
 
     gpu_allocation_ratio: float
-    """GPUs held over GPUs usable after the plan."""
+    """GPUs held divided by GPUs usable, after the plan."""
     gpu_allocation_ratio_before: float
-    """GPUs held over GPUs usable before it."""
+    """GPUs held divided by GPUs usable, before the plan."""
     fragmentation_ratio: float
-    """Part of the free GPUs on which no replica of the reference gang fits."""
+    """Fraction of the free GPUs on which no replica of the reference gang fits."""
     jain_index: float
     """Jain's fairness index of the queues."""
     hourly_cost: float
-    """Cost of the nodes after the plan, in the cluster's currency an hour."""
+    """Cost of the nodes after the plan, in the cluster's currency per hour."""
     hourly_cost_before: float | None = None
-    """The same before the plan."""
+    """Cost of the nodes before the plan."""
     jobs: JobCounts
     """Numbers of jobs after the plan."""
 
 
 class Plan(PlanPart):
-    """What to change, why, and what the world was when this was decided."""
+    """The changes, their reasons, and the snapshot and policy that they are based on."""
 
     format_version: Literal["1.0"] = PLAN_FORMAT
     """Version of the format of this document."""
     plan_id: str
-    """Hash of the content without times and timings."""
+    """Hash of the content without times and durations."""
     epoch: Timestamp
-    """The instant that the plan is for: when its snapshot was taken."""
+    """Instant of the plan: the time of its snapshot."""
     created_at: Timestamp
-    """When the plan was made."""
+    """Time at which the plan was made."""
     base: Base
-    """Fingerprints of what the plan was made from."""
+    """Fingerprints of the inputs."""
     solution: SolutionSummary
-    """How good the plan is, and how it was found."""
+    """Quality of the plan, and how it was found."""
     actions: tuple[Action, ...]
-    """Steps in an order in which they can be carried out; each job is in one of them, beside its release."""
+    """Actions in an executable order; each job has exactly one, in addition to a possible release."""
     findings: tuple[Finding, ...] = Field(default=(), exclude_if=not_)
-    """What of the cluster is damaged, jobs first; the snapshot is the one without what is lost."""
+    """Damage found in the cluster, jobs first; the snapshot is the one without lost resources."""
     placements: tuple[Placement, ...]
-    """Where each job that runs after the plan will be."""
+    """Placement of each job that runs after the plan."""
     nodes: tuple[NodeState, ...]
     """Each node after the plan."""
     waiting: tuple[Waiting, ...]
-    """Jobs that wait after the plan, and why."""
+    """Jobs that wait after the plan, with reasons."""
     planned: tuple[PlannedStart, ...] = Field(default=(), exclude_if=not_)
-    """Starts in later slots, by job."""
+    """Starts in later slots, sorted by job."""
     deadlines: tuple[DeadlineOutlook, ...] = Field(default=(), exclude_if=not_)
-    """Jobs with a deadline, by job."""
+    """Jobs with a deadline, sorted by job."""
     metrics: Metrics
-    """Figures of the cluster after the plan."""
+    """Metrics of the cluster after the plan."""
     seed: int = 0
     """Seed of the search."""
     snapshot: Snapshot
@@ -481,16 +481,16 @@ class Plan(PlanPart):
     policy: Policy
     """The policy that it was made with."""
     policy_file: str | None = Field(default=None, exclude_if=not_)
-    """File that the policy was read from, as the command named it; absent for the default policy."""
+    """Path of the policy file, as given to the command; absent for the default policy."""
 
     @property
     def has_changes(self) -> bool:
-        """True if applying the plan would do anything."""
+        """True if applying the plan would change anything."""
         return any(not isinstance(action, Keep | Wait) for action in self.actions)
 
     @property
     def target(self) -> Target:
-        """The cluster as it shall be, which the verifier judges."""
+        """The desired state of the cluster, which the verifier checks."""
         return Target(
             placements=self.placements,
             added=tuple(action.after for action in self.actions if isinstance(action, ScaleUp)),
@@ -503,10 +503,9 @@ class Plan(PlanPart):
 
 def plan_content(document: dict[str, Any]) -> dict[str, Any]:
     """
-    The part of a plan document that `plan_id` hashes: no times, nothing of how the search went, not the id.
+    The part of a plan document that `plan_id` hashes: without times, search statistics and the id itself.
 
-    Snapshot and policy are in it by their fingerprints, which stand in `base`; where the policy was read from
-    is no part of it.
+    Snapshot and policy enter by their fingerprints in `base`; the path of the policy file does not.
     """
     left_out = ("plan_id", "created_at", "checksum", "snapshot", "policy", "policy_file")
     content = {key: value for key, value in document.items() if key not in left_out}

@@ -1,4 +1,4 @@
-"""Preconditions: what an action counts on, judged when its turn comes."""
+"""Preconditions of an action, checked just before it is carried out."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from gpuplan.models.units import Mib, Milli, Name
 
 
 class JobWaits(PlanPart):
-    """The job still waits and its description has not changed."""
+    """The job is still pending and its description has not changed."""
 
     kind: Literal["job_waits"] = "job_waits"
-    """The kind of precondition: `job_waits`."""
+    """The type of precondition: `job_waits`."""
     job: Name
-    """Job that must wait."""
+    """Job that must be pending."""
     job_fingerprint: str
     """Fingerprint of the job's document in the snapshot."""
 
 
 class Free(PlanPart):
     """
-    The node takes new jobs and has free what one or more replicas of the action will hold there.
+    The node accepts jobs and has enough free resources for one or more replicas of the action.
 
-    CPU and memory as overcommit counts them; without what the job of the action gives up there itself.
+    CPU and memory count under overcommit; what the job of the action itself gives up there is subtracted.
     """
 
     kind: Literal["free"] = "free"
-    """The kind of precondition: `free`."""
+    """The type of precondition: `free`."""
     node: Name
     """Node that must have room."""
     gpus: tuple[GpuShare | MigSlice, ...] = ()
@@ -47,49 +47,49 @@ class Free(PlanPart):
 
 
 class JobRuns(PlanPart):
-    """The job runs where the plan says and its description has not changed."""
+    """The job still runs where the plan says and its description has not changed."""
 
     kind: Literal["job_runs"] = "job_runs"
-    """The kind of precondition: `job_runs`."""
+    """The type of precondition: `job_runs`."""
     job: Name
     """Job that must run."""
     job_fingerprint: str
-    """Fingerprint of the job's document in the snapshot, where it runs included."""
+    """Fingerprint of the job's document in the snapshot, including its running placement."""
 
 
 class JobDamaged(PlanPart):
     """
-    The job still runs where the release says, and some of its places still do not hold.
+    The job still runs where the release says, and some of its places are still lost.
 
-    Or it has given them up meanwhile: a cluster may do so by itself.
+    It also holds if the job has already given them up: a cluster may do so itself.
     """
 
     kind: Literal["job_damaged"] = "job_damaged"
-    """The kind of precondition: `job_damaged`."""
+    """The type of precondition: `job_damaged`."""
     job: Name
     """Job that has lost places."""
 
 
 class GpuLayout(PlanPart):
-    """The GPU has just these MIG instances (None: MIG mode is off), and nobody uses those to be destroyed."""
+    """The GPU has exactly these MIG instances (None: MIG mode off), and those to be destroyed are unused."""
 
     kind: Literal["gpu_layout"] = "gpu_layout"
-    """The kind of precondition: `gpu_layout`."""
+    """The type of precondition: `gpu_layout`."""
     node: Name
     """Node that has the GPU."""
     gpu: int
     """Index of the GPU on its node."""
     instances: tuple[MigInstance, ...] | None
-    """MIG instances that it must have; null is MIG mode off."""
+    """Required MIG instances; null means MIG mode off."""
     idle: tuple[MigInstance, ...] = ()
-    """Those of them that no job may use."""
+    """Instances among them that no job may use."""
 
 
 class NodeEmpty(PlanPart):
     """The node exists and no job runs on it."""
 
     kind: Literal["node_empty"] = "node_empty"
-    """The kind of precondition: `node_empty`."""
+    """The type of precondition: `node_empty`."""
     node: Name
     """Node on which no job may run."""
 
@@ -98,7 +98,7 @@ class NodeExists(PlanPart):
     """The node exists."""
 
     kind: Literal["node_exists"] = "node_exists"
-    """The kind of precondition: `node_exists`."""
+    """The type of precondition: `node_exists`."""
     node: Name
     """Node that must exist."""
 
@@ -107,7 +107,7 @@ class NodeAbsent(PlanPart):
     """No node has this name yet."""
 
     kind: Literal["node_absent"] = "node_absent"
-    """The kind of precondition: `node_absent`."""
+    """The type of precondition: `node_absent`."""
     node: Name
     """Name that no node may have yet."""
 

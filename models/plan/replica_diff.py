@@ -1,4 +1,4 @@
-"""Replica changes: what a placement means to a running job, which of its places go and which are new."""
+"""Replica diff: which places of a running job a new placement gives up, and which replicas are new."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
 
 Held: TypeAlias = tuple[int | None, tuple[int, ...], tuple[tuple[int, str, int], ...]]
-"""Node, GPU indices, (GPU index, profile, start) of MIG instances; a node of None takes nothing new."""
+"""(node, GPU indices, (GPU index, profile, start) of MIG instances); node None: no job may start there."""
 
 
 def held_by(problem: Problem, replica: Replica, node_of: Mapping[str, int]) -> Held:
-    """What a replica holds, in indices; GPUs that nobody gets are left out. `node_of` knows nodes by name."""
+    """Holdings of a replica in indices, without unhealthy GPUs; `node_of` maps node names to indices."""
     node = node_of.get(replica.node)
     if node is None:
         return None, (), ()
@@ -32,7 +32,7 @@ def held_by(problem: Problem, replica: Replica, node_of: Mapping[str, int]) -> H
 def changed(
     problem: Problem, incumbent: Incumbent, after: Placement, node_of: Mapping[str, int]
 ) -> tuple[list[int], list[Replica]]:
-    """Positions of the holds that are given up, and replicas that are new."""
+    """Positions of the holds that are given up, and new replicas."""
     held = [held_by(problem, replica, node_of) for replica in after.replicas]
     there = Counter(held)
     gone = []

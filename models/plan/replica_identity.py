@@ -15,7 +15,7 @@ Holding: TypeAlias = tuple[object, ...]
 
 
 def unmatched(some: tuple[Replica, ...], others: tuple[Replica, ...]) -> list[int]:
-    """Numbers of the replicas that hold what none of the others, each matched once, holds."""
+    """Numbers of the replicas that match none of the others; each of the others matches at most once."""
     unused = Counter(map(holding, others))
     found = []
     for number, replica in enumerate(some):
@@ -27,7 +27,7 @@ def unmatched(some: tuple[Replica, ...], others: tuple[Replica, ...]) -> list[in
 
 
 def same_holdings(one: tuple[Replica, ...], other: tuple[Replica, ...]) -> bool:
-    """True if two sets of replicas hold the same; the order of replicas and of their GPUs means nothing."""
+    """True if two sets of replicas hold the same, regardless of the order of replicas and GPUs."""
     return one == other or Counter(map(holding, one)) == Counter(map(holding, other))
 
 

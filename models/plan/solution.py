@@ -1,4 +1,4 @@
-"""Solution: an answer to a Problem, how good it is, how good it could be, and where it came from."""
+"""Solution: a solution of a Problem with its objective, bound, gap and origin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class SolveStatus(StrEnum):
-    """What a solver can claim; values are read only with the first two."""
+    """Outcome that a solver reports; only the first two come with values."""
 
     OPTIMAL = "OPTIMAL"
     FEASIBLE = "FEASIBLE"
@@ -23,7 +23,7 @@ class SolveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """Why the plan is not the first choice's."""
+    """Reason why the plan is not from the preferred solver."""
 
     tried: str
     used: str
@@ -32,7 +32,7 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An answer that broke rules and was not used."""
+    """A solution that broke rules and was not used."""
 
     solver: str
     violations: tuple[Violation, ...]
@@ -40,18 +40,18 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Milestone:
-    """What was known at one instant of an epoch's search."""
+    """State of an epoch's search at one instant."""
 
     seconds: float
-    """Since the epoch began."""
+    """Seconds since the epoch began."""
     stage: str
-    """What was at work, such as `greedy` or the name of a solver."""
+    """Stage at work, such as `greedy` or the name of a solver."""
     objective: int | None
-    """Of the best verified plan; None before the first."""
+    """Objective of the best verified plan; None before the first."""
     bound: int
-    """No plan scores more."""
+    """Upper bound on the objective of any plan."""
     found: int | None = None
-    """What the stage claims to have, not yet placed on nodes nor verified."""
+    """Objective that the stage claims, before disaggregation and verification."""
 
     @property
     def gap(self) -> float | None:
@@ -61,29 +61,29 @@ class Milestone:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What the jobs of one priority earn where priorities are tiers, those of lower ones left out."""
+    """Points of the jobs of one priority, where priorities are tiers; lower priorities are left out."""
 
     priority: int
     points: int
     proven: bool
-    """True if no plan without jobs of lower priority is better, given what higher ones earn."""
+    """True if no plan without jobs of lower priority is better, given the points of higher priorities."""
 
 
 class Ended(StrEnum):
-    """Why a search ended."""
+    """Reason why a search ended."""
 
     PROVEN = "proven"
-    """Nothing better exists."""
+    """The plan is proven optimal."""
     GAP = "gap"
-    """The gap is as small as the policy asks for."""
+    """The gap has reached the policy's limit."""
     TIME = "time"
     TICKS = "ticks"
-    """The deterministic work was done."""
+    """The deterministic work limit was reached."""
     EXHAUSTED = "exhausted"
-    """Nothing is left to try."""
+    """No search step was left."""
     INTERRUPTED = "interrupted"
     SETTLED = "settled"
-    """The last plan was carried out and nothing has changed since: there was nothing to search for."""
+    """The last plan was applied and nothing has changed since, so there was nothing to search for."""
 
 
 def gap_between(objective: int, bound: int) -> float:
@@ -93,29 +93,29 @@ def gap_between(objective: int, bound: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The best verified answer to one epoch's question; the objective is maximized, in points."""
+    """The best verified solution of one epoch; the objective is maximized, in points."""
 
     status: SolveStatus
     solver: str
     target: Target
     objective: int
     bound: int | None
-    """No plan can score more; None where nobody proved one."""
+    """Upper bound on the objective of any plan; None if none is proven."""
     greedy_objective: int
     seconds: float
     phases: dict[str, float] = field(default_factory=dict)
-    """Seconds by phase: pose, greedy, solve, disaggregate, refine, verify, and what else was done."""
+    """Seconds by phase: pose, greedy, solve, disaggregate, refine, verify, and others."""
     fallback: Fallback | None = None
     rejected: tuple[Rejected, ...] = ()
     not_disaggregated: int = 0
-    """Jobs the aggregate answer promised that found no concrete place; 0 in a plan that is proven optimal."""
+    """Jobs of the aggregate solution without a concrete place; 0 in a plan that is proven optimal."""
     bound_note: str = ""
-    """Why a bound that a solver claimed does not count."""
+    """Reason why a bound claimed by a solver is not used."""
     ended: Ended = Ended.EXHAUSTED
     stages: tuple[Stage, ...] = ()
-    """Of all priorities but the lowest, the highest first; empty if there is but one, or they are weights."""
+    """All priorities except the lowest, the highest first; empty with one priority, or order `weights`."""
     milestones: tuple[Milestone, ...] = ()
-    """The search, in the order of time: whenever the plan or the bound got better, or another stage began."""
+    """History of the search by time: each improvement of plan or bound, and each new stage."""
 
     @property
     def gap(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Violation: one broken rule with its subject, what was found and what is allowed."""
+"""Violation: one broken rule with its subject, the value found and the value allowed."""
 
 from __future__ import annotations
 
@@ -7,56 +7,56 @@ from enum import StrEnum
 
 
 class Rule(StrEnum):
-    """The rules a plan must keep; constraint families bear the same names where one enforces the rule."""
+    """The rules for plans; a constraint family that enforces a rule has the same name."""
 
     ASSIGNMENT = "assignment"
     """Each placement names a known, startable job, once; slot 0."""
     EVICTION = "eviction"
-    """A running job that is stopped, resized or moved may be; any other keeps its placement."""
+    """Only running jobs that may be preempted, resized or migrated are; others keep their placement."""
     DAMAGE = "damage"
-    """Nothing stays on a place that no longer holds, and what has lost its place is named."""
+    """No job keeps a lost place, and each job with lost places is named."""
     GANG = "gang"
-    """All replicas, within the gang's range, on one GPU model."""
+    """All replicas are placed, within the gang's range, on one GPU model."""
     REQUEST = "request"
-    """Each replica holds exactly what the job asks for."""
+    """Each replica holds exactly what the job requests."""
     SELECTION = "selection"
-    """Node known, ready, selected, tolerated; GPU model, memory and health as required."""
+    """The node is known, ready, selected and tolerated; GPU model, memory and health match."""
     GPU_CAPACITY = "gpu_capacity"
-    """Whole GPUs: each is held by one replica at most."""
+    """Whole GPUs: at most one replica holds each."""
     FRACTIONAL_GPU = "fractional_gpu"
-    """Shares of one GPU add up to at most the GPU."""
+    """Shares of one GPU add up to at most the whole GPU."""
     MIG = "mig"
-    """MIG instances form a legal layout, on GPUs in MIG mode not used otherwise."""
+    """MIG instances form a legal layout, on GPUs in MIG mode without other use."""
     CPU_MEMORY = "cpu_memory"
     """CPU, memory, disk and countable resources of a node suffice."""
     QUOTA = "quota"
-    """No queue, nor any above it, exceeds its limit."""
+    """No queue, and no queue above it, exceeds its limit."""
     LOCALITY = "locality"
-    """Replicas stay within one domain of the required level."""
+    """All replicas are within one domain of the required level."""
     SPREAD = "spread"
     """No domain holds more replicas of a job than its spread allows."""
     PRIORITY = "priority"
-    """No job takes a place that a waiting job of higher priority could use."""
+    """No job takes a place that a pending job of higher priority could use."""
     PREEMPTION = "preemption"
-    """What stopped and shrunk jobs give up, of nodes, quota and power, is for jobs of higher priority."""
+    """Nodes, quota and power that preempted and shrunk jobs give up go only to jobs of higher priority."""
     ANTI_AFFINITY = "anti_affinity"
-    """Jobs that must not meet in a domain do not."""
+    """Jobs with anti-affinity do not share a domain."""
     POWER = "power"
-    """The GPUs in use draw no more power than their node and rack may."""
+    """GPUs in use draw no more power than their node and rack allow."""
     POOLS = "pools"
-    """Added nodes are of a pool and within its limits; removed ones are empty."""
+    """Added nodes belong to a pool and are within its limits; removed nodes are empty."""
     ORDER = "order"
-    """There is an order in which every step finds free what it takes."""
+    """There is an order in which every step finds the resources that it takes free."""
     HORIZON = "horizon"
-    """Later starts are of waiting jobs, in slots that there are, and what they need is free then."""
+    """Later starts are of pending jobs, in existing slots, and their resources are free then."""
     WINDOWS = "windows"
-    """Nobody comes to reserved nodes, or ones in maintenance, who is no owner or not gone in time."""
+    """On reserved nodes, or nodes in maintenance, only owners' jobs start, or jobs that end in time."""
     DEPENDENCIES = "dependencies"
-    """Jobs start after what they depend on, and no earlier than they may; co-start groups together."""
+    """Jobs start after their dependencies and earliest start; co-start groups start together."""
     DEADLINES = "deadlines"
-    """No job with a hard deadline starts that would miss it."""
+    """No job with a hard deadline starts if it would miss it."""
     PROMISES = "promises"
-    """A promised start is kept, unless its places are taken by what no plan could help."""
+    """A promised start is kept, unless its places are lost for reasons that no plan can change."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,7 +65,7 @@ class Violation:
 
     rule: Rule
     subject: str
-    """What broke it, such as `job train-a` or `node h100-03 gpu 2`."""
+    """Subject of the violation, such as `job train-a` or `node h100-03 gpu 2`."""
     found: str
     allowed: str
 

@@ -1,1 +1,1 @@
-"""What the operator wants: the policy file."""
+"""The policy file: settings of the operator."""

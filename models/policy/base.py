@@ -1,4 +1,4 @@
-"""PartOfPolicy: some knobs of a policy, stated by themselves."""
+"""PartOfPolicy: a subset of the settings of a policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpuplan.models.policy.policy import Policy
 
 
 class PartOfBackfill(Backfill):
-    """Some of its knobs: how they go together is judged in the policy that they are set in."""
+    """Some settings of backfill; their consistency is checked in the complete policy."""
 
     @model_validator(mode="after")
     def _delay_where_allowed(self) -> PartOfBackfill:
@@ -17,14 +17,14 @@ class PartOfBackfill(Backfill):
 
 
 class PartOfHorizon(HorizonPolicy):
-    """Some of its knobs."""
+    """Some settings of the horizon."""
 
     backfill: PartOfBackfill = Field(default_factory=PartOfBackfill)
-    """Some knobs of the promised starts."""
+    """Some settings of promised starts."""
 
 
 class PartOfPolicy(Policy):
-    """Some of its knobs, each right in itself."""
+    """Some settings of a policy, each valid by itself."""
 
     horizon: PartOfHorizon = Field(default_factory=PartOfHorizon)
-    """Some knobs of the horizon."""
+    """Some settings of the horizon."""

@@ -1,4 +1,4 @@
-"""Horizon: how far a plan looks ahead, in slots, and what it promises to those who wait."""
+"""Horizon: the time slots that a plan looks ahead, and the starts that it promises to pending jobs."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from gpuplan.models.units import MILLI, AtLeastOne, Milli, MinuteOrLonger, Posit
 
 
 class BackfillMode(StrEnum):
-    """What jobs that start in front of a promise may do to it."""
+    """Effect that backfilled jobs may have on promised starts."""
 
     CONSERVATIVE = "conservative"
-    """Nothing: every promise is kept."""
+    """None: every promise is kept."""
     AGGRESSIVE = "aggressive"
-    """Delay it by at most `max_delay`."""
+    """A promised start may be delayed by at most `max_delay`."""
 
 
 class Backfill(Noun):
-    """Promises to waiting jobs, and who may start in front of them."""
+    """Promises to pending jobs, and the backfill ahead of them."""
 
     mode: BackfillMode = BackfillMode.CONSERVATIVE
-    """What jobs that start in front of a promised start may do to it."""
+    """Effect that jobs which start ahead of a promised start may have on it."""
     max_delay: Seconds = 0
-    """How much later than its promised start a job may start; only with mode `aggressive`."""
+    """Maximum delay of a promised start; only with mode `aggressive`."""
     depth: AtLeastOne | None = None
     """
-    Waiting jobs that hold a promise at a time, the first in order; absent is all, 1 is EASY backfilling.
+    Number of pending jobs that hold a promise at a time, the first in order; absent means all, 1 is EASY
+    backfilling.
     """
     kill: bool = False
-    """True: a job that started in front of a promise is killed when its expected time is over."""
+    """True: a job that started ahead of a promise is killed when its expected duration is over."""
     starving: PositiveSeconds | None = 7 * 24 * 3600
     """
-    Waiting time after which a job is promised the first start that there is, before any other job. With one
-    slot the nodes on which it has room first are held for it, one job at a time. `null` is never.
+    Waiting time after which a job is promised the first possible start, before any other job. With one slot
+    the nodes that first have room for it are reserved, for one job at a time. `null` means never.
     """
 
     @model_validator(mode="after")
@@ -49,34 +50,34 @@ class Backfill(Noun):
 
 
 class HorizonPolicy(Noun):
-    """Slots that a plan looks ahead; one slot is a plan of this instant alone."""
+    """Time slots that a plan looks ahead; one slot is a plan for this instant only."""
 
     slots: Annotated[int, Field(strict=True, ge=1, le=96)] = 1
-    """Time slots that a plan looks ahead; 1 is a plan of this instant alone."""
+    """Number of time slots that a plan looks ahead; 1 is a plan for this instant only."""
     length: MinuteOrLonger = 3600
     """
-    Length of a slot. Slots begin at multiples of it since 1970-01-01T00:00Z; the first is the rest of
-    one.
+    Length of a slot. Slots begin at multiples of it since 1970-01-01T00:00Z; the first is the rest of the
+    current one.
     """
     earliness_milli: Annotated[Milli, Field(le=MILLI)] = Field(default=100, alias="earliness")
     """
-    Part of its points that a job loses if it completes at the horizon's end instead of at once.
+    Fraction of its points that a job loses if it completes at the end of the horizon instead of at once.
     """
     backfill: Backfill = Field(default_factory=Backfill)
-    """Promised starts, and which jobs may start in front of them."""
+    """Promised starts, and the jobs that may start ahead of them."""
 
 
 class DurationPolicy(Noun):
-    """How long jobs are expected to run that do not say so, or run longer than they said."""
+    """Expected duration of jobs that do not declare one, or run longer than declared."""
 
     percentile: Annotated[int, Field(strict=True, ge=1, le=100)] = 90
     """
-    Percentile of the durations of similar finished jobs that is expected: 50 is the median, 90 is rarely
+    Percentile of the durations of similar finished jobs that is used: 50 is the median, 90 is rarely
     exceeded.
     """
     samples: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 3
-    """Finished jobs that it takes to learn a duration."""
+    """Number of finished jobs needed to learn a duration."""
     overrun_milli: Milli = Field(default=250, alias="overrun")
     """
-    A job that runs longer than expected is expected to go on for this part of the time it ran.
+    A job that runs longer than expected is expected to continue for this fraction of the time it has run.
     """

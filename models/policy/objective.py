@@ -1,4 +1,4 @@
-"""Objective: what a plan is to be good at, as part of the policy."""
+"""Objective: the goals of a plan, as part of the policy."""
 
 from __future__ import annotations
 
@@ -14,71 +14,71 @@ _SECONDS_PER_HOUR: Final = 3600
 
 
 class Goal(StrEnum):
-    """What jobs are worth more than others of the same priority and GPUs."""
+    """Rule by which some jobs have more value than others of the same priority and GPUs."""
 
     VALUE = "value"
-    """None, but by their weight, their size and how long they have waited (`weights`)."""
+    """None: value depends on weight, size and waiting time (`weights`)."""
     COMPLETION = "completion"
-    """Those with little left to do: the mean completion time gets short."""
+    """Jobs with little work left: shortens the mean completion time."""
     LEAST_ATTAINED_SERVICE = "least-attained-service"
-    """Those that have had little: for durations of which nothing is known."""
+    """Jobs with little service so far: for unknown durations."""
     FAIRNESS = "fairness"
-    """Those that are late compared with an equal share of the cluster."""
+    """Jobs that are late compared with an equal share of the cluster."""
     MAKESPAN = "makespan"
-    """Those with much left to do: all jobs together end soon."""
+    """Jobs with much work left: all jobs together end soon."""
     GOODPUT = "goodput"
-    """As `completion`, but a job counts for the GPUs of its smallest size, larger ones as they are faster."""
+    """As `completion`, but a job counts its GPUs at its smallest size, and larger sizes by their speed."""
     CRITICAL_PATH = "critical-path"
     """
-    Those without which all jobs together would end later, then those with little time left: the mean
-    completion time is short, and so is the time until all is over.
+    Jobs on which the end of all jobs depends, then jobs with little work left: both the mean completion time
+    and the makespan are short.
     """
 
 
 class Blend(Noun):
-    """A second goal beside the first."""
+    """A second goal in addition to the first."""
 
     goal: Goal
-    """Which goal it is."""
+    """The second goal."""
     part: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """Its part of the points, between 0 and 1; the first goal has the rest."""
+    """Its fraction of the points, between 0 and 1; the first goal has the rest."""
 
 
 class QueueObjective(Noun):
-    """What a plan is to be good at for the jobs of a queue."""
+    """Goals for the jobs of a queue."""
 
     goal: Goal = Goal.COMPLETION
-    """The goal, which decides what jobs are worth beside their priority and GPUs."""
+    """The goal, which determines the value of jobs besides priority and GPUs."""
     blend: Blend | None = None
-    """A second goal beside it; none if absent."""
+    """A second goal; absent means none."""
 
     @property
     def words(self) -> str:
-        """`completion`, `fairness and 25.0 % makespan`."""
+        """The goals in words: `completion`, `fairness and 25.0 % makespan`."""
         return f"{self.goal} and {100 * self.blend.part:.1f} % {self.blend.goal}" if self.blend else self.goal
 
 
 class Objective(QueueObjective):
-    """What a plan is to be good at."""
+    """Goals of a plan."""
 
     queues: dict[Name, QueueObjective] = Field(default_factory=dict)
-    """Other goals for the jobs of these queues and of all below them; the nearest queue counts."""
+    """Other goals for the jobs of these queues and all queues below them; the nearest queue counts."""
     doubling: PositiveSeconds = 12 * _SECONDS_PER_HOUR
     """
-    Waiting time that counts as much as half of the time left, with all goals but `value` and
-    `fairness`; up to 13 times as long counts.
+    Waiting time that has the same effect as halving the time left, with all goals except `value` and
+    `fairness`; up to 13 times this time counts.
     """
     shortest: PositiveSeconds = 60
-    """Jobs with less left to do than this are worth no more."""
+    """Jobs with less work left than this have no more value."""
 
     @property
     def words_of_queues(self) -> str:
-        """`batch: makespan, research: fairness`; empty where no queue has a goal of its own."""
+        """Goals of queues in words: `batch: makespan, research: fairness`; empty if no queue has its own."""
         return ", ".join(f"{queue}: {each.words}" for queue, each in sorted(self.queues.items()))
 
     @property
     def goals(self) -> frozenset[Goal]:
-        """All that are named, those of queues and second ones too."""
+        """All goals that are named, including those of queues and second ones."""
         named = (self, *self.queues.values())
         return frozenset(
             goal for each in named for goal in (each.goal, each.blend and each.blend.goal) if goal

@@ -1,4 +1,4 @@
-"""Policy: every knob of planning, with its unit and default; and the value of a placed job."""
+"""Policy: all settings of planning with units and defaults; and the value of a placed job."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
 
 POINTS_PER_WEIGHT: Final = 100
-"""Objective points of one unit of weight: fine enough to order jobs, coarse enough for a proof."""
+"""Objective points per unit of weight: fine enough to order jobs, coarse enough for a proof."""
 
 LARGEST_POINTS: Final = 10**9
-"""Of one job: the sum over a whole queue stays exact in floating point, as solvers need it."""
+"""Maximum points of one job: sums over a whole queue stay exact in floating point, as solvers need."""
 
 _SECONDS_PER_HOUR: Final = 3600
 
 
 class SizeBasis(StrEnum):
-    """What a job's weight is multiplied with."""
+    """Factor of a job's weight."""
 
     JOB = "job"
     GPU = "gpu"
@@ -39,100 +39,100 @@ class SizeBasis(StrEnum):
 
 
 class Ageing(Noun):
-    """How waiting raises a job's priority: `gain` points each full `step`, at most `cap` points."""
+    """Increase of priority by waiting: `gain` points per full `step`, at most `cap` points."""
 
     step: PositiveSeconds = 6 * _SECONDS_PER_HOUR
-    """Waiting time after which the priority rises once more; only whole steps count."""
+    """Waiting time after which the priority increases once more; only full steps count."""
     gain: Count = 1
     """Priority gained in each step."""
     cap: Count = 10
-    """Most priority gained by waiting."""
+    """Maximum priority gained by waiting."""
 
 
 class Weights(Noun):
-    """How the effective weight of a job is made."""
+    """Parameters of a job's effective weight."""
 
     basis: SizeBasis = SizeBasis.GPU
-    """What a job's weight is multiplied with: its GPUs, its GPU-hours, or nothing."""
+    """Factor of a job's weight: its GPUs, its GPU-hours, or 1."""
     smallest_size_milli: Milli = Field(default=100, alias="smallest_size")
     """
-    GPUs that a job counts for at least, so that jobs without GPUs have a weight.
+    Minimum number of GPUs that a job counts for, so that jobs without GPUs have a weight.
     """
     default_duration: Seconds = _SECONDS_PER_HOUR
     """
-    Duration of jobs that declare none and resemble no finished ones, for promises and ends. Which of several
-    goes first by the goal `completion` rests on what any job takes on average, 67 hours, not on this.
+    Duration of jobs that declare none and resemble no finished ones, for promises and expected ends. The
+    order of such jobs under the goal `completion` uses instead the average duration of any job, 67 hours.
     """
     ageing: Ageing = Field(default_factory=Ageing)
-    """How waiting raises a job's priority."""
+    """Increase of priority by waiting."""
 
 
 class PriorityOrder(StrEnum):
-    """What the priorities of waiting jobs decide between them."""
+    """Effect of priorities on the order of pending jobs."""
 
     TIERS = "tiers"
-    """One priority after the other: no job takes a place that a waiting one of higher priority could use."""
+    """Lexicographic: no job takes a place that a pending job of higher priority could use."""
     WEIGHTS = "weights"
-    """Priority is a factor of a job's weight alone: many points of low priority outweigh few of high."""
+    """Priority is only a factor of a job's weight: many points of low priority outweigh few of high."""
 
 
 class PriorityPolicy(Noun):
-    """How priorities order the jobs that wait."""
+    """Order of pending jobs by priority."""
 
     order: PriorityOrder = PriorityOrder.TIERS
-    """Whether higher priorities come first (`tiers`), or weigh more and size counts as well (`weights`)."""
+    """`tiers`: higher priorities come first; `weights`: they have more weight, and size counts as well."""
 
 
 class Disruption(Noun):
-    """What a plan may do to running jobs, and how much of their time that costs."""
+    """What a plan may do to running jobs, and the time that it costs."""
 
     preempt: bool = True
-    """True: a preemptible job may be stopped for one of higher priority; it waits again."""
+    """True: a preemptible job may be preempted for one of higher priority; it waits again."""
     resize: bool = True
     """True: elastic jobs may grow while they run, and shrink for jobs of higher priority."""
     migrate: bool = False
-    """True: jobs may be moved to other nodes, GPUs or MIG slices."""
+    """True: jobs may migrate to other nodes, GPUs or MIG instances."""
     reclaim: bool = True
     """
-    True: a queue below its nominal quota takes back what others hold beyond theirs, whatever the priorities.
-    False: only what it is guaranteed.
+    True: a queue below its nominal quota reclaims what other queues borrow, regardless of priority. False: it
+    reclaims only its guarantee.
     """
     priority_gap: Count = 1
     """
-    By how much the priority of a job must be higher, at least, to take what another has to give up.
+    Minimum priority difference for a job to take what another job has to give up.
 
-    Whether that one is stopped or shrunk, and whether it gives up nodes, quota or power.
+    It applies to preemption and shrinking, and to nodes, quota and power.
     """
     minimum_runtime: Seconds = 0
-    """Jobs that have run for less are not stopped, shrunk or moved."""
+    """Jobs that have run for less time are not preempted, shrunk or migrated."""
     max_preemptions: Count | None = None
-    """Jobs that were stopped so often are not stopped, shrunk or moved again; absent is no limit."""
+    """Jobs preempted this many times are not preempted, shrunk or migrated again; absent means no limit."""
     checkpoint: Seconds = 60
-    """Time to save a job's state, unless the job gives its own."""
+    """Time to save a job's state, unless the job declares its own."""
     restart: Seconds = 300
-    """Time to resume a job from its checkpoint, unless the job gives its own."""
+    """Time to resume a job from its checkpoint, unless the job declares its own."""
     resize_dwell: Seconds = _SECONDS_PER_HOUR
-    """Time after a resize in which a job is not resized again, stopped or moved; 0 is no dwell."""
+    """Time after a resize in which a job is not resized again, preempted or migrated; 0 means none."""
 
     @property
     def takes_turns(self) -> bool:
-        """True if jobs of equal priority may be stopped for each other."""
+        """True if jobs of equal priority may be preempted for each other."""
         return self.preempt and self.priority_gap == 0
 
     def may_disturb(self, job: Job, now: datetime) -> bool:
-        """True if a job runs and may be stopped, shrunk or moved, where each of these is allowed at all."""
+        """True if a job runs and no rule protects it from being preempted, shrunk and migrated."""
         if job.running is None or not job.preemptible or self.dwells(job, now):
             return False
         spared = self.max_preemptions is not None and job.preemptions >= self.max_preemptions
         return not spared and (now - job.running.started_at).total_seconds() >= self.minimum_runtime
 
     def dwells(self, job: Job, now: datetime) -> bool:
-        """True if a job was resized so short a time ago that it keeps its size."""
+        """True if a job was resized so recently that it keeps its size."""
         return job.running is not None and _is_within(self.resize_dwell, job.running.resized_at, now)
 
 
 def _is_within(seconds: int, since: datetime | None, now: datetime) -> bool:
-    """True if something happened, and less than so many seconds ago."""
+    """True if an event happened less than `seconds` ago."""
     return since is not None and (now - since).total_seconds() < seconds
 
 
@@ -141,11 +141,11 @@ class MigPolicy(Noun):
 
     repartition: bool = True
     """
-    True: MIG instances may be created on idle slices of GPUs that are in MIG mode before the plan, and idle
-    instances in their way destroyed. GPUs that the plan switches to it are a matter of `switch_mode` alone.
+    True: MIG instances may be created on idle slices of GPUs that are already in MIG mode, and conflicting
+    idle instances destroyed. GPUs that the plan switches to MIG mode depend only on `switch_mode`.
     """
     switch_mode: bool = False
-    """True: MIG mode may be switched on for idle GPUs, and instances be created there for the plan's jobs."""
+    """True: MIG mode may be switched on for idle GPUs, and instances created there for the plan's jobs."""
 
 
 class PoolPolicy(Noun):
@@ -156,53 +156,54 @@ class PoolPolicy(Noun):
     scale_down: bool = True
     """True: idle nodes of pools may be removed."""
     horizon: PositiveSeconds = _SECONDS_PER_HOUR
-    """Time over which the price of a node is weighed against the jobs that it serves."""
+    """Period over which the price of a node is compared with the value of its jobs."""
     scale_down_delay_after_add: Seconds = _SECONDS_PER_HOUR
-    """Time after a pool was given a node in which none of its nodes is removed; 0 is no delay."""
+    """Time after a node was added to a pool in which none of its nodes is removed; 0 means no delay."""
     scale_up_delay_after_remove: Seconds = _SECONDS_PER_HOUR
-    """Time after a node of a pool was removed in which the pool is given none; 0 is no delay."""
+    """Time after a node of a pool was removed in which none is added; 0 means no delay."""
 
     def may_add(self, pool: NodePool, now: datetime) -> bool:
-        """True if a pool may be given nodes, as far as its maximum goes."""
+        """True if nodes may be added to a pool, up to its maximum."""
         return self.scale_up and not _is_within(self.scale_up_delay_after_remove, pool.node_removed_at, now)
 
     def may_remove(self, pool: NodePool, now: datetime) -> bool:
-        """True if a pool may give nodes back, as far as its minimum goes."""
+        """True if nodes may be removed from a pool, down to its minimum."""
         return self.scale_down and not _is_within(self.scale_down_delay_after_add, pool.node_added_at, now)
 
 
 class Interference(Noun):
-    """What it costs when jobs of two workload classes meet on a node."""
+    """Cost of jobs of two workload classes on the same node."""
 
     classes: tuple[Name, Name]
-    """Two workload classes, in any order; the same class twice is for two of its jobs on one node."""
+    """Two workload classes, in any order; the same class twice means two of its jobs on one node."""
     points: Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
-    """Points that each such pair of jobs on one node costs."""
+    """Cost of each such pair of jobs on one node, in points."""
 
 
 class Prices(Noun):
-    """Prices of what a plan would rather not do, in points; a GPU of weight 1 and priority 0 is worth 100."""
+    """Prices of what a plan should avoid, in points; a GPU of weight 1 and priority 0 has a value of 100."""
 
     guarantee: Count = 100_000
-    """Points for each GPU missing from what a queue is guaranteed."""
+    """Points for each GPU missing from a queue's guarantee."""
     nominal: Count = 10_000
     """
-    Points for each GPU missing from a nominal quota, while a waiting job may take back there what others
+    Points for each GPU missing from a nominal quota while a pending job may reclaim there what other queues
     borrow.
     """
     disruption: Count = 100
-    """Points for each GPU-hour of checkpoint, restart and work lost by a job stopped, moved or resized."""
+    """Points per GPU-hour of checkpoint, restart and lost work of a preempted, migrated or resized job."""
     migration: Count = 10
-    """Points for moving a job, beside the disruption."""
+    """Points for migrating a job, in addition to the disruption."""
     resize: Count = 10
-    """Points for shrinking or growing a job, beside the disruption."""
+    """Points for shrinking or growing a job, in addition to the disruption."""
     repartition: Count = 20
     """Points for each MIG instance created."""
     switch_mode: Count = 100
     """Points for each GPU switched to MIG mode."""
     domain: Count = 50
     """
-    Points for each domain of the preferred level, beyond one, that a started or moved job is spread over.
+    Points for each domain of the preferred level, beyond the first, over which a started or migrated job is
+    spread.
     """
     fragmentation: Count = 0
     """Points for each free GPU on which no replica of the reference gang fits."""
@@ -212,87 +213,87 @@ class Prices(Noun):
     """Points for one unit of the cluster's currency."""
     scaling: Count = 5
     """
-    Points for adding or removing a node, beside its own price, so that no node is exchanged for an equal
-    one.
+    Points for adding or removing a node, in addition to its own price, so that no node is replaced by an
+    equal one.
     """
     drain: Count = 10_000
     """Points for each job left on a node that should be drained."""
     lateness_milli: Milli = Field(default=100, alias="lateness")
     """
-    Part of its points that a job loses with each hour after its deadline, until none is left.
+    Fraction of its points that a job loses with each hour after its deadline, until none is left.
     """
     interference: tuple[Interference, ...] = ()
     """Prices of pairs of workload classes on one node."""
 
 
 class Profile(StrEnum):
-    """Which of the nodes with room a job would rather be on, once the objective is served."""
+    """Preference of a job among nodes with room, after the objective."""
 
     PACK = "pack"
-    """The fullest."""
+    """The fullest node."""
     SPREAD = "spread"
-    """The emptiest."""
+    """The emptiest node."""
     BALANCED = "balanced"
-    """The one whose CPU, memory and GPUs are then in use most evenly."""
+    """The node that then uses its CPU, memory and GPUs most evenly."""
 
 
 class SolverName(StrEnum):
-    """Solvers a policy may name."""
+    """Solvers that a policy may name."""
 
     MILP = "milp"
     """PuLP and HiGHS."""
     CPSAT = "cpsat"
     """OR-Tools CP-SAT."""
     CBC = "cbc"
-    """PuLP and the CBC it brings: slow, and without a bound unless it finishes; it runs everywhere."""
+    """PuLP with its bundled CBC: slow, and without a bound unless it finishes; runs on every platform."""
 
 
 class BudgetMode(StrEnum):
-    """What stops a solver: the wall clock, or its own deterministic work counter."""
+    """Limit of a solver: wall clock, or its own deterministic work counter."""
 
     WALLCLOCK = "wallclock"
     DETERMINISTIC = "deterministic"
 
 
 class BudgetPolicy(Noun):
-    """How long an epoch may think."""
+    """Limits of the search of an epoch."""
 
     mode: BudgetMode = BudgetMode.WALLCLOCK
-    """What stops a search: the wall clock, or the solver's own deterministic work counter."""
+    """Limit of a search: wall clock, or the solver's own deterministic work counter."""
     time_limit_ms: Milliseconds = Field(default=10_000, alias="time_limit")
-    """Wall clock for the whole epoch; with mode `deterministic` a safety stop at ten times as long."""
+    """Wall-clock limit of the whole epoch; with mode `deterministic` a safety limit at ten times as long."""
     ticks: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 20
     """Work units with mode `deterministic`: CP-SAT's deterministic seconds, hundreds of MILP nodes."""
     workers: Annotated[int, Field(strict=True, ge=1, le=256)] = 1
     """Threads of the exact solver."""
     stop_gap: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Stop as soon as the proven gap is this small, as a fraction of the objective."""
+    """Stop when the proven gap is at most this fraction of the objective."""
 
 
 class Drift(StrEnum):
-    """How much the cluster may have changed between plan and apply."""
+    """Changes of the cluster that are tolerated between plan and apply."""
 
     STRICT = "strict"
-    """Every node and job the plan touches is exactly as it was."""
+    """None: every node and job that the plan touches is exactly as it was."""
     PRECONDITIONS = "preconditions"
-    """Each action's own preconditions hold."""
+    """Changes that leave the preconditions of each action true."""
 
 
 class Policy(Noun):
-    """All knobs of planning."""
+    """All settings of planning."""
 
     format_version: Literal["1.0"] = "1.0"
     """Version of the format of this document."""
     objective: Objective = Field(default_factory=Objective)
-    """The goal of plans: short queues, fairness, an early end, or the value of what runs."""
+    """Goal of plans: short completion times, fairness, an early end of all jobs, or most value running."""
     weights: Weights = Field(default_factory=Weights)
-    """How the points of a job are made with the goal `value`; its least size counts with every goal."""
+    """Points of a job under the goal `value`; its minimum size counts with every goal."""
     priority: PriorityPolicy = Field(default_factory=PriorityPolicy)
-    """Whether waiting jobs of higher priority come first, or only weigh more."""
+    """Whether pending jobs of higher priority come first, or only have more weight."""
     budget: BudgetPolicy = Field(default_factory=BudgetPolicy)
-    """How long an epoch may take, and when a search may stop."""
+    """Time limit of an epoch, and when a search may stop."""
     solvers: tuple[SolverName, ...] = (SolverName.MILP, SolverName.CPSAT)
-    """Exact solvers in the order in which they are tried; an empty list leaves greedy alone."""
+    """Exact solvers in the order in which they are tried; an empty list means greedy only."""
     drift: Drift = Drift.STRICT
     """Changes of the cluster that are tolerated between plan and apply."""
     prices: Prices = Field(default_factory=Prices)
@@ -304,9 +305,9 @@ class Policy(Noun):
     pools: PoolPolicy = Field(default_factory=PoolPolicy)
     """Rules for adding and removing nodes of pools."""
     profiles: dict[Name, Profile] = Field(default_factory=dict)
-    """Which nodes a job should be on, by its workload class; `pack` where none is given."""
+    """Preferred nodes of jobs, by workload class; the default is `pack`."""
     horizon: HorizonPolicy = Field(default_factory=HorizonPolicy)
-    """How far a plan looks ahead, and what it promises."""
+    """How far a plan looks ahead, and which starts it promises."""
     durations: DurationPolicy = Field(default_factory=DurationPolicy)
     """How durations are learnt."""
     approval: Approval = Field(default_factory=Approval)
@@ -314,11 +315,12 @@ class Policy(Noun):
 
     def owed(self, price: int) -> int:
         """
-        The price of what is owed and not given: a guarantee, a nominal quota, a node to be drained.
+        The price of an unmet obligation: a guarantee, a nominal quota, or a node to be drained.
 
-        Over a horizon of H hours, at least one, jobs earn points for each hour of service, unless by `value`:
-        then it is ⌈H^¾⌉ times what the policy says. So much more a job that fills the horizon earns than one
-        of an hour, by the root in `worth.Worth`, and it is worth no guarantee however long that is.
+        Except under the goal `value`, jobs earn points for each hour of service. So over a horizon of H
+        hours, at least one, the price is ⌈H^¾⌉ times the policy's value. A job that fills the horizon earns
+        that much more than a job of one hour, by the root in `job_value.Worth`. So no job outweighs a
+        guarantee, whatever the horizon.
         """
         if self.horizon.slots == 1 or self.objective.goals == {Goal.VALUE}:
             return price
@@ -332,9 +334,9 @@ def job_points(policy: Policy, job: Job, now: datetime) -> int:
 
         w_j = weight · (1 + priority + min(cap, gain · ⌊waiting / step⌋)) · size
 
-    with size in GPUs, GPU-hours or 1 by `weights.basis`, and at least `smallest_size` GPUs; hours are those
-    that earlier runs have left. Waiting counts in whole steps, so that jobs submitted close together stay
-    equal. A weight of 0 is worth nothing.
+    with size in GPUs, GPU-hours or 1 by `weights.basis`, and at least `smallest_size` GPUs; hours are the
+    hours left after earlier runs. Waiting counts in full steps, so that jobs submitted close together stay
+    equal. A weight of 0 gives 0 points.
     """
     if job.weight_milli == 0:
         return 0
@@ -358,9 +360,9 @@ def completion_points(
     full_points: int, job: Job, gpu_model: str | None, replicas: int, usual: int = 0
 ) -> int:
     """
-    Points of a job placed with so many replicas on one GPU model: `w_j · completed_j`.
+    Points of a job with this number of replicas on one GPU model: `w_j · completed_j`.
 
-    Its points times its relative speed at full size, as far as these replicas earn it (`sized_points`).
+    Its points times its relative speed at full size, reduced to these replicas (`sized_points`).
     """
     if full_points == 0:
         return 0
@@ -369,10 +371,10 @@ def completion_points(
 
 def sized_points(at_full_size: int, job: Job, gpu_model: str | None, replicas: int, usual: int = 0) -> int:
     """
-    Points with so many replicas, of a job that earns so many at full size on a GPU model; at least 1.
+    Points of a job with this number of replicas, given its points at full size on a GPU model; at least 1.
 
-    A rigid gang earns them all. Each replica of an elastic one earns its part of the speed (`Gang.steps`),
-    rounded down: an equal one, at least 1, where no scaling is given.
+    A rigid gang earns all of them. Each replica of an elastic job earns its part of the speed (`Gang.steps`),
+    rounded down; without scaling, equal parts of at least 1.
     """
     if not job.gang.elastic:
         return max(1, at_full_size)

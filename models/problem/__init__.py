@@ -1,1 +1,1 @@
-"""The question of an epoch, frozen: what the formulation and the heuristics are given."""
+"""The planning problem of an epoch as immutable data: the input of the formulation and the heuristics."""

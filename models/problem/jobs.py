@@ -1,4 +1,4 @@
-"""The jobs of a Problem: classes of those that wait, their options, and incumbents."""
+"""The jobs of a Problem: classes of pending jobs, their options, and running jobs."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one replica takes from a node."""
+    """Resources that one replica takes from a node."""
 
     gpus: int
     """Whole GPUs."""
     gpu_milli: int
     """Share of one GPU; 0 with whole GPUs or none."""
     amounts: tuple[int, ...]
-    """Of each of `Problem.resources`."""
+    """Amount of each of `Problem.resources`."""
     mig: tuple[tuple[str, int], ...] = ()
     """MIG instances: (profile, count), sorted."""
     quota_milli: int = field(init=False, compare=False, repr=False)
     """Thousandths of GPUs that count against quotas."""
 
     def __post_init__(self) -> None:
-        """Count once what is asked for at every step."""
+        """Compute once what every step reads."""
         milli = self.gpus * MILLI + self.gpu_milli + self.mig_milli
         object.__setattr__(self, "quota_milli", milli)
 
@@ -44,89 +44,89 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A GPU model on which all replicas of a job may run (None: any node, without GPUs)."""
+    """A GPU model on which all replicas of a job may run (None: nodes without use of GPUs)."""
 
     gpu_model: str | None
     groups: tuple[int, ...]
     """Indices into `Problem.groups`."""
     points: int
     """
-    Objective points of a placed job, with its fewest replicas if `further` is given; of each placed replica
-    if the class is elastic and it is not.
+    Objective points of a placed job, with its minimum number of replicas if `further` is given; of each
+    placed replica if the class is elastic and `further` is not given.
     """
     further: tuple[int, ...] = ()
-    """Points of each replica beyond the fewest, where they differ: none brings more than one before."""
+    """Points of each replica beyond the minimum, where they differ; none has more than one before it."""
     once: int = 0
-    """Points of each placed job beside that, whatever the number of its replicas: lateness saved."""
+    """Further points of each placed job, independent of its number of replicas: lateness avoided."""
     ends: tuple[int, ...] = (1,)
-    """By slot of the start: the slot before which it is gone; H if it is there to the end."""
+    """By slot of the start: the slot before which the job ends; H if it lasts to the end of the horizon."""
     later: tuple[int | None, ...] = (None,)
     """
-    By slot of the start: points of a job with its fewest replicas, what is paid once included; None where it
-    may not start then. That of slot 0 is never read.
+    By slot of the start: points of a job with its minimum number of replicas, including `once`; None if it
+    may not start then. The value for slot 0 is never read.
     """
     later_groups: tuple[tuple[int, ...], ...] = ((),)
-    """By slot of the start: indices into `Problem.groups` where it may be; `groups` is that of slot 0."""
+    """By slot of the start: indices into `Problem.groups` of eligible groups; `groups` is that of slot 0."""
 
 
 class Role(StrEnum):
-    """What placing a job of a class means."""
+    """Meaning of placing a job of a class."""
 
     START = "start"
-    """A waiting job starts."""
+    """A pending job starts."""
     MOVE = "move"
-    """A running job, gone from its old places, runs at new ones."""
+    """A running job migrates: it leaves its places and runs at new ones."""
     GROW = "grow"
-    """A running elastic job has these replicas beside those it runs with."""
+    """A running elastic job gets these replicas in addition."""
     RESUME = "resume"
-    """A running job, stopped now, starts again in a later slot."""
+    """A running job that is preempted now starts again in a later slot."""
 
     @property
     def makes_good(self) -> bool:
-        """True if it makes good what an incumbent loses by leaving, and so is part of what that costs."""
+        """True if it restores value that a running job loses by leaving; it is part of the cost of that."""
         return self in (Role.MOVE, Role.RESUME)
 
 
 @dataclass(frozen=True, slots=True)
 class Togetherness:
-    """How close replicas of one job must be, should be, and must not be."""
+    """Locality rules of a job: required, preferred and spread level."""
 
     required: Level | None = None
     preferred: Level | None = None
     spread: Level | None = None
     most: int = 0
-    """Replicas in one domain of level `spread` at most."""
+    """Maximum number of replicas in one domain of level `spread`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predecessor:
-    """Something that must have come before a job may start: a slot, or a job of this question that waits."""
+    """A condition for the start of a job: a slot, or another pending job of the problem."""
 
     slot: int = 0
-    """It will have come by then, as it does not depend on the plan."""
+    """Slot by which it holds, if it does not depend on the plan."""
     job_class: int | None = None
-    """A class of one job, which must have been placed: then it comes with the slot after its own …"""
+    """A class of one job, which must have been placed: the condition holds from the slot after its start …"""
     ended: bool = True
-    """… or, if this is True, with the slot in which it is gone."""
+    """… or, if this is True, from the slot before which it ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promised:
-    """What an earlier plan promised the job of a class, as far as it still can be said of this question."""
+    """The promise of an earlier plan to the job of a class, as far as it still applies."""
 
     start: int
-    """Slot as promised; 0 if it is due."""
+    """Promised slot; 0 if it is due."""
     latest: int
-    """Slot in which it must start at the latest: `start`, or what the policy lets it be delayed to."""
+    """Latest slot of the start: `start`, or later if the policy allows a delay."""
     holds: tuple[Hold, ...]
-    """Its places; empty if some are gone. Of whole GPUs only their number counts."""
+    """Its places; empty if some are lost. Of whole GPUs only the number counts."""
     option: int = 0
-    """Position of the option to which the places belong."""
+    """Position of the option that the places belong to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """A start that is firm: no later than in this slot, and its places are held for it."""
+    """A fixed start: at the latest in this slot, on places that are reserved for it."""
 
     job_class: int
     option: int
@@ -134,61 +134,61 @@ class Booking:
     slot: int
     """0 if it must start now."""
     holds: tuple[Hold, ...]
-    """One a replica. Of whole GPUs only the number on each node counts, from slot 1 on."""
+    """One per replica. From slot 1 on, only the number of whole GPUs per node counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobClass:
-    """Jobs that are worth the same, may use the same nodes and take the same there."""
+    """Jobs of equal value that may use the same nodes and take the same resources there."""
 
     jobs: tuple[str, ...]
-    """Names, the one to place first in front."""
+    """Names, in the order in which they are placed."""
     shape: Shape
     minimum: int
-    """Replicas."""
+    """Minimum number of replicas."""
     maximum: int
     queue: int
     """Index into `Problem.queues`."""
     options: tuple[Option, ...]
-    """Best paid first."""
+    """Sorted by points, highest first."""
     role: Role = Role.START
     incumbent: int | None = None
-    """Index into `Problem.incumbents` of the one job, with MOVE, GROW and RESUME."""
+    """Index into `Problem.incumbents` of its one job, with MOVE, GROW and RESUME."""
     priority: int = 0
-    """Classes of higher priority are served first; that of all is 0 where priority only weighs."""
+    """Classes of higher priority come first; 0 for all classes where priority is only a weight."""
     fixed_points: int = 0
-    """Of each placed job, beside those of its option: never positive."""
+    """Points of each placed job in addition to those of its option: never positive."""
     rank: int = 0
-    """It may take what preempted jobs of this rank, or a lower one, have freed."""
+    """It may use what preempted jobs of this rank or a lower one free."""
     claim: int = 0
-    """It may also take what those incumbents free that have this number in their `claims`; 0 is no claim."""
+    """It may also use what running jobs with this number in their `claims` free; 0 means no claim."""
     together: Togetherness = Togetherness()
     node_points: tuple[tuple[int, int], ...] = ()
-    """(group, points of a replica there, never positive), sorted; groups left out are 0."""
+    """(group, points of a replica there, never positive), sorted; other groups have 0."""
     profile: Profile = Profile.PACK
     workload: str = ""
-    """Workload class, where interference with it is priced."""
+    """Workload class, if interference with it has a price."""
     carries: tuple[int, ...] = ()
-    """Tags (numbers of label sets that some job avoids) that its jobs carry."""
+    """Tags of its jobs; a tag is the number of a label set that some job avoids."""
     avoids: tuple[tuple[int, Level], ...] = ()
-    """(tag, level): no domain of the level may hold a job of this class and another that carries the tag."""
+    """(tag, level): no domain of the level may contain a job of this class and another with the tag."""
     asked: tuple[int, ...] = ()
-    """What a replica asks for of each resource, where it counts for less; empty if it counts in full."""
+    """Requested amount of each resource, where a replica counts for less; empty if it counts in full."""
     seconds: int = 0
-    """Expected duration on its best option; only the order in which classes are looked at depends on it."""
+    """Expected duration on its best option; used only to order classes."""
     earliest: int = 0
-    """The first slot in which it may start; H if in none."""
+    """First slot in which it may start; H if none."""
     predecessors: tuple[Predecessor, ...] = ()
-    """Waiting jobs and slots of which `needed` must have come before it may start; the class has one job."""
+    """Conditions of which at least `needed` must hold before it may start; the class has one job."""
     needed: int = 0
     co_start: int | None = None
     """Number of the group of classes, of one job each, that start in the same slot or not at all."""
     due: int | None = None
-    """Seconds from now to its deadline, if that is critical; the order in which classes are looked at."""
+    """Seconds from now to its deadline, if that is critical; used only to order classes."""
     promise: Promised | None = None
-    """The class has one job, which was promised a start."""
+    """Promised start, if any; the class then has one job."""
     starving: int | None = None
-    """The class has one job, which has waited too long; the smallest number waits longest."""
+    """Position among starving jobs, if any; the smallest waits longest. The class then has one job."""
 
     @property
     def elastic(self) -> bool:
@@ -197,12 +197,12 @@ class JobClass:
 
     @property
     def startable(self) -> bool:
-        """True if a job of it may start in slot 0."""
+        """True if its jobs may start in slot 0."""
         return self.earliest == 0 and self.needed == 0
 
     @property
     def starts_alone(self) -> bool:
-        """True if its jobs wait, and start whether others do or not."""
+        """True if its jobs are pending and may start independently of other jobs."""
         return self.role is Role.START and self.co_start is None
 
     @property
@@ -212,33 +212,33 @@ class JobClass:
 
     @property
     def firm(self) -> bool:
-        """True if its one job holds a promise, or is to be given one before anybody else."""
+        """True if its one job holds a promise, or is starving and so gets one before other jobs."""
         return self.promise is not None or self.starving is not None
 
     @property
     def scaled(self) -> bool:
-        """True if its further replicas may bring unequal points."""
+        """True if its further replicas may have unequal points."""
         return any(option.further for option in self.options)
 
     def most(self, option: Option) -> int:
-        """Replicas that a job does best with: the most of which each brings as much as it costs."""
+        """Number of replicas with which one job has the most points on an option."""
         if option.further:
             return self.minimum + sum(points > 0 for points in option.further)
         return self.minimum if self.elastic and option.points < 0 else self.maximum
 
     @property
     def per_replica(self) -> bool:
-        """True if the points of an option are those of one replica, each of which brings the same."""
+        """True if the points of an option are those of one replica, and all replicas have equal points."""
         return (self.elastic or self.role is Role.GROW) and not self.scaled
 
     def points(self, option: Option, replicas: int) -> int:
-        """Objective points of one job placed with so many replicas, what its nodes cost left out."""
+        """Objective points of one job placed with this number of replicas, without costs of its nodes."""
         placed = option.points * replicas if self.per_replica else option.points
         more = sum(option.further[: max(0, replicas - self.minimum)])
         return self.fixed_points + option.once + placed + more
 
     def typical(self, option: Option) -> int:
-        """Replicas that it starts with if there is room: those of which each brings as much as the first."""
+        """Number of replicas of a start with enough room: each has at least the mean of the minimum."""
         if not option.further:
             return self.most(option)
         return self.minimum + sum(
@@ -247,24 +247,24 @@ class JobClass:
 
     @property
     def usual(self) -> int:
-        """Replicas by which its place in the order is found: the fewest where further ones may bring less."""
+        """Number of replicas that sets its order: the minimum where further ones may have fewer points."""
         return self.minimum if self.scaled else self.maximum
 
     @property
     def most_points(self) -> int:
-        """Points of one job at its best, started in slot 0."""
+        """Maximum points of one job, started in slot 0."""
         sizes = (self.minimum, self.maximum)
         found = (self.points(option, size) for option in self.options for size in (*sizes, self.most(option)))
         return max(found, default=0)
 
     @property
     def best_points(self) -> int:
-        """Points of one job at its best, started in any slot."""
+        """Maximum points of one job, started in any slot."""
         return max((self.most_points, *self._later_points))
 
     @property
     def best_later_points(self) -> int:
-        """Points of one job at its best, started in a later slot; 0 if it had better not start then."""
+        """Maximum points of one job, started in a later slot; at least 0."""
         return max((0, *self._later_points))
 
     @property
@@ -273,10 +273,10 @@ class JobClass:
 
 
 class Hold(NamedTuple):
-    """What one replica of an incumbent holds."""
+    """Holdings of one replica of a running job."""
 
     node: int | None
-    """Index into `Problem.nodes`; None on a node that takes nothing new, where leaving frees nothing."""
+    """Index into `Problem.nodes`; None if no job may start on the node, so that leaving it frees nothing."""
     gpus: tuple[int, ...] = ()
     """Indices of whole GPUs, or of the GPU of a share."""
     slices: tuple[tuple[int, MigInstance], ...] = ()
@@ -284,45 +284,45 @@ class Hold(NamedTuple):
 
 
 class Incumbent(NamedTuple):
-    """A running job that may be stopped, shrunk, grown or moved."""
+    """A running job that may be preempted, shrunk, grown or migrated."""
 
     job: str
     shape: Shape
-    """Of each replica."""
+    """Shape of each replica."""
     holds: tuple[Hold, ...]
     queue: int
     gpu_model: str | None
     rank: int
     """
-    What it frees by being stopped or shrunk, of nodes, quotas and power, is for this rank or above, and for
-    classes with a claim on what it holds. 0 if it may be neither.
+    Nodes, quota and power that it frees by being preempted or shrunk go to classes of at least this rank, and
+    to classes with a claim on what it holds. 0 if it may be neither.
     """
     stop_points: int | None
-    """Of stopping it, negative; None if it may not be stopped."""
+    """Points of preempting it, negative; None if it may not be preempted."""
     leave_points: int
-    """Of leaving its old places to be moved, beside the points of the class MOVE; not positive."""
+    """Points of leaving its places to migrate, without those of the class MOVE; not positive."""
     shrink_points: tuple[int, ...]
-    """Of each replica given up, in order: negative, none loses less than one before it."""
+    """Points of each replica given up, in order: negative, none loses less than one before it."""
     resize_points: int
-    """Of shrinking at all, not positive."""
+    """Points of shrinking at all, not positive."""
     fewest: int
-    """Replicas it must keep unless it leaves; their number where it may not shrink."""
+    """Minimum number of replicas unless it leaves; its current number if it may not shrink."""
     move: int | None = None
-    """Its class with role MOVE; None if it may not be moved."""
+    """Its class with role MOVE; None if it may not migrate."""
     grow: int | None = None
     """Its class with role GROW."""
     resume: int | None = None
-    """Its class with role RESUME; None if it cannot start again within the horizon once it is stopped."""
+    """Its class with role RESUME; None if it cannot start again within the horizon after preemption."""
     on_leaving: int = 0
-    """Points gained if it leaves every node that is to be drained (by stopping or moving)."""
+    """Points gained if it leaves every node that is to be drained (by preemption or migration)."""
     until: int = 1
-    """The slot before which it is gone if it stays; H if it is there to the end."""
+    """Slot before which it ends if it stays; H if it lasts to the end of the horizon."""
     claims: tuple[int, ...] = ()
-    """Claims of classes whose queues may take back what its queue borrows, sorted."""
+    """Claims of classes that may reclaim what its queue borrows, sorted."""
 
     @property
     def quota_milli(self) -> int:
-        """Thousandths of GPUs that all of it holds."""
+        """Thousandths of GPUs held by all its replicas."""
         return self.shape.quota_milli * len(self.holds)
 
     @property
@@ -332,5 +332,5 @@ class Incumbent(NamedTuple):
 
     @property
     def scaled(self) -> bool:
-        """True if the replicas that it may give up bring unequal points."""
+        """True if the replicas that it may give up have unequal points."""
         return len(set(self.shrink_points)) > 1

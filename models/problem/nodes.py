@@ -1,4 +1,4 @@
-"""The nodes of a Problem: groups, what each has free and gets back, and those that pools may give."""
+"""The nodes of a Problem: groups, free and returning resources, and nodes that pools may add."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes that the same jobs may use at the same price: same GPUs, same answer to every filter."""
+    """Nodes that are eligible for the same jobs at the same price: equal GPUs and equal filter results."""
 
     gpu_model: str | None
     gpus: int
@@ -19,7 +19,7 @@ class NodeGroup:
     nodes: tuple[int, ...]
     """Indices into `Problem.nodes`."""
     pool: int | None = None
-    """Index into `Problem.pools` of a group of nodes that do not exist yet; all of them are equal."""
+    """Index into `Problem.pools`, for a group of nodes that do not exist yet; all of them are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,30 +28,30 @@ class MigGpu:
 
     index: int
     idle: tuple[MigInstance, ...]
-    """Instances that exist and that nobody uses."""
+    """Instances that exist and are unused."""
     used: tuple[MigInstance, ...]
-    """Instances in use, those of incumbents included."""
+    """Instances in use by any running job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """What one replica of a running job gives back to its node when the job is expected to end."""
+    """Resources that one replica of a running job returns to its node at the expected end of the job."""
 
     slot: int
-    """From this slot on it is free; at least 1, less than H."""
+    """First slot in which they are free; at least 1, less than H."""
     gpus: tuple[tuple[int, int], ...]
     """(GPU index, thousandths); healthy GPUs only."""
     slices: tuple[tuple[int, MigInstance], ...]
     """(GPU index, MIG instance)."""
     amounts: tuple[int, ...]
-    """Of each of `Problem.resources`."""
+    """Amount of each of `Problem.resources`."""
     incumbent: int | None = None
-    """Index into `Problem.incumbents`: if it leaves, it gives all this back at once."""
+    """Index into `Problem.incumbents`: if that job is evicted, all this is free at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class FreeNode:
-    """What one node has free while every running job stays."""
+    """Free resources of one node while all running jobs stay."""
 
     name: str
     gpus: tuple[int, ...]
@@ -59,33 +59,33 @@ class FreeNode:
     amounts: tuple[int, ...]
     """Free amount of each of `Problem.resources`; never negative."""
     overdrawn: tuple[int, ...] = ()
-    """How much of each resource is held beyond what there is, to be paid back first; empty if nothing is."""
+    """Usage of each resource beyond capacity, which released amounts cover first; empty if there is none."""
     mig: tuple[MigGpu, ...] = ()
     closing_points: int | None = None
     """
-    What removing the node brings once all incumbents have left it; None if it may not be removed, as where a
-    job runs that is no incumbent.
+    Points for removing the node after all incumbents have left it; None if it may not be removed, for example
+    where a job runs that cannot leave.
     """
     unhealthy: tuple[int, ...] = ()
-    """Indices of GPUs that nobody gets; holds of incumbents leave them out."""
+    """Indices of GPUs that no job may use; holds of running jobs leave them out."""
     gpu_groups: tuple[tuple[int, int], ...] = ()
-    """(NVLink group, NUMA node) by GPU index, -1 where unknown; empty if nothing is known."""
+    """(NVLink group, NUMA node) by GPU index, -1 if unknown; empty if nothing is known."""
     returns: tuple[Return, ...] = ()
-    """What running jobs give back as they end within the horizon, by slot."""
+    """Resources that running jobs return when they end within the horizon, by slot."""
     opens: int = 0
-    """The slot from which on it takes jobs; above 0 while it is being provisioned."""
+    """First slot in which it accepts jobs; above 0 while it is being provisioned."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolOption:
-    """Nodes a pool may still be given; they stand last in `Problem.nodes`, one group a pool."""
+    """Nodes that may be added to a pool; they are last in `Problem.nodes`, one group per pool."""
 
     name: str
     nodes: tuple[Node, ...]
-    """As they would be, in the order in which they are opened."""
+    """The nodes to be added, in the order in which they are opened."""
     opening_points: int
-    """Price of one, not negative."""
+    """Price of one node, not negative."""
     closable: tuple[int, ...]
-    """Nodes of the pool, indices into `Problem.nodes`, that may be removed once empty."""
+    """Nodes of the pool, indices into `Problem.nodes`, that may be removed when empty."""
     most_closed: int
-    """Nodes that may be removed before the pool is at its minimum (opened ones not counted)."""
+    """Number of nodes that may be removed until the pool is at its minimum (without opened ones)."""

@@ -1,10 +1,10 @@
 """
-Problem: the frozen question of one epoch, in integers.
+Problem: the immutable planning problem of one epoch, in integers.
 
-Identical jobs form a `JobClass`, interchangeable nodes a `NodeGroup`; both the greedy heuristic and the
-formulation read this and nothing else. Plain tuples here; whoever computes turns them into arrays.
+Identical jobs form a `JobClass`, interchangeable nodes a `NodeGroup`. The greedy heuristic and the
+formulation read only this. It consists of plain tuples; numerical code builds its own arrays.
 
-Points are differences to doing nothing: a running job that stays as it is counts for nothing.
+Points are relative to doing nothing: a running job that is unchanged has 0 points.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class QueueBudget:
     parent: tuple[int | None, ...]
     kept: tuple[int, ...]
     limit: tuple[int | None, ...]
-    """Never below what running jobs already use, so that the question always has an answer."""
+    """Limits, raised to the current usage of running jobs, so that the problem is always feasible."""
     firm: tuple[int | None, ...]
-    """The limits that starts and growths must keep, whatever is used already."""
+    """True limits, which starts and growth must respect regardless of current usage."""
     own: tuple[int, ...]
-    """Held by running jobs directly in each queue, incumbents included."""
+    """Usage of running jobs directly in each queue, including those that may leave."""
     returns: tuple[tuple[int, int, int, int | None], ...] = ()
-    """(slot, queue, thousandths, incumbent) of what running jobs give back as they end, by slot."""
+    """(slot, queue, thousandths, incumbent) that running jobs return when they end, by slot."""
 
     def counts(self, gpu_model: str | None) -> bool:
         """True if GPUs of this model count here."""
         return gpu_model is not None and self.resource in (ALL_MODELS, gpu_model)
 
     def upwards(self, queue: int) -> list[int]:
-        """A queue and all above it."""
+        """A queue and all queues above it."""
         way: list[int] = []
         above: int | None = queue
         while above is not None:
@@ -53,7 +53,7 @@ class QueueBudget:
         return way
 
     def up_the_tree(self, own: list[int]) -> list[int]:
-        """What counts at each queue if so much is held directly in each: its own, and what others borrow."""
+        """Usage at each queue, given the usage directly in each: its own, and what its children borrow."""
         usage = list(own)
         for queue in self.leaves_first:
             if (parent := self.parent[queue]) is not None:
@@ -63,17 +63,17 @@ class QueueBudget:
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """What a queue with all below it is owed of one resource: of its guarantee, or of its nominal quota."""
+    """Entitlement of a queue and all queues below it to one resource: its guarantee or its nominal quota."""
 
     resource: str
     queues: tuple[int, ...]
-    """The queue and all below it."""
+    """The queue and all queues below it."""
     owed: int
     """min(guarantee or nominal quota, demand that fits it), in thousandths of GPUs."""
     own: int
-    """Held by running jobs of these queues, incumbents included."""
+    """Usage of running jobs of these queues, including those that may leave."""
     price: int
-    """Points of each GPU, rounded up, missing from what is owed; at least 0."""
+    """Points for each missing GPU, rounded up to whole GPUs; at least 0."""
 
     def counts(self, gpu_model: str | None) -> bool:
         """True if GPUs of this model count here."""
@@ -86,18 +86,18 @@ class PowerCap:
 
     nodes: tuple[int, ...]
     watts: tuple[int, ...]
-    """Of one GPU, for each of the nodes."""
+    """Watts of one GPU, for each of the nodes."""
     left: int
-    """Thousandths of watts that running jobs leave; negative where they draw too much."""
+    """Thousandths of watts left by running jobs; negative if they exceed the cap."""
     elsewhere: tuple[tuple[int, int], ...] = ()
-    """(incumbent, thousandths of watts it draws on nodes of the rack that take nothing new), sorted."""
+    """(incumbent, thousandths of watts it draws on nodes of the rack where no job may start), sorted."""
     returns: tuple[tuple[int, int, int | None], ...] = ()
-    """(slot, thousandths of watts, incumbent) of what running jobs give back as they end, by slot."""
+    """(slot, thousandths of watts, incumbent) that running jobs return when they end, by slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A running job that others may not, or would rather not, meet."""
+    """A running job with anti-affinity or interference towards other jobs."""
 
     job: str
     incumbent: int | None
@@ -113,25 +113,25 @@ class Charges:
     """Prices in points, none negative."""
 
     domain: int = 0
-    """Of each domain of the preferred level beyond one."""
+    """Price of each domain of the preferred level beyond the first."""
     fragmentation: int = 0
-    """Of each wholly free GPU beyond whole multiples of `reference_gpus` on its node."""
+    """Price of each wholly free GPU beyond whole multiples of `reference_gpus` on its node."""
     reference_gpus: int = 8
     repartition: int = 0
-    """Of each MIG instance created."""
+    """Price of each MIG instance created."""
     switch_mode: int | None = None
-    """Of each GPU switched to MIG mode; None if that may not be done."""
+    """Price of each GPU switched to MIG mode; None if that is not allowed."""
     may_repartition: bool = True
     interference: tuple[tuple[str, str, int], ...] = ()
-    """(workload, workload, points) of two jobs of these classes that come to share a node."""
+    """(workload, workload, points) of two jobs of these classes that newly share a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The frozen question of one epoch."""
+    """The immutable planning problem of one epoch."""
 
     resources: tuple[str, ...]
-    """Countable resources of a node beside GPUs: thousandths of cores, memory, disk, then others by name."""
+    """Countable resources of a node besides GPUs: thousandths of cores, memory, disk, then others by name."""
     nodes: tuple[FreeNode, ...]
     groups: tuple[NodeGroup, ...]
     classes: tuple[JobClass, ...]
@@ -141,36 +141,36 @@ class Problem:
     guarantees: tuple[Guarantee, ...] = ()
     pools: tuple[PoolOption, ...] = ()
     domains: tuple[tuple[Level, tuple[int, ...]], ...] = ()
-    """Levels in use with the domain of each node; a node without one is a domain of its own."""
+    """Levels in use, with the domain of each node; a node without one is a domain of its own."""
     power_caps: tuple[PowerCap, ...] = ()
     standing: tuple[Standing, ...] = ()
     charges: Charges = Charges()
     edges: tuple[int, ...] = (0, 3600)
-    """Seconds from now at which each slot begins, and the end of the last (see `models.slots.Slots`)."""
+    """Seconds from now at which each slot begins, and the end of the last (see `time_slots.Slots`)."""
     bookings: tuple[Booking, ...] = ()
-    """Starts that are firm, at most one a class; `solvers.holding` finds them."""
+    """Fixed starts, at most one per class; `solvers.holding` finds them."""
     depth: int | None = None
-    """Waiting jobs that may be promised a start, those of `bookings` included; None is all."""
+    """Maximum number of pending jobs with a promised start, including `bookings`; None means all."""
     floors: tuple[tuple[int, int], ...] = ()
-    """(priority, points that its classes earn at least): what classes of lower priority may not cost them."""
+    """(priority, minimum points of its classes), which classes of lower priority must not reduce."""
 
     @property
     def slots(self) -> int:
-        """H, the number of slots; 1 is a question about this instant alone."""
+        """H, the number of slots; with 1 the problem is about this instant only."""
         return len(self.edges) - 1
 
     @property
     def priorities(self) -> tuple[int, ...]:
-        """The priorities of classes that start or grow, the highest first."""
+        """The priorities of classes that start or grow, highest first."""
         return tuple(sorted({one.priority for one in self.classes if not one.role.makes_good}, reverse=True))
 
     def precedence(self, index: int) -> tuple[int, int]:
-        """What jobs that take the same are ordered by: the priority of their class, then its points."""
+        """Sort key of jobs with equal demand: the priority of their class, then its points."""
         return -self.classes[index].priority, -self.classes[index].most_points
 
     @property
     def claims(self) -> int:
-        """One more than the last claim of a class."""
+        """Number of claims: one more than the largest claim of a class."""
         return 1 + max((job_class.claim for job_class in self.classes), default=0)
 
     def domain_of(self, level: Level) -> tuple[int, ...]:
@@ -180,9 +180,9 @@ class Problem:
     @property
     def ceiling(self) -> int:
         """
-        No plan scores more: every job at its best, every removable node removed, nothing missing or wasted.
+        Upper bound without a solver: every job has maximum points, every removable node is removed.
 
-        It needs no solver.
+        Nothing is missing or wasted.
         """
         starts = sum(
             len(job_class.jobs) * max(0, job_class.best_points)
@@ -195,12 +195,12 @@ class Problem:
 
     @property
     def _missing(self) -> int:
-        """Price of all that guarantees lack while nothing changes."""
+        """Price of all missing guarantees if nothing changes."""
         return sum(each.price * -(-max(0, each.owed - each.own) // MILLI) for each in self.guarantees)
 
     @property
     def _wasted(self) -> int:
-        """Price of all fragmentation while nothing changes."""
+        """Price of all fragmentation if nothing changes."""
         optional = {node for group in self.groups if group.pool is not None for node in group.nodes}
         free = (
             node.gpus.count(MILLI)

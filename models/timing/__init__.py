@@ -1,1 +1,1 @@
-"""When: durations of jobs, slots of the horizon, reservations, starvation."""
+"""Time: durations of jobs, slots of the horizon, reservations, starvation."""

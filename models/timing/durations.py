@@ -1,4 +1,4 @@
-"""Durations: how long jobs are expected to run, by what they declare or by what the like of them took."""
+"""Durations: expected durations of jobs, declared or learnt from similar finished jobs."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 DIGITS: Final = re.compile(r"\d+")
-"""What the names of jobs of the same kind differ in."""
+"""Difference between the names of similar jobs, such as run numbers."""
 
 _Kin: TypeAlias = tuple[str, ...]
-"""What finished jobs have in common with a job: (queue, user, stem of the name), or less of it."""
+"""Common attributes of similar jobs: (queue, user, stem of the name), or a prefix of these."""
 
 
 class DurationSource(StrEnum):
-    """Where an expected duration comes from, the most telling first."""
+    """Source of an expected duration, the most specific first."""
 
     DECLARED = "declared"
     SAME_NAME = "same name"
-    """Finished jobs of the same queue and user whose names differ only in digits."""
+    """Finished jobs of the same queue and user with names that differ only in digits."""
     SAME_USER = "same user"
     """Finished jobs of the same queue and user."""
     SAME_QUEUE = "same queue"
@@ -58,29 +58,29 @@ class DurationSource(StrEnum):
 
 
 class LeftBasis(StrEnum):
-    """What the time left of a job rests on where it decides which of several goes first."""
+    """Basis of the remaining time that determines the order of jobs."""
 
     DECLARED = "declared"
     EXPECTED = "expected"
-    """A percentile of what its like took, or the policy's default."""
+    """A percentile of the durations of similar jobs, or the policy's default."""
     MEAN = "mean"
-    """The mean of what its like have left, or jobs of any duration."""
+    """Mean remaining time of similar jobs, or of jobs of any duration."""
     GITTINS_INDEX = "gittins index"
-    """The service that one completion takes at best of its like, or of jobs of any duration."""
+    """Minimum service per completion of similar jobs, or of jobs of any duration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """An expected duration on a job's fastest GPU model, and what it rests on."""
+    """An expected duration on a job's fastest GPU model, and its source."""
 
     seconds: int
     source: DurationSource
     samples: int = 0
-    """Finished jobs it was learnt from."""
+    """Number of finished jobs that it was learnt from."""
 
 
 class _Finished:
-    """What the finished jobs of a snapshot took: the same for all policies, so it is found out once."""
+    """Durations of the finished jobs of a snapshot; equal for all policies, so computed once."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         taken: dict[_Kin, list[int]] = defaultdict(list)
@@ -92,7 +92,7 @@ class _Finished:
         self.taken = {kin: sorted(found) for kin, found in taken.items()}
         self.spreads: dict[_Kin, list[int]] = {}
         self.index: dict[tuple[_Kin, int, bool], int | None] = {}
-        """`Durations._index` by kin, seconds of service attained, and whether equals take turns."""
+        """`Durations._index` by kin, seconds of attained service, and whether equal jobs take turns."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
@@ -115,7 +115,7 @@ class Durations:
         self._taken = self._finished.taken
 
     def expected(self, job: Job) -> Estimate:
-        """The whole of a job on its fastest GPU model: declared, or learnt, or the default."""
+        """Duration of a whole job on its fastest GPU model: declared, learnt, or the default."""
         if job.expected_duration is not None:
             return Estimate(max(1, job.expected_duration), DurationSource.DECLARED)
         if (known := self._kin_of(job)) is not None:
@@ -126,7 +126,7 @@ class Durations:
         return self._default
 
     def _kin_of(self, job: Job) -> tuple[_Kin, DurationSource] | None:
-        """The finished jobs that a job is likest to, if there are enough of them."""
+        """The most similar finished jobs, if there are enough of them."""
         for kin, source in _kin(job.queue, job.user, job.name) if self._taken else ():
             if len(self._taken.get(kin, ())) >= self._rules.samples:
                 return kin, source
@@ -134,12 +134,13 @@ class Durations:
 
     def until_completion(self, job: Job) -> int:
         """
-        Seconds of service on its fastest GPU model that a job is from its completion, at least 1.
+        Expected seconds of service on its fastest GPU model until a job completes, at least 1.
 
-        Declared or running past what is known: what is left, recovery included. Otherwise what its like, or
-        jobs of any duration, have left on average, which is the best index for jobs that run to their end
-        (Rothkopf, Operations Research 14, 1966). Where equals take turns it is the service that one
-        completion takes at best (`gittins_index.seconds_per_completion`).
+        For a declared duration, or a job that runs longer than all similar ones, it is the remaining time
+        including recovery. Otherwise it is the mean remaining time of similar jobs, or of jobs of any
+        duration, which is the best index without preemption (Rothkopf, Operations Research 14, 1966). Where
+        equal jobs take turns it is the minimum service per completion
+        (`gittins_index.seconds_per_completion`).
         """
         if job.expected_duration is not None:
             return self.left(job)
@@ -151,18 +152,18 @@ class Durations:
         return max(1, index + recovery)
 
     def left(self, job: Job) -> int:
-        """Seconds of service on its fastest GPU model that a job is expected to need to its end."""
+        """Expected seconds of service on its fastest GPU model that a job needs to its end."""
         if job.running is not None:
             return max(1, self.remaining(job) * self.pace(job) // MILLI)
         recovery, work = self.work(job)
         return max(1, recovery + -(-work // MILLI))
 
     def _overrun(self, seconds: int) -> int:
-        """How long a job goes on that has run so long, and longer than expected."""
+        """Expected remaining seconds of a job that has run this long, and longer than expected."""
         return max(60, seconds * self._rules.overrun_milli // MILLI)
 
     def attained(self, job: Job) -> int:
-        """Seconds of service on its fastest GPU model that a job has had, unsaved ones included."""
+        """Seconds of service on its fastest GPU model so far, including unsaved work."""
         before = job.progress.completed_milli // MILLI if job.progress else 0
         if job.running is None:
             return before
@@ -170,11 +171,11 @@ class Durations:
         return before + worked * self.pace(job) // MILLI
 
     def served(self, job: Job) -> float:
-        """GPU-seconds that a job has held, whatever became of its work."""
+        """GPU-seconds that a job has held, including lost work."""
         return served_milli(job, self._now) / MILLI
 
     def _index(self, kin: _Kin | None, attained: int) -> int | None:
-        """`mean_left` or `seconds_per_completion` of a kin, or any, kept by what was had to two digits."""
+        """`mean_left` or `seconds_per_completion` of a kin, or of any job; cached by service to 2 digits."""
         turns = self._policy.disruption.takes_turns
         if kin is None:
             return seconds_of_any(attained) if turns else mean_left_of_any(attained)
@@ -188,10 +189,10 @@ class Durations:
 
     def work(self, job: Job) -> tuple[int, int]:
         """
-        What a job has to do from its start on, or had when it started: (recovery, work).
+        (recovery, work) of a job from its start on; for a running job, at the time of its start.
 
-        Recovery is in seconds, 0 for one that has not run before. Work is what its progress leaves of the
-        whole, in thousandths of seconds on its fastest GPU model.
+        Recovery is in seconds, 0 for a job that has not run before. Work is the duration less progress, in
+        thousandths of seconds on its fastest GPU model.
         """
         return self._recovery(job), work_left(self._policy, job, self.expected(job).seconds)
 
@@ -199,16 +200,16 @@ class Durations:
         return 0 if job.progress is None else recovery_seconds(self._policy, job)
 
     def seconds(self, job: Job, gpu_model: str | None) -> int:
-        """From a job's start to its end on a GPU model, rounded up."""
+        """Seconds from a job's start to its end on a GPU model, rounded up."""
         recovery, work = self.work(job)
         return recovery + -(-work // max(1, job.speed_milli(gpu_model)))
 
     def remaining(self, job: Job) -> int:
         """
-        Seconds a running job is expected to go on where it runs, at least 1; 0 if it does not run.
+        Expected remaining seconds of a running job at its places, at least 1; 0 if it does not run.
 
-        One that runs longer than expected goes on for the policy's part of the time it ran, and at least a
-        minute. Nothing goes on after it is to be killed.
+        A job that runs longer than expected continues for the policy's fraction of its run time, at least a
+        minute. No job continues beyond its `kill_at`.
         """
         if job.running is None:
             return 0
@@ -224,7 +225,7 @@ class Durations:
         return max(1, left)
 
     def resumed(self, job: Job, gpu_model: str | None) -> int:
-        """Seconds a running job takes to its end that is stopped now and starts again on a GPU model."""
+        """Seconds to the end of a running job that is stopped now and starts again on a GPU model."""
         going_on = self.remaining(job) - recovering_seconds(job, self._now)
         work = (going_on + unsaved_seconds(job, self._now)) * self.pace(job)
         return recovery_seconds(self._policy, job) + -(-work // max(1, job.speed_milli(gpu_model)))
@@ -233,25 +234,25 @@ class Durations:
         """
         Seconds from start to end of a running job that is stopped now and starts again later on a GPU model.
 
-        No fewer than once it waits: who waits is not killed.
+        At least as long as for the job when pending: a pending job has no `kill_at`.
         """
         return max(self.resumed(job, gpu_model), self.seconds(self.stopped(job), gpu_model))
 
     def resumes_at(self, job: Job) -> datetime | None:
-        """When a waiting job works that starts now; None if it has nothing to come back from."""
+        """Time at which a pending job works if it starts now; None if it has no checkpoint to resume from."""
         recovery, _ = self.work(job)
         return self._now + timedelta(seconds=recovery) if recovery else None
 
     def stopped(self, job: Job) -> Job:
-        """A job as it waits once it is stopped now, with what it has saved."""
+        """A running job as pending, after it is stopped now, with its saved progress."""
         return stopped(job, self.pace(job), self._now)
 
     def pace(self, job: Job) -> int:
-        """Speed of a running job where it is (`progress.pace`)."""
+        """Speed of a running job at its places (`progress.pace`)."""
         return pace(job, self._nodes)
 
     def gpu_model(self, job: Job) -> str | None:
-        """The slowest GPU model a job runs on; None for one that waits or uses no GPUs."""
+        """The slowest GPU model that a job runs on; None for a pending job or one without GPUs."""
         if job.running is None or not job.request.needs_gpu:
             return None
         nodes = (self._nodes.get(replica.node) for replica in job.running.replicas if replica.gpus)
@@ -261,9 +262,9 @@ class Durations:
 
 def work_left(policy: Policy, job: Job, whole: int) -> int:
     """
-    Of a job that takes so many seconds, what its progress leaves, in thousandths of seconds of work.
+    Remaining work of a job with this whole duration, in thousandths of seconds of work.
 
-    One that has done all of that already goes on for the policy's part of what it did, and at least a minute.
+    A job that has already done all of it continues for the policy's fraction of its work, at least a minute.
     """
     if job.progress is None:
         return whole * MILLI

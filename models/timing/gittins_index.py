@@ -1,4 +1,4 @@
-"""Service that unknown durations are likely to need: to the end, or at best for each completion (Gittins)."""
+"""Expected service of jobs with unknown duration: to the end, or per completion (Gittins index)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _SHORTEST: Final = 60
+"""Shortest assumed duration and smallest quantum of service, in seconds."""
 _LONGEST: Final = 30 * 24 * 3600
+"""Longest assumed duration, in seconds."""
 _QUANTUM: Final = 4
+"""A quantum of service is at least the attained service divided by this."""
 _MANY: Final = 64
+"""Sample size above which durations are replaced by this many quantiles."""
 _PARTS: Final = (-0.75, -0.25, 0.25, 0.75)
+"""Exponents of 4/3 by which `spread` multiplies each duration."""
 
 
 def seconds_per_completion(durations: Sequence[int], attained: int) -> int | None:
     """
-    Service that one completion takes at best, in seconds: one over the Gittins index.
+    Minimum service per completion, in seconds: the inverse of the Gittins index.
 
         min_t  E[min(S − a, t) | S > a] / P(S ≤ a + t | S > a)
 
-    for a job that has had `attained` seconds of service a, whose whole service S is drawn from the sorted
-    `durations` (Gittins, Journal of the Royal Statistical Society B 41, 1979; Aalto et al., Queueing Systems
-    63, 2009). A job that is served is so for a minute, or a quarter of what it has had, at least. Rounded up.
-    None if none of the durations is longer than what the job has had.
+    for a job with `attained` seconds of service a, with total service S drawn from the sorted `durations`
+    (Gittins, Journal of the Royal Statistical Society B 41, 1979; Aalto et al., Queueing Systems 63, 2009).
+    The quantum of service is at least a minute, and at least a quarter of the attained service. Rounded up.
+    None if no duration is longer than the attained service.
     """
     left = [each - attained for each in durations if each > attained]
     least = max(_SHORTEST, attained // _QUANTUM)
     best, served, before = None, 0, 0
     for done, time in enumerate(left, start=1):
-        # So many get this far; what they take together up to here, for each that completes by then.
+        # Jobs that get this far, times the service since the last completion; divided by completions below.
         served += (len(left) - done + 1) * (time - before)
         before = time
         longer = max(0, least - time) * (len(left) - done)
@@ -41,7 +46,7 @@ def seconds_per_completion(durations: Sequence[int], attained: int) -> int | Non
 
 
 def quantiles(durations: Sequence[int]) -> Sequence[int]:
-    """Sorted durations, or where there are many of them their quantiles."""
+    """Sorted durations, or their quantiles if there are many."""
     count = len(durations)
     return (
         durations
@@ -52,9 +57,9 @@ def quantiles(durations: Sequence[int]) -> Sequence[int]:
 
 def spread(durations: Iterable[int]) -> list[int]:
     """
-    Sorted durations of which each stands for several from three quarters to four thirds of it.
+    Spread each duration over several values between three quarters and four thirds of it; sorted.
 
-    As they were seen, a job would count most a second before each of them, and little a second after.
+    With the observed values alone, the index of a job would jump at each of them.
     """
     return sorted(max(1, round(each * (4 / 3) ** part)) for each in durations for part in _PARTS)
 
@@ -63,11 +68,10 @@ def seconds_of_any(attained: int) -> int:
     """
     `seconds_per_completion` of a job of which nothing is known.
 
-    It is as likely to take a minute or two as two weeks or four.
-
-    For a duration S that is log-uniform from m = 1 minute to M = 30 days the hazard 1 / (a · ln(M / a)) falls
-    for most of the time, so that the index is the hazard, and such jobs are served by least attained service.
-    In the first minutes it is that of the best time to stop, about e · m; after M / e it stays as it is.
+    S is log-uniform between m = 1 minute and M = 30 days: a duration of one to two minutes is as likely as
+    one of two to four weeks. The hazard 1 / (a · ln(M / a)) falls for most of the time. There the index is
+    the hazard, so such jobs are served by least attained service. In the first minutes it is that of the best
+    stopping time, about e · m; beyond M / e it is constant.
     """
     service = min(max(attained, _SHORTEST * math.e), _LONGEST / math.e)
     return math.ceil(service * math.log(_LONGEST / service))
@@ -75,9 +79,9 @@ def seconds_of_any(attained: int) -> int:
 
 def mean_left(durations: Sequence[int], attained: int) -> int | None:
     """
-    What is left on average of jobs that have had `attained` seconds: E[S − a | S > a], rounded up.
+    Mean remaining service of jobs with `attained` seconds of service: E[S − a | S > a], rounded up.
 
-    None if none of the durations is longer than that.
+    None if no duration is longer than that.
     """
     left = [each - attained for each in durations if each > attained]
     return -(-sum(left) // len(left)) if left else None
@@ -89,7 +93,7 @@ def mean_left_of_any(attained: int) -> int:
 
         E[S − a | S > a] = (M − a) / ln(M / a) − a
 
-    In the first minute it is that of a minute, and past M / e it stays as it is.
+    In the first minute it is the value at one minute, and beyond M / e it is constant.
     """
     service = min(max(attained, _SHORTEST), _LONGEST / math.e)
     return math.ceil((_LONGEST - service) / math.log(_LONGEST / service) - service)

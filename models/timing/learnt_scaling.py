@@ -1,4 +1,4 @@
-"""Scaling learnt: how fast elastic jobs are by size, from what the like of them took before."""
+"""Learnt scaling: speed of elastic jobs by size, from the durations of similar finished jobs."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 SAMPLES: Final = 3
-"""Finished jobs of a size that its speed is learnt from, at least: the median of fewer is one outlier's."""
+"""Minimum number of finished jobs of a size for its speed: the median of fewer could be an outlier."""
 
 _FASTEST: Final = 10_000
-"""Times as fast as the slowest size: what took less than that has done something else."""
+"""Limit on the speed relative to the slowest size: a job that seems faster did not do the same work."""
 
 _Kin: TypeAlias = tuple[str, str, str]
-"""Queue, user, and the name without its digits."""
+"""(queue, user, name without digits)."""
 _Seconds: TypeAlias = dict[str, dict[int, list[int]]]
-"""What jobs took, by GPU model and replicas."""
+"""Durations in seconds by GPU model and number of replicas."""
 
 
 def with_learnt_scaling(snapshot: Snapshot) -> Snapshot:
     """
-    The snapshot whose elastic jobs without a scaling table have one, if their like teach it; else itself.
+    The snapshot with a scaling table for each elastic job without one, if it can be learnt from similar jobs.
 
-    Its like are finished jobs of the same queue and user whose names differ only in digits, and that say on
-    how many `replicas` of which `gpu_model` they ran.
+    Similar jobs are finished jobs of the same queue and user with names that differ only in digits and with
+    `replicas` and `gpu_model`. If no table is learnt, it is the snapshot itself.
     """
     taken: dict[_Kin, _Seconds] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for over in snapshot.finished:
@@ -62,7 +62,7 @@ def with_learnt_scaling(snapshot: Snapshot) -> Snapshot:
 
 
 def is_learnt(snapshot: Snapshot, job: Job) -> bool:
-    """True if a job of the snapshot has the scaling table that finished jobs teach."""
+    """True if the scaling table of a job equals the one learnt from finished jobs."""
     plain = job.gang.model_copy(update={"scaling": {}, "scaling_by_model": {}})
     without = snapshot.model_copy(update={"jobs": (job.model_copy(update={"gang": plain}),)})
     return job.gang.scaled and with_learnt_scaling(without).jobs[0].gang == job.gang
@@ -73,7 +73,7 @@ def _kin(over: FinishedJob) -> _Kin:
 
 
 def _learnt(gang: Gang, found: _Seconds) -> Gang | None:
-    """The gang with tables for all GPU models that teach one; None if none does."""
+    """The gang with the tables of all GPU models for which one is learnt; None if there is none."""
     tables: dict[str, dict[int, float]] = {}
     seen: dict[str, int] = {}
     for model, by_size in sorted(found.items()):
@@ -83,7 +83,7 @@ def _learnt(gang: Gang, found: _Seconds) -> Gang | None:
             seen[model] = sum(map(len, by_size.values()))
     if not tables:
         return None
-    # A model that teaches nothing is taken to scale like the one that taught most.
+    # Models without a table are assumed to scale like the one with the most samples.
     most = max(seen, key=lambda model: seen[model])
     scaling = tables.pop(most)
     tables.pop("", None)
@@ -94,17 +94,17 @@ def _learnt(gang: Gang, found: _Seconds) -> Gang | None:
 
 def speeds(seconds: Mapping[int, float], most: int) -> dict[int, float]:
     """
-    Speed by number of replicas, from what jobs of each size took: the least concave majorant of 1 / seconds.
+    Speed by number of replicas, from durations by size: the least concave majorant of 1 / seconds.
 
-    That is what least squares make of values that must be concave (Grenander, Scandinavian Actuarial Journal
-    39, 1956). Each replica of the smallest size has speed 1. From the largest size seen up to `most` it grows
-    on like before, so that sizes that were never tried are tried.
+    It is the least-squares fit of values that must be concave (Grenander, Scandinavian Actuarial Journal 39,
+    1956). Each replica of the smallest size has speed 1. From the largest observed size up to `most` speed
+    grows at the last rate, so that plans try untested sizes.
     """
     smallest, largest = min(seconds), max(seconds)
     unit, least = smallest * seconds[smallest], max(seconds.values()) / _FASTEST
     measured = [(size, unit / max(least, took)) for size, took in sorted(seconds.items())]
     hull = _majorant([(0, 0.0), *measured])
-    # Too much of anything does not make it slower than less: a job may leave replicas idle.
+    # Speed never falls with size, since a job may leave replicas idle.
     rising = [point for index, point in enumerate(hull) if index == 0 or point[1] > hull[index - 1][1]]
     if rising[-1][0] < largest:
         rising.append((largest, rising[-1][1]))

@@ -1,4 +1,4 @@
-"""Windows: when nodes are closed to jobs that do not own them: reserved, in maintenance, held for a job."""
+"""Windows: spans in which nodes are closed to jobs: reservations, maintenance, nodes held for a job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _NOT_TO_BE_MOVED: Final = 10**12
-"""More points than all that may be stopped on a node can lose."""
+"""More points than the loss of all preemptible jobs on a node can reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +33,21 @@ class Window:
     """One span of one reservation, with the nodes that it closes."""
 
     reservation: Reservation
-    """Where nodes are held for a job, one that is in no cluster."""
+    """The reservation; for nodes held for a job, a synthetic one that no cluster contains."""
     begins: int
-    """Seconds after the snapshot; negative if it is open."""
+    """Seconds after the snapshot; negative if it has begun."""
     ends: int
     nodes: frozenset[str]
     job: str | None = None
-    """The job that starves for which the nodes are held; None of a reservation."""
+    """The starving job that the nodes are held for; None for a reservation."""
 
     def meets(self, start: int, seconds: int) -> bool:
-        """True if who starts then for so long is there within the window."""
+        """True if a job with this start and duration overlaps the window."""
         return start < self.ends and start + seconds > self.begins
 
 
 class Windows:
-    """The windows of one snapshot, as far ahead as any job could reach."""
+    """The windows of one snapshot, as far ahead as any job can last."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations) -> None:
         self._snapshot = snapshot
@@ -57,10 +57,10 @@ class Windows:
         self.slots = Slots.of(policy.horizon, snapshot.taken_at)
         self._by_node: dict[str, list[Window]] = defaultdict(list)
         self.all: tuple[Window, ...] = ()
-        """By reservation and time, those of named nodes in front, and last that of nodes held for a job."""
+        """By reservation and time: first those of named nodes, last the one of nodes held for a job."""
         self._held: Reservation | None = None
         self.hold: Hold | None = None
-        """Nodes held for a job that starves; those of reservations are left alone."""
+        """Nodes held for a starving job; nodes with reservations are never held."""
         if snapshot.cluster.reservations:
             self.all = tuple(self._windows())
         self.hold = hold(snapshot, policy, durations, self._by_node.keys())
@@ -75,7 +75,7 @@ class Windows:
         """
         True if a job may use the reserved nodes.
 
-        Those held for a job, jobs of higher priority may use as well.
+        Nodes held for a job are also open to jobs of higher priority.
         """
         if self.hold is not None and reservation is self._held:
             return job.name == self.hold.job.name or job.priority > self.hold.job.priority
@@ -91,13 +91,13 @@ class Windows:
         return False
 
     def bars(self, job: Job, node: str, start: int, seconds: int) -> Window | None:
-        """The first window in the way of a job that starts on a node then, for so long."""
+        """The first window that a job with this start and duration on a node would violate."""
         return self._in_the_way(job, node, start, seconds)
 
     def _in_the_way(
         self, job: Job, node: str, start: int, seconds: int, *, reserved: bool = False
     ) -> Window | None:
-        """The same; with `reserved` of reservations alone, not of what is held for a job."""
+        """The same; with `reserved` only reservations count, not nodes held for a job."""
         met = (
             window
             for window in self._by_node.get(node, ())
@@ -109,9 +109,9 @@ class Windows:
 
     def expels(self, job: Job) -> Window | None:
         """
-        The window for which a running job has to leave now: it opens before the next slot begins.
+        The window for which a running job must leave now: it opens before the next slot begins.
 
-        In later slots there will be time for that. Nobody leaves for a job that starves.
+        For windows that open later a later plan can act. No job must leave for a starving job.
         """
         if job.running is None or not self.all:
             return None
@@ -125,7 +125,7 @@ class Windows:
         return min(met, key=lambda window: (window.begins, window.reservation.name), default=None)
 
     def _windows(self) -> Iterator[Window]:
-        """Those of named nodes first: what is chosen for the others keeps clear of them and of each other."""
+        """Windows of named nodes first: nodes chosen for other reservations avoid them and each other."""
         until = self.slots.end + max(map(self._longest, self._snapshot.jobs), default=0)
         ordered = sorted(self._snapshot.cluster.reservations, key=lambda each: (not each.nodes, each.name))
         for reservation in ordered:
@@ -145,7 +145,7 @@ class Windows:
         return window
 
     def _longest(self, job: Job) -> int:
-        """Seconds that a job can take at most, begun anew or moved, on the slowest of its GPU models."""
+        """Upper bound on the seconds of a job, restarted or migrated, on the slowest of its GPU models."""
         slowest = min(map(job.speed_milli, job.gpu_models), default=MILLI)
         seconds = max(self._durations.seconds(job, None), self._durations.remaining(job))
         # Speeds are rounded down to thousandths.
@@ -154,10 +154,10 @@ class Windows:
 
     def _chosen(self, reservation: Reservation, span: Span) -> Iterable[str]:
         """
-        So many matching nodes, those in front that can serve and that cost others least.
+        The matching nodes of a reservation with `count`, by usability and cost to other jobs.
 
-        Nodes that take no jobs come last, before them those that are closed to the owners for another reason,
-        then those on which others run, or are promised to run, into the span, by what these lose.
+        Last come nodes that accept no jobs, before them nodes closed to the owners by another window. The
+        rest is ordered by the loss of other jobs that run, or are promised to run, into the span.
         """
         begins, ends = span
         lost = self._lost(reservation, span)
@@ -175,7 +175,7 @@ class Windows:
         return [name for *_, name in sorted(matching)[: reservation.count]]
 
     def _lost(self, reservation: Reservation, span: Span) -> dict[str, int]:
-        """What others lose who are on a node in a span: points, and far more where somebody may not leave."""
+        """Loss of other jobs on each node in a span, in points; far more if a job may not be preempted."""
         begins, ends = span
         lost: dict[str, int] = defaultdict(int)
         for job in self._snapshot.jobs:

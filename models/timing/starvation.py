@@ -1,9 +1,9 @@
 """
-Starvation: nodes held for the job that has waited too long, where a plan looks at this instant alone.
+Starvation: nodes held for the job that has waited too long, in plans with a single slot.
 
-Without that a gang, or a job that needs most of a node, never starts while smaller jobs wait: whatever
-becomes free is theirs before there is enough for it. The nodes are those on which it has room first if
-running jobs end as expected; others start there only if they are expected to be gone by then, as with EASY
+Without this, a gang or a job that needs most of a node never starts while smaller jobs wait, since these take
+all freed resources before there is enough for it. The nodes held are those that first have room for it if
+running jobs end as expected. Other jobs start there only if they are expected to end before, as in EASY
 backfilling (Lifka, JSSPP 1995). With more than one slot such a job is promised a start instead.
 """
 
@@ -34,20 +34,19 @@ class Hold:
     job: Job
     nodes: frozenset[str]
     begins: int
-    """Seconds after the snapshot from which on it has room there."""
+    """Seconds after the snapshot at which the nodes have room for it."""
     ends: int
-    """When it would be done."""
+    """Seconds after the snapshot at which it is expected to end."""
 
 
 def hold(
     snapshot: Snapshot, policy: Policy, durations: Durations, closed: Collection[str] = ()
 ) -> Hold | None:
     """
-    Nodes for the first job that starves and that only room keeps waiting, at its fewest replicas.
+    Nodes held for the first starving job that lacks only room, at its minimum number of replicas.
 
-    The first is that of the highest priority, and among these the one that came first. None where nobody
-    starves, or none of those could ever start. Nothing is held on `closed` nodes, and under power caps,
-    where room is not all that a job needs.
+    The order is by priority, then by submission time. None if no job is starving, or none of them could ever
+    start. No node in `closed` is held, and none under power caps, where room alone does not let a job start.
     """
     least = policy.horizon.backfill.starving
     if policy.horizon.slots > 1 or least is None or snapshot.cluster.rack_power:
@@ -72,7 +71,7 @@ def hold(
 
 
 def _lacks_room_alone(job: Job, snapshot: Snapshot) -> bool:
-    """True if a job waits for nothing but GPUs, cores and memory, as far as its own words go."""
+    """True if nothing in its description, except GPUs, cores and memory, keeps a job from starting."""
     tied = job.held or job.depends_on or job.co_start or job.datasets or job.anti_affinity or job.spread
     avoided = bool(job.labels) and "anti_affinity" in snapshot.stated
     special = job.request.mig or job.request.gpu_milli or job.locality.required or job.hard_deadline
@@ -81,7 +80,7 @@ def _lacks_room_alone(job: Job, snapshot: Snapshot) -> bool:
 
 
 def _stays(snapshot: Snapshot, durations: Durations) -> dict[str, list[tuple[int, Replica]]]:
-    """(seconds to its end, replica) of all that runs, by node."""
+    """(seconds to its end, replica) of all running jobs, by node."""
     found: dict[str, list[tuple[int, Replica]]] = defaultdict(list)
     for job in snapshot.jobs:
         for replica in job.running.replicas if job.running else ():
@@ -97,7 +96,7 @@ def _first_room(
     stays: Mapping[str, list[tuple[int, Replica]]],
     usage: _Usage,
 ) -> Hold | None:
-    """Of one GPU model, as a job runs on one, and as queues allow."""
+    """Earliest end over the GPU models; a job runs on one model, within the quotas."""
     by_model: dict[str, list[tuple[str, list[tuple[int, int]]]]] = defaultdict(list)
     for node in candidates:
         if node.gpus and _suits(job, node):
@@ -114,10 +113,10 @@ def _first_room(
 
 def _suits(job: Job, node: Node) -> bool:
     """
-    True if a node may take replicas of a job at all, room aside.
+    True if a node is eligible for replicas of a job, regardless of room.
 
-    Stated anew and not by `node_eligibility.refusal`: the verifier asks for holds too, and shares nothing
-    with what problems are filtered by.
+    It does not call `node_eligibility.refusal`: the verifier uses holds too, and must share no code with the
+    filters of problems.
     """
     return (
         node.gpus is not None
@@ -135,7 +134,7 @@ def _suits(job: Job, node: Node) -> bool:
 def _room(
     job: Job, node: Node, snapshot: Snapshot, stays: Iterable[tuple[int, Replica]]
 ) -> Iterator[tuple[int, int]]:
-    """(seconds from now, replicas that then fit) whenever it becomes more."""
+    """(seconds from now, replicas that fit from then on), at each increase."""
     left = list(stays)
     before = 0
     for at in sorted({0, *(end for end, _ in left)}):
@@ -147,9 +146,9 @@ def _room(
 
 def _replicas(job: Job, node: Node, there: Iterable[Replica], *, overcommit: bool) -> int:
     """
-    How many replicas of a job fit on a node beside others.
+    Number of replicas of a job that fit on a node beside other replicas.
 
-    Where CPU and memory are promised more than once they are taken to be no obstacle.
+    With overcommit, CPU and memory are not checked.
     """
     there, request = list(there), job.request
     held = {each.index for replica in there for each in replica.gpus}
@@ -171,7 +170,7 @@ def _replicas(job: Job, node: Node, there: Iterable[Replica], *, overcommit: boo
 def _nodes(
     replicas: int, rooms: Iterable[tuple[str, list[tuple[int, int]]]]
 ) -> tuple[int, frozenset[str]] | None:
-    """When there is first room for so many replicas, and on which nodes, those with most room in front."""
+    """Earliest time with room for this many replicas, and its nodes, those with most room first."""
     becoming = sorted((at, name, fit) for name, room in rooms for at, fit in room)
     fits: dict[str, int] = {}
     total = 0
@@ -190,14 +189,14 @@ def _nodes(
 
 
 class _Usage:
-    """What runs, by queue and resource, beside which jobs may start."""
+    """Quota usage of running jobs, by queue and resource."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._own: dict[str, dict[str, int]] = {}
 
     def allows(self, job: Job, model: str) -> bool:
-        """True if a job may start on a GPU model beside all that runs, as far as quotas go."""
+        """True if quotas allow a job to start on a GPU model beside all running jobs."""
         needed = job.request.total_gpu_milli * job.gang.minimum
         for resource in (ALL_MODELS, model):
             own = dict(self._of(resource))

@@ -1,4 +1,4 @@
-"""Slots: the time a plan looks ahead, cut where the clock strikes."""
+"""Slots: the planning horizon, divided at multiples of the slot length."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Slots:
     """
-    H slots; slot τ begins `edges[τ]` seconds after now and ends where the next begins.
+    H slots; slot τ begins `edges[τ]` seconds after now and ends at the beginning of the next.
 
-    All but the first begin at multiples of the slot's length since 1970-01-01T00:00Z, so that a promised
+    All except the first begin at multiples of the slot length since 1970-01-01T00:00Z, so that a promised
     start stays the beginning of a slot in every later epoch.
     """
 
     edges: tuple[int, ...]
-    """H + 1 of them, the first 0, the last the end of the horizon."""
+    """H + 1 values: the first is 0, the last the end of the horizon."""
 
     @classmethod
     def of(cls, horizon: HorizonPolicy, now: datetime) -> Slots:
@@ -33,7 +33,7 @@ class Slots:
 
     @property
     def count(self) -> int:
-        """H."""
+        """H, the number of slots."""
         return len(self.edges) - 1
 
     @property
@@ -42,13 +42,13 @@ class Slots:
         return self.edges[-1]
 
     def after(self, second: int) -> int:
-        """The first slot that does not begin before a second; H if none does."""
+        """The first slot that begins at or after a second; H if there is none."""
         return min(self.count, bisect_left(self.edges, second))
 
     def until(self, slot: int, seconds: int) -> int:
         """
-        The slot before which somebody is gone who starts with a slot and takes so many seconds.
+        The slot before which a job ends if it starts with `slot` and takes `seconds`.
 
-        At least the next one; H if it is there to the end of the horizon or longer.
+        At least the next slot; H if it lasts to the end of the horizon or longer.
         """
         return min(self.count, max(slot + 1, self.after(self.edges[slot] + seconds)))

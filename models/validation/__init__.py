@@ -1,1 +1,1 @@
-"""What may be wrong with a snapshot, or lost of it."""
+"""Validation of snapshots: inconsistencies, damage and warnings."""

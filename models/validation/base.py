@@ -1,4 +1,4 @@
-"""Inconsistency and damage, and the view of a snapshot that the consistency checks share."""
+"""Inconsistency and Damage, and the view of a snapshot that the consistency checks share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 Location: TypeAlias = tuple[str | int, ...]
-"""Keys and list indices that lead from a document's root to one of its entries."""
+"""Keys and list indices from a document's root to one of its entries."""
 
 NODES: Location = ("cluster", "nodes")
 POOLS: Location = ("cluster", "pools")
@@ -30,7 +30,7 @@ TARIFFS: Location = ("cluster", "tariffs")
 
 
 class DamageKind(StrEnum):
-    """What the world has lost that a document still counts on."""
+    """Type of damage: a lost resource that a document still refers to."""
 
     NODE_GONE = "NodeGone"
     """A job runs on a node that the cluster does not have."""
@@ -41,44 +41,44 @@ class DamageKind(StrEnum):
     GPU_UNHEALTHY = "GpuUnhealthy"
     """A job holds a GPU that is not healthy."""
     MIG_CHANGED = "MigChanged"
-    """A job holds a MIG instance that is not there, or a GPU that has been switched to MIG mode."""
+    """A job holds a MIG instance that does not exist, or a GPU that has been switched to MIG mode."""
     REPLICAS_LOST = "ReplicasLost"
     """A gang runs with fewer replicas than its minimum."""
     NODE_OVERFULL = "NodeOverfull"
-    """Jobs hold more CPU, memory, disk or other resources of a node than it offers."""
+    """Jobs hold more CPU, memory, disk or other resources of a node than it has."""
     RESERVATION_SHORT = "ReservationShort"
-    """A reservation is of nodes that the cluster does not have, or of more than there are."""
+    """A reservation names nodes that the cluster does not have, or more nodes than match."""
     RACK_EMPTY = "RackEmpty"
-    """A power cap is for a rack in which no node stands."""
+    """A power cap is for a rack without nodes."""
     PROFILE_NOT_OFFERED = "ProfileNotOffered"
-    """A job asks for a MIG profile that no GPU model of the cluster offers."""
+    """A job requests a MIG profile that no GPU model of the cluster supports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What happened to the world, where a statement is no error of its author."""
+    """A change of the cluster that invalidates a statement, which is then not an error of its author."""
 
     kind: DamageKind
     cause: str
-    """In a few words, such as `node n3 is gone`."""
+    """Short text, such as `node n3 is gone`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inconsistency:
-    """One statement of a snapshot that contradicts another, or refers to nothing."""
+    """A statement of a snapshot that contradicts another, or refers to nothing."""
 
     location: Location
-    """In the snapshot's document, collections in the order of the snapshot."""
+    """Location in the snapshot's document, with collections in the order of the snapshot."""
     message: str
     contradicts: Location | None = None
-    """The earlier statement, where there is one to point at."""
+    """Location of the earlier statement, if there is one."""
     damage: Damage | None = None
-    """Where the world has changed since: planning goes on without what is lost. None is an error."""
+    """Damage, if the cluster has changed since: planning continues without what is lost. None is an error."""
 
 
 @dataclass(frozen=True)
 class View:
-    """A snapshot with the look-ups that several checks need; of entries with one name the first counts."""
+    """A snapshot with look-up tables for checks; of entries with the same name the first counts."""
 
     snapshot: Snapshot
     near: NearMisses = field(default_factory=NearMisses)
@@ -107,14 +107,14 @@ class View:
         return {model: geometry for model in models if (geometry := mig_geometry(model))}
 
     def running(self) -> Iterator[tuple[Location, Job, Running]]:
-        """Running jobs, each with the location of what it says about running."""
+        """Running jobs, each with the location of its `running` entry."""
         for index, job in enumerate(self.snapshot.jobs):
             if job.running:
                 yield ("jobs", index, "running"), job, job.running
 
 
 def gpu_indices(count: int) -> str:
-    """The GPUs of a node as what was expected instead of another one."""
+    """The valid GPU indices of a node, as text after "expected"."""
     if count < 2:
         return "gpu 0, its only one" if count else "no GPU, as the node has none"
     return f"one of its {count} GPUs, 0 to {count - 1}"

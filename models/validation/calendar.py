@@ -1,4 +1,4 @@
-"""Consistency of reservations: the nodes they close and the queues that own them are there."""
+"""Consistency of reservations: their nodes and owning queues exist."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def reserved_nodes_exist(view: View) -> Iterator[Inconsistency]:
     """
-    A reservation names nodes of the cluster.
+    Each reservation names nodes of the cluster.
 
-    Nodes of pools come and go: a name that a pool gives may be one that is not there now.
+    Nodes of pools are added and removed, so a name with the prefix of a pool is accepted.
     """
     prefixes = tuple(f"{pool.template.name}-" for pool in view.snapshot.cluster.pools)
     for index, reservation in enumerate(view.snapshot.cluster.reservations):
@@ -34,7 +34,7 @@ def reserved_nodes_exist(view: View) -> Iterator[Inconsistency]:
 
 
 def enough_nodes_match(view: View) -> Iterator[Inconsistency]:
-    """There are as many nodes as a reservation counts on, those included that pools may add."""
+    """Enough nodes match each reservation with a count, including nodes that pools may add."""
     cluster = view.snapshot.cluster
     for index, reservation in enumerate(cluster.reservations):
         matching = _matching(reservation, cluster) if reservation.count else 0
@@ -67,7 +67,7 @@ def _matches(reservation: Reservation, node: Node) -> bool:
 
 
 def owners_exist(view: View) -> Iterator[Inconsistency]:
-    """The queues that own a reservation are queues of the snapshot."""
+    """The queues that own a reservation exist in the snapshot."""
     for index, reservation in enumerate(view.snapshot.cluster.reservations):
         for number, name in enumerate(reservation.queues):
             if name not in view.queues:

@@ -1,8 +1,8 @@
 """
-Does a snapshot make sense as a whole: names unique, references known, nothing held twice.
+Consistency checks of a whole snapshot: names are unique, references are known, nothing is held twice.
 
-pydantic judges each entry by itself; these checks judge entries against each other. They are pure: who
-loads a document turns the locations into files and lines.
+pydantic validates each entry alone; these checks compare entries with each other. They are pure: the loader
+of a document turns locations into files and lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Section(StrEnum):
-    """A section of a snapshot, which a check may have to know completely to be right."""
+    """A section of a snapshot; a check may be valid only if certain sections are complete."""
 
     TAKEN_AT = "taken_at"
     CLUSTER = "cluster"
@@ -63,7 +63,7 @@ CHECKS: Final[dict[Check, frozenset[Section]]] = {
     running.gpus_are_held_once: frozenset(),
     running.nodes_offer_enough: frozenset({Section.CLUSTER}),
 }
-"""Every check with the sections it must know completely."""
+"""All checks, with the sections that must be complete for each."""
 
 OF_THE_WORLD: Final[tuple[Check, ...]] = (
     running.gangs_are_complete,
@@ -75,16 +75,16 @@ OF_THE_WORLD: Final[tuple[Check, ...]] = (
     calendar.reserved_nodes_exist,
     calendar.enough_nodes_match,
 )
-"""Those that find damage."""
+"""The checks that find damage."""
 
 
 def inconsistencies(
     snapshot: Snapshot, *, incomplete: frozenset[Section] = frozenset()
 ) -> Iterator[Inconsistency]:
     """
-    All that is wrong between entries, damage included.
+    All inconsistencies between entries, including damage.
 
-    Checks that need an incomplete section are passed over.
+    Checks that need an incomplete section are skipped.
     """
     view = View(snapshot)
     for check, needed in CHECKS.items():

@@ -1,4 +1,4 @@
-"""Consistency of what a cluster says beside its nodes: pools, data sets, power caps of racks."""
+"""Consistency of cluster-wide settings: pools, data sets, power caps of racks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from gpuplan.models.validation.base import View
 
 _LONGEST_TEMPLATE: Final = 240
-"""Of a template's name: a number is added to it, and names have at most 253 characters."""
+"""Limit on a template's name: a number is appended, and names have at most 253 characters."""
 
 
 def pools_exist(view: View) -> Iterator[Inconsistency]:
-    """A node is of a pool of the cluster; where no pools are described, a pool is just a label."""
+    """The pool of each node exists; if no pools are described, a pool is only a label."""
     known = {pool.name for pool in view.snapshot.cluster.pools}
     if not known:
         return
@@ -33,7 +33,7 @@ def pools_exist(view: View) -> Iterator[Inconsistency]:
 
 
 def templates_take_jobs(view: View) -> Iterator[Inconsistency]:
-    """New nodes of a pool can be named and used."""
+    """New nodes of a pool can be named and can accept jobs."""
     for index, pool in enumerate(view.snapshot.cluster.pools):
         here, template = (*POOLS, index, "template"), pool.template
         if (flag := _flag(template)) is not None:
@@ -50,7 +50,7 @@ def templates_take_jobs(view: View) -> Iterator[Inconsistency]:
 
 
 def _flag(node: Node) -> tuple[str, str] | None:
-    """The field that keeps jobs away, and what it says."""
+    """The field that excludes jobs, with its meaning in words."""
     if not node.ready:
         return "ready", "is not ready"
     if node.cordoned:
@@ -59,20 +59,20 @@ def _flag(node: Node) -> tuple[str, str] | None:
 
 
 def datasets_exist(view: View) -> Iterator[Inconsistency]:
-    """A job reads data that the cluster describes."""
+    """Each data set that a job reads is described by the cluster."""
     known = {dataset.name for dataset in view.snapshot.cluster.datasets}
     for index, job in enumerate(view.snapshot.jobs):
         for number, name in enumerate(job.datasets):
             if name not in known:
                 yield Inconsistency(
                     ("jobs", index, "datasets", number),
-                    f"job '{job.name}' reads dataset '{name}', which is none of the cluster's.\n"
+                    f"job '{job.name}' reads dataset '{name}', which the cluster does not have.\n"
                     f"  Known: {listed(known) or 'none'}.{view.near.hint(name, known)}",
                 )
 
 
 def racks_exist(view: View) -> Iterator[Inconsistency]:
-    """A power cap is for a rack in which nodes stand, or may come to stand; each rack has one."""
+    """Each power cap is for a rack that has nodes, or may get nodes from a pool; each rack has one."""
     cluster = view.snapshot.cluster
     nodes = (*cluster.nodes, *(pool.template for pool in cluster.pools))
     racks = {rack_of(node): rack_path(node) for node in nodes if node.rack}

@@ -1,8 +1,8 @@
 """
-Damage: what a snapshot still counts on that the world has lost, and the snapshot without it.
+Damage: lost resources that a snapshot still refers to, and the snapshot without them.
 
-A place is lost with its node or its GPUs, or with the gang's other replicas. Planning begins from the sound
-snapshot, in which no job holds a lost place; what is lost is no choice of a plan and costs it nothing.
+A place is lost with its node or its GPUs, or with the gang's other replicas. Planning starts from the sound
+snapshot, in which no job holds a lost place. So a loss is not a decision of the plan, and has no cost.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A running job some of whose places no longer hold."""
+    """A running job with lost places."""
 
     job: Job
-    """As the damaged snapshot has it."""
+    """The job in the damaged snapshot."""
     damages: tuple[Damage, ...]
-    """Each once, in the order of its replicas."""
+    """Distinct damages, in the order of its replicas."""
     after: Placement | None
-    """What it goes on with: the sound replicas of an elastic gang if they are enough."""
+    """Places that it continues with: the sound replicas of an elastic gang, if there are enough."""
     released: bool = True
-    """False: it may not be interrupted and perhaps still works, so that it is named and left there."""
+    """False: the job may not be interrupted and may still work, so it is reported and left unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A snapshot looked over for damage."""
+    """A snapshot with its damage."""
 
     sound: Snapshot
-    """Without lost places; the snapshot itself if there are none."""
+    """The snapshot without lost places; the snapshot itself if there are none."""
     losses: Mapping[str, Loss]
-    """By job, in the order of the snapshot."""
+    """Losses by job, in the order of the snapshot."""
     notes: tuple[tuple[str, Damage], ...]
-    """What else is damaged, each with its subject, such as `node n3`."""
+    """Other damage with its subject, such as `node n3`."""
 
 
 def survey(snapshot: Snapshot) -> Survey:
-    """What of a snapshot no longer holds; found out once for each snapshot."""
+    """Find the damage of a snapshot; computed once per snapshot."""
     found = snapshot.derived.get(Survey)
     if not isinstance(found, Survey):
         found = snapshot.derived[Survey] = _surveyed(snapshot)
@@ -62,7 +62,7 @@ def survey(snapshot: Snapshot) -> Survey:
 
 
 def without_losses(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
-    """The snapshot in which these jobs have given up what they have lost, and no other ones."""
+    """The snapshot after these jobs, and no others, have given up their lost places."""
     return _without(snapshot, {name: loss for name, loss in survey(snapshot).losses.items() if name in names})
 
 
@@ -86,12 +86,12 @@ def _surveyed(snapshot: Snapshot) -> Survey:
         job = snapshot.jobs[index]
         losses[job.name] = _loss(job, short.get(index), replicas.get(index, {}))
     sound = _without(snapshot, losses)
-    # Without what is lost there may be enough for the others.
+    # Without the lost places, the remaining jobs may no longer exceed a node.
     return Survey(sound, losses, tuple(notes) if sound is snapshot else survey(sound).notes)
 
 
 def _loss(job: Job, short: Damage | None, damaged: Mapping[int, list[Damage]]) -> Loss:
-    """What is lost of a running job, by the number of its replica."""
+    """Loss of a running job, given the damages by replica number."""
     damages = (
         *([short] if short else ()),
         *chain.from_iterable(damaged[number] for number in sorted(damaged)),
@@ -106,7 +106,7 @@ def _loss(job: Job, short: Damage | None, damaged: Mapping[int, list[Damage]]) -
 
 
 def _without(snapshot: Snapshot, losses: Mapping[str, Loss]) -> Snapshot:
-    """The snapshot as it is once these lost places are given up."""
+    """The snapshot after these lost places are given up."""
     if not any(loss.released for loss in losses.values()):
         return snapshot
     jobs = tuple(
@@ -116,7 +116,7 @@ def _without(snapshot: Snapshot, losses: Mapping[str, Loss]) -> Snapshot:
 
 
 def _given_up(loss: Loss, job: Job, snapshot: Snapshot) -> Job:
-    """The job as it is once its lost places are given up; a failure is no preemption."""
+    """The job after its lost places are given up; a failure does not count as a preemption."""
     if not loss.released or job.running is None:
         return job
     if loss.after is None:

@@ -1,4 +1,4 @@
-"""Consistency of dependencies: what jobs wait for is there, and no job waits for itself."""
+"""Consistency of dependencies: they exist, and no job waits for itself."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from gpuplan.models.validation.base import View
 
     Party: TypeAlias = tuple[str, ...]
-    """Names of jobs that start together: one job, or all that wait with one `co_start`; sorted."""
+    """Names of jobs that start together: one job, or all pending jobs with the same `co_start`; sorted."""
 
 _LONGEST_CYCLE = 12
 
 
 def dependencies_exist(view: View) -> Iterator[Inconsistency]:
-    """A job waits for jobs of the snapshot, or for ones that are over."""
+    """Each dependency is a job of the snapshot or a finished job."""
     known = view.jobs.keys() | {job.name for job in view.snapshot.finished}
     for index, job in enumerate(view.snapshot.jobs):
         for number, dependency in enumerate(job.depends_on):
@@ -35,7 +35,7 @@ def dependencies_exist(view: View) -> Iterator[Inconsistency]:
 
 
 def enough_is_depended_on(view: View) -> Iterator[Inconsistency]:
-    """A job waits for no more jobs than it names."""
+    """`depends_on_at_least` of a job is at most the number of its dependencies."""
     for index, job in enumerate(view.snapshot.jobs):
         if job.depends_on_at_least is not None and job.depends_on_at_least > len(job.depends_on):
             yield Inconsistency(
@@ -47,10 +47,10 @@ def enough_is_depended_on(view: View) -> Iterator[Inconsistency]:
 
 def no_job_waits_for_itself(view: View) -> Iterator[Inconsistency]:
     """
-    Waiting jobs can start in some order; each cycle that forbids it is told once, at its first job by name.
+    Pending jobs can start in some order; each cycle is reported once, at its first job by name.
 
-    Jobs that start together cannot wait for each other either. Where some of a job's dependencies suffice,
-    a cycle through the others does no harm.
+    Jobs that start together cannot wait for each other either. If some of a job's dependencies suffice, a
+    cycle through the others is allowed.
     """
     stuck, blocked = _never_startable(view)
     position = {job.name: index for index, job in reversed(list(enumerate(view.snapshot.jobs)))}
@@ -79,16 +79,16 @@ def no_job_waits_for_itself(view: View) -> Iterator[Inconsistency]:
 
 def _never_startable(view: View) -> tuple[dict[str, Party], set[str]]:
     """
-    The waiting jobs that no order of starts reaches, each with those that it starts together with.
+    (pending jobs that no order of starts reaches, with the jobs they start together with; blocked ones).
 
-    And those of them that wait for others of them themselves.
+    Blocked are those of them with unmet dependencies of their own.
     """
     waiting = {name: job for name, job in view.jobs.items() if job.running is None}
     parties = _parties(waiting)
     missing: dict[str, int] = {}
     behind: dict[str, list[str]] = defaultdict(list)
     for name, job in waiting.items():
-        # Jobs that run, are over or are not known stand in nobody's way.
+        # Jobs that run, have ended or are unknown block no job.
         ahead = [dependency.job for dependency in job.depends_on if dependency.job in waiting]
         named = len(job.depends_on)
         missing[name] = min(job.depends_on_at_least or named, named) - (named - len(ahead))
@@ -109,7 +109,7 @@ def _never_startable(view: View) -> tuple[dict[str, Party], set[str]]:
 
 
 def _parties(waiting: Mapping[str, Job]) -> dict[str, Party]:
-    """Who starts together with each waiting job, itself included."""
+    """The jobs that start together with each pending job, including itself."""
     together: dict[str, list[str]] = defaultdict(list)
     for name, job in sorted(waiting.items()):
         if job.co_start is not None:
@@ -121,7 +121,7 @@ def _parties(waiting: Mapping[str, Job]) -> dict[str, Party]:
 
 
 def _path(steps: Sequence[tuple[str, str]]) -> str:
-    """`a -> b -> a`; a job that is left through one it starts together with names that one."""
+    """The cycle as `a -> b -> a`; where it continues from a co-start job, that job is named too."""
     names = [steps[0][0]]
     for number, (_, target) in enumerate(steps):
         leaves = steps[(number + 1) % len(steps)][0]

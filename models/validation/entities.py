@@ -1,4 +1,4 @@
-"""Consistency of what is described: nodes, queues, jobs and what they refer to."""
+"""Consistency of entries: nodes, queues, jobs and their references."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def names_are_unique(view: View) -> Iterator[Inconsistency]:
-    """Two nodes never bear one name, nor do two pools, datasets, reservations, tariffs, queues or jobs."""
+    """No two nodes have the same name, nor two pools, datasets, reservations, tariffs, queues or jobs."""
     snapshot = view.snapshot
     for kind, location, names in (
         ("node", NODES, [node.name for node in snapshot.cluster.nodes]),
@@ -51,7 +51,7 @@ def names_are_unique(view: View) -> Iterator[Inconsistency]:
 
 
 def gpu_details_fit(view: View) -> Iterator[Inconsistency]:
-    """Details are given for GPUs that the node has, once each."""
+    """GPU details refer to GPUs that the node has, each at most once."""
     for subject, location, gpus in _nodes_with_details(view):
         first: dict[int, int] = {}
         for number, gpu in enumerate(gpus.details):
@@ -69,7 +69,7 @@ def gpu_details_fit(view: View) -> Iterator[Inconsistency]:
 
 
 def mig_layouts_are_legal(view: View) -> Iterator[Inconsistency]:
-    """The MIG instances of each GPU can exist together on its model."""
+    """The MIG instances of each GPU form a legal layout of its model."""
     for subject, location, gpus in _nodes_with_details(view):
         geometry = mig_geometry(gpus.model)
         for number, gpu in enumerate(gpus.details):
@@ -90,7 +90,7 @@ def mig_layouts_are_legal(view: View) -> Iterator[Inconsistency]:
 
 
 def _nodes_with_details(view: View) -> Iterator[tuple[str, Location, NodeGpus]]:
-    """Nodes, and templates of nodes."""
+    """Nodes and node templates with GPU details."""
     cluster = view.snapshot.cluster
     for index, node in enumerate(cluster.nodes):
         if node.gpus and node.gpus.details:
@@ -101,7 +101,7 @@ def _nodes_with_details(view: View) -> Iterator[tuple[str, Location, NodeGpus]]:
 
 
 def parents_exist(view: View) -> Iterator[Inconsistency]:
-    """A queue's parent is a queue of the snapshot."""
+    """The parent of each queue exists in the snapshot."""
     for index, queue in enumerate(view.snapshot.queues):
         if queue.parent is not None and queue.parent not in view.queues:
             yield Inconsistency(
@@ -112,7 +112,7 @@ def parents_exist(view: View) -> Iterator[Inconsistency]:
 
 
 def queues_form_a_tree(view: View) -> Iterator[Inconsistency]:
-    """No queue is above itself; each cycle is told once, at the first of its queues by name."""
+    """No queue is above itself; each cycle is reported once, at the first of its queues by name."""
     position = {queue.name: index for index, queue in reversed(list(enumerate(view.snapshot.queues)))}
     seen: set[str] = set()
     for start in sorted(view.queues):
@@ -134,7 +134,7 @@ def queues_form_a_tree(view: View) -> Iterator[Inconsistency]:
 
 
 def guarantees_can_be_kept(view: View) -> Iterator[Inconsistency]:
-    """No queue is guaranteed more than its limit allows it to hold."""
+    """The guarantee of each queue is within its limit."""
     queues = view.snapshot.queues
     if not _is_a_tree(view):
         return
@@ -157,7 +157,7 @@ def guarantees_can_be_kept(view: View) -> Iterator[Inconsistency]:
 
 
 def _is_a_tree(view: View) -> bool:
-    """True if every queue is given once, and is below a root."""
+    """True if every queue has a unique name and is below a root."""
     below: dict[str | None, list[str]] = defaultdict(list)
     for queue in view.queues.values():
         below[queue.parent].append(queue.name)
@@ -174,7 +174,7 @@ def _path(names: list[str]) -> str:
 
 
 def queues_exist(view: View) -> Iterator[Inconsistency]:
-    """A job waits in a queue of the snapshot."""
+    """The queue of each job exists in the snapshot."""
     for index, job in enumerate(view.snapshot.jobs):
         if job.queue not in view.queues:
             yield Inconsistency(
@@ -185,7 +185,7 @@ def queues_exist(view: View) -> Iterator[Inconsistency]:
 
 
 def profiles_are_offered(view: View) -> Iterator[Inconsistency]:
-    """A job asks only for MIG profiles that some GPU model of the cluster offers."""
+    """Each MIG profile that a job requests is supported by some GPU model of the cluster."""
     offered = {profile for geometry in view.geometries.values() for profile in geometry.profiles}
     for index, job in enumerate(view.snapshot.jobs):
         for profile in job.request.mig:
@@ -193,7 +193,7 @@ def profiles_are_offered(view: View) -> Iterator[Inconsistency]:
                 continue
             asks = f"job '{job.name}' asks for profile '{profile}'"
             known = is_profile(profile)
-            fault = "which no GPU model in the cluster offers" if known else "which is none"
+            fault = "which no GPU model in the cluster offers" if known else "which is not a MIG profile"
             yield Inconsistency(
                 ("jobs", index, "request", "mig", profile),
                 f"{asks}, {fault}.\n  Offered: {_offers(view)}.{view.near.hint(profile, offered)}",
@@ -204,7 +204,7 @@ def profiles_are_offered(view: View) -> Iterator[Inconsistency]:
 
 
 def _offers(view: View) -> str:
-    """Profiles by model; models with the same ones together."""
+    """Profiles by GPU model; models with equal profiles are grouped."""
     models: dict[str, list[str]] = {}
     for model, geometry in view.geometries.items():
         models.setdefault(", ".join(sorted(geometry.profiles)), []).append(model)

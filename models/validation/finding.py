@@ -1,4 +1,4 @@
-"""Finding: what a plan found damaged, and what becomes of it."""
+"""Finding: damage found by a plan, and its outcome."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from gpuplan.models.validation.base import DamageKind
 
 
 class FindingOutcome(StrEnum):
-    """What becomes of what is damaged."""
+    """Outcome of a damage."""
 
     RESTARTED = "restarted"
-    """The job gives up its places and starts in this plan, all its replicas at once."""
+    """The job gives up its places, and all its replicas start again in this plan."""
     WAITING = "waiting"
     """The job gives up its places and waits again."""
     CONTINUED = "continued"
-    """The elastic job goes on with the replicas that are left."""
+    """The elastic job continues with its remaining replicas."""
     COMPLETED = "completed"
-    """The elastic job goes on with the replicas that are left, and gets new ones in this plan."""
+    """The elastic job continues with its remaining replicas, and gets new ones in this plan."""
     LEFT = "left"
-    """Nothing is done: the job may not be interrupted, or no job is concerned."""
+    """Unchanged: the job may not be interrupted, or no job is affected."""
 
 
 class Finding(PlanPart):
-    """One job, node, rack or reservation that is damaged: planning went on without what is lost."""
+    """A damaged job, node, rack or reservation; planning continued without what is lost."""
 
     subject: str
-    """What is damaged, such as `job train-a` or `node n3`."""
+    """Damaged subject, such as `job train-a` or `node n3`."""
     job: Name | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The job, if the subject is one that runs."""
+    """The job, if the subject is a running job."""
     kinds: tuple[DamageKind, ...]
-    """What happened, each kind once."""
+    """Types of damage, each once."""
     text: str
-    """What happened in words, for people."""
+    """The damage in words, for people."""
     outcome: FindingOutcome
-    """What becomes of it."""
+    """Outcome of the damage."""

@@ -1,7 +1,7 @@
 """
-Warnings: what a snapshot may state, but was hardly meant.
+Warnings: valid input that is probably a mistake.
 
-A plan can be made all the same: the jobs wait, the quotas bind nothing.
+A plan can still be made: such jobs wait, such quotas have no effect.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def input_warnings(snapshot: Snapshot) -> tuple[str, ...]:
-    """One sentence for each, with what was found and what to do; jobs first, then quotas."""
+    """One sentence per warning, with the value found and the remedy; jobs first, then quotas."""
     return (*_jobs_that_fit_nowhere(snapshot), *_quotas_beyond_the_cluster(snapshot))
 
 
 def _jobs_that_fit_nowhere(snapshot: Snapshot) -> Iterator[str]:
-    """Waiting jobs that no node could hold one replica of, were it empty; nodes of pools count too."""
+    """Pending jobs of which no empty node could hold one replica; nodes of pools count too."""
     cluster = snapshot.cluster
     shapes = {_shape(node): node for node in (*cluster.nodes, *(pool.template for pool in cluster.pools))}
     nodes = tuple(shapes.values())
@@ -67,7 +67,7 @@ def _shape(node: Node) -> tuple[object, ...]:
 
 
 def _holds(node: Node, job: Job) -> bool:
-    """True if one replica would fit on the node with nothing else on it, whatever its labels and state."""
+    """True if one replica would fit on the empty node, regardless of its labels and state."""
     request, gpus = job.request, node.gpus
     amounts = (
         (request.cpu_milli, node.cpu_milli),
@@ -93,7 +93,7 @@ def _holds(node: Node, job: Job) -> bool:
 
 
 def _quotas_beyond_the_cluster(snapshot: Snapshot) -> Iterator[str]:
-    """Nominal quotas and guarantees beyond the GPUs that there are with all pools at their maximum."""
+    """Nominal quotas and guarantees that exceed the GPUs of the cluster with all pools at their maximum."""
     there: dict[str, int] = defaultdict(int)
     in_pool: dict[str | None, int] = defaultdict(int)
     for node in snapshot.cluster.nodes:
@@ -112,12 +112,12 @@ def _quotas_beyond_the_cluster(snapshot: Snapshot) -> Iterator[str]:
                 of = "GPUs" if resource == ALL_MODELS else f"{resource} GPUs"
                 yield (
                     f"{word} of all queues add up to {stated / MILLI:g} {of}, the cluster has "
-                    f"{there[resource] / MILLI:g}; what is beyond it cannot be had by all of them at once."
+                    f"{there[resource] / MILLI:g}; they cannot all be used in full at the same time."
                 )
 
 
 def _stated(queues: tuple[Queue, ...], resource: str) -> Iterator[tuple[str, int]]:
-    """Sums over all queues; a guarantee includes those of the queues below, which do not count again."""
+    """Sums over all queues; a guarantee includes those of the queues below, which are not added again."""
     quotas = [(queue, quota) for queue in queues if (quota := queue.quota_for(resource)) is not None]
     yield "nominal quotas", sum(quota.nominal for _, quota in quotas)
     guaranteed = {queue.name for queue, quota in quotas if quota.guarantee}
@@ -135,7 +135,7 @@ def _listed(models: set[str]) -> str:
 
 
 def _asked(request: ResourceRequest) -> str:
-    """What one replica asks for, such as `8 GPUs, 96 CPUs, 1,024 MiB`."""
+    """Request of one replica, such as `8 GPUs, 96 CPUs, 1,024 MiB`."""
     parts = [f"{request.gpus} GPU{'s' if request.gpus > 1 else ''}"] if request.gpus else []
     parts += [f"{request.gpu_milli / MILLI:g} GPU"] if request.gpu_milli else []
     parts += [f"{count} x {profile}" for profile, count in request.mig.items()]

@@ -1,9 +1,8 @@
 """
-Consistency of what runs: every replica on a node and GPU that hold it, and nothing held twice.
+Consistency of running jobs: every replica is on an existing node and GPU, and nothing is held twice.
 
-A place that no longer holds is damage of the world; what two jobs hold at once, and a gang beyond its
-maximum, are errors. Running jobs that stand where they could not start today are facts that planning can
-live with.
+A place that no longer exists is damage. Two jobs on the same place, and a gang beyond its maximum, are
+errors. Running jobs on nodes for which they are no longer eligible are valid input.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ if TYPE_CHECKING:
     from gpuplan.models.validation.base import Location, View
 
 _Spot: TypeAlias = tuple[int, int]
-"""Numbers of a running job and of one of its replicas: thousands are looked at, few are told of."""
+"""(index of a running job, index of its replica): thousands are checked, few are reported."""
 _Held: TypeAlias = tuple[str, int, int | None]
-"""(node, GPU index, first slice); shares have None, and what is held at one slice is one MIG instance."""
+"""(node, GPU index, first slice); None for shares. All usage that starts at one slice is one MIG instance."""
 
 
 def gangs_are_complete(view: View) -> Iterator[Inconsistency]:
-    """A running job has as many replicas as its gang allows; fewer are a loss, more an error."""
+    """The number of replicas of a running job is within its gang's range; fewer are a loss, more an error."""
     for location, job, running in view.running():
         found, gang = len(running.replicas), job.gang
         if not gang.minimum <= found <= gang.maximum:
@@ -48,7 +47,7 @@ def gangs_are_complete(view: View) -> Iterator[Inconsistency]:
 
 
 def places_hold(view: View) -> Iterator[Inconsistency]:
-    """A replica is on a node of the snapshot that is ready, and on GPUs of it that are healthy."""
+    """Each replica is on a ready node of the snapshot, and on healthy GPUs of it."""
     for spot, job, replica in _replicas(view):
         node = view.nodes.get(replica.node)
         if node is None:
@@ -86,19 +85,19 @@ def places_hold(view: View) -> Iterator[Inconsistency]:
 
 
 def profiles_in_use_are_some(view: View) -> Iterator[Inconsistency]:
-    """What a replica holds has the name of a MIG profile, wherever it runs."""
+    """Each MIG slice that a replica holds has a valid profile name, on any node."""
     for spot, job, replica in _replicas(view):
         for number, held in enumerate(replica.gpus):
             if isinstance(held, MigSlice) and not is_profile(held.profile):
                 yield Inconsistency(
                     (*_location(spot), "gpus", number, "profile"),
-                    f"job '{job.name}' runs on MIG profile '{held.profile}', which is none; "
+                    f"job '{job.name}' runs on MIG profile '{held.profile}', which is not a MIG profile; "
                     "expected one such as 3g.40gb.",
                 )
 
 
 def mig_use_fits_the_layout(view: View) -> Iterator[Inconsistency]:
-    """A replica holds MIG instances that are there, and nothing else of a GPU in MIG mode."""
+    """A replica holds existing MIG instances, and nothing else on a GPU in MIG mode."""
     for spot, job, replica in _replicas(view):
         node = view.nodes.get(replica.node)
         if node is None or not node.ready or (gpus := node.gpus) is None:
@@ -118,7 +117,7 @@ def mig_use_fits_the_layout(view: View) -> Iterator[Inconsistency]:
 
 
 def _misuse(held: GpuShare | MigSlice, gpu: Gpu) -> str | None:
-    """What the GPU's layout says against a job holding this part of it."""
+    """Conflict between the GPU's layout and the part of it that a job holds; None if there is none."""
     if isinstance(held, GpuShare):
         return None if gpu.mig is None else "which is in MIG mode; expected one of its instances"
     if gpu.mig is None:
@@ -142,7 +141,7 @@ def _change(held: GpuShare | MigSlice, node: str) -> str:
 
 
 def nodes_offer_enough(view: View) -> Iterator[Inconsistency]:
-    """The replicas on a node hold no more CPU, memory, disk and other resources than it offers."""
+    """The replicas on a node hold no more CPU, memory, disk and other resources than it has."""
     nodes, jobs = view.snapshot.cluster.nodes, view.jobs.values()
     placements = [job.placement for job in jobs if job.placement]
     free = free_capacity(nodes, placements, snapshot=view.snapshot)
@@ -159,7 +158,7 @@ def nodes_offer_enough(view: View) -> Iterator[Inconsistency]:
 
 
 def gpus_are_held_once(view: View) -> Iterator[Inconsistency]:
-    """No GPU is held beyond the whole, and no MIG instance by two."""
+    """No GPU is held more than once in total, and no MIG instance by two replicas."""
     totals: dict[_Held, int] = defaultdict(int)
     for _, _, replica in _replicas(view):
         for held in replica.gpus:

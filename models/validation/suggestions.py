@@ -1,4 +1,4 @@
-"""Suggestions for error messages: which known name a wrong one was meant to be."""
+"""Suggestions for error messages: the known name closest to a wrong one."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LONGEST_LIST: Final = 20
 
 class NearMisses:
     """
-    Finds near misses, for a limited number of questions.
+    Finds near misses, for a limited number of queries.
 
-    Comparing thousands of wrong names with thousands of known ones takes minutes, and nobody reads the
-    hundredth suggestion.
+    Comparing thousands of wrong names with thousands of known ones takes minutes, and a long list of
+    suggestions is of no use.
     """
 
     def __init__(self, questions: int = 100) -> None:
         self._left = questions
 
     def hint(self, found: str, known: Iterable[str]) -> str:
-        """A new line with the known name that comes closest, or nothing if none is close."""
+        """A new line with the closest known name, or an empty text if none is close."""
         if not self._left or len(found) > _LONGEST_NAME:
             return ""
         self._left -= 1
@@ -33,7 +33,7 @@ class NearMisses:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names in order, the first of a long list."""
+    """Names in order; a long list is cut off."""
     ordered = sorted(names)
     rest = len(ordered) - _LONGEST_LIST
     return ", ".join(ordered[:_LONGEST_LIST]) + (f" and {rest} more" if rest > 0 else "")

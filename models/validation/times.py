@@ -1,4 +1,4 @@
-"""Consistency of times: nothing happened after the snapshot was taken, and what ended began before."""
+"""Consistency of times: no event is later than the snapshot, and no end is before its start."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 def times_are_in_order(view: View) -> Iterator[Inconsistency]:
     """
-    Nothing happened after the snapshot was taken, and no deadline passed before its job came.
+    No event is later than the snapshot, and no deadline is before the job's submission.
 
-    A job may start later where a node of its is still being provisioned.
+    A job may have a later start if one of its nodes is still being provisioned.
     """
     taken_at = view.snapshot.taken_at
     for index, job in enumerate(view.snapshot.jobs):
@@ -62,7 +62,7 @@ def times_are_in_order(view: View) -> Iterator[Inconsistency]:
 
 
 def pools_were_scaled(view: View) -> Iterator[Inconsistency]:
-    """No pool was given a node, or gave one back, after the snapshot was taken."""
+    """No node was added to or removed from a pool after the snapshot was taken."""
     taken_at = view.snapshot.taken_at
     for index, pool in enumerate(view.snapshot.cluster.pools):
         for field in ("node_added_at", "node_removed_at"):
@@ -75,14 +75,14 @@ def pools_were_scaled(view: View) -> Iterator[Inconsistency]:
 
 
 def _is_being_provisioned(view: View, running: Running) -> bool:
-    """True if the job waits for a node that is not there yet, as one may that is not known at all."""
+    """True if the job waits for a node that is being provisioned; an unknown node may be one."""
     nodes = [view.nodes.get(replica.node) for replica in running.replicas]
     taken_at = view.snapshot.taken_at
     return any(node is None or (node.ready_at is not None and node.ready_at > taken_at) for node in nodes)
 
 
 def finished_jobs_ended(view: View) -> Iterator[Inconsistency]:
-    """A finished job ended after it started, and before the snapshot was taken."""
+    """A finished job ended after its start and before the snapshot was taken."""
     taken_at = view.snapshot.taken_at
     for index, job in enumerate(view.snapshot.finished):
         here = ("finished", index, "ended_at")
@@ -102,7 +102,7 @@ def finished_jobs_ended(view: View) -> Iterator[Inconsistency]:
 
 
 def hard_deadlines_are_given(view: View) -> Iterator[Inconsistency]:
-    """Who must not miss a deadline has one."""
+    """A job with `hard_deadline` has a deadline."""
     for index, job in enumerate(view.snapshot.jobs):
         if job.hard_deadline and job.deadline is None:
             yield Inconsistency(
@@ -112,7 +112,7 @@ def hard_deadlines_are_given(view: View) -> Iterator[Inconsistency]:
 
 
 def promises_are_for_waiting_jobs(view: View) -> Iterator[Inconsistency]:
-    """A job that runs is promised nothing; its promise was kept, or is void."""
+    """A running job has no promise: it was kept, or is void."""
     for index, job in enumerate(view.snapshot.jobs):
         if job.promise and job.running:
             yield Inconsistency(

@@ -1,1 +1,1 @@
-"""What jobs are worth, by their start, and what it costs to disturb them."""
+"""Value of jobs by start time, and the cost of disruptions."""

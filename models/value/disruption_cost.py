@@ -1,4 +1,4 @@
-"""What disturbing a running job and keeping a node cost, in objective points: the one price list."""
+"""Cost of disrupting a running job and of keeping a node, in objective points."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS_PER_HOUR: Final = 3600
 
 
 def recovery_seconds(policy: Policy, job: Job) -> int:
-    """Time before a job that was stopped or resized works again: checkpoint + restart."""
+    """Time before a preempted or resized job works again: checkpoint + restart."""
     rules = policy.disruption
     checkpoint = rules.checkpoint if job.checkpoint_duration is None else job.checkpoint_duration
     restart = rules.restart if job.restart_duration is None else job.restart_duration
@@ -28,11 +28,10 @@ def recovery_seconds(policy: Policy, job: Job) -> int:
 
 def lost_seconds(policy: Policy, job: Job, now: datetime) -> int:
     """
-    Time by which a running job runs longer for being stopped or resized: recovery + unsaved work.
+    Time by which a preemption or resize prolongs a running job: recovery + unsaved work.
 
-    Without a checkpoint all work of this run is lost. One that is not yet back from an earlier one still has
-    that recovery before it, or a part of it, and loses no more than has passed of it. A job that does not run
-    loses nothing.
+    Without a checkpoint all work of this run is lost. A job that is still recovering from an earlier
+    checkpoint loses only the part of that recovery that has passed. A job that does not run loses nothing.
     """
     if job.running is None:
         return 0
@@ -40,7 +39,7 @@ def lost_seconds(policy: Policy, job: Job, now: datetime) -> int:
 
 
 def disruption_points(policy: Policy, job: Job, now: datetime) -> int:
-    """Price of the GPU-hours a running job loses when it is stopped, whether it waits again or goes on."""
+    """Price of the GPU-hours that a running job loses when it is preempted or migrates."""
     if job.placement is None:
         return 0
     gpu_milli = max(job.placement.quota_milli, policy.weights.smallest_size_milli)
@@ -49,15 +48,15 @@ def disruption_points(policy: Policy, job: Job, now: datetime) -> int:
 
 
 def resize_points(policy: Policy, job: Job, now: datetime) -> int:
-    """Price of shrinking or growing a running job, which goes on from its checkpoint with other replicas."""
+    """Price of shrinking or growing a running job, which resumes from its checkpoint with other replicas."""
     return policy.prices.resize + disruption_points(policy, job, now)
 
 
 def node_points(policy: Policy, pool: NodePool) -> int:
     """
-    Price of one node of a pool over the policy's horizon: its own, and what interruptions of spot nodes lose.
+    Price of one node of a pool over the policy's horizon: its own price, and losses by spot interruptions.
 
-    What adding or removing it costs beside that, `prices.scaling`, is not in it.
+    The price of adding or removing it, `prices.scaling`, is not included.
 
         hours · price · currency  +  hours · interruptions · GPUs · restart hours · disruption
     """
@@ -67,7 +66,7 @@ def node_points(policy: Policy, pool: NodePool) -> int:
 
 
 def interruption_points(policy: Policy, pool: NodePool) -> float:
-    """Price of what interruptions of one spot node of a pool are expected to lose in an hour; 0 of others."""
+    """Price of the expected loss per hour by interruptions of one spot node of a pool; 0 for other nodes."""
     node = pool.template
     risk = pool.interruptions_per_hour if node.spot else 0.0
     restart_hours = policy.disruption.restart / _SECONDS_PER_HOUR
@@ -75,5 +74,5 @@ def interruption_points(policy: Policy, pool: NodePool) -> float:
 
 
 def currency_points(policy: Policy, amount: float) -> int:
-    """Points of an amount of the cluster's currency, rounded to the nearest."""
+    """Points of an amount of the cluster's currency, rounded to the nearest integer."""
     return floor(amount * policy.prices.currency + 0.5)

@@ -1,4 +1,4 @@
-"""Worth: points of the jobs of a snapshot, by the goals of the policy."""
+"""Job value: points of the jobs of a snapshot, by the goals of the policy."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 _SECONDS_PER_HOUR: Final = 3600
 
 _USUAL_SECONDS: Final = 24 * _SECONDS_PER_HOUR
-"""A job with a day before it is worth as much by `completion` and `makespan` as by `value`."""
+"""With one day left, a job has the same value under `completion` and `makespan` as under `value`."""
 
 _USUAL_SERVICE: Final = 8 * _USUAL_SECONDS
-"""The same where service counts and not time: a node of eight GPUs for a day."""
+"""The same for goals that count service instead of time: a node of eight GPUs for a day."""
 
 _ROOT: Final = 4
-"""Points are the fourth root of what decides on the order, so that prices keep their meaning for all jobs."""
+"""Points are the fourth root of the ordering criterion, so that prices stay comparable for all jobs."""
 
 _STEPS: Final = 8
-"""Into which a doubling is divided, so that jobs that are nearly equal are asked for as one class."""
+"""Steps per doubling to which values are rounded, so that nearly equal jobs form one class."""
 
 _MOST_DOUBLINGS: Final = 13
-"""By age."""
+"""Limit on doublings by age."""
 
 _SOON: Final = frozenset({Goal.COMPLETION, Goal.GOODPUT, Goal.CRITICAL_PATH})
-"""Goals that are served best if jobs are finished one after the other."""
+"""Goals that favour jobs that complete soon."""
 
 _CRITICAL: Final = 0.95
-"""Part of the time that all jobs together need at least; a job that needs as much may not wait."""
+"""Fraction of the minimum makespan; a job with at least this much time left is on the critical path."""
 
 _PARTS: Final = 1_000_000
-"""Into which a logarithm is divided."""
+"""Denominator of a ratio of logarithms."""
 
 _LATEST: Final = 64
-"""Times an equal share: a job that is later counts no more."""
+"""Limit on ρ: a job delayed more than this, relative to an equal share, has no more value."""
 
 
 def same_points(snapshot: Snapshot, policy: Policy, other: Policy) -> bool:
-    """True if each job of a snapshot is worth the same by both policies."""
+    """True if each job of a snapshot has the same value under both policies."""
     if policy == other:
         return True
     one, two = (Worth(snapshot, each, Durations(snapshot, each)) for each in (policy, other))
@@ -60,17 +60,17 @@ def same_points(snapshot: Snapshot, policy: Policy, other: Policy) -> bool:
 
 class Worth:
     """
-    What jobs are worth at full size and speed.
+    Value of jobs at full size and speed.
 
-    With the goal `value` as `policy.job_points`, and over a horizon times hours_j where other goals are used
-    beside it (unless its basis has hours already); with the others
+    With the goal `value` it is `policy.job_points`, over a horizon multiplied by hours_j if other goals are
+    used as well (unless its basis already contains hours). With the other goals
 
         w_j = (1 + priority) · GPUs · factor_j · hours_j
 
     with the factor of the goal, see `_factor`, which contains the weight. hours_j is 1 in plans of one slot.
-    Over a horizon it is the time left of the job, and at least a slot, in hours: points are then those of all
-    its service, and an hour of service is worth the same of long jobs and short ones (`Policy.owed` raises
-    the prices of what is owed with it). At least 1 and at most 10⁹; a weight of 0 is worth nothing.
+    Over a horizon it is the time left of the job, at least a slot, in hours: the points are then for all its
+    service, and an hour of service has the same value for long and short jobs (`Policy.owed` raises the
+    prices of obligations accordingly). At least 1 and at most 10⁹; a weight of 0 gives 0.
     """
 
     def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations) -> None:
@@ -88,7 +88,7 @@ class Worth:
         return max(1, round((1 - blend.part) * first + blend.part * self._of(job, blend.goal)))
 
     def _objective(self, queue: str) -> QueueObjective:
-        """That of the queue, or of the nearest one above it that has one."""
+        """Objective of the queue, or of the nearest queue above it that has one."""
         name: str | None = queue
         while self._by_queue and name is not None:
             if name in self._by_queue:
@@ -101,16 +101,16 @@ class Worth:
         return {queue.name: queue.parent for queue in self._snapshot.queues}
 
     def goal(self, job: Job) -> Goal:
-        """The first goal by which it is worth something."""
+        """The first goal of the job's queue."""
         return self._objective(job.queue).goal
 
     def seconds_left(self, job: Job) -> int:
-        """That its goal takes it to need to its end, on its fastest GPU model."""
+        """Time to its end that its goal assumes, on its fastest GPU model."""
         by_completion = self.goal(job) in _SOON
         return self._durations.until_completion(job) if by_completion else self._durations.left(job)
 
     def left_basis(self, job: Job) -> LeftBasis:
-        """What `seconds_left` rests on."""
+        """Basis of `seconds_left`."""
         if job.expected_duration is not None:
             return LeftBasis.DECLARED
         if self.goal(job) not in _SOON:
@@ -118,15 +118,15 @@ class Worth:
         return LeftBasis.GITTINS_INDEX if self._policy.disruption.takes_turns else LeftBasis.MEAN
 
     def per_gpu(self, job: Job) -> float:
-        """Points for each GPU, and over a horizon for each hour of service."""
+        """Points per GPU, and over a horizon per hour of service."""
         return self.points(job) / (self._gpus(job) * self._hours(job))
 
     def usual_size(self, job: Job, gpu_model: str | None) -> int:
         """
-        Replicas of a scaled job up to which each counts as much as the others.
+        Number of replicas of a scaled job that share its points evenly.
 
-        By `completion` and the like the best size for the jobs there are (`Gang.usual_size`): shared among
-        more jobs than that, GPUs would serve each of them later. With other goals none, 0.
+        With goals such as `completion` it is the best size for the current contention (`Gang.usual_size`): if
+        GPUs were shared among more jobs, each of them would complete later. With other goals it is 0.
         """
         gang = job.gang
         if not gang.scaled or self.goal(job) not in _SOON:
@@ -138,15 +138,16 @@ class Worth:
 
     def share(self, job: Job, done: int, seconds: int) -> tuple[int, int]:
         """
-        Which part of a job's points that much of its time brings, as numerator and denominator.
+        Fraction of a job's points that `done` of its `seconds` earn, as numerator and denominator.
 
-        The part of its time; by `fairness` that of what it adds to the logarithm of the service it has had,
+        It is the fraction of its time. With `fairness` it is the fraction of the increase of the logarithm of
+        its service,
 
             ln( 1 + done / had ) / ln( 1 + seconds / had )
 
-        with `had` the time it has had and a slot: the first hours of a job count more than later ones, and
-        all jobs together have the largest product of services over the horizon (Nash social welfare; Zheng et
-        al., Shockwave, NSDI 2023).
+        with `had` its service so far plus a slot. So the first hours of a job count more than later ones, and
+        the plan maximizes the product of services over the horizon (Nash social welfare; Zheng et al.,
+        Shockwave, NSDI 2023).
         """
         if self.goal(job) is not Goal.FAIRNESS:
             return done, seconds
@@ -164,7 +165,7 @@ class Worth:
         return min(LARGEST_POINTS, max(1, round(full * self._factor(job, goal))))
 
     def _hours(self, job: Job) -> float:
-        """Of service that its points are for, if they are by the hour."""
+        """Hours of service that its points are for; 1 if they are not per hour."""
         horizon = self._policy.horizon
         if horizon.slots == 1 or self._policy.objective.goals == {Goal.VALUE}:
             return 1
@@ -172,7 +173,7 @@ class Worth:
 
     def _factor(self, job: Job, goal: Goal) -> float:
         """
-        How much more a job counts for a goal than with `value`.
+        Factor of a job's value under a goal, relative to `value`.
 
             completion              ⁴√( weight · day / time left · 2^age )
                where equals take turns  ⁴√( weight · 8 GPU-days / service left · 2^age )
@@ -184,13 +185,13 @@ class Worth:
             fairness                weight · ρ
 
         with ρ = (time since submission + time left) / (whole time · contention), at most 64. Service is time
-        times GPUs: it decides where large jobs may be stopped for small ones. Where every job runs
-        to its end, an order by service left would keep large jobs for the last, when little is left to fill
-        the GPUs beside them. Age is the time that the job waited until it started, or until now, over
-        `objective.doubling`, at most 13. Contention is the GPUs that jobs ask for over those there are, at
-        least 1. Gain is the speed at full size over that with the fewest replicas, on the fastest GPU
-        model: `goodput` is `completion` counted in the pace of the smallest size. A job is on the critical
-        path whose time left is 95 % of `_together` or more. The root changes no order among jobs. Sources:
+        times GPUs: it decides where large jobs may be preempted for small ones. Where every job runs to its
+        end, an order by service left would keep large jobs for last, when few jobs are left to fill the GPUs
+        beside them. Age is the waiting time of the job until its start, or until now, over
+        `objective.doubling`, at most 13. Contention is the number of requested GPUs over the number of usable
+        ones, at least 1. Gain is the speed at full size over that at minimum size, on the fastest GPU model:
+        `goodput` is `completion` measured at the speed of the smallest size. A job is on the critical path if
+        its time left is at least 95 % of `_together`. The root does not change the order of jobs. Sources:
         Smith, Naval Research Logistics Quarterly 3, 1956; Gu et al., Tiresias, NSDI 2019; Graham, SIAM
         Journal on Applied Mathematics 17, 1969; Mahajan et al., Themis, NSDI 2020; Jayaram Subramanya et al.,
         Sia, SOSP 2023; McNaughton, Management Science 6, 1959, and Cho et al., IEICE Transactions on
@@ -222,23 +223,23 @@ class Worth:
         return scale * float(2 ** (steps / (_STEPS * _ROOT)))
 
     def rho(self, job: Job) -> float:
-        """Its time here and to its end, over that with an equal share of the cluster."""
+        """Its time from submission to its end, relative to that with an equal share of the cluster."""
         left = self._left(job)
         since = (self._now - job.submitted_at).total_seconds()
         return (max(0.0, since) + left) / ((left + self._durations.attained(job)) * self._contention)
 
     def service(self, job: Job) -> float:
         """
-        GPU-seconds that a job has had, lost work included, with the replicas that it held.
+        GPU-seconds of service of a job so far, including lost work, with the replicas that it held.
 
-        One without GPUs counts by its time, at the least size.
+        A job without GPUs counts its time, at the minimum size.
         """
         if job.request.needs_gpu:
             return self._durations.served(job)
         return self._durations.attained(job) * self._gpus(job)
 
     def _age(self, job: Job) -> float:
-        """Doublings; those of a running job are those of its start: no job becomes untouchable by running."""
+        """Doublings by age; a running job keeps its age at its start, so that it stays preemptible."""
         until = self._now if job.running is None else job.running.started_at
         return max(0.0, (until - job.submitted_at).total_seconds()) / self._policy.objective.doubling
 
@@ -258,7 +259,7 @@ class Worth:
         return self._asked(lambda gang: gang.minimum)
 
     def _asked(self, size: Callable[[Gang], int]) -> float:
-        """GPUs that jobs of such sizes ask for over those there are."""
+        """GPUs requested by all jobs at these sizes, over usable GPUs."""
         asked = sum(
             job.request.total_gpu_milli * size(job.gang)
             for job in self._snapshot.jobs
@@ -269,10 +270,10 @@ class Worth:
     @cached_property
     def _together(self) -> float:
         """
-        Seconds that all jobs with GPUs need at least: the longest of them, or all service by GPUs.
+        Lower bound on the makespan of all jobs with GPUs: the longest job, or total service over GPUs.
 
-        Nothing could end sooner if jobs shared GPUs at will (McNaughton 1959). Jobs that run and may not be
-        stopped, as services do, are no part of it.
+        It holds even if jobs could share GPUs arbitrarily (McNaughton 1959). Running jobs that may not be
+        preempted, such as services, are excluded.
         """
         left = [
             (self._left(job), _milli(job) / MILLI)
@@ -284,13 +285,13 @@ class Worth:
 
     @cached_property
     def _usable(self) -> int:
-        """GPUs of nodes that take jobs, at least 1."""
+        """GPUs of nodes that accept jobs, at least 1."""
         nodes = self._snapshot.cluster.nodes
         return max(1, sum(node.gpus.count for node in nodes if node.gpus and node.schedulable))
 
 
 def _gain(job: Job) -> float:
-    """Speed at full size over that with the fewest replicas, on the fastest GPU model."""
+    """Speed at full size over that at minimum size, on the fastest GPU model."""
     models: Iterable[str | None] = job.gpu_models or (None,)
     return MILLI / max(1, *(job.rate_milli(model, job.gang.minimum) for model in models))
 

@@ -1,4 +1,4 @@
-"""Earnings: what a job brings that starts at some time on some GPU model: the price list of time."""
+"""Start value: points of a job by start time and GPU model: completion, lateness and tariffs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Earnings:
     """
     Completion, lateness and tariffs of one snapshot under one policy.
 
-    With a single slot there is no later: completion is `policy.completion_points`, the others are 0.
+    With a single slot, completion is `policy.completion_points`, and lateness and tariffs are 0.
     """
 
     def __init__(self, snapshot: Snapshot, policy: Policy, durations: Durations | None = None) -> None:
@@ -46,15 +46,15 @@ class Earnings:
         self, job: Job, gpu_model: str | None, replicas: int, *, start: int = 0, seconds: int | None = None
     ) -> int:
         """
-        Points of a job with so many replicas that starts then and takes so many seconds on its GPU model.
+        Points of a job with this number of replicas, this start and this duration on its GPU model.
 
             w_j · min(1, (H − start) / seconds) · (1 − earliness · min(start + seconds, H) / H)
 
-        with H the end of the horizon: the share of its work done by then, and a little less for every second
-        that it completes later, so that of jobs that all complete the sum of weighted completion times is
-        least (Smith, 1956). By `fairness` the share is that of the logarithm (`Worth.share`). Rounded down,
-        at least 1. An elastic job earns what its replicas are worth of it (`policy.sized_points`). `seconds`
-        is the duration of the whole job unless told otherwise.
+        with H the end of the horizon. It is the fraction of its work done by H, slightly reduced for each
+        second of later completion. So for jobs that all complete within the horizon the sum of weighted
+        completion times is minimal (Smith, 1956). With `fairness` the fraction is that of the logarithm
+        (`Worth.share`). Rounded down, at least 1. An elastic job earns the part of its replicas
+        (`policy.sized_points`). `seconds` is the duration of the whole job unless given.
         """
         full, usual = self.full_points(job), self.worth.usual_size(job, gpu_model)
         if not self._ahead:
@@ -70,24 +70,24 @@ class Earnings:
     def further(
         self, job: Job, gpu_model: str | None, sizes: Iterable[int], *, seconds: int | None = None
     ) -> tuple[int, ...]:
-        """By how much each size earns more than the one before, of a job that starts now."""
+        """Increase of points from each size to the next, for a job that starts now."""
         points = [self.completion(job, gpu_model, size, seconds=seconds) for size in sizes]
         return tuple(larger - smaller for smaller, larger in pairwise(points))
 
     def full_points(self, job: Job) -> int:
-        """`Worth.points` of a job of the snapshot, kept by name as it is asked for often."""
+        """`Worth.points` of a job of the snapshot, cached by name."""
         full = self._full.get(job.name)
         if full is None:
             full = self._full[job.name] = self.worth.points(job)
         return full
 
     def points_per_gpu(self, job: Job) -> float:
-        """`full_points` by GPUs, over a horizon by hours of service too: the order of equal priorities."""
+        """`full_points` per GPU, over a horizon also per hour of service: the order within a priority."""
         return self.worth.per_gpu(job)
 
     def saved_lateness(self, job: Job, *, start: int, seconds: int) -> int:
         """
-        Points saved by starting then instead of after the horizon; never negative, 0 without a deadline.
+        Points gained by this start compared with one after the horizon; never negative, 0 without a deadline.
 
             late(t) = min(w_j, w_j · lateness · hours of t after the deadline)
             saved = late(H + seconds) − late(start + seconds)
@@ -104,20 +104,20 @@ class Earnings:
         return min(full, full * self._policy.prices.lateness_milli * late // (MILLI * _SECONDS_PER_HOUR))
 
     def is_too_late(self, job: Job, *, start: int, seconds: int) -> bool:
-        """True if the job is of no use any more, started then."""
+        """True if the job misses its hard deadline with this start."""
         if not job.hard_deadline or job.deadline is None:
             return False
         return start + seconds > int((job.deadline - self._now).total_seconds())
 
     def slack(self, job: Job, seconds: int) -> int | None:
-        """Seconds a job may still wait and meet its deadline, negative if it cannot; None without one."""
+        """Seconds that a job can wait and still meet its deadline, negative if none; None without one."""
         if job.deadline is None:
             return None
         return int((job.deadline - self._now).total_seconds()) - seconds
 
     def tariff(self, job: Job, gpu_model: str | None, replicas: int, *, start: int, seconds: int) -> int:
         """
-        Points that tariffs take for a job from its start to its end, or the horizon's; replicas alike.
+        Points of tariffs from a job's start to its end or the end of the horizon; equal for all replicas.
 
             replicas · round( GPUs · Σ_tariffs hours under it · price · currency )
         """

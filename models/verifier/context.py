@@ -1,8 +1,8 @@
 """
-Case: what the verifier judges, with the look-ups that its rules share.
+Case: the input of the verifier, with look-ups shared by its rules.
 
-Rules about shared things count everybody, but blame only where a new replica takes part: what running jobs
-already do to each other is no fault of the plan.
+Rules about shared resources count all jobs, but report only conflicts with a new replica: a conflict between
+running jobs is not caused by the plan.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Holder(NamedTuple):
-    """One part of a GPU in the hands of one replica."""
+    """One part of a GPU held by one replica."""
 
     job: str
     held: GpuShare | MigSlice
@@ -41,13 +41,13 @@ class Holder(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is true of a snapshot whatever is judged: found out once for all that is judged of it."""
+    """Facts about a snapshot that do not depend on the plan: computed once for all plans checked."""
 
     snapshot: Snapshot
 
     @cached_property
     def running(self) -> tuple[Job, ...]:
-        """Jobs that run."""
+        """Running jobs."""
         return tuple([job for job in self.snapshot.jobs if job.running])
 
     @cached_property
@@ -58,12 +58,12 @@ class Facts:
 
     @cached_property
     def damaged(self) -> dict[str, dict[Holding, str]]:
-        """Why places of running jobs no longer hold, by job and by what a replica holds."""
+        """Reasons why places of running jobs are lost, by job and by holding of a replica."""
         return damaged_jobs(self.snapshot)
 
     @cached_property
     def kept(self) -> dict[str, Occupant]:
-        """The jobs that run, left as they are, by name."""
+        """The running jobs as unchanged occupants, by name."""
         return {
             job.name: Occupant(job.placement, job, Change.KEPT, ()) for job in self.running if job.placement
         }
@@ -73,7 +73,7 @@ class Facts:
         return {}
 
     def entitlements(self, rules: Disruption) -> Entitlements:
-        """What queues are entitled to by the rules of a policy."""
+        """Entitlements of queues under the rules of a policy."""
         if rules not in self._entitlements:
             self._entitlements[rules] = Entitlements(self.snapshot, rules, self.usage)
         return self._entitlements[rules]
@@ -83,21 +83,21 @@ class Facts:
         return {}
 
     def earnings(self, policy: Policy) -> Earnings:
-        """What starts bring under a policy."""
-        # A policy cannot be hashed. As long as its earnings are here they hold it, and no other has its id.
+        """Points of starts under a policy."""
+        # A policy has no hash. Its cached earnings keep it alive, so that no other policy can get its id.
         if id(policy) not in self._earnings:
             self._earnings[id(policy)] = Earnings(self.snapshot, policy)
         return self._earnings[id(policy)]
 
     @cached_property
     def some_avoid_others(self) -> bool:
-        """True if a job has anti-affinity to any labels."""
+        """True if any job has anti-affinity."""
         return any(job.anti_affinity for job in self.snapshot.jobs)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A snapshot, the policy, and the placements, nodes and later starts that there shall be."""
+    """A snapshot, a policy, and the placements, nodes and later starts of a plan."""
 
     snapshot: Snapshot
     policy: Policy
@@ -106,26 +106,26 @@ class Case:
     removed: tuple[str, ...] = ()
     planned: tuple[Planned, ...] = ()
     known: Facts | None = None
-    """Those of the snapshot, if they have been found out before."""
+    """Facts of the snapshot, if already computed."""
 
     @cached_property
     def facts(self) -> Facts:
-        """What is true whatever is judged."""
+        """Facts that do not depend on the plan."""
         return self.known or Facts(self.snapshot)
 
     @property
     def entitlements(self) -> Entitlements:
-        """What queues are entitled to."""
+        """Entitlements of queues."""
         return self.facts.entitlements(self.policy.disruption)
 
     @cached_property
     def time(self) -> Timeline:
-        """Who is there when."""
+        """Presence of jobs over time."""
         return Timeline(self)
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
-        """Nodes by name, added ones too; a node to be removed is known, though it may hold nothing."""
+        """Nodes by name, including added ones and nodes to be removed, on which no replica may be."""
         known = self.snapshot.cluster.node_by_name
         return {**{node.name: node for node in reversed(self.added)}, **known} if self.added else known
 
@@ -136,7 +136,7 @@ class Case:
 
     @cached_property
     def nodes_after(self) -> tuple[Node, ...]:
-        """The nodes that there are once the plan is carried out."""
+        """The nodes that exist after the plan."""
         return tuple(node for name, node in self.nodes.items() if name not in self.gone)
 
     def is_added(self, name: str) -> bool:
@@ -150,7 +150,7 @@ class Case:
 
     @property
     def running(self) -> tuple[Job, ...]:
-        """Jobs that run in the snapshot."""
+        """Running jobs of the snapshot."""
         return self.facts.running
 
     @property
@@ -161,10 +161,10 @@ class Case:
     @cached_property
     def usage_after(self) -> dict[tuple[str, str], int]:
         """
-        Thousandths of GPUs that jobs hold once the plan is carried out, by queue and GPU model.
+        Thousandths of GPUs that jobs hold after the plan, by queue and GPU model.
 
-        Those that are kept hold what they held; of all others what they held is taken off, and what they will
-        hold is added.
+        Unchanged jobs hold what they held; for all others the old holdings are subtracted and the new ones
+        added.
         """
         if self.added:
             return self._usage(self.placements)
@@ -188,16 +188,16 @@ class Case:
 
     @cached_property
     def times_placed(self) -> Counter[str]:
-        """How many placements name each job."""
+        """Number of placements of each job."""
         return Counter([placement.job for placement in self.placements])
 
     @cached_property
     def occupants(self) -> tuple[Occupant, ...]:
         """
-        Every placement with what it means.
+        Every placement with its change.
 
-        Of several placements of a running job the one that changes nothing counts, or else the least one by
-        what it holds; the others are copies.
+        If a running job has several placements, the unchanged one counts, or else the smallest by holdings;
+        the others are copies.
         """
         jobs = self.jobs
         kept = self.facts.kept
@@ -218,7 +218,7 @@ class Case:
 
     @cached_property
     def staying(self) -> tuple[Placement, ...]:
-        """What placements hold with replicas that are not new."""
+        """Placements reduced to the replicas that are not new."""
         found = []
         for each in self.occupants:
             replicas = each.placement.replicas
@@ -232,12 +232,12 @@ class Case:
 
     @cached_property
     def others(self) -> tuple[Occupant, ...]:
-        """Placements that are not of jobs that are kept as they are."""
+        """Occupants other than unchanged jobs."""
         return tuple([each for each in self.occupants if each.change is not KEPT])
 
     @cached_property
     def disturbed(self) -> tuple[Job, ...]:
-        """Jobs that run and are placed, but not as they are."""
+        """Running jobs that are placed with a change."""
         return tuple(
             each.job
             for each in self.others
@@ -246,24 +246,24 @@ class Case:
 
     @cached_property
     def changed(self) -> tuple[tuple[Job, Occupant], ...]:
-        """Jobs that start, move, grow or shrink."""
+        """Jobs that start, migrate, grow or shrink."""
         return tuple((each.job, each) for each in self.others if each.job and each.change in JUDGED)
 
     @cached_property
     def arrivals(self) -> tuple[tuple[Job, Occupant], ...]:
-        """Jobs that start, move or grow: those with new replicas."""
+        """Jobs that start, migrate or grow: those with new replicas."""
         return tuple((job, occupant) for job, occupant in self.changed if occupant.new)
 
     @cached_property
     def stopped(self) -> tuple[Job, ...]:
-        """Jobs that run and are not placed."""
+        """Running jobs without a placement."""
         placed = self.times_placed
         if self.facts.kept.keys() <= placed.keys():
             return ()
         return tuple(job for job in self.running if job.name not in placed)
 
     def with_change(self, change: Change) -> Iterator[tuple[Job, Occupant]]:
-        """Jobs of which one and the same thing becomes."""
+        """Jobs with one kind of change."""
         return ((job, occupant) for job, occupant in self.changed if occupant.change is change)
 
     @cached_property
@@ -273,7 +273,7 @@ class Case:
 
     @cached_property
     def newly_used_gpus(self) -> dict[tuple[str, int], list[Holder]]:
-        """All holders of each existing GPU of which somebody new holds a part, by node name and index."""
+        """All holders of each existing GPU of which a new replica holds a part, by node name and index."""
         new = {
             (replica.node, held.index)
             for occupant in self.others
@@ -295,11 +295,11 @@ class Case:
         return holders
 
     def gpu_models(self, replicas: Iterable[Replica]) -> tuple[str, ...]:
-        """GPU models, sorted, of the replicas that hold GPUs."""
+        """GPU models of the replicas that hold GPUs, sorted."""
         nodes = (self.nodes.get(replica.node) for replica in replicas if replica.gpus)
         return tuple(sorted({node.gpu_model for node in nodes if node and node.gpu_model}))
 
     def domain(self, name: str, level: Level) -> tuple[str, ...]:
-        """Path of a node's domain of a level; a node that is in none, or is not known, is its own."""
+        """Path of a node's domain of a level; an unknown node, or one without a domain, is its own."""
         node = self.nodes.get(name)
         return (node.domain(level) if node else None) or ("",) * 5 + (name,)

@@ -1,8 +1,8 @@
 """
-The rule about damage: nothing stays on a place that no longer holds, and what is damaged is named.
+The rule about damage: no replica keeps a lost place, and each damaged job is named.
 
-It has its own view of what holds: nodes that are there and ready, GPUs that are there, healthy and laid out
-as they are held, and enough replicas of a gang.
+It has its own definition of a sound place: the node exists and is ready, the GPU exists, is healthy and has
+the layout in use, and the gang has enough replicas.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def damage(case: Case) -> Iterator[Violation]:
-    """No job that runs keeps a replica on a lost place, nor fewer replicas than its gang's minimum."""
+    """No running job keeps a replica on a lost place, or fewer replicas than its gang's minimum."""
     if not case.facts.damaged:
         return
     for occupant in case.occupants:
@@ -46,9 +46,9 @@ def damage(case: Case) -> Iterator[Violation]:
 
 def unnamed_damage(found: Snapshot, sound: Snapshot, named: Collection[str]) -> Iterator[Violation]:
     """
-    Judge what a plan was made from against the world as it was `found`.
+    Check the snapshot that a plan was made from against the one that was `found`.
 
-    Every job that has lost a place is `named`, no other one is, and no other one was changed.
+    Every job with a lost place is in `named`, and no other job is named or changed.
     """
     damaged = damaged_jobs(found)
     left = {job.name for job in found.jobs if job.running and keeps_unhealthy(job, found)}
@@ -68,9 +68,9 @@ def unnamed_damage(found: Snapshot, sound: Snapshot, named: Collection[str]) -> 
 
 def damaged_jobs(snapshot: Snapshot) -> dict[str, dict[Holding, str]]:
     """
-    Why places of running jobs no longer hold: by job, and by what a replica holds.
+    Reasons why places of running jobs are lost, by job and by holding of a replica.
 
-    A job with fewer replicas than its gang's minimum is among them, perhaps with no such place.
+    A job with fewer replicas than its gang's minimum is included, even without a lost place.
     """
     nodes = snapshot.cluster.node_by_name
     found: dict[str, dict[Holding, str]] = {}
@@ -87,7 +87,7 @@ def damaged_jobs(snapshot: Snapshot) -> dict[str, dict[Holding, str]]:
 
 
 def keeps_unhealthy(job: Job, snapshot: Snapshot) -> bool:
-    """True if a job that may not be interrupted holds a GPU that is unhealthy."""
+    """True if a job that may not be interrupted holds an unhealthy GPU."""
     nodes = snapshot.cluster.node_by_name
     return not job.preemptible and any(
         (gpu := _gpu(nodes.get(replica.node), held)) is not None and not gpu.healthy
@@ -97,7 +97,7 @@ def keeps_unhealthy(job: Job, snapshot: Snapshot) -> bool:
 
 
 def _why_lost(job: Job, replica: Replica, node: Node | None) -> str:
-    """What is wrong with a replica's place; nothing if it holds."""
+    """Reason why a replica's place is lost; empty if it is sound."""
     if node is None:
         return f"node {replica.node} is gone"
     if not node.ready:
@@ -111,7 +111,7 @@ def _why_lost(job: Job, replica: Replica, node: Node | None) -> str:
         if not gpu.healthy and job.preemptible:
             return f"gpu {held.index} of node {node.name} is unhealthy"
         if not _is_laid_out(gpu, held):
-            return f"gpu {held.index} of node {node.name} is laid out otherwise"
+            return f"gpu {held.index} of node {node.name} has another MIG layout"
     return ""
 
 

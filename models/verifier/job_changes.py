@@ -1,7 +1,7 @@
 """
-Occupant: a placement with what becomes of its job, and which of its replicas are new.
+Occupant: a placement with the change of its job, and which of its replicas are new.
 
-Replicas have no names: two of them are the same if they hold the same.
+Replicas have no names: two replicas are the same if they hold the same.
 """
 
 from __future__ import annotations
@@ -21,51 +21,51 @@ if TYPE_CHECKING:
 
 
 class Change(StrEnum):
-    """What a placement means for its job."""
+    """Change of a job by its placement."""
 
     STARTED = "started"
-    """The job waits in the snapshot."""
+    """The job is pending in the snapshot."""
     KEPT = "kept"
-    """It runs and holds exactly what it held."""
+    """It runs and keeps exactly what it holds."""
     MOVED = "moved"
-    """It runs with as many replicas, not the same."""
+    """It runs, and keeps the number of replicas but not all places."""
     GROWN = "grown"
-    """It runs with all its replicas and more."""
+    """It runs, and keeps all its replicas and gets more."""
     SHRUNK = "shrunk"
-    """It runs with some of its replicas."""
+    """It runs, and keeps only some of its replicas."""
     REPLACED = "replaced"
-    """It runs with fewer or more replicas and not in the old places: never legal."""
+    """It runs, with another number of replicas and new places: never allowed."""
     COPY = "copy"
-    """A second placement of a job that runs: never legal."""
+    """A second placement of a running job: never allowed."""
     UNKNOWN = "unknown"
-    """The snapshot has no such job: never legal."""
+    """The snapshot has no such job: never allowed."""
 
 
 KEPT: Final = Change.KEPT
-"""Asked for often: members of enumerations are not found at once."""
+"""A module constant, because attribute access on an enumeration is slow in the hot loops."""
 
 JUDGED = frozenset({Change.STARTED, Change.MOVED, Change.GROWN, Change.SHRUNK})
-"""Changes that a job rule looks at; what is never legal is told once."""
+"""Changes that rules about jobs check; changes that are never allowed are reported once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A placement with what it means."""
+    """A placement with its change."""
 
     placement: Placement
     job: Job | None
     change: Change
     new: Collection[int]
-    """Numbers of the replicas that nobody held before."""
+    """Numbers of the new replicas."""
 
     @property
     def new_replicas(self) -> Iterator[Replica]:
-        """Replicas that nobody held before."""
+        """The new replicas."""
         return (self.placement.replicas[number] for number in sorted(self.new))
 
 
 def occupant_of(job: Job | None, placement: Placement) -> Occupant:
-    """What a placement means, were it the only one of its job."""
+    """The change by a placement, if it is the only one of its job."""
     everything = range(len(placement.replicas))
     if job is None:
         return Occupant(placement, job, Change.UNKNOWN, everything)
@@ -85,5 +85,5 @@ def occupant_of(job: Job | None, placement: Placement) -> Occupant:
 
 
 def precedence(occupant: Occupant) -> tuple[bool, list[Holding]]:
-    """Of several placements of a running job the least counts; one that changes nothing is less than any."""
+    """Sort key: of several placements of a running job the smallest counts, an unchanged one first."""
     return occupant.change is not Change.KEPT, sorted(map(holding, occupant.placement.replicas))

@@ -1,4 +1,4 @@
-"""The cluster in a later slot, which the rules of one instant judge as they judge the cluster of now."""
+"""The cluster in a later slot, which the rules about one instant check like the cluster now."""
 
 from __future__ import annotations
 
@@ -38,37 +38,37 @@ RULES_OF_AN_INSTANT: Final[dict[Rule, Callable[[Case], Iterator[Violation]]]] = 
     Rule.POWER: capacity_rules.power,
     Rule.QUOTA: queues,
 }
-"""Rules that ask what is there, not what changes: by them later slots are judged too."""
+"""Rules about a state and not about changes: they also check later slots."""
 
 
 @dataclass(frozen=True)
 class Moment(Case):
     """
-    Who is there in a slot: the new ones, whom the rules judge, and those that count as kept.
+    The jobs present in a slot: new ones, which the rules check, and others, which count as unchanged.
 
-    Between two beginnings things are only given up, so that who fits when it begins fits to its end.
+    Between two starts resources are only released, so a job that fits at its start fits until its end.
     """
 
     stays: tuple[Stay, ...] = ()
-    """Those that are there; their placements are those of the case."""
+    """The jobs present; their placements are those of the case."""
     new: Collection[str] = ()
-    """Names of the jobs to be judged."""
+    """Names of the jobs to check."""
     changed_nodes: tuple[Node, ...] = ()
-    """Nodes that are by then not as they are now."""
+    """Nodes in a state different from now."""
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
-        """Nodes by name, as they are by then."""
+        """Nodes by name, in their state in that slot."""
         return {**super().nodes, **{node.name: node for node in self.changed_nodes}}
 
     @cached_property
     def usage_after(self) -> dict[tuple[str, str], int]:
-        """What all who are there hold: those that count as kept need not run now."""
+        """Usage of all jobs present: those that count as unchanged need not run now."""
         return self._usage(self.placements)
 
     @cached_property
     def occupants(self) -> tuple[Occupant, ...]:
-        """New are all replicas of the jobs to be judged, and no others."""
+        """All replicas of the jobs to check are new, and no others."""
         return tuple(
             Occupant(stay.placement, stay.job, Change.STARTED, range(len(stay.placement.replicas)))
             if stay.job.name in self.new
@@ -78,7 +78,7 @@ class Moment(Case):
 
 
 def moment(case: Case, stays: Iterable[Stay], slot: int, new: Collection[str]) -> Moment:
-    """The cluster in a slot, if these are the ones who come and go and those of them are to be judged."""
+    """The cluster in a slot, given all stays; the jobs in `new` are to be checked."""
     begun = [stay for stay in stays if stay.slot <= slot]
     there = tuple(stay for stay in begun if slot < stay.until)
     changed_nodes = tuple(_changed_nodes(case, begun, slot, new))
@@ -86,7 +86,7 @@ def moment(case: Case, stays: Iterable[Stay], slot: int, new: Collection[str]) -
 
 
 def at_once(case: Case, stays: Iterable[Stay], new: Collection[str]) -> Moment:
-    """The cluster of now if all of these were there."""
+    """The cluster as of now, with all these jobs present."""
     there = tuple(stays)
     placements = tuple(stay.placement for stay in there)
     return Moment(
@@ -102,12 +102,12 @@ def at_once(case: Case, stays: Iterable[Stay], new: Collection[str]) -> Moment:
 
 
 def broken(then: Moment, *rules: Rule) -> bool:
-    """True if one of some rules of an instant is broken."""
+    """True if any of some rules about one instant is broken."""
     return any(True for rule in rules for _ in RULES_OF_AN_INSTANT[rule](then))
 
 
 def _changed_nodes(case: Case, begun: Iterable[Stay], slot: int, new: Collection[str]) -> Iterator[Node]:
-    """Nodes that are ready by then, or of which GPUs were switched to MIG mode, which they stay in."""
+    """Nodes that are ready by that slot, or have GPUs that were switched to MIG mode and stay in it."""
     used: dict[str, dict[int, set[MigInstance]]] = {}
     for stay in begun:
         for replica in stay.placement.replicas if stay.job.request.mig and stay.job.name not in new else ():
@@ -124,7 +124,7 @@ def _changed_nodes(case: Case, begun: Iterable[Stay], slot: int, new: Collection
 
 
 def _switched(gpus: NodeGpus, used: dict[int, set[MigInstance]]) -> NodeGpus:
-    """The GPUs of a node once instances were made on some that are not in MIG mode now."""
+    """The GPUs of a node after instances are created on some that are not in MIG mode now."""
     switched = {
         index: gpus.by_index[index].model_copy(update={"mig": tuple(sorted(instances, key=str))})
         for index, instances in used.items()
@@ -136,7 +136,7 @@ def _switched(gpus: NodeGpus, used: dict[int, set[MigInstance]]) -> NodeGpus:
 
 
 def later_violations(case: Case) -> Iterator[Violation]:
-    """What the rules of one instant find in every later slot in which somebody begins."""
+    """Violations of the rules about one instant in each later slot in which a job starts."""
     for slot in sorted({stay.slot for stay in case.time.later}):
         begins = {stay.job.name for stay in case.time.later if stay.slot == slot}
         then = moment(case, (*case.time.now, *case.time.later), slot, begins)

@@ -1,4 +1,4 @@
-"""How the verifier words amounts: GPUs and cores in decimals, memory and disk in MiB, lists cut short."""
+"""Amounts in words for the verifier: GPUs and cores in decimals, memory and disk in MiB, short lists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST_LIST: Final = 5
 
 
 def counted(number: float, noun: str) -> str:
-    """`1 replica`, `3 replicas`."""
+    """A number with its noun: `1 replica`, `3 replicas`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -40,7 +40,7 @@ def in_words(amount: int, unit: str) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names in order, the first few of a long list."""
+    """Names in order; a long list is cut off."""
     ordered = sorted(names)
     rest = len(ordered) - _LONGEST_LIST
     return ", ".join(ordered[:_LONGEST_LIST]) + (f" and {rest} more" if rest > 0 else "")
@@ -59,7 +59,7 @@ def gpu_in_words(held: GpuShare | MigSlice) -> str:
 
 
 def amounts(replica: Replica) -> dict[str, int]:
-    """What a replica holds beside GPUs, by unit; names of resources have no spaces and so never collide."""
+    """Holdings of a replica besides GPUs, by unit; resource names have no spaces, so units cannot collide."""
     return {
         CORES: replica.cpu_milli,
         MEMORY: replica.memory_mib,
@@ -69,7 +69,7 @@ def amounts(replica: Replica) -> dict[str, int]:
 
 
 def replica_in_words(replica: Replica) -> str:
-    """Everything a replica holds: `node n0, gpu 0, 4 CPU cores`."""
+    """All holdings of a replica: `node n0, gpu 0, 4 CPU cores`."""
     gpus = sorted(replica.gpus, key=lambda held: (held.index, gpu_in_words(held)))
     held = sorted((unit, amount) for unit, amount in amounts(replica).items() if amount)
     return ", ".join(

@@ -1,4 +1,4 @@
-"""The objective's terms, one function each, in points: what the plan earns and what it costs."""
+"""The terms of the objective, one function each, in points: value and cost of the plan."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def preemption(case: Case) -> int:
-    """What stopped jobs lose: checkpoint, restart, and work since the last checkpoint."""
+    """Loss of preempted jobs: checkpoint, restart, and work since the last checkpoint."""
     return -sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in case.stopped)
 
 
 def migration(case: Case) -> int:
-    """What moved jobs lose, and the price of each move."""
+    """Loss of migrated jobs, and the price of each migration."""
     moved = [job for job, _ in case.with_change(Change.MOVED)]
     lost = sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in moved)
     return -lost - case.policy.prices.migration * len(moved)
 
 
 def resize(case: Case) -> int:
-    """What jobs lose that shrink or grow, and the price of each resize."""
+    """Loss of jobs that shrink or grow, and the price of each resize."""
     resized = [job for job, each in case.changed if each.change in (Change.SHRUNK, Change.GROWN)]
     lost = sum(disruption_points(case.policy, job, case.snapshot.taken_at) for job in resized)
     return -lost - case.policy.prices.resize * len(resized)
@@ -57,7 +57,7 @@ def repartition(case: Case) -> int:
 
 
 def locality(case: Case) -> int:
-    """The price of each domain of its preferred level, beyond one, that a started or moved job is in."""
+    """The price of each domain of its preferred level, beyond the first, of a started or migrated job."""
     beyond = 0
     for job, occupant in case.changed:
         level = job.locality.preferred
@@ -90,7 +90,7 @@ def fragmentation(case: Case) -> int:
 
 
 def nodes(case: Case) -> int:
-    """The price of each added node, what each removed one saves, and the price of every such change."""
+    """The price of each added node, less that of each removed one, and the price of every such change."""
     added = [node.pool for node in case.added]
     removed = [node.pool for node in case.snapshot.cluster.nodes if node.name in case.gone]
     signed = [(-1, name) for name in added] + [(1, name) for name in removed]
@@ -102,7 +102,7 @@ def nodes(case: Case) -> int:
 
 
 def data(case: Case) -> int:
-    """What new replicas pay to read their data from where they are."""
+    """Cost for new replicas to read their data from their nodes."""
     datasets = {dataset.name: dataset for dataset in case.snapshot.cluster.datasets}
     total = 0
     for job, occupant in case.arrivals:
@@ -115,7 +115,7 @@ def data(case: Case) -> int:
 
 
 def preference(case: Case) -> int:
-    """What each new replica costs that is on a node its job would rather not be on."""
+    """Cost of each new replica on a node that its job does not prefer."""
     total = 0
     for job, occupant in case.arrivals:
         for replica in occupant.new_replicas if job.preferred_nodes else ():
@@ -125,7 +125,7 @@ def preference(case: Case) -> int:
 
 
 def interference(case: Case) -> int:
-    """The price of each node on which jobs of two workload classes meet that did not meet there before."""
+    """The price of each node on which jobs of two workload classes newly run together."""
     prices = case.policy.prices.interference
     if not prices:
         return 0
@@ -140,7 +140,7 @@ def interference(case: Case) -> int:
 
 
 def _classes_by_node(case: Case, placements: Iterable[Placement]) -> dict[str, Counter[str]]:
-    """By node, how many jobs of each workload class are on it."""
+    """Number of jobs of each workload class, by node."""
     there = {(replica.node, placement.job) for placement in placements for replica in placement.replicas}
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for name, job_name in there:
@@ -156,10 +156,10 @@ def _meet(classes: tuple[str, str], there: Counter[str]) -> bool:
 
 def drain(case: Case) -> int:
     """
-    What is earned by each job that has to leave and has left.
+    Reward for each job that has to leave and has left.
 
-    It ran on a node to be drained, or has to go for a window; and is on no node to be drained any more, nor
-    on one that a window closes before it ends.
+    Such a job ran on a node to be drained, or must leave for a window. It has left if it is on no node to be
+    drained, and on no node that a window closes before its end.
     """
     draining = {node.name for node in case.snapshot.cluster.nodes if node.drain}
     windows = case.time.windows
@@ -199,4 +199,4 @@ TERMS: Final[dict[str, Callable[[Case], int]]] = {
     "interference": interference,
     "drain": drain,
 }
-"""Every term by name, in the order in which plans print them."""
+"""All terms by name, in the order in which plans print them."""

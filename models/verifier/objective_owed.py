@@ -1,4 +1,4 @@
-"""The objective's terms for what queues are owed and do not get, in points."""
+"""The terms of the objective for unmet entitlements of queues, in points."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 def guarantee(case: Case) -> int:
     """
-    The price of each GPU, begun ones counted whole, that a queue with all below it is owed and does not get.
+    The price of each GPU (rounded up) missing from the guarantee of a queue and all queues below it.
 
         missing = max(0, min(guarantee, demand) − held)
 
-    of all GPUs, and of each model. Demand is what its running jobs held and what those of its waiting jobs
-    ask for whose fewest replicas fit within the guarantee.
+    for all GPUs, and for each model. Demand is what its running jobs held, plus the requests of those of its
+    pending jobs with a minimum size that fits within the guarantee.
     """
     queues = case.snapshot.queues
     resources = {ALL_MODELS, *(model for queue in queues for model in queue.gpu_models)}
@@ -38,10 +38,10 @@ def guarantee(case: Case) -> int:
 
 def nominal(case: Case) -> int:
     """
-    The same of nominal quotas, where these are more than the guarantee and contested.
+    The same for nominal quotas that exceed the guarantee and are contested.
 
-    They are while a waiting job may take back there what others borrow: of its own queue, of those above it
-    that have room for it, and of those that borrow.
+    A quota is contested while a pending job may reclaim what other queues borrow: quotas of its own queue, of
+    queues above it that have room for it, and of the borrowing queues.
     """
     price, entitlements = case.policy.owed(case.policy.prices.nominal), case.entitlements
     if not price:
@@ -55,7 +55,7 @@ def nominal(case: Case) -> int:
 
 
 def _missing(case: Case, owed: Owed) -> int:
-    """Whole GPUs that queues hold less than they are owed and ask for."""
+    """Whole GPUs by which queues hold less than their entitlement, as far as they have demand."""
     if not owed:
         return 0
     queues, missing = case.snapshot.queues, 0
@@ -71,7 +71,7 @@ def _missing(case: Case, owed: Owed) -> int:
 
 
 def _asked(case: Case, resource: str, amount: int) -> dict[str, int]:
-    """What waiting jobs directly in each queue could hold of a resource, each of which fits an amount."""
+    """Maximum usage of a resource by pending jobs directly in each queue, if their minimum fits an amount."""
     asked: dict[str, int] = defaultdict(int)
     for job in case.snapshot.waiting:
         usable = resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models

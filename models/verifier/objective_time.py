@@ -1,4 +1,4 @@
-"""The terms of the objective that depend on when jobs run: completion, deadlines and tariffs."""
+"""The terms of the objective that depend on time: completion, deadlines and tariffs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def completion(case: Case) -> int:
     """
-    Points of what will run less the points of what ran, over all jobs that change: Σ_j w_j · completed_j.
+    Points of jobs after the plan less their points before, over all jobs that change: Σ_j w_j · completed_j.
 
-    Later starts included. A start that is none earns nothing: a job that is held, placed twice, in a slot
-    where it cannot be, or on no GPU model that has a speed for it.
+    Later starts are included. An invalid start earns nothing: a held job, a job placed twice, a wrong slot,
+    or no allowed GPU model.
     """
     total = sum(_value(case, stay) for stay in _starts(case))
     total -= sum(_value_before(case, job) for job in case.stopped)
@@ -30,7 +30,7 @@ def completion(case: Case) -> int:
 
 
 def earned(case: Case, name: str | None = None) -> int:
-    """What jobs bring that start, now or later, or grow: one of them, or all."""
+    """Points of jobs that start, now or later, or grow: of one job, or of all."""
     total = 0
     for stay in _starts(case, name):
         replicas = stay.placement.replicas
@@ -45,7 +45,7 @@ def earned(case: Case, name: str | None = None) -> int:
 
 
 def _starts(case: Case, name: str | None = None) -> Iterator[Stay]:
-    """Starts of now and later that are some, of one job or of all."""
+    """Valid starts, now and later, of one job or of all."""
     times = case.times_placed
     for stay in case.time.starting:
         job = stay.job
@@ -57,7 +57,7 @@ def _starts(case: Case, name: str | None = None) -> Iterator[Stay]:
 
 
 def _may_run(case: Case, stay: Stay) -> bool:
-    """True if the job needs no GPU, or all replicas are on one GPU model and the job may use it."""
+    """True if the job needs no GPU, or all its replicas are on one GPU model that it may use."""
     job, models = stay.job, case.gpu_models(stay.placement.replicas)
     known = len(models) == 1 and (not job.gpu_models or models[0] in job.gpu_models)
     return known or not job.request.needs_gpu
@@ -72,14 +72,14 @@ def _value(case: Case, stay: Stay) -> int:
 
 
 def _value_before(case: Case, job: Job) -> int:
-    """What a running job would go on to earn where it is."""
+    """Points that a running job would earn if it stayed."""
     replicas = job.running.replicas if job.running else ()
     model, seconds = case.time.gpu_model(job, replicas), case.time.durations.remaining(job)
     return case.time.earnings.completion(job, model, len(replicas), seconds=seconds)
 
 
 def deadlines(case: Case) -> int:
-    """What jobs save that start and so are less late, less what stopped ones would have saved."""
+    """Lateness avoided by starts, less that of preempted jobs."""
     if case.time.slots.count == 1:
         return 0
     earnings, durations = case.time.earnings, case.time.durations
@@ -93,7 +93,7 @@ def deadlines(case: Case) -> int:
 
 
 def tariffs(case: Case) -> int:
-    """What the time at which jobs start makes them cost."""
+    """Cost of tariffs for starts, by their time."""
     if case.time.slots.count == 1 or not case.snapshot.cluster.tariffs:
         return 0
     return -sum(

@@ -1,4 +1,4 @@
-"""What queues use: thousandths of GPUs by queue and GPU model, plain sums without limits or lending."""
+"""Quota usage: thousandths of GPUs by queue and GPU model, plain sums without limits or lending."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def quota_milli(held: GpuShare | MigSlice) -> int:
-    """What a part of a GPU counts against quotas; a MIG profile of no known form as a whole GPU."""
+    """Quota usage of a part of a GPU; a MIG profile of unknown form counts as a whole GPU."""
     if isinstance(held, GpuShare):
         return held.milli
     try:
@@ -52,7 +52,7 @@ def usage_by_queue_and_model(
 
 
 def of_resource(usage: Mapping[tuple[str, str], int], resource: str) -> dict[str, int]:
-    """Usage by queue of one GPU model, or of all together."""
+    """Usage by queue, of one GPU model or of all."""
     total: dict[str, int] = defaultdict(int)
     for (queue, model), milli in usage.items():
         if resource in (ALL_MODELS, model):
@@ -61,7 +61,7 @@ def of_resource(usage: Mapping[tuple[str, str], int], resource: str) -> dict[str
 
 
 def with_all_below(queues: tuple[Queue, ...], own: Mapping[str, int]) -> dict[str, int]:
-    """What each queue has together with all queues below it, given what each has itself."""
+    """Sums over each queue and all queues below it, given the amount directly in each."""
     total = {queue.name: own.get(queue.name, 0) for queue in queues}
     for queue in children_first(queues):
         if queue.parent is not None:
@@ -70,7 +70,7 @@ def with_all_below(queues: tuple[Queue, ...], own: Mapping[str, int]) -> dict[st
 
 
 def children_first(queues: tuple[Queue, ...]) -> list[Queue]:
-    """The queue tree from the leaves to the roots."""
+    """The queues in an order with children before parents."""
     children: dict[str | None, list[Queue]] = defaultdict(list)
     for queue in queues:
         children[queue.parent].append(queue)

@@ -1,4 +1,4 @@
-"""What queues are entitled to, and whose jobs may be stopped for that: stated anew for the verifier."""
+"""Entitlements of queues, and the queues that they reclaim from: an independent implementation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class _Step(NamedTuple):
-    """A queue with all below it, or only the jobs directly in a queue that has others below."""
+    """A queue with all queues below it, or only the jobs directly in a queue that has children."""
 
     queue: str
     alone: bool
 
 
 class Entitlements:
-    """Answers for one snapshot, given what running jobs hold by queue and GPU model."""
+    """Entitlements in one snapshot, given the usage of running jobs by queue and GPU model."""
 
     def __init__(self, snapshot: Snapshot, rules: Disruption, usage: Mapping[tuple[str, str], int]) -> None:
         self._snapshot, self._rules = snapshot, rules
@@ -34,7 +34,7 @@ class Entitlements:
         self._answers: dict[tuple[str, int, str, str], frozenset[tuple[str, str]]] = {}
 
     def quotas(self, queue: str, milli: int, other: str, model: str) -> frozenset[tuple[str, str]]:
-        """(queue, resource) of the quotas for which a job may follow one of another queue; empty if not."""
+        """(queue, resource) of the quotas that let a job follow one of another queue; empty if it may not."""
         key = queue, milli, other, model
         if key not in self._answers:
             found: set[tuple[str, str]] = set()
@@ -45,7 +45,7 @@ class Entitlements:
 
     @cached_property
     def contested(self) -> frozenset[tuple[str, str]]:
-        """(queue, resource) of all quotas because of which some waiting job may follow a running one."""
+        """(queue, resource) of all quotas that let some pending job follow a running one."""
         rules, now = self._rules, self._snapshot.taken_at
         if (
             not rules.reclaim
@@ -69,7 +69,7 @@ class Entitlements:
         return frozenset().union(*(self.quotas(*taker, *giver) for taker in able_to_take for giver in lent))
 
     def _has_room(self, queue: str, milli: int) -> bool:
-        """True if a queue, or one above it, is entitled to so much more."""
+        """True if a queue, or one above it, is entitled to this much more."""
         steps = self._steps(queue)
         return any(
             self._all_held(each, of) + milli <= self._due(each, of) for each in steps for of in self._held
@@ -87,7 +87,7 @@ class Entitlements:
         return {(step.queue, resource) for step in (*short, *beside) if not step.alone}
 
     def _steps(self, queue: str) -> list[_Step]:
-        """From the jobs directly in a queue up to the root."""
+        """Steps from the jobs directly in a queue up to the root."""
         steps = [_Step(queue, alone=True)] if queue in self._parents else []
         name: str | None = queue
         while name is not None:
@@ -107,7 +107,7 @@ class Entitlements:
 
     @cached_property
     def _limited(self) -> dict[str, set[str]]:
-        """By resource, queues that have a quota for it, or one below that has."""
+        """By resource, queues with a quota for it, or with one below them."""
         found: dict[str, set[str]] = {resource: set() for resource in self._held}
         for resource, names in found.items():
             for queue in children_first(self._snapshot.queues):
@@ -128,7 +128,7 @@ class Entitlements:
 
     @cached_property
     def _nominal(self) -> dict[str, dict[str, int]]:
-        """By resource and queue, the nominal quotas directly there."""
+        """Nominal quotas of each queue itself, by resource and queue."""
         return {
             resource: {
                 name: quota.nominal
@@ -144,18 +144,18 @@ class Entitlements:
         return {resource: with_all_below(queues, nominal) for resource, nominal in self._nominal.items()}
 
     def entitled(self, queue: str, resource: str, *, alone: bool = False) -> int:
-        """The nominal quotas of a queue and all below it, or its guarantee if that is more."""
+        """The nominal quotas of a queue and all queues below it, or its guarantee if that is larger."""
         if alone:
             return self._nominal[resource].get(queue, 0)
         return max(self._nominal_below[resource][queue], self.guarantee(queue, resource))
 
     def guarantee(self, queue: str, resource: str) -> int:
-        """What a queue is guaranteed."""
+        """The guarantee of a queue."""
         quota = self._queues[queue].quota_for(resource)
         return (quota.guarantee if quota else None) or 0
 
     def _due(self, step: _Step, resource: str) -> int:
-        """What a queue may take back."""
+        """Amount up to which a queue may reclaim."""
         if self._rules.reclaim:
             return self.entitled(step.queue, resource, alone=step.alone)
         return 0 if step.alone else self.guarantee(step.queue, resource)

@@ -1,4 +1,4 @@
-"""How long everybody stays: the placements of now and the later starts, laid out over the slots."""
+"""Presence of jobs over the slots: the placements now and the later starts."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ class Stay:
     """Seconds after the snapshot at which the slot begins."""
     seconds: int
     until: int
-    """The slot before which it is gone; the number of slots if it stays to the end of the horizon."""
+    """The slot before which it ends; the number of slots if it lasts to the end of the horizon."""
 
     @property
     def subject(self) -> str:
-        """The job in words, with its slot unless that is now."""
+        """The job in words, with its slot if that is not now."""
         return f"job {self.job.name} in slot {self.slot}" if self.slot else f"job {self.job.name}"
 
     def covers(self, slot: int) -> bool:
-        """True if it is there in a slot."""
+        """True if the job is present in a slot."""
         return self.slot <= slot < self.until
 
 
 class Timeline:
-    """The slots of a case, and who is there from when until when."""
+    """The slots of a case, and the presence of jobs in them."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -58,25 +58,25 @@ class Timeline:
 
     @property
     def earnings(self) -> Earnings:
-        """What starts bring."""
+        """Points of starts."""
         return self._case.facts.earnings(self._case.policy)
 
     @property
     def durations(self) -> Durations:
-        """How long jobs take."""
+        """Durations of jobs."""
         return self.earnings.durations
 
     @cached_property
     def windows(self) -> Windows:
-        """When nodes are closed."""
+        """Spans in which nodes are closed."""
         return Windows(self._case.snapshot, self._case.policy, self.durations)
 
     def opening(self, node: Node) -> int:
-        """The slot from which on a node is ready that is being provisioned; 0 if it ought to be already."""
+        """First slot in which a node that is being provisioned is ready; 0 if it is already due."""
         return self.slots.after(self.seconds_to(node.ready_at)) if node.ready_at else 0
 
     def begun(self, second: int) -> int:
-        """The last slot that begins no later than a second; slot 0 if that is past."""
+        """The last slot that begins at or before a second; slot 0 if that is past."""
         return max(0, bisect_right(self.slots.edges[:-1], second) - 1)
 
     def seconds_to(self, instant: Timestamp) -> int:
@@ -84,22 +84,22 @@ class Timeline:
         return int((instant - self._case.snapshot.taken_at).total_seconds())
 
     def in_words(self, second: int) -> str:
-        """An instant, given in seconds after the snapshot."""
+        """An instant in words, given in seconds after the snapshot."""
         try:
             return print_timestamp(self._case.snapshot.taken_at + timedelta(seconds=second))
         except OverflowError:
             return "a time after the year 9999"
 
     def gpu_model(self, job: Job, replicas: tuple[Replica, ...]) -> str | None:
-        """The GPU model that replicas are on; of several, which no plan makes, the slowest sets the pace."""
+        """The GPU model of replicas; of several, which no valid plan has, the slowest."""
         return min(self._case.gpu_models(replicas), key=job.speed_milli, default=None)
 
     def stay(self, occupant: Occupant, job: Job) -> Stay:
         """
-        How long a placement of now lasts.
+        Duration of a placement that begins now.
 
-        A running job takes what remains of it; one of which every replica is new has to come back from its
-        checkpoint too, at the pace of its new places.
+        A running job takes its remaining time. If every replica is new, it also has to resume from its
+        checkpoint, at the speed of its new places.
         """
         placement = occupant.placement
         if job.running is None:
@@ -110,7 +110,7 @@ class Timeline:
         return Stay(job, placement, 0, 0, seconds, self.slots.until(0, seconds))
 
     def beginning(self, job: Job, slot: int, replicas: tuple[Replica, ...]) -> Stay:
-        """How long a job lasts that starts on some places with a slot, or that runs and resumes there."""
+        """Stay of a job that starts on some places with a slot, or of a running job that resumes there."""
         return self._beginning(job, slot, Placement.model_construct(job=job.name, slot=0, replicas=replicas))
 
     def _beginning(self, job: Job, slot: int, placement: Placement) -> Stay:
@@ -121,13 +121,13 @@ class Timeline:
 
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
-        """How the jobs that are over ended; of several of one name the last."""
+        """Outcomes of finished jobs by name; of several with the same name the last."""
         ended = sorted(self._case.snapshot.finished, key=lambda job: (job.ended_at, job.outcome))
         return {job.name: job.outcome for job in ended}
 
     @cached_property
     def kept(self) -> frozenset[str]:
-        """Names of the running jobs that stay exactly as they are."""
+        """Names of the running jobs that are unchanged."""
         return frozenset(
             each.placement.job
             for each in self._case.occupants
@@ -138,7 +138,7 @@ class Timeline:
         )
 
     def has_to_leave(self, job: Job) -> bool:
-        """True if a running job is on a node to be drained, or has to go for a window."""
+        """True if a running job is on a node to be drained, or must leave for a window."""
         if job.running is None:
             return False
         nodes = (self._case.nodes.get(replica.node) for replica in job.running.replicas)
@@ -146,17 +146,17 @@ class Timeline:
 
     @cached_property
     def now(self) -> tuple[Stay, ...]:
-        """The placements of known jobs."""
+        """Stays of the placements of known jobs."""
         return tuple(self.stay(occupant, occupant.job) for occupant in self._case.occupants if occupant.job)
 
     @cached_property
     def starting(self) -> tuple[Stay, ...]:
-        """The starts of now."""
+        """Stays of the starts now."""
         return tuple(self.stay(occupant, job) for job, occupant in self._case.arrivals if job.running is None)
 
     @cached_property
     def later(self) -> tuple[Stay, ...]:
-        """The later starts that may be: of jobs not placed now, once, in slots there are; by slot and job."""
+        """Valid later starts: of jobs not placed now, once, in existing slots; by slot and job."""
         times = Counter(each.job for each in self._case.planned)
         placed = {placement.job for placement in self._case.placements}
         found = [
@@ -173,11 +173,11 @@ class Timeline:
 
     @cached_property
     def starts(self) -> dict[str, Stay]:
-        """All starts, of now and later, by job; of a job placed twice the one that lasts longest."""
+        """All starts, now and later, by job; for a job placed twice the longest."""
         found: dict[str, Stay] = {}
         for stay in (*self.starting, *self.later):
             other = found.get(stay.job.name)
-            # Which of two it is means nothing, as long as it is the same whatever their order.
+            # The choice does not matter, but must not depend on their order.
             if other is None or (stay.seconds, str(stay.placement)) > (other.seconds, str(other.placement)):
                 found[stay.job.name] = stay
         return found

@@ -1,9 +1,9 @@
 """
-The verifier: every rule a plan must keep and the objective it earns, recomputed from scratch.
+The verifier: every rule that a plan must keep, and its objective, recomputed from scratch.
 
-This is the specification in code. It reads snapshot, policy, placements and changes of nodes, and shares
-nothing with the formulation or the solvers it judges. Rules and terms are one function each in the modules
-`verifier_…_rules` and `verifier_terms`.
+This is the specification in code. It reads snapshot, policy, placements and changes of nodes, and shares no
+code with the formulation or the solvers that it checks. Rules and terms are one function each, in
+`verifier.rules` and `verifier.objective`.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ RULES: Final[dict[Rule, Callable[[Case], Iterator[Violation]]]] = {
     Rule.PROMISES: promises,
     Rule.PRIORITY: in_order,
 }
-"""What every plan is judged by; by the last only where all others are kept."""
+"""The rules for every plan; the last one is checked only if all others hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What is wrong with a set of placements, and what it is worth."""
+    """Violations and objective of a plan."""
 
     violations: tuple[Violation, ...]
-    """Sorted, each once; empty if every rule is kept."""
+    """Sorted, without duplicates; empty if every rule holds."""
     objective: int
-    """Points; means little while there are violations."""
+    """Points; of little meaning if there are violations."""
     terms: dict[str, int]
-    """Parts of the objective by name, `completion` and those that are not 0; they sum to it."""
+    """Terms of the objective by name, `completion` and those that are not 0; their sum is the objective."""
 
 
 def verify(
@@ -98,11 +98,11 @@ def verify(
     by_priority: bool = True,
 ) -> Verification:
     """
-    Judge the cluster as it will be: who runs where, which nodes are added and removed, who starts later.
+    Check the cluster after the plan: placements, added and removed nodes, and later starts.
 
-    Whatever the placements and nodes say, the answer is a `Verification`; the snapshot is taken to be a valid
-    one. `facts` are those of the snapshot, for who judges more than one thing. With `by_priority` false the
-    order of priorities is not judged, which takes longest.
+    For any placements and nodes the result is a `Verification`; the snapshot must be valid. `facts` are those
+    of the snapshot, for callers that check several plans. Without `by_priority` the rule about priorities is
+    skipped, which takes the most time.
     """
     case = Case(snapshot, policy, tuple(placements), added, removed, planned, facts or Facts(snapshot))
     found = {violation for rule in _others() for violation in rule(case)}
@@ -115,17 +115,17 @@ def verify(
 
 
 def _others() -> list[Callable[[Case], Iterator[Violation]]]:
-    """All rules but that of the order of priorities."""
+    """All rules except that about priorities."""
     return [judge for rule, judge in RULES.items() if rule is not Rule.PRIORITY]
 
 
 def _is_within_quota(case: Case) -> bool:
-    """True if a plan that might have been keeps all quotas."""
+    """True if a hypothetical plan keeps all quotas."""
     return not any(True for _ in RULES[Rule.QUOTA](case))
 
 
 def _is_legal(case: Case) -> bool:
-    """True if a plan that might have been breaks no rule, its order of priorities left out."""
+    """True if a hypothetical plan breaks no rule; the rule about priorities is not checked."""
     return not any(True for rule in _others() for _ in rule(case)) and not any(
         True for _ in later_violations(case)
     )
@@ -134,7 +134,7 @@ def _is_legal(case: Case) -> bool:
 def verify_target(
     snapshot: Snapshot, policy: Policy, target: Target, facts: Facts | None = None
 ) -> Verification:
-    """Judge the cluster as a target leaves it."""
+    """Check the cluster after a target is reached."""
     return verify(
         snapshot,
         policy,

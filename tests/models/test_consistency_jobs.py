@@ -28,7 +28,7 @@ def test_a_job_may_wait_in_a_queue_that_has_children():
     ("profile", "fault"),
     [
         ("2g.10gb", "which no GPU model in the cluster offers.\n  Offered: 1g.10gb, "),
-        ("2g20gb", "which is none.\n  Offered: 1g.10gb, "),
+        ("2g20gb", "which is not a MIG profile.\n  Offered: 1g.10gb, "),
     ],
 )
 def test_a_profile_that_nothing_offers_is_told_with_a_near_one(profile, fault):
@@ -67,7 +67,7 @@ def test_a_job_that_reads_an_unknown_dataset_is_told_with_a_near_one():
         (
             ("jobs", 0, "datasets", 1),
             (
-                "job 'a' reads dataset 'korpus', which is none of the cluster's.\n"
+                "job 'a' reads dataset 'korpus', which the cluster does not have.\n"
                 "  Known: corpus.\n"
                 "  Maybe 'corpus' was meant."
             ),

@@ -30,7 +30,7 @@ def test_a_replica_on_what_is_no_mig_profile_is_told_wherever_it_runs(where):
 
     assert (
         ("jobs", 0, "running", "replicas", 0, "gpus", 0, "profile"),
-        "job 'a' runs on MIG profile 'no', which is none; expected one such as 3g.40gb.",
+        "job 'a' runs on MIG profile 'no', which is not a MIG profile; expected one such as 3g.40gb.",
     ) in found(world(nodes=[node("n0", mig={0: [("1g.10gb", 0)]})], jobs=[runs]))
 
 

@@ -33,7 +33,7 @@ from gpuplan.planner.sources.synthetic.synthetic import load_profile
         ),
         (
             {"jobs": [{"count": 1, "request": {}, "datasets": ["images"]}]},
-            "job 'jobs-0' reads dataset 'images', which is none of the cluster's",
+            "job 'jobs-0' reads dataset 'images', which the cluster does not have",
         ),
         (
             {"nodes": [SMALL["nodes"][0] | {"draining": 6}]},

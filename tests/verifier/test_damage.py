@@ -22,9 +22,9 @@ LOST = (
     (node("n0", gpus=4), replica("n0", gpus=[4]), "gpu 4 of node n0 is gone"),
     (node("n0", gpus=0), replica("n0", gpus=[0]), "gpu 0 of node n0 is gone"),
     (SICK, replica("n0", gpus=[0, 1]), "gpu 1 of node n0 is unhealthy"),
-    (SLICED, instance(4), "gpu 0 of node m0 is laid out otherwise"),
-    (SLICED, replica("m0", gpus=[0]), "gpu 0 of node m0 is laid out otherwise"),
-    (node("m0"), instance(0), "gpu 0 of node m0 is laid out otherwise"),
+    (SLICED, instance(4), "gpu 0 of node m0 has another MIG layout"),
+    (SLICED, replica("m0", gpus=[0]), "gpu 0 of node m0 has another MIG layout"),
+    (node("m0"), instance(0), "gpu 0 of node m0 has another MIG layout"),
 )
 SOUND = (
     (SICK, replica("n0", gpus=[0, 2])),

@@ -67,13 +67,13 @@ def test_a_running_job_may_be_stopped():
 def test_nobody_is_stopped_where_the_policy_preempts_nobody():
     found = judge(WORLD, policy=rules(preempt=False))
 
-    assert found == wrong("stopped", "runs on, since disruption.preempt is off")
+    assert found == wrong("stopped", "keeps running, since disruption.preempt is off")
 
 
 def test_a_job_that_is_not_preemptible_is_not_stopped():
     firm = RUNS.model_copy(update={"preemptible": False})
 
-    assert judge(snapshot(jobs=[firm])) == wrong("stopped", "runs on, since it is not preemptible")
+    assert judge(snapshot(jobs=[firm])) == wrong("stopped", "keeps running, since it is not preemptible")
 
 
 def test_a_job_is_not_stopped_before_it_has_run_long_enough():
@@ -81,7 +81,7 @@ def test_a_job_is_not_stopped_before_it_has_run_long_enough():
 
     assert judge(snapshot(jobs=[started(RUNS, ago=30)]), policy=policy) == ()
     assert judge(snapshot(jobs=[started(RUNS, ago=29)]), policy=policy) == wrong(
-        "stopped", "runs on, since it has run for 29m, less than 30m"
+        "stopped", "keeps running, since it has run for 29m, less than 30m"
     )
 
 
@@ -91,10 +91,10 @@ def test_a_job_is_stopped_only_so_often():
     assert judge(often) == ()
     assert judge(often, policy=rules(max_preemptions=3)) == ()
     assert judge(often, policy=rules(max_preemptions=2)) == wrong(
-        "stopped", "runs on, since it was preempted 2 times, and 2 is the most"
+        "stopped", "keeps running, since it was preempted 2 times, and 2 is the most"
     )
     assert judge(WORLD, policy=rules(max_preemptions=0)) == wrong(
-        "stopped", "runs on, since it was preempted 0 times, and 0 is the most"
+        "stopped", "keeps running, since it was preempted 0 times, and 0 is the most"
     )
 
 
@@ -104,10 +104,10 @@ def test_every_reason_is_told():
     found = judge(snapshot(jobs=[firm]), policy=rules(preempt=False, minimum_runtime="1h", max_preemptions=1))
 
     assert [each.allowed for each in found] == [
-        "runs on, since disruption.preempt is off",
-        "runs on, since it has run for 1m, less than 1h",
-        "runs on, since it is not preemptible",
-        "runs on, since it was preempted 1 time, and 1 is the most",
+        "keeps running, since disruption.preempt is off",
+        "keeps running, since it has run for 1m, less than 1h",
+        "keeps running, since it is not preemptible",
+        "keeps running, since it was preempted 1 time, and 1 is the most",
     ]
 
 
@@ -262,7 +262,7 @@ def test_a_job_that_was_just_resized_is_neither_stopped_nor_moved():
     world = snapshot(jobs=[resized(one(0, 1), ago=10)])
     too_soon = "since it was resized 10m ago, less than 30m"
 
-    assert judge(world, policy=rules(resize_dwell="30m")) == wrong("stopped", f"runs on, {too_soon}")
+    assert judge(world, policy=rules(resize_dwell="30m")) == wrong("stopped", f"keeps running, {too_soon}")
     (moved,) = judge(world, now_on(2, 3), policy=rules(migrate=True, resize_dwell="30m"))
     assert moved.allowed.endswith(too_soon)
     assert judge(world, now_on(2, 3), policy=rules(migrate=True, resize_dwell="10m")) == ()
@@ -354,7 +354,7 @@ def test_a_job_on_a_node_to_be_drained_that_is_not_preemptible_stays():
     firm = one(0, preemptible=False)
 
     assert judge(draining(firm), firm.placement, policy=NOTHING) == ()
-    assert judge(draining(firm)) == wrong("stopped", "runs on, since it is not preemptible")
+    assert judge(draining(firm)) == wrong("stopped", "keeps running, since it is not preemptible")
     assert judge(draining(firm), placement("a", replica("n1", gpus=(0,)))) == wrong(
         "node n1, gpu 0", "node n0, gpu 0, since it is not preemptible"
     )

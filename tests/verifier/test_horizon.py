@@ -70,11 +70,11 @@ def test_a_stopped_job_may_start_again_in_any_later_slot():
 
 
 def test_who_may_not_be_stopped_does_not_start_again_either():
-    allowed = "runs on, since disruption.preempt is off"
+    allowed = "keeps running, since disruption.preempt is off"
     assert resuming(runs("a", ONE), later("a", 1, ONE), preempt=False) == wrong(
         "stopped", allowed, "job a", Rule.EVICTION
     )
-    allowed = "runs on, since it has run for 1h, less than 2h"
+    allowed = "keeps running, since it has run for 1h, less than 2h"
     assert resuming(runs("a", ONE), later("a", 1, ONE), minimum_runtime="2h") == wrong(
         "stopped", allowed, "job a", Rule.EVICTION
     )

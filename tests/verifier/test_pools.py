@@ -61,7 +61,7 @@ def test_nothing_is_added_where_the_policy_does_not_scale_up():
 
 def test_an_added_node_is_of_a_pool_of_the_cluster():
     assert judge(world(), added=(new(pool="other"),)) == wrong(
-        "node spot-9", "added to pool other, which is none", "a pool of the cluster"
+        "node spot-9", "added to pool other, which does not exist", "a pool of the cluster"
     )
     assert judge(world(), added=(new(pool=None),)) == wrong(
         "node spot-9", "added to no pool", "a pool of the cluster"
@@ -122,7 +122,7 @@ def scaled(*, added=None, removed=None, **more):
 
 def test_a_pool_that_gave_a_node_back_is_given_none_for_a_while():
     assert judge(scaled(removed=59), added=(new(),)) == wrong(
-        "pool spot", "given a node 59m after it gave one back", "not before 1h have passed"
+        "pool spot", "gets a node 59m after it lost one", "not before 1h have passed"
     )
     assert judge(scaled(removed=60), added=(new(),)) == ()
     assert judge(scaled(removed=59), removed=("spot-0",)) == ()
@@ -131,7 +131,7 @@ def test_a_pool_that_gave_a_node_back_is_given_none_for_a_while():
 
 def test_a_pool_that_was_given_a_node_gives_none_back_for_a_while():
     assert judge(scaled(added=59), removed=("spot-0",)) == wrong(
-        "pool spot", "gives a node back 59m after it was given one", "not before 1h have passed"
+        "pool spot", "loses a node 59m after it got one", "not before 1h have passed"
     )
     assert judge(scaled(added=60), removed=("spot-0",)) == ()
 
@@ -190,7 +190,7 @@ def test_a_removed_node_is_of_a_pool_of_the_cluster():
         "node n0", "removed from no pool", "a node of a pool of the cluster"
     )
     assert judge(world(nodes=[strange]), removed=("odd",)) == wrong(
-        "node odd", "removed from pool other, which is none", "a node of a pool of the cluster"
+        "node odd", "removed from pool other, which does not exist", "a node of a pool of the cluster"
     )
 
 

@@ -27,7 +27,7 @@ def in_place_of(*names, waits="high"):
     return broken(
         Rule.PRIORITY,
         f"job {waits} of priority 10",
-        f"waits while {took} of lower priority took a place for it",
+        f"waits while {took} of lower priority took a place that it could use",
         "its start",
     )
 

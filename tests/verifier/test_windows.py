@@ -11,7 +11,7 @@ from gpuplan.models.policy.policy import Policy
 
 ONE = replica("n0", gpus=(0,))
 NODES = [node("n0"), node("n1")]
-TO_MAINTENANCE = "nobody from 2026-11-20T15:00:00Z to 2026-11-20T17:00:00Z: maintenance by m"
+TO_MAINTENANCE = "no job from 2026-11-20T15:00:00Z to 2026-11-20T17:00:00Z: maintenance by m"
 
 
 def maintenance(begins=3, hours=2, **more):
@@ -56,7 +56,7 @@ def test_who_is_not_may_not():
 def test_nobody_comes_while_it_lasts():
     assert start_now(waits(), maintenance(begins=-1)) == wrong(
         "there from 2026-11-20T12:00:00Z to 2026-11-20T13:00:00Z",
-        "nobody from 2026-11-20T11:00:00Z to 2026-11-20T13:00:00Z: maintenance by m",
+        "no job from 2026-11-20T11:00:00Z to 2026-11-20T13:00:00Z: maintenance by m",
     )
 
 

@@ -1,9 +1,9 @@
 """
-Gathering: what gangs that need one domain can have of its nodes, and the rows that follow from it.
+Gang cover cuts: capacity that gangs with a required domain can use on its nodes.
 
-For a linear relaxation a gang may be in many domains a little, wherever a node is cheap. Rows that forbid it
-are too many to write down: it begins with those of the nodes that are dearest to clear, and those are added
-that an answer breaks.
+In the linear relaxation a gang can be spread in small fractions over many domains, wherever a node is cheap.
+The rows that forbid this are too many to state. The model starts with those of the nodes that are the most
+expensive to clear, and a cutting plane loop adds the rows that a solution violates.
 """
 
 from __future__ import annotations
@@ -30,49 +30,49 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
 
 _BROKEN: Final = 1e-3
-"""By so many replicas at least an answer must break a row that is worth adding."""
+"""Smallest violation, in replicas, for which a row is added."""
 
 _MOST_CUTS: Final = 8
-"""Rows of one domain at a time: those that an answer breaks by most."""
+"""Rows added per domain at a time: those with the largest violation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
     """
-    Replicas of one shape, of gangs of several kinds, in one domain d.
+    Replicas of one shape, of gangs of several types, in one domain d.
 
         Σ_i max(0, min_i − Σ_{n ∈ d∖T} most_n) · whole[i,k,d]  ≤  Σ_{n ∈ T} room_n    ∀ sets T of nodes of d
 
-    room_n are the replicas that fit node n in the state it is in, most_n those in any state. What nodes
-    outside of T cannot take of a gang is on T; of several gangs that is no less than the sum of what each
-    alone would have there.
+    room_n is the number of replicas that fit node n in its state, most_n the number in any state. The part of
+    a gang that does not fit the nodes outside T is on T. For several gangs, the need on T is at least the sum
+    over the single gangs.
     """
 
     gangs: Ints
     """Columns whole[i,k,d]."""
     least: Ints
-    """min_i of each."""
+    """min_i of each gang."""
     most: Ints
-    """most_n by node; those come first that may be in T, since their state is known."""
+    """most_n by node; first the nodes that may be in T, since their state is known."""
     fixed: Ints
-    """By node that may be in T, what fits while everybody stays."""
+    """By node that may be in T, replicas that fit while all running jobs stay."""
     columns: Ints
     """Columns that change the state of a node …"""
     node: Ints
-    """… of which this is the position …"""
+    """… the position of that node …"""
     gained: Ints
-    """… by so many replicas."""
+    """… and the replicas that fit in addition."""
     dearest: Ints
-    """The nodes that may be in T, by what is lost when all leave them, most first."""
+    """Nodes that may be in T, by the points lost if all running jobs leave them, largest loss first."""
 
     def likely(self) -> Iterator[tuple[int, ...]]:
-        """Sets T whose rows an answer is likely to break: the dearest nodes, one more each time."""
+        """Sets T with rows that a solution is likely to violate: the most expensive nodes, one by one."""
         elsewhere = int(self.most.sum()) - np.cumsum(self.most[self.dearest])
         for last in np.flatnonzero(elsewhere < self.least.max(initial=0)).tolist():
             yield tuple(sorted(self.dearest[: last + 1].tolist()))
 
     def broken(self, values: Floats) -> Iterator[tuple[int, ...]]:
-        """Sets T whose rows are broken by values of all columns, which may be fractions; the worst first."""
+        """Sets T with rows that (possibly fractional) values of all columns violate, worst first."""
         known = len(self.fixed)
         room = self.fixed + np.bincount(
             self.node, weights=self.gained * values[self.columns], minlength=known
@@ -86,7 +86,7 @@ class Gathering:
                 yield tuple(sorted(order[: last + 1].tolist()))
 
     def row(self, key: tuple[str | int, ...], chosen: tuple[int, ...]) -> Row:
-        """The row of a set T of nodes, given by their positions."""
+        """The row of a set T of nodes, given by position."""
         inside = np.zeros(len(self.fixed), dtype=bool)
         inside[list(chosen)] = True
         elsewhere = int(self.most.sum()) - int(self.most[: len(inside)][inside].sum())
@@ -101,7 +101,7 @@ class Gathering:
 
 
 def gang_cover(problem: Problem, x: Columns) -> Iterator[Gathering]:
-    """Those of all domains in which some gang must be."""
+    """Gang cover structures of all domains that some gang requires."""
     users: dict[tuple[Level, int, tuple[int, ...], Shape], list[tuple[int, int]]] = defaultdict(list)
     for (index, tier, domain), column in x.whole.items():
         kind = x.kinds[index]
@@ -120,7 +120,7 @@ def gang_cover(problem: Problem, x: Columns) -> Iterator[Gathering]:
 
 
 def _losses(problem: Problem) -> Floats:
-    """By node, points lost when all incumbents leave it, each gang's shared out evenly over its nodes."""
+    """By node, points lost if all running jobs leave it; a gang's loss is shared evenly over its replicas."""
     losses = np.zeros(len(problem.nodes))
     for one in problem.incumbents:
         lost = -(one.stop_points or 0) / len(one.holds)
@@ -144,7 +144,7 @@ def _gathered(
         np.maximum.at(most, at[found.reachable[:, 0]], room[found.reachable[:, 1]])
         if len(found.constant):
             fixed[at] += room[found.constant]
-        else:  # whether it is opened at all is not said of each node
+        else:  # columns of pool nodes do not say which node is opened
             known[at] = False
         of_one = found.changed >= 0
         where, brought = at[found.changed[of_one]], found.brought[of_one]

@@ -1,4 +1,4 @@
-"""(C15) Stranding."""
+"""(C15) Stranded GPUs."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
 
 _MOST_UNITS: Final = 256
-"""In which what a node has of a resource is counted, at most."""
+"""Limit on the units in which a node's amount of a resource is counted."""
 
 
 def stranded_gpu(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    Who is heavy on a resource takes with it the GPUs that nobody can use then.
+    Replicas with a large demand for another resource also count the GPUs that this demand strands.
 
         Σ_i taken_i · replicas[i,t]  ≤  Σ_{n of t} usable[n]    ∀ t, resources
         usable[n] = max { Σ_i taken_i · y_i : Σ_i g_i · y_i ≤ f_n, Σ_i a_i · y_i ≤ free_n, y integer }
 
-    opened[c] and switched[c] are replicas of one GPU here, which take of the resource what the most frugal
-    share does, or nothing; shares are left out. The rows hold whatever taken_i is. It is g_i, or if that is
-    more what each of k such replicas costs the freest node S of the group, kind after kind, the heaviest a
-    GPU first:
+    opened[c] and switched[c] count here as replicas of one GPU: the first takes the smallest amount of the
+    resource that any share takes, the second none. Replicas with shares are left out. The rows are valid for
+    any taken_i. It is g_i, or if that is larger the usable GPUs lost per replica when k such replicas are on
+    S, the node of the group with the most free capacity. Replica types are lifted one after the other, those
+    with the largest amount per GPU first:
 
         taken_i = max(g_i, min_k ⌊(usable[S] − usable[S less k · (g_i, a_i)]) / k⌋)
 
-    Amounts are counted in units, rounded down on both sides. Where nobody takes more than g_i there is no
-    row.
+    Amounts are counted in units, rounded down on both sides. If no replica type takes more than g_i, there is
+    no row.
     """
     for group, cells in x.cells.of_group.items():
         columns, gpus, amounts = _takers(x, group, cells)
@@ -57,7 +58,7 @@ def stranded_gpu(problem: Problem, x: Columns) -> Iterator[Row]:
 
 
 def _takers(x: Columns, group: int, cells: tuple[int, ...]) -> tuple[Ints, Ints, Ints]:
-    """Columns of all but shares, with the whole GPUs and the amounts that one unit of each takes."""
+    """Columns of all replicas except shares, with the whole GPUs and amounts that one unit of each takes."""
     members = x.members(group)
     for cell in cells:
         members += x.located_members(cell)
@@ -75,12 +76,12 @@ def _takers(x: Columns, group: int, cells: tuple[int, ...]) -> tuple[Ints, Ints,
 
 
 def _unit(amounts: Ints, largest: int) -> int:
-    """Common to all amounts if a node does not have too many of it."""
+    """Greatest common divisor of all amounts, or a larger unit if a node has too many of these."""
     return max(1, int(np.gcd.reduce(amounts, initial=0)), -(-largest // _MOST_UNITS))
 
 
 def _lifted(gpus: int, units: int, of_gpus: Ints, of_units: Ints) -> tuple[Ints, Ints]:
-    """By free GPUs and units, up to those of the freest node, what is usable; and what each column takes."""
+    """Usable GPUs by free GPUs and units, up to the freest node; and what each column takes."""
     usable = np.zeros((gpus + 1, units + 1), dtype=np.int64)
     sizes, position = np.unique(np.column_stack([of_gpus, of_units]), axis=0, return_inverse=True)
     taken = sizes[:, 0].copy()
@@ -97,7 +98,7 @@ def _lifted(gpus: int, units: int, of_gpus: Ints, of_units: Ints) -> tuple[Ints,
 
 
 def _with(usable: Ints, size: list[int], taken: int) -> Ints:
-    """What is usable if any number of replicas of one more size may be there."""
+    """Usable GPUs if any number of replicas of one more size may be added."""
     more = usable.copy()
     for times in range(1, _times(usable, size) + 1):
         rest = _left(usable, size, times)
@@ -107,21 +108,22 @@ def _with(usable: Ints, size: list[int], taken: int) -> Ints:
 
 
 def _times(usable: Ints, size: list[int]) -> int:
-    """How many replicas of a size fit the freest node; none of what takes nothing."""
+    """Number of replicas of a size that fit the freest node; 0 for a size that takes nothing."""
     room = [(most - 1) // each for most, each in zip(usable.shape, size, strict=True) if each]
     return min(room, default=0)
 
 
 def _left(usable: Ints, size: list[int], times: int) -> Ints:
-    """What is usable beside some replicas of a size, where they fit."""
+    """Usable GPUs beside `times` replicas of a size, where these fit."""
     return usable[: len(usable) - times * size[0], : usable.shape[1] - times * size[1]]
 
 
 def _supply(x: Columns, cell: int, by_state: Ints) -> tuple[int, Ints, Ints]:
     """
-    What a cell offers: constant, columns, coefficients.
+    Supply of a node class: constant, columns, coefficients.
 
-    What leavers free on a crowded node does not add up: each counts as if it freed all that anybody may.
+    On a crowded node the gains of single jobs do not add up. Each job that leaves counts as if it freed all
+    that can become free there.
     """
     found = x.cells.all[cell]
     constant, columns, given = x.cells.supply(cell, by_state)

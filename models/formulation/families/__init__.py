@@ -1,1 +1,1 @@
-"""Constraint families: one file a rule, each a set of rows over columns that all share."""
+"""Constraint families: one file per rule, each a set of rows over shared columns."""

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def assignment(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    No job is placed twice; one that is to be moved is placed, and one that stays is not.
+    No job is placed twice; a job that migrates is placed once, and a job that stays is not placed.
 
         Σ_k jobs[j,k]  ≤  n_j    ∀ classes j of several tiers
-        Σ_k jobs[j,k]  =  move[v]    ∀ classes j that are incumbent v, to be moved
+        Σ_k jobs[j,k]  =  move[v]    ∀ classes j that place migrating job v
 
-    A class of one tier needs no row of the first form: its column's upper bound says it.
+    A class of one tier needs no row of the first form: the upper bound of its column implies it.
     """
     for kind in x.kinds:
         for index in kind.classes:

@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
 
 MOST_PER_NODE: Final = 8
-"""Rows for replicas of which at most this many fit the freest node; smaller ones are left to the total."""
+"""Rows are stated for replicas of which at most this many fit a node; the total covers smaller ones."""
 
 
 def cpu_memory(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    Countable resources suffice, in total and for replicas that are large for a node.
+    Countable resources suffice, in total and for replicas that are large relative to a node.
 
         Σ_i ⌊a_i/u⌋ · replicas[i,t]  ≤  Σ_{n of t} ⌊free_n/u⌋    ∀ t, resources, units u
 
-    and for each cell with the kinds to which domains matter alone. u = 1 is the total. u = ⌊C/(k+1)⌋ + 1 for
-    k = 1…8, with C the largest amount a node may have free, says that of replicas larger than C/(k+1) at most
-    k fit one node. Where all replicas take the same amount, that unit alone implies the others.
+    and for each node class with only the replica types that have a locality rule. u = 1 is the total. u =
+    ⌊C/(k+1)⌋ + 1 for k = 1…8, with C the largest amount that a node may have free, states that at most k
+    replicas larger than C/(k+1) fit one node. Where all replicas take the same amount, that amount as unit
+    implies the others.
     """
     for group, cells in x.cells.of_group.items():
         members = x.members(group)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def eviction(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    At most one departure takes place on a node, and an incumbent leaves all its nodes or none.
+    At most one eviction pattern is used on a node, and a running job leaves all its nodes or none.
 
         Σ_{o on n} out[o]  ≤  1    ∀ nodes n
         Σ_{o on n: v stopped} out[o]  =  stop[v],   the same for move[v]    ∀ v, nodes n of v
@@ -27,13 +27,14 @@ def eviction(problem: Problem, x: Columns) -> Iterator[Row]:
         freed[n,g]  ≤  stop[v] + move[v] + given[v,n]    ∀ crowded n, GPUs g shared there, v on g
         emptied[n]  ≤  move[v]    ∀ crowded n, v on n
         resized[v]  ≤  shrink[v]  ≤  spare_v · resized[v]    ∀ elastic v
-        Σ_p fewer[v,p]  =  shrink[v]    ∀ v whose replicas bring unequal points
+        Σ_p fewer[v,p]  =  shrink[v]    ∀ v with replicas of unequal points
         stop[v] + move[v] + resized[v] + Σ_k grown[v,k]  ≤  1    ∀ v
 
-    The second is for nodes that are not crowded; on the others stop[v] and move[v] bring what v holds there
-    by themselves, rounded up. Of an incumbent on one node that may only be stopped, stop[v] is the sum.
-    given_ov are the replicas that v gives up in departure o, elsewhere_v those it has where nothing new may
-    start, spare_v those above its minimum; grown are the jobs columns of its class that adds replicas.
+    The second row is for nodes that are not crowded. On crowded nodes stop[v] and move[v] each count what v
+    holds there, rounded up. For a job on one node that can only be preempted, stop[v] is this sum and not a
+    column. given_ov is the number of replicas that v gives up in pattern o, elsewhere_v its replicas on nodes
+    where no job may start, spare_v its replicas above the minimum; grown are the jobs columns of the class
+    that adds replicas to it.
     """
     leavers = _Leavers(x)
     for node, departures in x.departures.by_node.items():
@@ -56,7 +57,7 @@ def eviction(problem: Problem, x: Columns) -> Iterator[Row]:
 
 
 class _Leavers:
-    """Terms of the departures in which each incumbent leaves."""
+    """Terms of the eviction patterns in which each running job leaves."""
 
     def __init__(self, x: Columns) -> None:
         self.stopped: dict[tuple[int, int], list[Term]] = defaultdict(list)
@@ -89,7 +90,7 @@ def _shrinking(x: Columns, v: int, incumbent: Incumbent, given: list[Term]) -> I
 
 
 def _crowded(x: Columns) -> Iterator[Row]:
-    """A GPU is freed, and a node emptied, only once all have left."""
+    """A GPU is freed, and a node emptied, only if all jobs have left."""
     for (node, gpu), sharers in x.fates.sharers.items():
         for v in sharers:
             left = [*x.fates.leaves(v)]

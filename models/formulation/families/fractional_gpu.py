@@ -1,4 +1,4 @@
-"""(C4) Sharing."""
+"""(C4) Fractional GPUs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 def fractional_gpu(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every family has the same form
     """
-    Shares fit the GPUs already shared and those opened for sharing.
+    Shares fit the GPUs that are already shared and those opened for sharing.
 
         Σ_i ⌊h_i/d⌋ · replicas[i,t]  ≤  Σ_{c of t} ( shared[c,d] + ⌊1000/d⌋ · opened[c] )    ∀ t, d
 
-    and for each cell with the kinds to which domains matter alone. h_i is the share in thousandths,
-    shared[c,d] the sum of ⌊f/d⌋ over GPUs already shared, f being what is left of one once those who leave
-    have left; d runs over the shares there, over 1, and over ⌊1000/(k+1)⌋ + 1 for k = 1…4, of which at most k
-    fit one GPU.
+    and for each node class with only the replica types that have a locality rule. h_i is the share in
+    thousandths. shared[c,d] is the sum of ⌊f/d⌋ over GPUs already shared, where f is what is free of one
+    after evictions. d runs over the shares of the members, over 1, and over ⌊1000/(k+1)⌋ + 1 for k = 1…4: at
+    most k shares of that size fit one GPU.
     """
     for group, cells in x.cells.of_group.items():
         members = x.members(group)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 def fragmentation(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    Free GPUs outside of blocks of the reference size are wasted.
+    Free GPUs outside of blocks of the reference size count as waste.
 
         waste[c]  ≥  Σ_{n ∈ c} f_n − Σ_i g_i · replicas[i,t] − opened[c] − switched[c] − g · phantom[c]  ∀ c
 
-    f_n are the wholly free GPUs of node n, g is the reference size. The blocks left free, phantom[c], take
+    f_n is the number of wholly free GPUs of node n, g the reference size. The free blocks phantom[c] take
     part in (C3) as if they were replicas of that size.
     """
     for cell, waste in x.waste.items():

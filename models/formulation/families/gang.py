@@ -1,4 +1,4 @@
-"""(C2) Gang."""
+"""(C2) Gangs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def gang(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every family has the same form
     """
-    All replicas of a job are placed or none; those of a gang on one GPU model, which is its tier.
+    All replicas of a job are placed or none; the replicas of a gang are on one GPU model, its tier.
 
         min_i · Σ_{j ∈ i} jobs[j,k]  ≤  Σ_{t ∈ k} replicas[i,t]  ≤  max_i · Σ_{j ∈ i} jobs[j,k]    ∀ i, k
 
-    with located[i,c] in the place of replicas[i,t] for kinds to which domains matter, here and below. Where
-    further replicas bring unequal points, they are counted part by part:
+    with located[i,c] in place of replicas[i,t] for replica types with a locality rule, here and below. Where
+    further replicas have unequal points, they are counted part by part:
 
         Σ_p further[j,k,p]  =  Σ_{t ∈ k} replicas[i,t]  −  min_i · jobs[j,k]
         further[j,k,p]  ≤  width_p · jobs[j,k]    ∀ parts p
@@ -42,7 +42,7 @@ def gang(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every
 
 
 def _parts(x: Columns, where: tuple[int, int], member: int, beyond: list[Term]) -> Iterator[Row]:
-    """What each replica brings `beyond` the fewest, of the one class of a kind."""
+    """Rows of the parts of replicas `beyond` the minimum, for the one class of a replica type."""
     parts, jobs = x.further[member, where[1]], x.jobs[member, where[1]]
     minus = [(part.column, -1) for part in parts]
     yield row("gang", (*where, "further"), [*beyond, *minus], lower=0, upper=0)

@@ -1,4 +1,4 @@
-"""(C3) Node staircase."""
+"""(C3) GPU capacity of nodes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 def gpu_capacity(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    Whole GPUs fit the nodes of each cell, block size by block size.
+    Whole GPUs fit the nodes of each node class, block size by block size.
 
         Σ_i ⌊g_i/s⌋ · replicas[i,t] + [s = 1] · (opened[c] + switched[c])  ≤  Σ_{n ∈ c} blocks[n,s]  ∀ c, s
 
-    s runs over the sizes g_i on cell c, and 1. blocks[n,s] is ⌊f_n/s⌋, f_n the wholly free GPUs of node n in
-    the state it is in, and no more than its other resources allow, given what the most frugal class takes of
-    them a block. What leaves, opens or closes nodes brings one state and takes another, so the right-hand
-    side is a constant plus a sum over out, open and close.
+    s runs over the sizes g_i on node class c, and 1. blocks[n,s] is ⌊f_n/s⌋ with f_n the wholly free GPUs of
+    node n in its state, and at most what its other resources allow, given the smallest amount per block that
+    any class takes of them. Evictions and the opening and closing of nodes replace one state by another, so
+    the right-hand side is a constant plus a sum over out, open and close.
 
-    Floors are superadditive, so the rows hold for every placement; where each size divides the next they
-    suffice: first fit decreasing packs whatever satisfies them. Where domains matter to some kind, a group
-    has several cells; the other kinds are then dealt out to them by size:
+    Floors are superadditive, so the rows hold for every placement. Where each size divides the next they are
+    sufficient: first fit decreasing packs every solution of them. Where some replica type has a locality
+    rule, a node group has several node classes; the other replica types are then assigned to these by size:
 
         Σ_{i: g_i  =  s} replicas[i,t]  =  Σ_{c of t} blocks[c,s]    ∀ t, s
     """
@@ -67,7 +67,7 @@ def _rows_of(problem: Problem, x: Columns, cell: int) -> Iterator[Row]:
             with_idle = np.append(all_columns, phantom), np.append(all_blocks, idle)
             yield _supplied(x, cell, key, *with_idle, states.blocks(size))
         if switched:
-            # A GPU switched to MIG mode may take nothing else: no resource limits the blocks.
+            # A GPU switched to MIG mode may need no other resource, so none limits the blocks here.
             yield _supplied(x, cell, (cell, size, "mig"), all_columns, all_blocks, states.blocks(size))
             kept = ~np.isin(all_columns, switched)
             all_columns, all_blocks = all_columns[kept], all_blocks[kept]
@@ -79,18 +79,18 @@ def _rows_of(problem: Problem, x: Columns, cell: int) -> Iterator[Row]:
 def _supplied(
     x: Columns, cell: int, key: tuple[int | str, ...], columns: Ints, blocks: Ints, by_state: Ints
 ) -> Row:
-    """What is used is at most what the states of the cell's nodes offer."""
+    """Usage is at most what the states of the node class's nodes offer."""
     constant, givers, given = x.cells.supply(cell, by_state)
     return dense("gpu_capacity", key, np.append(columns, givers), np.append(blocks, -given), upper=constant)
 
 
 def _cheapest(amounts: Ints, gpus: Ints, users: Ints, size: int) -> Iterator[tuple[int, int, int]]:
-    """(resource, amount, blocks) of the class that takes the least of each resource a block."""
+    """(resource, amount, blocks) of the class that takes the smallest amount of each resource per block."""
     if not users.any():
         return
     for resource in range(amounts.shape[1]):
         taken = amounts[users, resource]
-        # A GPU cut into shares is one block, and carries at least one share.
+        # A GPU cut into shares is one block and hosts at least one share.
         per = np.maximum(1, gpus[users] // size)
         best = int(np.argmin(taken / per))
         if taken[best]:

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def guarantees(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    What a queue is owed and does not get is missing, in whole GPUs.
+    The part of a guarantee that a queue is entitled to and does not get is missing, in whole GPUs.
 
         Σ_{q below g} ( own_rq + placed[r,q] − left[r,q] )  +  1000 · missing[g]  ≥  owed_g    ∀ guarantees g
 
-    owed_g is min(guarantee, demand) of resource r in the queue and all below it; placed and left are the sums
-    of (C7), here without what a queue keeps from lending.
+    owed_g is min(guarantee, demand) of resource r in the queue and all queues below it; placed and left are
+    the sums of (C7), here regardless of what a queue does not lend.
     """
     for index, column in x.missing.items():
         guarantee = problem.guarantees[index]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def locality(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every family has the same form
     """
-    Replicas of a gang are in one domain, in few of them, or not too many in any.
+    Replicas of a gang are in one domain, in few domains, or not too many in any one.
 
         required   Σ_{j ∈ i} jobs[j,k] = Σ_d whole[i,k,d]
                    min_i · whole[i,k,d] ≤ Σ_{c ∈ d, k} located[i,c] ≤ max_i · whole[i,k,d]  ∀ i, k, domains d
@@ -28,8 +28,9 @@ def locality(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - e
         spread     Σ_{c ∈ d} located[i,c] ≤ most_i · Σ_{j ∈ i, k} jobs[j,k]    ∀ i, d
 
     room_id is the number of replicas that fit domain d. A node without a domain of the level is a domain of
-    its own. The first and the last are exact: gangs of one domain are told apart there, and replicas in a
-    domain can be dealt out to the gangs in turn. The second is exact for a kind of one job, else a bound.
+    its own. The first and the last rule are exact: gangs in one domain are told apart there, and the replicas
+    in a domain can be assigned to the gangs in turn. The second is exact for a replica type of one job,
+    otherwise a bound.
     """
     for index, kind in enumerate(x.kinds):
         if kind.scattered or not any((kind.classes[0], tier) in x.jobs for tier in range(len(kind.tiers))):
@@ -89,7 +90,7 @@ def _preferred(
 
 
 def _by_domain(x: Columns, index: int, kind: Kind, level: Level) -> dict[int, list[int]]:
-    """Columns of a kind's replicas in each domain of a level."""
+    """Columns of the replicas of a type in each domain of a level."""
     found: dict[int, list[int]] = defaultdict(list)
     for tier in range(len(kind.tiers)):
         for cell, column in x.located_of(index, tier):

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 def mig(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every family has the same form
     """
-    MIG instances in new use overlap neither each other nor those in use, and there are enough of them.
+    Newly used MIG instances overlap neither each other nor those in use, and cover the demand.
 
         Σ_{(π,a) covering slice z} instance[m,π,a]  ≤  free[m,z]    ∀ states m, slices z
         Σ_{π with media extensions} instance[m,π,a]  ≤  GPUs of m    ∀ m
         Σ_i need_iπ · replicas[i,t]  ≤  Σ_{m of t} Σ_a instance[m,π,a]    ∀ t, profiles π
 
-    and the last for each cell with the kinds to which domains matter alone. free[m,z] counts the GPUs of
-    state m on which nobody uses memory slice z, once those who leave have left; of GPUs switched to MIG mode
+    and the last for each node class with only the replica types that have a locality rule. free[m,z] is the
+    number of GPUs of state m on which memory slice z is unused after evictions; for GPUs switched to MIG mode
     it is switched[c].
     """
     supply: dict[int, dict[str, list[Term]]] = defaultdict(lambda: defaultdict(list))
@@ -61,7 +61,7 @@ def mig(problem: Problem, x: Columns) -> Iterator[Row]:  # noqa: ARG001 - every 
 
 
 def _needs(members: Iterable[tuple[Shape, int]]) -> dict[str, list[Term]]:
-    """Instances that replicas take, by profile."""
+    """Instances that replicas need, by profile."""
     needs: dict[str, list[Term]] = defaultdict(list)
     for shape, column in members:
         for profile, count in shape.mig:

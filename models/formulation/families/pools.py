@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 def pools(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    A node is removed only if it is empty, and a pool keeps its minimum and its maximum.
+    A node is removed only if it is empty, and a pool stays between its minimum and its maximum.
 
         close[p]  ≤  idle_p + Σ_{o empties a node of p} out[o]    ∀ sets p of equal nodes
         Σ_{p of the pool} close[p] − Σ_{p of the pool} open[p]  ≤  spare  ∀ pools above their minimum by spare
-        Σ_{p of the pool} open[p]  ≤  nodes it may still be given    ∀ pools
+        Σ_{p of the pool} open[p]  ≤  nodes that may still be added    ∀ pools
 
     A removed node takes its capacity with it in (C3), (C4) and (C5); equal nodes are interchangeable there.
     """

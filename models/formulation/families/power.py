@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 
 def power(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    Whole GPUs in use in a rack draw no more than its cap leaves.
+    Whole GPUs in use in a rack draw no more than what its cap leaves.
 
         Σ_{c in the rack} watts_c · ( Σ_i g_i · replicas[i,t] − freed[c] )  ≤  left    ∀ racks with a cap
 
-    Where running jobs draw more than the cap, left is 0, and in its place fresh[h] says if anybody new comes:
+    If running jobs draw more than the cap, left is 0 there, and fresh[h] says whether a new job comes to the
+    rack:
 
         drawn  ≤  M · fresh[h],    drawn − freed  ≤  left · fresh[h]
 
-    with left negative there. freed[c] is what departures from the nodes of c give back; what incumbents draw
-    on nodes of the rack that take nothing new adds to left when they leave. Shares and MIG instances are left
-    out here, so that the rows are a relaxation; caps of single nodes are a resource of (C5).
+    with left negative there. freed[c] is what evictions from the nodes of c release. Power that
+    running jobs draw on nodes of the rack where no job may start is added to left when they leave. Shares and
+    MIG instances are not counted here, so the rows are a relaxation; caps of single nodes are a resource of
+    (C5).
     """
     for number, cap in enumerate(problem.power_caps):
         watts = dict(zip(cap.nodes, cap.watts, strict=True))
@@ -58,7 +60,7 @@ def power(problem: Problem, x: Columns) -> Iterator[Row]:
         if terms:
             yield row("power", (number,), terms, upper=max(0, cap.left))
         if (fresh := x.fresh_power.get(number)) is not None:
-            # What moves within the rack is new there as well, so every user counts.
+            # A job that migrates within the rack is new there too, so all usage counts.
             most = sum(coefficient * x.upper[column] for column, coefficient in terms if coefficient > 0)
             users = [(column, coefficient) for column, coefficient in terms if coefficient > 0]
             yield row("power", (number, "new"), [*users, (fresh, -most)], upper=0)

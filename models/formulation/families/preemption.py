@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import PowerCap, Problem, QueueBudget
 
     State: TypeAlias = tuple[Sequence[int], Sequence[int]]
-    """Thousandths free by GPU, and amounts free by resource."""
+    """(thousandths free by GPU, amounts free by resource)."""
     Offer: TypeAlias = Callable[[State, bool], int]
-    """How much of something a state has; True for what a crowded node gains, which is rounded up."""
+    """Amount of something in a state; True for gains of a crowded node, which are rounded up."""
 
 
 def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    What preemption frees is taken only by classes that outrank the victim, or that have a claim on it.
+    Capacity freed by preemption is used only by classes that outrank the victim or have a claim on it.
 
         Σ_{i bound by ρ} ⌊g_i/s⌋ · replicas[i,t]  ≤  Σ_{n ∈ t} blocks_ρ[n,s]    ∀ t, s, ρ
         Σ_{i bound by ρ} milli_i · replicas[i,t]  ≤  Σ_{n ∈ t} milli_ρ[n]    ∀ t, ρ, shares and GPUs
@@ -37,13 +37,14 @@ def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
         usage_ρ[r,q]  ≤  limit_rq    ∀ r, q, ρ
         Σ_{c in the rack} watts_c · ( Σ_{i bound by ρ} g_i · replicas[i,t] − freed_ρ[c] )  ≤  left  ∀ racks, ρ
 
-    Here ρ stands for a set of victims (`views`): those of rank ρ or above, if there are no claims. It binds
-    the classes that may follow none of them. An index ρ leaves out what is of all other classes, and what is
-    freed by stopping or shrinking these victims: blocks_ρ[n,s] is ⌊f/s⌋ of the GPUs of a node that are free
-    for the classes bound. What moves away is free for any, and counts still where it counted. What a queue
-    spills is at least what it uses beyond what it keeps. Victims are those on the group, in the queue, in
-    the rack. Where replicas are dealt out to cells by size alone, those of other classes are taken off the
-    sum of a rack as if all of the group were there.
+    ρ stands for a set of victims (`views`); without claims, these are the victims of rank ρ or above. A set
+    binds the classes that may follow none of its victims. An index ρ excludes usage of all other classes, and
+    capacity freed by preempting or shrinking the victims: blocks_ρ[n,s] is ⌊f/s⌋ of the GPUs of a node that
+    are free for the bound classes. Capacity freed by migration is free for any class, and the migrating job
+    still counts against quota where it counted. A queue passes up at least what it uses beyond what it does
+    not lend. The victims considered are those on the node group, in the queue, or in the rack. Where replicas
+    are assigned to node classes by size only, those of the other classes are subtracted from the sum of a
+    rack as if all of the node group were in it.
     """
     for group in range(len(problem.groups)):
         yield from _nodes(problem, x, group)
@@ -63,7 +64,7 @@ def preemption(problem: Problem, x: Columns) -> Iterator[Row]:
 
 
 def _nodes(problem: Problem, x: Columns, group: int) -> Iterator[Row]:
-    """What classes that may not follow victims on a group's nodes take there."""
+    """Rows for classes that may not follow victims on the nodes of a node group."""
     holds, nodes = x.departures.holds, problem.groups[group].nodes
     present = sorted({v for node in nodes for v in holds.get(node, ())})
     members = x.members(group)
@@ -98,14 +99,14 @@ def _nodes(problem: Problem, x: Columns, group: int) -> Iterator[Row]:
 
 
 class _Free:
-    """What is free on some nodes for classes that a view binds: a constant and what columns add to it."""
+    """Capacity free for the classes that a view binds on some nodes: a constant and a sum over columns."""
 
     def __init__(self, problem: Problem, x: Columns, nodes: tuple[int, ...], view: View) -> None:
         self._base = [(problem.nodes[node].gpus, problem.nodes[node].amounts) for node in nodes]
         self._after: list[tuple[int, State, State]] = []
         """(column, state of a node with it, base state of the node)."""
         self._gains: list[tuple[int, State]] = []
-        """(column, what a crowded node gains with each unit of it)."""
+        """(column, gain of a crowded node with each unit of it)."""
         for node, base in zip(nodes, self._base, strict=True):
             if node in x.departures.crowded:
                 closed = {*x.fates.stays_for(node, view)}
@@ -116,7 +117,7 @@ class _Free:
                 self._after.append((x.out[departure], x.departures.free(departure, view), base))
 
     def blocks(self, size: int) -> Offer:
-        """⌊wholly free GPUs / size⌋; what a crowded node gains is rounded up."""
+        """⌊wholly free GPUs / size⌋; gains of a crowded node are rounded up."""
         return lambda state, up: _steps(sum(milli == MILLI for milli in state[0]), size, up=up)
 
     def milli(self, state: State, up: bool) -> int:  # noqa: ARG002 - one form for all offers
@@ -124,11 +125,11 @@ class _Free:
         return sum(state[0])
 
     def amount(self, resource: int) -> Offer:
-        """Of one resource."""
+        """Amount of one resource."""
         return lambda state, _: state[1][resource]
 
     def supply(self, offer: Offer) -> tuple[int, dict[int, int]]:
-        """The constant, and what a unit of each column adds."""
+        """The constant, and what a unit of each column adds to it."""
         given: dict[int, int] = defaultdict(int)
         for column, after, base in self._after:
             given[column] += offer(after, False) - offer(base, False)
@@ -146,7 +147,7 @@ def _counted(problem: Problem, budget: QueueBudget) -> Iterator[Incumbent]:
 
 
 def _preemptable(incumbents: Iterator[Incumbent]) -> Iterator[Incumbent]:
-    """Those that a plan may preempt."""
+    """Running jobs that a plan may preempt or shrink."""
     return (each for each in incumbents if each.stop_points is not None or each.shrinkable)
 
 
@@ -166,7 +167,7 @@ def _queues(problem: Problem, x: Columns, budget: QueueBudget, view: View, at: i
 
 
 def _above(problem: Problem, budget: QueueBudget, view: View) -> set[int]:
-    """Queues of the lowest victims of a view, and all above these."""
+    """Queues of the lowest-ranked victims of a view, and all queues above these."""
     found: set[int] = set()
     for incumbent in problem.incumbents:
         lowest = incumbent.rank == view.rank and view.keeps(incumbent)
@@ -179,7 +180,7 @@ def _above(problem: Problem, budget: QueueBudget, view: View) -> set[int]:
 
 
 def _watts(problem: Problem, x: Columns, cap: PowerCap, view: View) -> list[Term]:
-    """Thousandths of watts that classes which a view binds draw more in a rack; none if none may come."""
+    """Thousandths of watts that the classes bound by a view add in a rack; empty if none may be placed."""
     watts = dict(zip(cap.nodes, cap.watts, strict=True))
     taken = list(_drawn(x, watts, view))
     if not any(watts > 0 for _, watts in taken):

@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 def quota(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    No queue, nor any above it, uses more than its limit, in all and of each GPU model r with a quota.
+    No queue, and no queue above it, exceeds its limit, in total and for each GPU model r with a quota.
 
         usage[r,q] = own_rq + placed[r,q] − left[r,q] + Σ_{children c} spilled[r,c]
         placed[r,q] = Σ_{j in q, k of r} milli_j · max_j · jobs[j,k]
         left[r,q]  = Σ_{v in q, of r} milli_v · ( held_v · (stop[v] + move[v]) + shrink[v] )
         usage[r,q]  ≤  limit_rq
-        spilled[r,c] = usage[r,c], or spill[r,c] ≥ usage[r,c] − kept_rc where c keeps quota from lending
+        spilled[r,c] = usage[r,c], or spill[r,c] ≥ usage[r,c] − kept_rc where c does not lend all its quota
 
-    and where running jobs hold more than the limit, which is then what they hold,
+    and where the usage of running jobs exceeds the limit, which is then set to that usage,
 
         new[r,q]  ≤  M · fresh[r,q]
         usage[r,q]  ≤  limit_rq − (limit_rq − firm_rq) · fresh[r,q]
         new[r,c]  ≤  M · (within[r,c] + passed[r,c])
         usage[r,c]  ≤  kept_rc + M · (1 − within[r,c])
 
-    in thousandths of GPUs; new[r,q] are starts and growths directly in the queue, new[r,c] of its children c
-    that keep nothing, and passed[r,c] of those that do; firm_rq is the true limit, held_v the replicas
-    incumbent v runs with; an elastic class counts milli_j · replicas[i,t] instead.
-    Limits and kept quota are those of `models.queue.QueueLimits`.
+    in thousandths of GPUs. new[r,q] are starts and added replicas directly in the queue, new[r,c] those of
+    its children c that lend all, passed[r,c] those of children that do not. kept_rc is the quota that c does
+    not lend, firm_rq the true limit, held_v the number of replicas of running job v. An elastic class counts
+    milli_j · replicas[i,t] instead. Limits and kept quota are those of `models.queue.QueueLimits`.
     """
     for budget in problem.budgets:
         terms = [[*counted] for counted in x.usage(budget.resource)]
@@ -68,7 +68,7 @@ def quota(problem: Problem, x: Columns) -> Iterator[Row]:
 def _passing(
     x: Columns, key: tuple[str, str], terms: list[Term], new: list[Term], given: tuple[int, int, int]
 ) -> Iterator[Row]:
-    """New jobs count above a queue unless it keeps all that it uses; `given`: within, passed, kept − own."""
+    """New jobs count above a queue that lends usage upwards; `given`: within, passed, kept − own."""
     within, passed, room = given
     yield row("quota", (*key, "passed"), [*new, (within, -_most(x, new)), (passed, -_most(x, new))], upper=0)
     most = max(0, sum(milli * x.upper[column] for column, milli in terms if milli > 0) - room)

@@ -1,1 +1,1 @@
-"""What rows are about: classes of replicas and nodes, states of nodes, choices of running jobs."""
+"""Index sets of the model: replica types, node classes, node states and outcomes of running jobs."""

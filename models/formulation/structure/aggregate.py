@@ -1,4 +1,4 @@
-"""Aggregate: what an answer of the block model says, in the problem's own terms, ready to be realized."""
+"""Aggregate: a solution of the model in terms of the problem, before disaggregation into placements."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Jobs to be placed on one set of options, and where their replicas belong."""
+    """Jobs to place on one set of options, and the nodes of their replicas."""
 
     jobs: tuple[tuple[int, int], ...]
-    """(class, how many of its jobs); classes that differ only in points and queue."""
+    """(class, number of its jobs); the classes differ only in points and queue."""
     options: tuple[int, ...]
     """Positions of the options among those of each class."""
     places: tuple[tuple[tuple[int, ...], int], ...]
-    """(nodes, replicas to stand on them). With a required level all nodes are in one domain."""
+    """(nodes, number of replicas on them). With a required level all nodes are in one domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """Who leaves, which nodes open, and how many replicas of what go where."""
+    """Evictions, opened and closed nodes, and the number of replicas of each class per node set."""
 
     stopped: tuple[int, ...] = ()
-    """Incumbents."""
+    """Running jobs that are preempted."""
     moved: tuple[int, ...] = ()
-    """Incumbents that leave to be placed anew."""
+    """Running jobs that migrate."""
     shrunk: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """(incumbent, positions in its `holds` of the replicas it gives up)."""
+    """(running job, positions in its `holds` of the replicas that it gives up)."""
     opened: tuple[tuple[int, int], ...] = ()
-    """(pool, nodes)."""
+    """(pool, number of nodes)."""
     closed: tuple[tuple[int, int], ...] = ()
-    """(pool, nodes); each of them is to end up empty."""
+    """(pool, number of nodes), each of which must end up empty."""
     batches: tuple[Batch, ...] = ()
     later: tuple[tuple[int, int, int, int], ...] = ()
     """(class, position of the option, slot, jobs) of starts in later slots, by slot."""
     instances: dict[tuple[int, int], tuple[MigInstance, ...]] = field(default_factory=dict)
-    """MIG instances to be in new use, by (node, GPU index)."""
+    """Newly used MIG instances, by (node, GPU index)."""

@@ -1,10 +1,10 @@
 """
-Departure: one way in which incumbents leave a node, and what the node has free then.
+Eviction pattern: one way in which running jobs leave a node together, and what it frees.
 
-Each is a column of its own, since floors do not add up: two jobs that leave four GPUs each free one block of
-eight together and none alone. Equal jobs on a node are told apart only by what leaving costs, so the cheapest
-leave first and only their numbers are a choice. Nodes with too many ways to leave are crowded: there each
-incumbent counts by itself, rounded up, which is a relaxation.
+Each pattern is a column of its own because floors do not add up: two jobs that each free four GPUs free one
+block of eight together, and none alone. Equal jobs on a node differ only in the cost of eviction. The
+cheapest leave first, so only their number is a choice. A node with too many patterns is crowded: there each
+running job counts separately, rounded up, which is a relaxation.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
 
 MOST_PER_NODE: Final = 1_024
-"""Departures of one node; a node with more is crowded."""
+"""Limit on eviction patterns of one node; a node with more is crowded."""
 
 MOST_IN_ALL: Final = 6_000
-"""Departures of all nodes; the nodes with most of them are crowded until there are no more than that …"""
+"""Limit on eviction patterns of all nodes; nodes with the most patterns become crowded until it is met …"""
 
 MOST_ON_AVERAGE: Final = 8
-"""… or than so many a node."""
+"""… or until the average per node is at most this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """Incumbents that leave one node together, wholly or in part."""
+    """Running jobs that leave one node together, wholly or in part."""
 
     node: int
     stopped: tuple[int, ...] = ()
-    """Incumbents that leave all nodes to wait again."""
+    """Running jobs that are preempted: they leave all their nodes and wait again."""
     moved: tuple[int, ...] = ()
-    """Incumbents that leave all nodes to be placed anew."""
+    """Running jobs that migrate: they leave all their nodes and are placed anew."""
     shrunk: tuple[tuple[int, int], ...] = ()
-    """(incumbent, replicas it gives up on this node, the first of its `holds` there)."""
+    """(running job, number of replicas it gives up on this node, the first of its `holds` there)."""
 
     @property
     def leavers(self) -> int:
-        """How many incumbents it disturbs."""
+        """Number of running jobs that it disrupts."""
         return len(self.stopped) + len(self.moved) + len(self.shrunk)
 
 
 class Departures:
-    """All ways to leave every node."""
+    """All eviction patterns of every node."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.holds: dict[int, dict[int, tuple[int, ...]]] = _holds(problem)
-        """By node and incumbent: positions in the incumbent's `holds`."""
+        """By node and running job: positions in the `holds` of the job."""
         self.held_fast = {
             hold.node
             for incumbent in problem.incumbents
@@ -66,11 +66,11 @@ class Departures:
             for hold in incumbent.holds
             if hold.node is not None
         }
-        """Nodes on which an incumbent runs that may not be moved."""
+        """Nodes with a running job that may not migrate."""
         groups = {node: self._groups(present) for node, present in sorted(self.holds.items())}
         parts = {node: [list(self._parts(node, each)) for each in found] for node, found in groups.items()}
         self.crowded = self._crowded(parts)
-        """Nodes without departures, on which each incumbent leaves by itself."""
+        """Nodes without eviction patterns, where each running job leaves separately."""
         self.alike: dict[int, tuple[int, ...]] = {
             index: equal
             for node, found in groups.items()
@@ -79,7 +79,7 @@ class Departures:
             for index in equal
             if len(equal) > 1
         }
-        """The equal incumbents of each incumbent that has some, the cheapest to disturb in front."""
+        """The equal running jobs of each job that has some, the cheapest to evict first."""
         self.by_node: dict[int, tuple[Departure, ...]] = {
             node: tuple(sorted((_joined(node, chosen) for chosen in product(*choices)), key=_order))[1:]
             for node, choices in parts.items()
@@ -87,9 +87,9 @@ class Departures:
         }
 
     def _crowded(self, parts: dict[int, list[list[Departure]]]) -> frozenset[int]:
-        """Nodes with too many departures, given what each group of equal incumbents may do."""
+        """Nodes with too many patterns, given the options of each group of equal running jobs."""
         counts = {node: prod(map(len, choices)) - 1 for node, choices in parts.items()}
-        # Of a share or an instance it matters which is given up first.
+        # For shares and MIG instances it matters which replica is given up first.
         crowded = {
             node
             for node, present in self.holds.items()
@@ -107,13 +107,13 @@ class Departures:
         return frozenset(crowded)
 
     def _plain(self, index: int) -> bool:
-        """True if each replica of an incumbent holds as many GPUs of use to others, whole ones or none."""
+        """True if each replica of a running job holds the same number of usable GPUs, whole ones or none."""
         incumbent = self.problem.incumbents[index]
         equal = len({len(hold.gpus) for hold in incumbent.holds if hold.node is not None}) <= 1
         return equal and not incumbent.shape.gpu_milli and not incumbent.shape.mig
 
     def _groups(self, present: dict[int, tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """Incumbents of a node, equal ones together and the cheapest of them in front."""
+        """Running jobs of a node, grouped by equality, the cheapest of each group first."""
         members: dict[Any, list[int]] = defaultdict(list)
         for index in sorted(present):
             members[self._likeness(index)].append(index)
@@ -127,7 +127,7 @@ class Departures:
         return incumbent.leave_points if incumbent.stop_points is None else incumbent.stop_points
 
     def _likeness(self, index: int) -> tuple[object, ...]:
-        """Equal for incumbents that differ only in what disturbing them costs; else (index,)."""
+        """Equal for running jobs that differ only in the cost of eviction; otherwise (index,)."""
         problem = self.problem
         incumbent = problem.incumbents[index]
         shape = incumbent.shape
@@ -140,12 +140,12 @@ class Departures:
         return (
             None,
             shape,
-            # Whole GPUs of a node are as good as each other, shares only those of one GPU.
+            # Whole GPUs of a node are interchangeable, shares only within one GPU.
             tuple(sorted(hold.gpus for hold in incumbent.holds)) if shape.gpu_milli else len(incumbent.holds),
             sum(len(hold.gpus) for hold in incumbent.holds),
             incumbent.queue,
             (incumbent.rank, incumbent.claims),
-            # In later slots who would have been gone anyway leaves nothing free.
+            # A job that ends before a later slot frees nothing there when it is evicted now.
             incumbent.until,
             incumbent.gpu_model,
             incumbent.on_leaving,
@@ -158,7 +158,7 @@ class Departures:
         )
 
     def _parts(self, node: int, group: tuple[int, ...]) -> Iterator[Departure]:
-        """What the equal incumbents of a group may do on a node, staying first."""
+        """Options of a group of equal running jobs on a node; to stay is the first."""
         first = self.problem.incumbents[group[0]]
         may_stop, may_move = first.stop_points is not None, first.move is not None
         for leaving in range(len(group) + 1):
@@ -173,9 +173,9 @@ class Departures:
 
     def canonical(self, index: int, fate: dict[int, str]) -> int:
         """
-        The incumbent that stands for this one among its equals, given who of them is stopped or moved.
+        The running job that stands for this one among its equals, given which of them are stopped or moved.
 
-        The stopped stand in front, then the moved; each group keeps its order.
+        Stopped jobs come first, then moved ones; each group keeps its order.
         """
         if index not in self.alike:
             return index
@@ -185,9 +185,9 @@ class Departures:
 
     def free(self, departure: Departure, below: View | None = None) -> tuple[list[int], list[int]]:
         """
-        Thousandths free by GPU and amounts free by resource of the node, once they have left.
+        (thousandths free by GPU, amounts free by resource) of the node under an eviction pattern.
 
-        With `below`, what is free for the classes that it binds.
+        With `below`, only what is free for the classes that it binds.
         """
         node = self.problem.nodes[departure.node]
         gpus, amounts = list(node.gpus), list(node.amounts)
@@ -203,9 +203,9 @@ class Departures:
 
     def given_up(self, departure: Departure, below: View | None = None) -> Iterator[tuple[int, int]]:
         """
-        (incumbent, position in its `holds`) of every replica that leaves the node.
+        (running job, position in its `holds`) of every replica that leaves the node.
 
-        With `below`, of the stopped and the shrunk only those that it does not keep.
+        With `below`, without stopped and shrunk jobs that are among its victims.
         """
         here = self.holds[departure.node]
         gone = [(index, here[index]) for index in (*departure.stopped, *departure.moved)]
@@ -217,11 +217,11 @@ class Departures:
                     yield index, position
 
     def everybody(self, node: int) -> Departure:
-        """All incumbents that may leave a node, gone."""
+        """The pattern in which all running jobs that may leave a node have left."""
         return Departure(node, moved=tuple(self.holds[node]))
 
     def empties(self, departure: Departure) -> bool:
-        """True if every incumbent of the node is moved elsewhere."""
+        """True if every running job of the node migrates."""
         here = self.holds[departure.node]
         return departure.node not in self.held_fast and len(departure.moved) == len(here)
 

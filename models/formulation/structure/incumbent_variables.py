@@ -1,4 +1,4 @@
-"""Fates: the columns that say what becomes of each incumbent."""
+"""Columns for the outcome of each running job."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Fates:
-    """Columns of departures, and of each incumbent by itself."""
+    """Columns of eviction patterns, and of each running job separately."""
 
     def __init__(self, problem: Problem, departures: Departures, new: Callable[[int], int]) -> None:
-        """`new` makes a column with an upper bound."""
+        """Create the columns; `new` makes a column with an upper bound."""
         incumbents = problem.incumbents
         self._problem = problem
         self._resources = len(problem.resources)
@@ -31,8 +31,8 @@ class Fates:
         }
         self.stopped_with = self._stopped_with()
         """
-        Columns of the departures in which it is stopped, of each incumbent of which these say all there is to
-        say: one that may only be stopped, on a single node.
+        By running job that can only be preempted and is on a single node: columns of the eviction patterns
+        that preempt it. These make a column `stop` unnecessary.
         """
         self.stop = {
             v: new(1)
@@ -42,9 +42,9 @@ class Fates:
         self.move = {v: new(1) for v, each in enumerate(incumbents) if each.move is not None}
         shrinkable = {v: each for v, each in enumerate(incumbents) if each.shrinkable}
         self.shrink = {v: new(len(each.holds) - each.fewest) for v, each in shrinkable.items()}
-        """Replicas given up."""
+        """Number of replicas given up."""
         self.fewer = {v: parts(each.shrink_points, 1, new) for v, each in shrinkable.items() if each.scaled}
-        """The same by what they cost, where they cost unequally."""
+        """The same by parts, where replicas have unequal points."""
         self.resized = {v: new(1) for v in shrinkable}
         self.given = {
             (v, node): new(len(positions))
@@ -52,25 +52,25 @@ class Fates:
             for v, positions in departures.holds[node].items()
             if v in shrinkable
         }
-        """Of them, those on a crowded node."""
+        """Replicas given up on a crowded node."""
         self.sharers: dict[tuple[int, int], tuple[int, ...]] = {
             at: v for node in sorted(departures.crowded) for at, v in _sharers(problem, departures, node)
         }
-        """Incumbents that hold all that is in use of a shared GPU, by crowded node and GPU index."""
+        """Running jobs that hold all used shares of a shared GPU, by crowded node and GPU index."""
         self.freed = {at: new(1) for at in self.sharers}
-        """The GPU is wholly free since all of them have left."""
+        """The GPU is wholly free because all of them have left."""
         self.emptied = {
             node: new(1)
             for node in sorted(departures.crowded - departures.held_fast)
             if problem.nodes[node].closing_points is not None
         }
-        """All incumbents of a crowded node are moved elsewhere."""
+        """All running jobs of a crowded node migrate."""
 
     def gains(self, node: int) -> Iterator[tuple[int, tuple[list[int], list[int]]]]:
         """
-        What a crowded node gains with each unit of a column: (column, (thousandths by GPU, amounts)).
+        Gain of a crowded node with each unit of a column: (column, (thousandths by GPU, amounts)).
 
-        A GPU that several jobs share is gained whole only once all of them have left.
+        A GPU that several jobs share becomes wholly free only after all of them have left.
         """
         width = len(self._problem.nodes[node].gpus)
         for v, positions in self.departures.holds[node].items():
@@ -110,9 +110,9 @@ class Fates:
 
     def leaves(self, v: int, below: View | None = None) -> Sequence[int]:
         """
-        Columns, of which at most one is 1, that each say that an incumbent leaves all its places.
+        Columns of which at most one is 1: each means that a running job leaves all its nodes.
 
-        With `below`, stopping it counts only if that does not keep it.
+        With `below`, preemption does not count if the job is among its victims.
         """
         moves = [self.move[v]] if v in self.move else []
         if below is not None and below.keeps(self._problem.incumbents[v]):
@@ -120,7 +120,7 @@ class Fates:
         return [*self.stops(v), *moves]
 
     def stops(self, v: int) -> Sequence[int]:
-        """Columns, of which at most one is 1, that each say that an incumbent is stopped."""
+        """Columns of which at most one is 1: each means that a running job is preempted."""
         return [self.stop[v]] if v in self.stop else self.stopped_with.get(v, [])
 
 
@@ -142,7 +142,7 @@ def _sharers(
     return [
         ((node, gpu), tuple(sorted({v for v, _ in found})))
         for gpu, found in sorted(held.items())
-        # One that alone holds the whole GPU in shares frees it by leaving.
+        # A single job that holds the whole GPU in shares frees it by leaving.
         if all(milli for _, milli in found)
         and free[gpu] + sum(milli for _, milli in found) == MILLI
         and (len({v for v, _ in found}) > 1 or free[gpu])

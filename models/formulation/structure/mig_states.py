@@ -1,9 +1,9 @@
 """
-MigState: GPUs whose MIG layout is a decision, slice by slice.
+MIG states: GPUs with a MIG layout to be decided, slice by slice.
 
-An instance is an interval of memory slices, and instances on one GPU do not overlap. Counting instances by
-where they start is exact: at most N intervals over every slice can be dealt out to N GPUs without overlap,
-since interval graphs are perfect.
+An instance is an interval of memory slices, and instances on one GPU do not overlap. It is exact to count
+instances by start position: if at most N intervals cover each slice, they can be assigned to N GPUs without
+overlap, since interval graphs are perfect.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ Position: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class MigState:
-    """GPUs of one cell on which the same memory slices are free and the same instances exist."""
+    """GPUs of one node class with the same free memory slices and the same instances."""
 
     cell: int
     gpus: tuple[tuple[int, int], ...]
-    """(node, GPU index); empty for GPUs that are switched to MIG mode."""
+    """(node, GPU index); empty for GPUs to be switched to MIG mode."""
     slices: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-    """For each memory slice: GPUs on which it is free, as a constant and (column, coefficient) pairs."""
+    """By memory slice, the number of GPUs on which it is free: a constant and (column, coefficient) pairs."""
     instances: tuple[tuple[Position, tuple[int, ...], bool, int], ...]
-    """Instances that may be used: position, slices, true if it exists already, column."""
+    """Instances that may be used: (position, slices, true if it already exists, column)."""
     switched: int | None = None
-    """Column of the GPUs switched to MIG mode."""
+    """Column that counts GPUs switched to MIG mode."""
 
     @property
     def media(self) -> list[int]:
-        """Columns of instances with media extensions, of which a GPU has one at most."""
+        """Columns of instances with media extensions, of which a GPU has at most one."""
         return [column for (name, _), _, _, column in self.instances if name.endswith(MEDIA_EXTENSIONS)]
 
 
@@ -92,7 +92,7 @@ def mig_states(
 def _switched(
     position: int, cells: Cells, geometry: MigGeometry, profiles: set[str], new: Callable[[int], int]
 ) -> Iterator[MigState]:
-    """Wholly free GPUs of a cell that are switched to MIG mode."""
+    """Wholly free GPUs of a node class that may be switched to MIG mode."""
     cell = cells.all[position]
     whole = cells.states[cell.group].whole
     constant, _, coefficients = cells.supply(position, whole)
@@ -108,7 +108,7 @@ def _switched(
 
 
 class _Layout:
-    """Where instances of one GPU are and may be; without a known geometry only those that exist."""
+    """Existing and possible instances of one GPU; only existing ones if the geometry is unknown."""
 
     def __init__(
         self, geometry: MigGeometry | None, idle: tuple[MigInstance, ...], used: tuple[MigInstance, ...]
@@ -118,7 +118,7 @@ class _Layout:
         self.size = geometry.memory_slices if geometry else len(self._existing)
 
     def covered(self, place: Position) -> tuple[int, ...]:
-        """Slices of an instance; without a known geometry each existing instance is one slice."""
+        """Slices of an instance; if the geometry is unknown, each existing instance is one slice."""
         name, start = place
         if self._geometry is None:
             return (self._existing.index(place),)
@@ -129,7 +129,7 @@ class _Layout:
     def positions(
         self, profiles: set[str], *, create: bool
     ) -> Iterator[tuple[Position, tuple[int, ...], bool]]:
-        """Instances that jobs may come to use."""
+        """Instances that jobs may use."""
         for place in self._existing:
             if place[0] in profiles:
                 yield place, self.covered(place), True
@@ -145,7 +145,7 @@ class _Layout:
 
 
 def _wanted_profiles(problem: Problem) -> list[set[str]]:
-    """Profiles that some class asks for, for each group."""
+    """Profiles that some class requests, for each node group."""
     wanted: list[set[str]] = [set() for _ in problem.groups]
     for job_class in problem.classes:
         for option in job_class.options:
@@ -157,7 +157,7 @@ def _wanted_profiles(problem: Problem) -> list[set[str]]:
 def _used(
     problem: Problem, departures: Departures, node: int, gpu: MigGpu
 ) -> dict[Departure | None, set[Position]]:
-    """Instances in use on a GPU with each departure from its node, and while everybody stays."""
+    """Used instances of a GPU under each eviction pattern of its node; None: while all running jobs stay."""
     base = {(each.profile, each.start) for each in gpu.used}
     used: dict[Departure | None, set[Position]] = {None: base}
     for departure in departures.by_node.get(node, ()):
@@ -177,7 +177,7 @@ def _slices(
     used: dict[Departure | None, set[Position]],
     out: dict[Departure, int],
 ) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
-    """How many of the GPUs have each slice free, as the departures decide."""
+    """Number of GPUs on which each slice is free, as a function of the eviction patterns."""
     base = _free(layout, used[None])
     after = {
         out[departure]: _free(layout, positions)
@@ -196,7 +196,7 @@ def _slices(
 def _crowded_slices(
     problem: Problem, fates: Fates, layout: _Layout, node: int, gpu: MigGpu
 ) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
-    """The same for a GPU of a crowded node, where each incumbent frees its own slices."""
+    """The same for a GPU of a crowded node, where each running job frees its own slices."""
     base = _free(layout, {(each.profile, each.start) for each in gpu.used})
     terms: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for v, positions in fates.departures.holds[node].items():

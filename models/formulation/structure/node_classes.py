@@ -1,7 +1,7 @@
 """
-Cell: the nodes of one group and one set of domains.
+Node class: the nodes of one node group in one set of domains.
 
-Every node is in exactly one cell. What a cell offers is a constant plus a sum over columns.
+Every node is in exactly one node class. Its supply is a constant plus a sum over columns.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
 
     Swap: TypeAlias = tuple[int, int, int, int]
-    """(column, state it brings, state it takes away, node); the node is −1 where it may be one of several."""
+    """(column, state added, state removed, node); node is −1 where it may be one of several."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Nodes of one group, in the same domains."""
+    """Nodes of one node group in the same domains."""
 
     group: int
     nodes: tuple[int, ...]
     constant: Ints
-    """States that count always."""
+    """States that always count."""
     columns: Ints
-    """Columns that bring one state and take another away."""
+    """Columns that add one state and remove another."""
     brought: Ints
     taken: Ints
     changed: Ints
-    """Position in `nodes` of the node whose state changes; −1 where that may be one of several."""
+    """Position in `nodes` of the node that changes its state; −1 where it may be one of several."""
     reachable: Ints
-    """(position in `nodes`, state) of all states a node may be in here, shape (pairs, 2)."""
+    """(position in `nodes`, state) of all states that a node may be in, shape (pairs, 2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +59,20 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """Equal nodes of a pool, in the same domains, that may be removed once empty."""
+    """Equal nodes of a pool, in the same domains, that may be removed when empty."""
 
     pool: int
     column: int
     points: int
-    """Of each."""
+    """Points of each removed node."""
     idle: tuple[int, ...]
-    """Nodes that are empty while everybody stays."""
+    """Nodes that are empty while all running jobs stay."""
     emptied: tuple[tuple[int, int], ...]
-    """(node, column that says it is emptied)."""
+    """(node, column that is 1 if it is emptied)."""
 
 
 class Cells:
-    """All cells of a problem, and the states of the nodes in them."""
+    """All node classes of a problem, and the states of their nodes."""
 
     def __init__(
         self,
@@ -81,19 +81,19 @@ class Cells:
         fates: Fates,
         new: Callable[[int], int],
     ) -> None:
-        """`new` makes a column with an upper bound."""
+        """Create the node classes; `new` makes a column with an upper bound."""
         self.problem = problem
         self._fates = fates
         self._departures = fates.departures
         self._new = new
         self._pool_of = {node: pool for pool, option in enumerate(problem.pools) for node in option.closable}
         self.states: list[States] = []
-        """By group."""
+        """By node group."""
         self.all: list[Cell] = []
         self.of_group: dict[int, tuple[int, ...]] = {}
-        """Cells of each group."""
+        """Node classes of each node group."""
         self.of: dict[int, int] = {}
-        """Cell of each node."""
+        """Node class of each node."""
         self.openings: list[Opening] = []
         self.closings: list[Closing] = []
         levels = _levels_by_group(problem, kinds)
@@ -165,7 +165,7 @@ class Cells:
         self._add(group, nodes, [base[node] for node in nodes], swaps, reachable)
 
     def _closings(self, group: int, empty: dict[int, int], emptied_by: dict[int, int]) -> list[Swap]:
-        """Columns that remove nodes of one part, `empty` having the state of each once nobody is on it."""
+        """Columns that remove nodes of one node class; `empty` has the state of each node while empty."""
         states, swaps = self.states[group], []
         alike: dict[tuple[int, int, tuple[int, ...]], list[int]] = defaultdict(list)
         for node, state in empty.items():
@@ -201,11 +201,11 @@ class Cells:
         self.of |= dict.fromkeys(nodes, position)
 
     def domain(self, cell: int, level: Level) -> int:
-        """The domain of a level that all nodes of a cell are in, for a level that matters in its group."""
+        """The domain of all nodes of a node class, for a level that matters in its node group."""
         return self.problem.domain_of(level)[self.all[cell].nodes[0]]
 
     def supply(self, cell: int, by_state: Ints) -> tuple[int, Ints, Ints]:
-        """What a cell offers, given what each state of its group does: constant, columns, coefficients."""
+        """Supply of a node class, given the supply of each state: constant, columns, coefficients."""
         found = self.all[cell]
         return (
             int(by_state[found.constant].sum()),
@@ -214,7 +214,7 @@ class Cells:
         )
 
     def room(self, cell: int, shape: Shape) -> int:
-        """Replicas of one shape that fit a cell at most."""
+        """Upper bound on the replicas of one shape that fit a node class."""
         found = self.all[cell]
         room = self.states[found.group].room(shape)
         most = np.zeros(len(found.nodes), dtype=np.int64)
@@ -223,7 +223,7 @@ class Cells:
 
 
 def _levels_by_group(problem: Problem, kinds: Sequence[Kind]) -> list[set[Level]]:
-    """Levels at which the domain of a replica matters, for each group."""
+    """Levels at which the domain of a replica matters, for each node group."""
     levels: list[set[Level]] = [set() for _ in problem.groups]
     for kind in kinds:
         rules = kind.together

@@ -1,8 +1,8 @@
 """
-States: what the nodes of one group have free, in every state they may be in, and sums of floors over it.
+Node states: free resources of the nodes of one group in every possible state, and sums of floors over them.
 
-A node is in its base state while everybody stays, or in that of one departure. Every right-hand side of the
-packing rows is a sum over nodes of some function of their state, such as ⌊free GPUs / 4⌋.
+A node is in its base state while all running jobs stay, or in the state of one eviction pattern. Every
+right-hand side of the packing rows is a sum over nodes of a function of their state, such as ⌊free GPUs / 4⌋.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
 
 _MIG_SLICES = 7
-"""MIG instances that fit one GPU at most."""
+"""Upper bound on the MIG instances of one GPU."""
 
 
 class StateList:
-    """States of the nodes of one group, as they are found; equal ones are one."""
+    """States of the nodes of one group while they are collected; equal states are merged."""
 
     def __init__(self, problem: Problem, group: int) -> None:
         self._problem, self._group = problem, group
@@ -36,34 +36,34 @@ class StateList:
         """
         Index of a state with these thousandths free by GPU and these amounts by resource.
 
-        A rounded one is no state but what a node gains: functions of it are rounded up, since
-        ⌊(a + b)/s⌋ ≤ ⌊a/s⌋ + ⌈b/s⌉.
+        With `rounded` it is not a state but the gain of a node: functions of it are rounded up, since ⌊(a +
+        b)/s⌋ ≤ ⌊a/s⌋ + ⌈b/s⌉.
         """
         return self._found.setdefault((tuple(gpus), tuple(amounts), rounded), len(self._found))
 
     def closed(self) -> States:
-        """All of them as arrays."""
+        """All states as arrays."""
         return States(self._problem, self._group, tuple(self._found))
 
 
 class States:
-    """All states of the nodes of one group; the last one has nothing."""
+    """All states of the nodes of one group; in the last one nothing is free."""
 
     def __init__(
         self, problem: Problem, group: int, free: Sequence[tuple[Sequence[int], Sequence[int], bool]]
     ) -> None:
-        """`free` has the thousandths by GPU, the amounts by resource, and if they are a rounded gain."""
+        """Each entry of `free`: thousandths by GPU, amounts by resource, and whether it is a rounded gain."""
         width = max((len(gpus) for gpus, _, _ in free), default=0)
         rows = [*free, ([0] * width, [0] * len(problem.resources), False)]
         self.nothing = len(free)
         """Index of the state in which nothing is free."""
         self.rounded = np.array([rounded for _, _, rounded in rows], dtype=bool)
-        """True for what a node gains in steps rounded up."""
+        """True for a gain: functions of it are rounded up."""
         gpus = np.array([milli for milli, _, _ in rows], dtype=np.int64).reshape(len(rows), width)
         self.gpus: Ints = gpus
         """Thousandths free, shape (states, GPUs)."""
         self.amounts = np.array([amounts for _, amounts, _ in rows], dtype=np.int64)
-        """Shape (states, resources)."""
+        """Amounts free, shape (states, resources)."""
         self.whole: Ints = (gpus == MILLI).sum(axis=1)
         """Wholly free GPUs of each state."""
         self._partial = np.where(gpus < MILLI, gpus, 0)
@@ -75,7 +75,7 @@ class States:
         self._room: dict[Shape, Ints] = {}
 
     def room(self, shape: Shape) -> Ints:
-        """Replicas of one shape that fit each state, at most."""
+        """Upper bound on the replicas of one shape that fit each state."""
         if (known := self._room.get(shape)) is None:
             known = self._room[shape] = self._room_of(shape)
         return known
@@ -99,15 +99,15 @@ class States:
 
     def blocks(self, size: int, cheapest: Iterable[tuple[int, int, int]] = ()) -> Ints:
         """
-        Blocks of `size` wholly free GPUs that each state offers.
+        Number of blocks of `size` wholly free GPUs in each state.
 
-        Each (resource, amount, blocks) says that nothing uses a block for less than amount / blocks of that
-        resource, so a node's free amount limits its blocks too.
+        Each (resource, amount, blocks) says that no replica uses a block with less than amount / blocks of
+        that resource, so the free amount of a node limits its blocks too.
         """
         found = self._steps(self.whole, size)
         for resource, amount, per in cheapest:
             allowed = self._steps(self.amounts[:, resource] * per, amount)
-            # A gain may be of one thing only, and another was what the node lacked.
+            # A gain may be of one resource only, where the node lacked another, so it takes the maximum.
             found = np.where(self.rounded, np.maximum(found, allowed), np.minimum(found, allowed))
         return found
 
@@ -116,12 +116,12 @@ class States:
         return self._steps(self.amounts[:, resource], unit)
 
     def share_floors(self, unit: int) -> Ints:
-        """Σ ⌊free thousandths / unit⌋ over GPUs of which a part is in use."""
+        """Σ ⌊free thousandths / unit⌋ over partly used GPUs."""
         rounded = self.rounded[:, np.newaxis]
         floors: Ints = np.where(rounded, -(-self._partial // unit), self._partial // unit).sum(axis=1)
         return floors
 
     def _steps(self, amounts: Ints, unit: int) -> Ints:
-        """Whole units in each amount, a gain's rounded up."""
+        """Whole units in each amount; units of a gain are rounded up."""
         steps: Ints = np.where(self.rounded, -(-amounts // unit), amounts // unit)
         return steps

@@ -1,4 +1,4 @@
-"""Parts: replicas beyond, or short of, what a job has otherwise, that bring or cost the same each."""
+"""Parts: runs of replicas of equal points, beyond the minimum or given up, of a job that scales."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """Replicas of equal points, which are counted by one column."""
+    """Replicas of equal points, counted by one column."""
 
     column: int
     points: int
-    """Of each replica."""
+    """Points of each replica."""
     width: int
-    """Replicas of one job."""
+    """Number of replicas of one job."""
 
 
 def parts(points: Iterable[int], jobs: int, new: Callable[[int], int]) -> tuple[Part, ...]:
-    """Parts of replicas that bring these points, in order, for so many jobs; `new` makes a column."""
+    """Split replicas with these points, in order, into parts for `jobs` jobs; `new` makes a column."""
     runs = ((each, sum(1 for _ in run)) for each, run in groupby(points))
     return tuple(Part(new(width * jobs), each, width) for each, width in runs)
 
 
 def fill(found: Iterable[Part], replicas: int) -> dict[int, int]:
-    """Value of each column for one job with so many of these replicas: the first parts in front."""
+    """Value of each column for one job with this many replicas: the first parts fill up first."""
     values: dict[int, int] = {}
     for part in found:
         values[part.column] = min(part.width, max(0, replicas))

@@ -1,8 +1,8 @@
 """
-Kind: classes whose replicas are interchangeable, whatever each is worth and whichever queue pays.
+Replica type: job classes with interchangeable replicas, regardless of value and queue.
 
-Where a replica stands is decided once for a kind; how many jobs of each class are placed is decided class by
-class. So prices and queues multiply only the short columns, not those in the packing rows.
+Replicas are assigned to nodes once per replica type; the number of placed jobs is decided per class. So
+values and queues multiply only the few job columns, not the columns of the packing rows.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from gpuplan.models.problem.problem import Problem
 
 Tier: TypeAlias = tuple[int, ...]
-"""Options of a class, by position, that are decided as one since nothing but their places differs."""
+"""Positions of options of a class that are decided together because only their nodes differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Classes that differ only in points and queue."""
+    """Job classes that differ only in points and queue."""
 
     classes: tuple[int, ...]
     """Indices into `Problem.classes`; exactly one if points depend on the number of replicas."""
@@ -37,7 +37,7 @@ class Kind:
     groups: tuple[tuple[int, ...], ...]
     """Node groups of each tier."""
     per_replica: bool
-    """True if points are paid by the replica, whose number is a choice, and each brings the same."""
+    """True if points are paid per replica, the number of replicas is a choice, and all have equal points."""
 
     @property
     def rigid(self) -> bool:
@@ -46,13 +46,13 @@ class Kind:
 
     @property
     def scattered(self) -> bool:
-        """True if it does not matter which domains its replicas are in."""
+        """True if the replicas have no locality rule."""
         rules = self.together
         return rules.required is None and rules.preferred is None and rules.spread is None
 
 
 def kinds_of(problem: Problem) -> tuple[Kind, ...]:
-    """All kinds of a problem, in the order of their first class."""
+    """All replica types of a problem, in the order of their first class."""
     members: dict[Any, list[int]] = defaultdict(list)
     tiers: dict[Any, tuple[Tier, ...]] = {}
     for index, job_class in enumerate(problem.classes):
@@ -84,7 +84,7 @@ def kinds_of(problem: Problem) -> tuple[Kind, ...]:
 
 
 def _packing(job_class: JobClass) -> tuple[object, ...]:
-    """All that decides where replicas may stand and what they take and cost there."""
+    """All attributes that decide where replicas may be placed and what they take and cost there."""
     return (
         job_class.shape,
         job_class.minimum,
@@ -99,9 +99,9 @@ def _packing(job_class: JobClass) -> tuple[object, ...]:
 
 def _tiers(problem: Problem, job_class: JobClass) -> tuple[Tier, ...]:
     """
-    Options that pay alike are one tier, unless something tells them apart.
+    Group options of equal value into one tier, unless something distinguishes them.
 
-    A gang must know the one GPU model it is on, and so must quotas and guarantees of single models.
+    The GPU model must be known for a gang, and where a quota or guarantee of a single model applies.
     """
     apart = job_class.maximum > 1 or _counts_by_model(problem, job_class.queue)
     tiers: dict[Any, list[int]] = defaultdict(list)
@@ -111,7 +111,7 @@ def _tiers(problem: Problem, job_class: JobClass) -> tuple[Tier, ...]:
 
 
 def _counts_by_model(problem: Problem, queue: int) -> bool:
-    """True if a quota or a guarantee for one GPU model applies to this queue or one above it."""
+    """True if a quota or guarantee of one GPU model applies to this queue or one above it."""
     if any(each.resource != ALL_MODELS and queue in each.queues for each in problem.guarantees):
         return True
     for budget in problem.budgets:

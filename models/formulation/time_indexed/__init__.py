@@ -1,1 +1,1 @@
-"""Variables and rows of later slots."""
+"""Columns and rows of later time slots."""

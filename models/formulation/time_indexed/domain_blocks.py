@@ -1,8 +1,8 @@
 """
-Bundles: as many blocks of GPUs in one domain as a gang needs that has to be in one.
+Domain blocks: how many gangs with a required domain fit in later slots, as sets of GPU blocks in one domain.
 
-A linear relaxation would clear a little of every domain, wherever that is cheap. So what columns bring counts
-on the dearest nodes of a domain alone, without which its others are not enough.
+A linear relaxation would clear a small fraction of every domain, wherever that is cheap. So gains count only
+on the most expensive nodes of a domain: those without which its other nodes do not suffice.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
 
 
 class Gang(NamedTuple):
-    """What of a gang matters to where it may be."""
+    """Attributes of a gang that decide where it can be placed."""
 
     level: Level
     replicas: int
     gpus: int
-    """Of each replica."""
+    """GPUs of each replica."""
 
 
 class Bundles:
-    """Bundles for one gang on one area, by slot."""
+    """Bundles for one gang on one area, by slot; a bundle is the set of blocks of one gang in one domain."""
 
     def __init__(self, ahead: Prospects, area: Area, gang: Gang) -> None:
         self._ahead, self._gang, self._nodes = ahead, gang, ahead.on(area)
         self.place: Place = ("bundles", *area, *gang)
         self._of = np.array(ahead.problem.domain_of(gang.level), dtype=np.int64)
         self._blocks: Ints = np.where(self._nodes, ahead.free[:, WHOLE] // gang.gpus, 0)
-        """By slot and node."""
+        """Blocks by slot and node."""
         self._held = np.stack([self._by_domain(blocks) for blocks in self._blocks])
         self.free: Ints = (self._held // gang.replicas).sum(axis=1)
-        """By slot, while everybody stays."""
+        """Bundles by slot while all running jobs stay."""
 
     def note_gains(self, gains: Gains) -> None:
         """
-        Take in what columns bring, in thousandths of a bundle.
+        Register the gains of columns, in thousandths of a bundle.
 
-        Never more than they could complete by themselves: ⌊(a + b)/R⌋ ≤ ⌊a/R⌋ + ⌈b/R⌉.
+        A gain is at most what the column could complete alone: ⌊(a + b)/R⌋ ≤ ⌊a/R⌋ + ⌈b/R⌉.
         """
         changes = self._ahead.departing
         here = np.flatnonzero(self._nodes[changes.node])
@@ -65,10 +65,11 @@ class Bundles:
 
     def _lacking(self, slot: int, nodes: Ints, brought: Ints) -> Ints:
         """
-        By node the blocks that must come from the dearest nodes of its domain for one more bundle there.
+        By node, the blocks that the most expensive nodes of its domain must supply for one more bundle there.
 
-        0 for the others, as many of the cheapest as leave something lacking, and for domains that are too
-        small anyway or still lack too much. To each node columns bring no more than all that is `brought`.
+        It is 0 for the other nodes, which are as many of the cheapest as leave a shortage. It is also 0 for
+        domains that are too small or have too large a shortage. Columns add at most `brought` to each
+        node.
         """
         ahead, replicas, held = self._ahead, self._gang.replicas, self._held[slot]
         room = np.bincount(nodes, weights=brought, minlength=len(self._of)).astype(np.int64)

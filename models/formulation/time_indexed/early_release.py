@@ -1,10 +1,11 @@
 """
-Gains: what is free more in later slots because of who leaves now, and of nodes opened and closed.
+Early release: capacity that becomes free in later slots through evictions and through opened or closed nodes.
 
-Columns that bring the same, or multiples of it, to the same place make up one gain. Where there is much to
-state they are counted slot by slot: each has a coefficient where that begins and one where it ends, and none
-in the long rows. Where there is little, rows have them all: HiGHS takes much longer to find a first answer
-where wide integer columns hang on each other from slot to slot.
+Columns that release the same amounts, or multiples of them, at the same place form one gain. If there are
+many coefficients, gains are counted slot by slot in columns of their own: each release has one coefficient in
+the slot where it begins and one where it ends, and none in the long rows. If there are few, the rows contain
+the columns directly, because HiGHS takes much longer to find a first solution when wide integer columns are
+linked from slot to slot.
 """
 
 from __future__ import annotations
@@ -24,30 +25,30 @@ if TYPE_CHECKING:
     from gpuplan.models.formulation.time_indexed.inventory_balance import Flow
 
     Place: TypeAlias = tuple[int | str, ...]
-    """What a gain is part of, such as the sums over one group."""
+    """What a gain belongs to, such as the sums over one node group."""
 
 
 _NONE: Final = np.zeros(0, dtype=np.int64)
 
 _MUCH: Final = 1_000_000
-"""Coefficients that gains would have if one row had all their columns."""
+"""Number of coefficients in rows without gain columns above which gains are counted slot by slot."""
 
 
 @dataclass(slots=True)
 class _Gain:
-    """Columns that begin or cease to bring something."""
+    """Columns that start or stop releasing a certain amount."""
 
     unit: tuple[int, ...]
-    """By what is measured at its place."""
+    """Amount of one unit, by measure of its place."""
     slots: Ints
     columns: Ints
     amounts: Ints
-    """By how many units one of the column changes what is brought from its slot on."""
+    """Units by which a unit of each column changes the release from its slot on."""
     flow: Flow | None = None
-    """Of units, where they are counted."""
+    """Number of units by slot, if it is counted in columns."""
 
     def units(self, slot: int) -> tuple[Ints, Ints]:
-        """Columns, and how many units of each make up what is brought in a slot."""
+        """Columns, and how many units a unit of each releases in a slot."""
         if self.flow is not None:
             return np.array([self.flow.there[slot]]), np.ones(1, dtype=np.int64)
         so_far = self.slots <= slot
@@ -55,14 +56,14 @@ class _Gain:
 
 
 class Gains:
-    """All gains by place."""
+    """All gains, by place."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
         self._at: dict[Place, list[_Gain]] = defaultdict(list)
 
     def close(self, upper: Sequence[int], new: Callable[[int], int]) -> None:
-        """No more are coming: `upper` bounds the columns there are, `new` makes one with an upper bound."""
+        """Finish collecting: `upper` bounds existing columns, `new` makes a column with an upper bound."""
         gains = [gain for found in self._at.values() for gain in found]
         if sum(int((self._slots - gain.slots).sum()) for gain in gains) > _MUCH:
             for gain in gains:
@@ -70,11 +71,11 @@ class Gains:
 
     @property
     def flows(self) -> Iterator[Flow]:
-        """Those that are counted."""
+        """The gains that are counted in columns."""
         return (gain.flow for found in self._at.values() for gain in found if gain.flow is not None)
 
     def of(self, places: Iterable[Place], measure: int, slot: int) -> tuple[Ints, Ints]:
-        """Columns, and what one unit of each brings in a slot of one measure to some places in all."""
+        """Columns, and the total that a unit of each releases at some places, for one slot and measure."""
         gains = [gain for place in places for gain in self._at.get(place, ()) if gain.unit[measure]]
         units = [gain.units(slot) for gain in gains]
         columns = np.concatenate([_NONE, *(columns for columns, _ in units)])
@@ -87,12 +88,12 @@ class Gains:
 
     def note(self, places: Sequence[Place], where: Ints, columns: Ints, traces: Ints) -> None:
         """
-        Take in columns, each with the number of its place and its trace: what it brings by slot and measure.
+        Register columns, each with the number of its place and the amounts that it releases.
 
-        `traces` has shape (columns, slots, measures).
+        `traces` has these amounts, shape (columns, slots, measures).
         """
         traces = traces.copy()
-        traces[:, 0] = 0  # that slot has rows of its own
+        traces[:, 0] = 0  # slot 0 has rows of its own
         entry, slot = np.nonzero((traces[:, 1:] != traces[:, :-1]).any(axis=2))
         slot += 1
         brought = np.concatenate([traces[entry, slot], traces[entry, slot - 1]])
@@ -113,7 +114,7 @@ class Gains:
 
 
 class Changes:
-    """Columns, each with a node and what is free there then, or what the node gains if rounded."""
+    """Columns with the free amounts of a node that each leads to, or with its gain if rounded."""
 
     def __init__(self, slots: int, measures: int) -> None:
         self._shape = slots, measures
@@ -123,14 +124,14 @@ class Changes:
         self._states: list[Ints] = []
 
     def note(self, column: int, node: int, state: Ints, *, rounded: bool = False) -> None:
-        """Take in one column; `state` has shape (slots, measures)."""
+        """Register one column; `state` has shape (slots, measures)."""
         self._columns.append(column)
         self._nodes.append(node)
         self._states.append(state)
         self._rounded.append(rounded)
 
     def close(self, upper: Sequence[int]) -> None:
-        """No more are coming: make arrays of them; `upper` bounds the columns."""
+        """Finish collecting and build the arrays; `upper` bounds the columns."""
         self.column = np.array(self._columns, dtype=np.int64)
         self.most = np.array([upper[column] for column in self._columns], dtype=np.int64)
         self.node = np.array(self._nodes, dtype=np.int64)

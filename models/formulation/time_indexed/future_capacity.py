@@ -1,4 +1,4 @@
-"""Prospects: what nodes will have free in each later slot, and what columns change about that."""
+"""Future capacity: what nodes have free in each later slot, and how columns change it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ if TYPE_CHECKING:
     Bools: TypeAlias = NDArray[np.bool_]
 
 WHOLE, SHARED, SLICES, FIRST_RESOURCE = 0, 1, 2, 3
-"""What is measured of a node: wholly free GPUs, thousandths of GPUs, memory slices; then resources."""
+"""Measures of a node: wholly free GPUs, thousandths of GPUs, memory slices; then the resources."""
 
 
 class Prospects:
     """
-    What is free by slot and node while everybody stays until the expected end, and what columns change.
+    Free capacity by slot and node if all running jobs stay until their expected end, and its changes by
+    columns.
 
-    Blocks of several GPUs do not add up, so departures say what a node has of them once they took place;
-    on crowded nodes the gains of each incumbent are rounded up, since ⌊(a + b)/s⌋ ≤ ⌊a/s⌋ + ⌈b/s⌉. All else
-    adds up, each incumbent bringing its own; that of a GPU which several share is counted with each of them.
+    Blocks of several GPUs do not add up, so each eviction pattern gives the blocks of a node under it. On
+    crowded nodes the gains of single jobs are rounded up, since ⌊(a + b)/s⌋ ≤ ⌊a/s⌋ + ⌈b/s⌉. All other
+    measures add up over the jobs that leave; a GPU shared by several jobs counts with each of them.
     """
 
     def __init__(self, x: Columns) -> None:
@@ -43,7 +44,7 @@ class Prospects:
         self._measures = FIRST_RESOURCE + len(problem.resources)
         self._gpus: dict[int, Ints] = {}
         self.free: Ints = np.zeros((problem.slots, self._measures, len(problem.nodes)), dtype=np.int64)
-        """By slot, measure and node."""
+        """Free amounts by slot, measure and node."""
         self._geometry = {
             node: mig_geometry(group.gpu_model or "") for group in problem.groups for node in group.nodes
         }
@@ -57,10 +58,10 @@ class Prospects:
             group_of[list(group.nodes)] = number
         self.group_of = group_of
         self.departing = Changes(problem.slots, 1)
-        """What changes the blocks of whole GPUs, of which alone it tells."""
+        """Changes of the blocks of whole GPUs."""
         self._departures(x, self.departing)
         self.leaving = Changes(problem.slots, self._measures)
-        """What changes all that adds up."""
+        """Changes of all measures that add up."""
         self._incumbents(x, self.leaving)
         self._pools(x)
         self.departing.close(x.upper)
@@ -69,7 +70,7 @@ class Prospects:
         """Nodes that do not exist yet."""
         self.optional[list(optional)] = True
         self.cost: Ints = np.zeros((problem.slots, len(problem.nodes)), dtype=np.int64)
-        """By slot and node: points lost if nobody is there any more who may be stopped."""
+        """By slot and node: points lost if all preemptible jobs have left it."""
         for incumbent in problem.incumbents:
             for node in {hold.node for hold in incumbent.holds if hold.node is not None}:
                 self.cost[: incumbent.until, node] -= incumbent.stop_points or incumbent.leave_points
@@ -80,22 +81,22 @@ class Prospects:
         return found
 
     def total(self, area: Area, slot: int, measure: int) -> int:
-        """All there is on an area of something that adds up."""
+        """Total of an additive measure over an area."""
         return int(self.free[slot, measure, self.on(area)].sum())
 
     def blocks(self, area: Area, slot: int, size: int) -> int:
-        """Blocks of so many wholly free GPUs on an area, each on one node."""
+        """Number of blocks of `size` wholly free GPUs on an area, each on one node."""
         return int((self.free[slot, WHOLE, self.on(area)] // size).sum())
 
     def blocks_gained(self, size: int) -> Ints:
-        """Blocks of so many GPUs that each of the `departing` brings, by slot: shape (columns, slots)."""
+        """Blocks of `size` GPUs that each of the `departing` columns adds, shape (columns, slots)."""
         changes = self.departing
         after, free = changes.states[:, :, 0], self.free[:, WHOLE].T[changes.node]
         steps: Ints = np.where(changes.rounded[:, None], -(-after // size), after // size - free // size)
         return steps
 
     def note_gains(self, gains: Gains, sizes: Sequence[int]) -> None:
-        """Take in what columns change about sums, and about blocks of these sizes, of each group."""
+        """Register the changes of sums, and of blocks of these sizes, per node group."""
         groups = range(len(self.problem.groups))
         sums, blocks = self.leaving, self.departing
         places: list[Place] = [("sums", group) for group in groups]
@@ -129,14 +130,15 @@ class Prospects:
                 for node, held in by_node.items():
                     sums.note(column, node, held, rounded=True)
             if v in x.shrink and by_node:
-                # Where it gives up replicas is not said: counted in full wherever it has any.
+                # The model does not fix where it gives up replicas, so each of its node groups counts the
+                # release in full.
                 one = np.maximum.reduce(list(by_node.values()))
                 groups = {int(self.group_of[node]): node for node in by_node}
                 for node in groups.values():
                     sums.note(x.shrink[v], node, one, rounded=True)
 
     def _held(self, incumbent: Incumbent, hold: Hold, node: int) -> Ints:
-        """What a replica gives up that leaves before its end, shape (slots, measures)."""
+        """Amounts that a replica releases if it leaves before its end, shape (slots, measures)."""
         geometry = self._geometry[node]
         slices = self._slices(node, (instance for _, instance in hold.slices))
         if geometry and self.problem.charges.switch_mode is not None:
@@ -156,13 +158,13 @@ class Prospects:
         holds = x.departures.holds
         for closing in x.cells.closings:
             nodes = [*closing.idle, *(node for node, _ in closing.emptied)]
-            # The least that any of these equal nodes could have offered.
+            # Lower bound: the minimum over these equal nodes.
             gone = [{v: len(at) for v, at in holds.get(node, {}).items()} for node in nodes]
             empty = np.minimum.reduce(list(map(self._state, nodes, gone)))
             note(closing.column, nodes[0], -empty)
 
     def _whole(self, node: int, gone: dict[int, int]) -> Ints:
-        """Wholly free GPUs of a node, of which incumbents have given up so many replicas; (slots, 1)."""
+        """Wholly free GPUs of a node after running jobs gave up replicas as in `gone`; shape (slots, 1)."""
         gpus = self._gpus_of(node).copy()
         for v, replicas in gone.items():
             incumbent = self.problem.incumbents[v]
@@ -174,7 +176,7 @@ class Prospects:
         return whole
 
     def _gpus_of(self, node: int) -> Ints:
-        """Thousandths free of each GPU of a node while everybody stays; shape (slots, GPUs)."""
+        """Thousandths free by GPU of a node if all running jobs stay; shape (slots, GPUs)."""
         if node not in self._gpus:
             free = self.problem.nodes[node]
             gpus = np.tile(np.array(free.gpus, dtype=np.int64), (self.problem.slots, 1))
@@ -186,9 +188,9 @@ class Prospects:
 
     def _state(self, node: int, gone: dict[int, int]) -> Ints:
         """
-        What a node has free, shape (slots, measures).
+        Free amounts of a node, shape (slots, measures).
 
-        `gone` has how many of their replicas there incumbents have given up, the first of their holds.
+        `gone` has the number of replicas that running jobs have given up there, the first of their holds.
         """
         problem, free = self.problem, self.problem.nodes[node]
         gpus = np.tile(np.array(free.gpus, dtype=np.int64), (problem.slots, 1))

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
     """
-    Each job starts in one slot, and in every later slot there is room for all who are there then.
+    Each job starts in one slot, and in every later slot capacity suffices for all jobs present in it.
 
         Σ_k jobs[j,k] + Σ_{k, τ} later[j,k,τ]  ≤  n_j    ∀ classes j  (= 1, τ ≤ b, if booked in slot b)
-        Σ_{k, τ} later[j,k,τ]  ≤  stop[v]    ∀ classes j that are incumbent v, to be resumed
+        Σ_{k, τ} later[j,k,τ]  ≤  stop[v]    ∀ classes j that resume running job v
         there[p,τ] = there[p,τ−1] + Σ_{starts of p that come at τ} later[j,k,σ] − Σ_{that are gone by τ}
-        gain[m,τ] = gain[m,τ−1] + Σ_{columns that begin to bring m at τ} column − Σ_{that cease to}
+        gain[m,τ] = gain[m,τ−1] + Σ_{columns that start to release m at τ} column − Σ_{columns that stop}
         Σ_{p ⊆ A} ⌊g_p/s⌋ · R_p · there[p,τ]  ≤  Σ_{n ∈ A} ⌊f_nτ/s⌋ + Σ_m s_m · gain[m,τ]    ∀ areas A, τ, s
         Σ_p ⌊R_p · ⌊g_p/g⌋ / R⌋ · there[p,τ]  ≤  Σ_d ⌊Σ_n ⌊f_nτ/g⌋ / R⌋ + Σ_m gain[m,τ]    ∀ A, τ, R × g
         the same for thousandths of GPUs, memory slices of MIG and each resource, all in total
@@ -38,15 +38,15 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
         needed_j · Σ_{σ ≤ τ} start[j,σ]  ≤  Σ_{predecessors i} come[i,τ]    ∀ j with predecessors, τ
         start[j,τ] = start[j',τ]    ∀ j, j' that start together, τ
 
-    A presence p counts the jobs, those that start now included, that need R_p replicas of g_p GPUs each and
-    may be on the groups of one area; it counts where that is within A. f_nτ are the GPUs free on n at τ once
-    all running jobs have ended that are expected to. A gain m is what departures, openings and closings
-    change about that as in (C3), or a multiple of it: s_m blocks of s GPUs. R × g are the GPUs of gangs that
-    need one domain d, and of p only those count in their rows that need one too. Where a domain lacks L
-    blocks of g for one more of them, of which its cheapest nodes could bring U < L, each on its other nodes
-    is a part 1/(L − U) of it. start[j,τ] is Σ_k later[j,k,τ], or Σ_k jobs[j,k] in slot 0, and come[i,τ]
-    whether a predecessor has started, or ended, by the beginning of τ. With a single slot there are only the
-    last of these rows.
+    A presence p counts the jobs, including those that start now, that need R_p replicas of g_p GPUs each and
+    may be placed on the groups of one area; it counts in A if that area lies within A. f_nτ is the number of
+    GPUs free on n at τ after the expected end of running jobs. A gain m is a change of free blocks by
+    evictions, openings and closings as in (C3), or a multiple of it: s_m blocks of s GPUs. R × g are the
+    replicas and GPUs of gangs that require one domain d; only presences with the same requirement count in
+    their rows. If a domain lacks L blocks of g for one more such gang, and its cheapest nodes can supply U <
+    L, each block on its other nodes counts as 1/(L − U) of a gang. start[j,τ] is Σ_k later[j,k,τ], or Σ_k
+    jobs[j,k] in slot 0. come[i,τ] is 1 if predecessor i has started, or ended, by the beginning of τ. With a
+    single slot only the last of these rows are stated.
     """
     if problem.slots == 1:
         yield from _together(problem, x)
@@ -56,7 +56,8 @@ def horizon(problem: Problem, x: Columns) -> Iterator[Row]:
     inside = {area: x.later.inside(area) for area in x.later.areas}
     for slot in range(1, problem.slots):
         for area, present in inside.items():
-            # Where nobody comes, whoever is there was there before, and no less is free.
+            # A slot in which no presence grows has no fewer free resources and no more jobs than the one
+            # before.
             if slot == 1 or any(each.flow.grows(slot) for each in present):
                 yield from _room(x, area, slot, present)
         for number, budget in enumerate(problem.budgets):
@@ -88,7 +89,7 @@ def _flows(problem: Problem, x: Columns) -> Iterator[Row]:
 
 
 def _room(x: Columns, area: Area, slot: int, present: list[Presence]) -> Iterator[Row]:
-    """Rows of all that is measured on the nodes of an area in one slot."""
+    """Rows of all measures on the nodes of an area in one slot."""
     problem, later, ahead = x.problem, x.later, x.later.ahead
     takers = np.array([one.flow.there[slot] for one in present], dtype=np.int64)
     most = np.array([x.upper[column] for column in takers.tolist()], dtype=np.int64)
@@ -144,7 +145,7 @@ def _room(x: Columns, area: Area, slot: int, present: list[Presence]) -> Iterato
 
 
 def _bundles(one: Presence, gang: Gang) -> int:
-    """Bundles for a gang that a presence takes at least."""
+    """Lower bound on the bundles for a gang that a presence takes."""
     if one.required != gang.level:
         return 0
     return one.replicas * (one.shape.gpus // gang.gpus) // gang.replicas
@@ -159,13 +160,13 @@ def _slices(one: Presence, sizes: dict[str, int]) -> int:
 
 
 def _quota(x: Columns, number: int, budget: QueueBudget, slot: int) -> Iterator[Row]:
-    """The limits of one resource in one slot."""
+    """Queue limits of one resource in one slot."""
     terms, fixed = x.later.usage(budget, slot)
     staying = budget.up_the_tree(_there_already(x.problem, budget, slot, fixed))
     for queue in budget.leaves_first:
         key = ("queues", number, queue, slot)
         if (firm := budget.firm[queue]) is not None and any(amount > 0 for _, amount in terms[queue]):
-            # Who is there already may hold too much; then nobody comes who counts here.
+            # Running jobs may exceed the limit; then no new job that counts here may be present.
             yield row("horizon", key, terms[queue], upper=max(firm, staying[queue]) - fixed[queue])
         if (parent := budget.parent[queue]) is None:
             continue
@@ -179,7 +180,7 @@ def _quota(x: Columns, number: int, budget: QueueBudget, slot: int) -> Iterator[
 
 
 def _there_already(problem: Problem, budget: QueueBudget, slot: int, fixed: list[int]) -> list[int]:
-    """What who runs now may hold in a slot, by queue: whoever is moved is there longer than if it stayed."""
+    """Quota that running jobs may hold in a slot, by queue; a migrating job may end later than before."""
     held = list(fixed)
     for incumbent in problem.incumbents:
         if incumbent.move is not None and incumbent.until <= slot:

@@ -1,4 +1,4 @@
-"""Flow: how many of something there are in each later slot, carried on from slot to slot."""
+"""Flow: a count in each later slot, balanced from slot to slot."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A column for each later slot; whoever comes and stays has two coefficients, however long it stays."""
+    """One column per later slot; a job that comes and stays has two coefficients, however long it stays."""
 
     there: tuple[int, ...]
-    """Columns by slot; that of slot 0, where nobody is counted, is -1."""
+    """Columns by slot; -1 for slot 0, which is not counted."""
     changes: tuple[tuple[Ints, Ints], ...]
-    """By slot: columns, and by how much one unit of each changes what is there from then on."""
+    """By slot: columns, and the change of the count from then on per unit of each."""
 
     def terms(self, slot: int) -> tuple[Ints, Ints]:
-        """Columns and coefficients of a sum that is 0: of changes, of what was there, less what is there."""
+        """Columns and coefficients of a sum that is 0: changes plus the previous count less the count."""
         columns, amounts = self.changes[slot]
         carried = self.there[max(1, slot - 1) : slot + 1]
         signs = (1, -1)[-len(carried) :]
         return np.append(columns, carried), np.append(amounts, signs)
 
     def grows(self, slot: int) -> bool:
-        """True if somebody may come with a slot."""
+        """True if the count may increase with a slot."""
         return bool((self.changes[slot][1] > 0).any())
 
     def add_up(self, values: Ints) -> None:
-        """Set its columns to what those of the changes say."""
+        """Set the columns of the counts from the values of the changes."""
         there = 0
         for column, (columns, amounts) in zip(self.there[1:], self.changes[1:], strict=True):
             there += int(amounts @ values[columns])
@@ -45,9 +45,9 @@ def flow(
     changes: tuple[Ints, Ints, Ints], slots: int, upper: Sequence[int], new: Callable[[int], int]
 ) -> Flow | None:
     """
-    A flow of (slots, columns, amounts); None if nobody ever comes.
+    Make a flow from (slots, columns, amounts); None if its count is always 0.
 
-    `upper` bounds the columns there are, `new` makes one with an upper bound.
+    `upper` bounds the existing columns, `new` makes a column with an upper bound.
     """
     when, columns, amounts = changes
     bounds = np.array([upper[column] for column in columns.tolist()], dtype=np.int64)

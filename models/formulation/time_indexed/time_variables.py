@@ -1,10 +1,9 @@
 """
-Later: the columns of starts in later slots, and what is there in each of them.
+Time variables: the columns of starts in later slots, and of the jobs present in each slot.
 
-Where a job goes that starts later is settled only when it does: here it counts against the sums over all
-nodes on which it may be. Jobs that take the same on the same nodes make up one kind of presence: a column
-counts those of them that are there in a slot, so that each start has three short entries and the long rows
-see presences only. What is free more because somebody leaves is counted in the same way.
+A job that starts later gets no node yet: it counts against sums over all nodes that it may use. Jobs with the
+same demand on the same nodes form one presence: a column per slot counts those present. So each start has
+three short entries, and the long rows contain only presences. Early releases are counted in the same way.
 """
 
 from __future__ import annotations
@@ -34,44 +33,44 @@ if TYPE_CHECKING:
     Start: TypeAlias = tuple[int, int, int]
     """(class, position of the option, slot)."""
     Area: TypeAlias = tuple[int, ...]
-    """Groups, sorted: where somebody may be."""
+    """Sorted node groups that a job may use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Jobs that are alike in all that matters to others while they are there."""
+    """Jobs with the same demand, queue and area while they are present."""
 
     flow: Flow
-    """How many are there."""
+    """Number present in each slot."""
     replicas: int
-    """Of each that is counted."""
+    """Replicas of each counted unit."""
     shape: Shape
     queue: int
     gpu_model: str | None
     area: Area
     required: Level | None
-    """The level of which all replicas are in one domain."""
+    """Level at which all replicas must be in one domain."""
 
     @property
     def gang(self) -> Gang | None:
-        """What it needs in one domain; None if it needs no whole GPUs there."""
+        """Demand in one domain; None if no whole GPUs are needed in one."""
         if self.required is None or not self.shape.gpus:
             return None
         return Gang(self.required, self.replicas, self.shape.gpus)
 
 
 class Later:
-    """Columns of later starts; without any where the problem has one slot."""
+    """Columns of later starts; none if the problem has a single slot."""
 
     def __init__(self, x: Columns, new: Callable[[int], int]) -> None:
-        """`new` makes a column with an upper bound."""
+        """Create the columns; `new` makes a column with an upper bound."""
         problem = self.problem = x.problem
         self.starts: dict[Start, int] = {}
         self.now: dict[int, list[tuple[int, int]]] = defaultdict(list)
         """By class: (column, end) of its jobs that start in slot 0."""
         self.presences: tuple[Presence, ...] = ()
         self.spill: dict[tuple[str, int, int], int] = {}
-        """By resource, queue and slot: what a queue uses beyond what it keeps from lending."""
+        """By resource, queue and slot: usage of a queue beyond what it does not lend."""
         self.gains = Gains(problem.slots)
         self._note_starts_of_now(x)
         if problem.slots == 1:
@@ -85,7 +84,7 @@ class Later:
         self.presences = tuple(self._presences(x, new))
         self.areas = sorted({each.area for each in self.presences})
         self.sizes = sorted({each.shape.gpus for each in self.presences if each.shape.gpus} | {1})
-        """Whole GPUs of a replica."""
+        """Numbers of whole GPUs per replica."""
         self.ahead = Prospects(x)
         self.bundles = {
             (area, gang): Bundles(self.ahead, area, gang)
@@ -109,7 +108,7 @@ class Later:
         problem = self.problem
         limited = bool(problem.budgets)
         found: dict[tuple[Any, ...], list[tuple[int, int, int]]] = defaultdict(list)
-        """(column, slot of the start, end) of all that have to be counted together."""
+        """(column, slot of the start, end) of all starts that are counted together."""
         for number, kind, tier in x.tiers():
             area = tuple(sorted(kind.groups[tier]))
             for member in kind.classes:
@@ -119,7 +118,7 @@ class Later:
                 shape, _, *what = _what(job_class, model, limited=limited)
                 if kind.rigid:
                     starting = [x.jobs[member, tier]]
-                else:  # the only class of its kind
+                else:  # an elastic replica type has a single class
                     starting = [column for _, column in x.replicas_of(number, tier)]
                 replicas = kind.maximum if kind.rigid else 1
                 found[shape, replicas, *what, area] += [(each, 0, option.ends[0]) for each in starting]
@@ -139,7 +138,7 @@ class Later:
                 yield Presence(there, replicas, shape, queue, model, area, required)
 
     def _note_gains(self, x: Columns, new: Callable[[int], int]) -> None:
-        """Take in what is free more because of columns."""
+        """Register the early releases of all columns."""
         self.ahead.note_gains(self.gains, self.sizes)
         for each in self.bundles.values():
             each.note_gains(self.gains)
@@ -148,9 +147,9 @@ class Later:
         self.gains.close(x.upper, new)
 
     def _note_quota(self, x: Columns, budget: QueueBudget) -> None:
-        """Take in what queues hold less because of who leaves before its end."""
+        """Register the quota that queues regain from running jobs that leave before their end."""
         entries = list[tuple[int, int, int, int]]()
-        """(queue, slot before which it would have ended, column, thousandths of GPUs)."""
+        """(queue, slot before which the job would have ended, column, thousandths of GPUs)."""
         for v, incumbent in enumerate(self.problem.incumbents):
             milli = incumbent.shape.quota_milli
             if milli and (not budget.resource or incumbent.gpu_model == budget.resource):
@@ -166,12 +165,12 @@ class Later:
         self.gains.note(places, queues, columns, (there * held[:, None])[:, :, None])
 
     def inside(self, area: Area) -> list[Presence]:
-        """Whoever may only be within an area."""
+        """Presences with an area inside an area."""
         groups = set(area)
         return [each for each in self.presences if groups.issuperset(each.area)]
 
     def starts_of(self, index: int) -> Iterator[tuple[int, int, int]]:
-        """(column, slot, end) of all that a class may start, slot 0 included."""
+        """(column, slot, end) of all starts of a class, including slot 0."""
         for column, end in self.now.get(index, ()):
             yield column, 0, end
         for position, option in enumerate(self.problem.classes[index].options):
@@ -180,7 +179,7 @@ class Later:
                     yield column, slot, option.ends[slot]
 
     def usage(self, budget: QueueBudget, slot: int) -> tuple[list[list[Term]], list[int]]:
-        """What counts against a quota in a slot, by queue: terms, and what is fixed."""
+        """Usage that counts against a quota in a slot, by queue: terms, and a fixed part."""
         terms: list[list[Term]] = [[] for _ in self.problem.queues]
         fixed = list(budget.own)
         for when, queue, milli, _ in budget.returns:
@@ -197,18 +196,18 @@ class Later:
 
     @property
     def flows(self) -> Iterator[Flow]:
-        """All that is carried on from slot to slot."""
+        """All flows: of presences and of gains."""
         yield from (each.flow for each in self.presences)
         yield from self.gains.flows
 
     def add_up(self, values: Ints) -> None:
-        """Set the columns of flows to what those of starts and of who leaves say."""
+        """Set the columns of flows from the values of starts and evictions."""
         for each in self.flows:
             each.add_up(values)
 
 
 def _what(job_class: JobClass, model: str | None, *, limited: bool) -> tuple[Any, ...]:
-    """Shape, replicas, required level, queue and GPU model of a job, as far as they matter to others."""
+    """Shape, replicas, required level, queue and GPU model of a job, where these matter to other jobs."""
     counted = limited and job_class.shape.quota_milli > 0
     return (
         job_class.shape,

@@ -1,1 +1,1 @@
-"""One file a rule, or a few of one kind."""
+"""The rules of the verifier: one file per rule, or for a few similar rules."""

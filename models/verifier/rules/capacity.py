@@ -1,4 +1,4 @@
-"""Rules about what jobs share: GPUs in whole and in shares, the other resources of a node, and power."""
+"""Rules about shared capacity: whole GPUs and shares, other node resources, and power."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def staircase(case: Case) -> Iterator[Violation]:
-    """A GPU that somebody holds whole is held by nobody else."""
+    """A GPU that one replica holds whole has no other holder."""
     for subject, shares in _overfull_gpus(case):
         if any(milli == MILLI for _, milli in shares):
             found = f"{len(shares)} holders: {listed(job for job, _ in shares)}"
@@ -39,7 +39,7 @@ def staircase(case: Case) -> Iterator[Violation]:
 
 
 def sharing(case: Case) -> Iterator[Violation]:
-    """Shares of one GPU that nobody holds whole add up to at most the GPU."""
+    """Shares of one GPU without a holder of the whole add up to at most the GPU."""
     for subject, shares in _overfull_gpus(case):
         if all(milli < MILLI for _, milli in shares):
             total = in_gpus(sum(milli for _, milli in shares))
@@ -59,8 +59,8 @@ def compute(case: Case) -> Iterator[Violation]:
     """
     CPU, memory, disk and countable resources of a node suffice.
 
-    CPU and memory of jobs whose QoS class is overcommitted count for less. Where replicas that stay alone
-    hold more than the node offers, nothing may be added, nor put in the place of what leaves.
+    CPU and memory of jobs with an overcommitted QoS class count for less. Where replicas that stay already
+    hold more than the node has, nothing may be added, and released amounts may not be reused.
     """
     names = case.taken_nodes
     staying = _held_by_node(case, case.staying, names)
@@ -77,12 +77,12 @@ def compute(case: Case) -> Iterator[Violation]:
 
 
 def offered_amounts(node: Node) -> dict[str, int]:
-    """What a node offers beside GPUs, by unit."""
+    """Resources of a node besides GPUs, by unit."""
     return {CORES: node.cpu_milli, MEMORY: node.memory_mib, DISK: node.disk_mib, **node.resources}
 
 
 def charged_amounts(case: Case, job: Job | None, replica: Replica) -> dict[str, int]:
-    """What a replica counts for beside GPUs: CPU and memory divided by how often they may be promised."""
+    """Amounts that a replica counts for besides GPUs: CPU and memory divided by the overcommit ratio."""
     held = amounts(replica)
     if (
         job
@@ -97,7 +97,7 @@ def charged_amounts(case: Case, job: Job | None, replica: Replica) -> dict[str, 
 def _held_by_node(
     case: Case, placements: Iterable[Placement], names: Collection[str]
 ) -> dict[str, dict[str, int]]:
-    """What replicas count for beside GPUs on some nodes, by node and unit."""
+    """Amounts that replicas count for besides GPUs on some nodes, by node and unit."""
     held: dict[str, dict[str, int]] = {}
     for placement in placements if names else ():
         if placement.nodes.isdisjoint(names):
@@ -113,10 +113,10 @@ def _held_by_node(
 
 def power(case: Case) -> Iterator[Violation]:
     """
-    The GPUs held on a node, and on all nodes of a rack, draw at most what the node and the rack may draw.
+    The GPUs held on a node, and on all nodes of a rack, draw at most the cap of the node and of the rack.
 
-    Each in proportion to what is held of it. Where replicas that stay alone draw more, nothing may be added,
-    nor put in the place of what leaves.
+    Each GPU counts in proportion to what is held of it. Where replicas that stay already draw more, nothing
+    may be added, and released power may not be reused.
     """
     caps = [
         (f"node {node.name}", frozenset({node.name}), node.power_cap_watts)
@@ -147,7 +147,7 @@ def rack_caps(case: Case) -> list[tuple[str, frozenset[str], int]]:
 
 
 def watts_drawn(case: Case, placements: Iterable[Placement]) -> dict[str, int]:
-    """Thousandths of watts that the GPUs held on each node draw."""
+    """Thousandths of watts drawn by the GPUs held on each node."""
     drawn: dict[str, int] = defaultdict(int)
     for placement in placements:
         for replica in placement.replicas:

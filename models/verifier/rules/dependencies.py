@@ -1,4 +1,4 @@
-"""The rule about what has to happen before a job starts: to other jobs, to its data, and on the calendar."""
+"""The rule about conditions for a start: other jobs, data, and the earliest start."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _HAS_TO_BE_WELL: Final = (DependencyKind.SUCCEEDED, DependencyKind.CHECKPOINTED)
 
 def dependencies(case: Case) -> Iterator[Violation]:
     """
-    A job starts no earlier than it may, with its data there, after enough of the jobs that it depends on.
+    A job starts not before its earliest start, with its data available, after enough of its dependencies.
 
-    Jobs that wait and are to start together start in one slot, or none of them does; a group of which one
-    runs already is over.
+    Pending jobs of a co-start group start in one slot, or none of them does; a group with a running job no
+    longer counts.
     """
     for stay in (*case.time.starting, *case.time.later):
         for found, allowed in too_early(case, stay, case.time.starts):
@@ -39,7 +39,7 @@ def dependencies(case: Case) -> Iterator[Violation]:
 
 
 def co_start_groups(case: Case) -> dict[str, list[str]]:
-    """Jobs that wait, and are not held, by the name of the group that they are to start with."""
+    """Pending jobs that are not held, by the name of their co-start group."""
     groups: dict[str, list[str]] = defaultdict(list)
     for job in case.snapshot.waiting:
         if job.co_start and not job.held:
@@ -49,7 +49,7 @@ def co_start_groups(case: Case) -> dict[str, list[str]]:
 
 
 def too_early(case: Case, stay: Stay, starts: Mapping[str, Stay]) -> Iterator[tuple[str, str]]:
-    """What a start would have to wait for, as found and allowed, if these jobs start."""
+    """Unmet conditions of a start as (found, allowed), if the jobs in `starts` start."""
     job, time = stay.job, case.time
     earliest = [("", job.not_before)] if job.not_before else []
     earliest += [
@@ -72,8 +72,8 @@ def _holds(case: Case, dependency: Dependency, slot: int, starts: Mapping[str, S
     """
     True if a dependency is satisfied by the beginning of a slot.
 
-    What starts in a slot counts from the next one on. The end of a running job counts only if the plan leaves
-    it as it is: any other ends nobody knows when.
+    A start in a slot counts from the next slot on. The end of a running job counts only if the plan leaves
+    the job unchanged, since otherwise its end is unknown.
     """
     kind, time = dependency.kind, case.time
     job = case.jobs.get(dependency.job)

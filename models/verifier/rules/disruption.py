@@ -1,4 +1,4 @@
-"""What a plan may do to running jobs, and which of them borrow."""
+"""The rule about what a plan may do to running jobs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
 def eviction(case: Case) -> Iterator[Violation]:
     """
-    A running job is stopped, resized or moved only where policy and job allow it, and not otherwise changed.
+    A running job is preempted, resized or migrated only if policy and job allow it, and not changed
+    otherwise.
 
-    A job on a node to be drained, or that has to go for a window, may be stopped or moved whatever the policy
-    says, if it is preemptible. One that was resized a short time ago keeps its size, and is disturbed for
-    nothing else either. How many replicas it may have is a matter of the rule `gang`.
+    A preemptible job on a node to be drained, or one that must leave for a window, may be preempted or
+    migrated regardless of the policy. A job that was resized recently keeps its size and is not preempted or
+    migrated. The number of replicas is checked by the rule `gang`.
     """
     rules = case.policy.disruption
     for stopped in case.stopped:
         for reason in _against_leaving(case, stopped, "preempt", allowed=rules.preempt):
-            yield Violation(Rule.EVICTION, f"job {stopped.name}", "stopped", f"runs on, since {reason}")
+            yield Violation(Rule.EVICTION, f"job {stopped.name}", "stopped", f"keeps running, since {reason}")
     for occupant in case.others:
         if (job := occupant.job) is None or job.running is None:
             continue
@@ -54,7 +55,7 @@ def eviction(case: Case) -> Iterator[Violation]:
 
 
 def _against_leaving(case: Case, job: Job, switch: str, *, allowed: bool) -> Iterator[str]:
-    """Why a running job may not be stopped or moved."""
+    """Reasons why a running job may not be preempted or migrated."""
     if not job.preemptible:
         yield "it is not preemptible"
     if case.time.has_to_leave(job):

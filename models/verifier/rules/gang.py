@@ -1,7 +1,7 @@
 """
-Rules about the size and shape of one job: is it known, has it enough replicas, do they hold what it asks for.
+Rules about one job: it is known, has enough replicas, and these hold what it requests.
 
-Running jobs that stay as they are what they are; of those that change only the changed part is judged.
+Unchanged running jobs are not checked; for changed ones only the changed part is checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def assignment(case: Case) -> Iterator[Violation]:
-    """Each placement names a job of the snapshot, once, in slot 0; a held job is not started."""
+    """Each placement names a job of the snapshot, once, in slot 0; a held job does not start."""
     for name, times in case.times_placed.items():
         subject = f"job {name}"
         if name not in case.jobs:
@@ -40,7 +40,7 @@ def assignment(case: Case) -> Iterator[Violation]:
 
 
 def gang(case: Case) -> Iterator[Violation]:
-    """The number of replicas is within the gang's range, and all that use GPUs are on one GPU model."""
+    """The number of replicas is within the gang's range, and all with GPUs are on one GPU model."""
     for job, occupant in case.changed:
         replicas = occupant.placement.replicas
         count, least, most = len(replicas), job.gang.minimum, job.gang.maximum
@@ -53,7 +53,7 @@ def gang(case: Case) -> Iterator[Violation]:
 
 
 def request(case: Case) -> Iterator[Violation]:
-    """Each new replica holds exactly the request, whole GPUs on distinct indices."""
+    """Each new replica holds exactly the request, with whole GPUs on distinct indices."""
     for job, occupant in case.arrivals:
         wanted_gpus, wanted = _requested_gpus(job.request), _requested_amounts(job.request)
         for number in occupant.new:
@@ -72,7 +72,7 @@ def request(case: Case) -> Iterator[Violation]:
 
 
 def _repeated(replica: Replica) -> set[int]:
-    """GPUs the replica lists twice; MIG instances do not count, since one GPU has several."""
+    """GPUs that the replica lists twice; MIG instances do not count, since one GPU can have several."""
     indices = [held.index for held in replica.gpus if isinstance(held, GpuShare)]
     if len(indices) == len(set(indices)):
         return set()
@@ -80,7 +80,7 @@ def _repeated(replica: Replica) -> set[int]:
 
 
 def _held_gpus(replica: Replica) -> list[str]:
-    """Parts of GPUs by kind, in the same words and order as `_requested_gpus`."""
+    """Parts of GPUs by kind, with the words and order of `_requested_gpus`."""
     return sorted(
         _share_kind(held.milli) if isinstance(held, GpuShare) else f"{held.profile} instance"
         for held in replica.gpus

@@ -1,4 +1,4 @@
-"""The rule about later starts themselves: whose they are, when, and with how many replicas."""
+"""The rule about later starts: their jobs, slots and numbers of replicas."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def horizon(case: Case) -> Iterator[Violation]:
     """
-    A later start is of a job that waits or is stopped now, once, in a later slot of the horizon.
+    A later start is of a job that is pending or preempted now, once, in a later slot of the horizon.
 
-    With the fewest replicas that its gang may have, on no node to be removed. That all it needs is free then
-    is judged by the rules about those things.
+    It has the minimum number of replicas of its gang, on no node to be removed. Other rules check that its
+    resources are free then.
     """
     times = Counter(each.job for each in case.planned)
     placed = {placement.job for placement in case.placements} if case.planned else set()
@@ -36,7 +36,7 @@ def horizon(case: Case) -> Iterator[Violation]:
 
 
 def _faults(case: Case, planned: Planned) -> Iterator[tuple[str, str]]:
-    """What is wrong with one later start, and what would be allowed."""
+    """Faults of one later start as (found, allowed)."""
     last = case.time.slots.count - 1
     if not 1 <= planned.slot <= last:
         yield f"slot {planned.slot}", f"slots 1 to {last}" if last else "no later start: there is one slot"

@@ -1,4 +1,4 @@
-"""The rule about MIG: which instances may be used, and which created for it."""
+"""The rule about MIG: which instances may be used, and which may be created."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 def mig(case: Case) -> Iterator[Violation]:
     """
-    A GPU with a new MIG instance in use has MIG mode on, or is switched to it, and is used by nothing else.
+    A GPU with a newly used MIG instance is in MIG mode, or is switched to it, and has no other use.
 
-    The instances in use are together legal, each with one user. Those that are not there are created if the
-    policy and what is known of the GPU model allow it; idle ones in their way are destroyed.
+    The used instances form a legal layout, and each has one user. Missing ones are created if the policy and
+    the known geometry of the GPU model allow it; conflicting idle ones are destroyed.
     """
     for (name, index), holders in case.newly_used_gpus.items():
         if gpus := case.nodes[name].gpus:
@@ -36,9 +36,9 @@ def _faults(
     policy: MigPolicy, present: tuple[MigInstance, ...] | None, holders: list[Holder], model: str
 ) -> Iterator[tuple[str, str]]:
     """
-    What is wrong with the use of one GPU, and what would be allowed.
+    Faults in the use of one GPU as (found, allowed).
 
-    `present` are the instances the GPU has, None with MIG mode off.
+    `present` are the instances that the GPU has, None with MIG mode off.
     """
     users: dict[MigInstance, list[str]] = defaultdict(list)
     new: set[MigInstance] = set()
@@ -60,7 +60,7 @@ def _faults(
         if len(users[instance]) > 1:
             found = f"{len(users[instance])} users of {mig_in_words(instance)}: {listed(users[instance])}"
             yield found, "1 user"
-    # A model without a known geometry is judged by the instances present alone.
+    # If the geometry of a model is unknown, only the present instances count.
     if new and (geometry := mig_geometry(model)):
         for fault in geometry.faults(users):
             yield fault, f"a legal set of instances on {model}"
@@ -69,7 +69,7 @@ def _faults(
 def _instead(
     policy: MigPolicy, present: tuple[MigInstance, ...] | None, instance: MigInstance, model: str
 ) -> str | None:
-    """What a GPU offers instead of an instance that it does not have and that may not be created."""
+    """What a GPU offers instead of an instance that does not exist and may not be created; None if it may."""
     known = mig_geometry(model) is not None
     if present is None:
         if not known:

@@ -1,4 +1,4 @@
-"""The rule that a plan can be carried out: running jobs can give way to each other in some order."""
+"""The rule that a plan is executable: an order exists in which every migration finds room."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ if TYPE_CHECKING:
     from gpuplan.models.verifier.context import Case
 
 _MEMORY_SLICES: Final = 8
+"""Memory slices that model any GPU; enough for all MIG geometries."""
 _MEDIA: Final = -1
+"""Stands in for a memory slice: the media extensions, which a GPU has once."""
 
 _Part: TypeAlias = tuple[str, int, int] | tuple[str, str]
-"""Something on a node that is taken: (node, GPU index, memory slice), or (node, unit)."""
+"""A unit of capacity on a node: (node, GPU index, memory slice), or (node, unit)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A job that is to go from its old places to its new ones."""
+    """A job that migrates from its old places to its new ones."""
 
     job: str
     old: Counter[_Part]
@@ -39,13 +41,13 @@ class _Move:
 
 def order(case: Case) -> Iterator[Violation]:
     """
-    After all stops and shrinks, moves find room one after the other: each takes what is free by then.
+    After all preemptions and shrinks, each migration in some order finds the resources it takes free.
 
-    A mover's old places count as free for itself, but for the slices of a MIG instance: what it moves to must
-    be made before it comes. Starts and growths come last and fit wherever the placements together do. Moves
-    are tried by name, and again whenever something that they take is given up. Whole GPUs and MIG instances
-    have one holder in the end, so that going early never keeps another from going; of movers that compete for
-    shares or CPU the first goes first, and what then finds no room is not carried out.
+    The old places of a migrating job count as free for itself, except the slices of a MIG instance: its new
+    instance must be created before it comes. Starts and growth come last and fit if the placements together
+    fit. Migrations are tried by name, and again when resources that they take are released. Whole GPUs and
+    MIG instances have one holder in the end, so an early migration never blocks another. Of migrations that
+    compete for shares or CPU the first goes first, and one that then finds no room is not carried out.
     """
     moves = sorted(
         (
@@ -89,7 +91,7 @@ def order(case: Case) -> Iterator[Violation]:
 
 
 def _onto_its_own_slices(case: Case, job: Job, after: Iterable[Replica]) -> Iterator[Violation]:
-    """A new instance cannot be made before the job has left an old one that it overlaps."""
+    """A new instance cannot be created before the job has left an old one that it overlaps."""
     old = _instances(job.running.replicas if job.running else ())
     for name, new in sorted(_instances(after) - old, key=str):
         taken = {*_slices(case, name, new)}
@@ -113,7 +115,7 @@ def _instances(replicas: Iterable[Replica]) -> set[tuple[str, MigSlice]]:
 
 
 def _goes(move: _Move, held: Counter[_Part], room: Counter[_Part]) -> bool:
-    """Carry out a move if all it takes is free; False if it is not."""
+    """Carry out a migration if all that it takes is free; False if it is not."""
     if any(held[part] - move.old[part] + amount > room[part] for part, amount in move.new.items()):
         return False
     held.subtract(move.old)
@@ -122,7 +124,7 @@ def _goes(move: _Move, held: Counter[_Part], room: Counter[_Part]) -> bool:
 
 
 def _held_by_others(case: Case) -> Counter[_Part]:
-    """What is held by jobs that do not move once all that stop or shrink have done so."""
+    """Holdings of jobs that do not migrate, after all preemptions and shrinks."""
     held: Counter[_Part] = Counter()
     for occupant in case.occupants:
         if occupant.job:
@@ -134,10 +136,10 @@ def _held_by_others(case: Case) -> Counter[_Part]:
 
 def _room(case: Case, moves: list[_Move], held: Counter[_Part]) -> Counter[_Part]:
     """
-    The most that may be held of each part that a move takes.
+    Maximum usage of each part that a migration takes.
 
-    As much as there is; or as was held before, or will be in the end, if that is more: the other rules judge
-    that.
+    It is the capacity; or the usage before or after the plan, if that is larger, since other rules check
+    these.
     """
     before: Counter[_Part] = Counter()
     for job in case.running:
@@ -160,11 +162,11 @@ def _offered(case: Case, part: _Part) -> int:
 
 def _parts(case: Case, job: Job, replicas: Iterable[Replica]) -> Counter[_Part]:
     """
-    All that replicas hold.
+    All holdings of replicas.
 
-    A GPU is eight memory slices of a thousand thousandths: a share takes its thousandths of every slice, a
-    MIG instance all of its own ones. So an instance and a share never fit on one GPU, and two instances fit
-    if they do not overlap.
+    A GPU is eight memory slices of 1000 thousandths. A share takes its thousandths of every slice, a MIG
+    instance all of its own slices. So an instance and a share never fit on one GPU, and two instances fit if
+    they do not overlap.
     """
     parts: Counter[_Part] = Counter()
     for replica in replicas:
@@ -184,7 +186,7 @@ def _parts(case: Case, job: Job, replicas: Iterable[Replica]) -> Counter[_Part]:
 
 
 def _slices(case: Case, name: str, held: MigSlice) -> range:
-    """Memory slices of an instance; of an unknown kind only the first, which no other instance starts at."""
+    """Memory slices of an instance; of an unknown profile only the first, where no other instance starts."""
     node = case.nodes.get(name)
     geometry = mig_geometry(node.gpu_model) if node and node.gpu_model else None
     profile = geometry.profiles.get(held.profile) if geometry else None

@@ -1,4 +1,4 @@
-"""Rules about where replicas stand: on which nodes and GPUs, how close to each other, how far from others."""
+"""Rules about the nodes and GPUs of replicas: eligibility, locality, spread and anti-affinity."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _LEVEL_WORDS: Final = {
 }
 _Labels: TypeAlias = frozenset[tuple[str, str]]
 _Residents: TypeAlias = dict[tuple[str, ...], dict[str, bool]]
-"""By domain: the jobs there, each with whether it has a new replica there."""
+"""By domain: the jobs in it, each with whether it has a new replica there."""
 
 
 def selection(case: Case) -> Iterator[Violation]:
     """
-    Each new replica's node exists, takes new jobs and suits the job; each GPU exists, is healthy and large.
+    The node of each new replica exists, accepts jobs and suits the job; each GPU exists and suits the job.
 
-    A node is not added for jobs without GPUs if it has some.
+    A node with GPUs is not added for jobs without GPUs.
     """
     for job, occupant in case.arrivals:
         for name in sorted({replica.node for replica in occupant.new_replicas}):
@@ -60,7 +60,7 @@ def selection(case: Case) -> Iterator[Violation]:
 
 
 def _node_faults(job: Job, node: Node) -> Iterator[tuple[str, str]]:
-    """What on the node keeps the job away, and what would be allowed."""
+    """Faults of a node for a job as (found, allowed)."""
     if not node.ready:
         yield "not ready", "a ready node"
     if node.cordoned:
@@ -97,7 +97,7 @@ def _condition(match: NodeMatch) -> str:
 
 
 def _gpu_faults(job: Job, gpus: NodeGpus | None, held: GpuShare | MigSlice) -> Iterator[tuple[str, str]]:
-    """What about one GPU keeps the job away, and what would be allowed."""
+    """Faults of one GPU for a job as (found, allowed)."""
     if gpus is None or held.index >= gpus.count:
         yield "no such GPU", f"one of the node's {counted(gpus.count if gpus else 0, 'GPU')}"
         return
@@ -112,7 +112,7 @@ def _gpu_faults(job: Job, gpus: NodeGpus | None, held: GpuShare | MigSlice) -> I
 
 
 def _gpu_memory_mib(gpus: NodeGpus, held: GpuShare | MigSlice) -> int:
-    """Memory that comes with a part of a GPU: in proportion to the share, or to the memory slices."""
+    """Memory of a part of a GPU: in proportion to the share, or to the memory slices."""
     if isinstance(held, GpuShare):
         return gpus.memory_mib * held.milli // MILLI
     geometry = mig_geometry(gpus.model)
@@ -140,7 +140,7 @@ def locality(case: Case) -> Iterator[Violation]:
 
 
 def spread(case: Case) -> Iterator[Violation]:
-    """No domain of the job's spread level has more of its replicas than it says."""
+    """No domain of the job's spread level has more of its replicas than the maximum."""
     for job, occupant in case.changed:
         if job.spread is None:
             continue
@@ -154,7 +154,7 @@ def spread(case: Case) -> Iterator[Violation]:
 
 
 def anti_affinity(case: Case) -> Iterator[Violation]:
-    """A job that avoids labels shares no domain with another that has them all, if either is new there."""
+    """A job with anti-affinity shares no domain with another job with all the labels, if one is new there."""
     if not case.facts.some_avoid_others:
         return
     avoiders: dict[tuple[_Labels, Level], list[Occupant]] = defaultdict(list)
@@ -183,7 +183,7 @@ def _residents(case: Case, occupants: Iterable[Occupant], level: Level) -> _Resi
 
 
 def _meetings(avoiders: dict[str, bool], bearers: dict[str, bool]) -> Iterator[tuple[str, list[str]]]:
-    """Each job that avoids with those that it meets, one of the two being new."""
+    """Each job with anti-affinity and the jobs in conflict with it, where one of the two is new."""
     newcomers = [name for name, new in bearers.items() if new]
     for name, new in avoiders.items():
         if others := [other for other in (bearers if new else newcomers) if other != name]:
@@ -191,6 +191,6 @@ def _meetings(avoiders: dict[str, bool], bearers: dict[str, bool]) -> Iterator[t
 
 
 def _place(domain: tuple[str, ...], level: Level) -> str:
-    """A domain in words: `in rack r0`, `on node n3`; the node for one that is in no domain."""
+    """A domain in words: `in rack r0`, `on node n3`; the node if it is in no domain."""
     own = len(domain) > len(Level) or level is Level.NODE
     return f"on node {domain[-1]}" if own else f"in {_LEVEL_WORDS[level]} {domain[-1]}"

@@ -1,4 +1,4 @@
-"""The rule about nodes that are added and removed."""
+"""The rule about added and removed nodes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 def pools(case: Case) -> Iterator[Violation]:
     """
-    An added node is a new one of its pool; a removed one is of a pool, takes jobs and holds none.
+    An added node matches its pool's template; a removed node belongs to a pool, accepts jobs and is empty.
 
-    Nobody is stopped or shrunk so that a node can be removed: who ran there is moved.
+    No job is preempted or shrunk to remove a node: jobs that ran there migrate.
 
-    A pool that gets nodes has then at most its maximum, one that loses some at least its minimum. None gets
-    a node a short time after it lost one, and none loses one a short time after it got one.
+    A pool with added nodes has at most its maximum, one with removed nodes at least its minimum. A pool gets
+    no node for some time after it lost one, and loses none for some time after it got one.
     """
     if not (case.added or case.removed):
         return
@@ -43,15 +43,15 @@ def pools(case: Case) -> Iterator[Violation]:
             yield Violation(Rule.POOLS, f"pool {name}", found, f"at least {counted(pool.minimum, 'node')}")
         rules = case.policy.pools
         if name in growing:
-            words = "given a node {} after it gave one back"
+            words = "gets a node {} after it lost one"
             yield from _too_soon(case, name, words, pool.node_removed_at, rules.scale_up_delay_after_remove)
         if name in shrinking:
-            words = "gives a node back {} after it was given one"
+            words = "loses a node {} after it got one"
             yield from _too_soon(case, name, words, pool.node_added_at, rules.scale_down_delay_after_add)
 
 
 def _too_soon(case: Case, pool: str, words: str, at: datetime | None, delay: int) -> Iterator[Violation]:
-    """That the opposite was done to a pool less than a delay ago."""
+    """Violation if the opposite change of a pool is less than a delay ago."""
     passed = delay if at is None else int((case.snapshot.taken_at - at).total_seconds())
     if passed < delay:
         found, allowed = words.format(print_seconds(passed)), f"not before {print_seconds(delay)} have passed"
@@ -70,7 +70,7 @@ def _added(case: Case) -> Iterator[Violation]:
             yield Violation(Rule.POOLS, subject, f"added {times[node.name]} times", "a name of its own")
         pool = case.pools.get(node.pool or "")
         if pool is None:
-            found = f"added to pool {node.pool}, which is none" if node.pool else "added to no pool"
+            found = f"added to pool {node.pool}, which does not exist" if node.pool else "added to no pool"
             yield Violation(Rule.POOLS, subject, found, "a pool of the cluster")
         elif strange := _strange_fields(node, pool):
             found = f"added with another {listed(strange)}"
@@ -78,7 +78,7 @@ def _added(case: Case) -> Iterator[Violation]:
 
 
 def _strange_fields(node: Node, pool: NodePool) -> list[str]:
-    """Fields, as documents name them, in which a new node differs from what its pool makes."""
+    """Fields, by their names in documents, in which a new node differs from its pool's template."""
     made = pool.template.model_copy(update={"name": node.name, "pool": pool.name, "ready_at": None})
     return [
         field.alias or name
@@ -108,7 +108,11 @@ def _removed(case: Case) -> Iterator[Violation]:
             yield Violation(Rule.POOLS, subject, "removed, but no such node", "a node of the snapshot")
             continue
         if node.pool not in case.pools:
-            found = f"removed from pool {node.pool}, which is none" if node.pool else "removed from no pool"
+            found = (
+                f"removed from pool {node.pool}, which does not exist"
+                if node.pool
+                else "removed from no pool"
+            )
             yield Violation(Rule.POOLS, subject, found, "a node of a pool of the cluster")
         if not node.schedulable:
             yield Violation(Rule.POOLS, subject, "removed, but takes no jobs", "a node that takes jobs")

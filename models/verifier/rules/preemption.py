@@ -1,10 +1,10 @@
 """
-The rule about what preemption frees: it is for jobs that may follow those which were stopped or shrunk.
+The rule about preemption: only jobs that may follow a victim use what it frees.
 
-A job may follow another if its priority is higher by the policy's gap, or if it takes back what the queue of
-the other borrows (`Entitlements`). The rule is stated by what would be without them. For any of the victims:
-were these still there, and the jobs that may follow any of them neither started, grown nor moved, then
-everything else that is new would still fit.
+A job may follow a victim if its priority is higher by the policy's gap, or if it reclaims what the queue of
+the victim borrows (`Entitlements`). The rule is checked by a hypothetical plan for each set of victims: these
+victims stay, and jobs that may follow any of them do not start, grow or migrate. All other new placements
+must still fit.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ if TYPE_CHECKING:
 
 
 _MOST_SETS: Final = 1024
-"""Sets of jobs that are looked at; more only if queues have rights against very different others."""
+"""Limit on the sets of jobs that are checked; reached only if claims of queues differ much."""
 
 
 class Victim(NamedTuple):
-    """A job that is stopped or shrunk, with the replicas on one GPU model that it gives up."""
+    """A preempted or shrunk job, with the replicas on one GPU model that it gives up."""
 
     job: Job
     replicas: tuple[Replica, ...]
     model: str
-    """Empty if it holds no GPUs."""
+    """GPU model; empty if it holds no GPUs."""
 
 
 def preemption(case: Case) -> Iterator[Violation]:
     """
-    What preemption frees is taken only by jobs that may follow the victims.
+    Capacity freed by preemption is used only by jobs that may follow the victims.
 
-    That goes for GPUs and all else of a node, for the quota of every queue above the victim's, and for the
-    power of racks; what was free before is for any.
+    This covers GPUs and all other resources of a node, the quota of every queue above the victim, and the
+    power of racks. Capacity that was free before is open to all jobs.
     """
     if not (victims := _victims(case)):
         return
@@ -79,7 +79,7 @@ def preemption(case: Case) -> Iterator[Violation]:
 
 
 def _victims(case: Case) -> list[Victim]:
-    """Jobs that give up replicas, for each GPU model of these."""
+    """Jobs that give up replicas, one entry per GPU model of these."""
     given_up = [(job, job.running.replicas) for job in case.stopped if job.running]
     for job, occupant in case.with_change(Change.SHRUNK):
         before = job.running.replicas if job.running else ()
@@ -96,7 +96,7 @@ def _victims(case: Case) -> list[Victim]:
 
 
 def _barred(case: Case, victims: list[Victim]) -> list[frozenset[str]]:
-    """Of each victim the jobs with new replicas that may not follow it."""
+    """For each victim, the jobs with new replicas that may not follow it."""
     gap = case.policy.disruption.priority_gap
     alike: dict[tuple[str, int, int], list[str]] = defaultdict(list)
     for job, occupant in case.arrivals:
@@ -115,13 +115,13 @@ def _barred(case: Case, victims: list[Victim]) -> list[frozenset[str]]:
 
 
 def _fewest_new(job: Job, occupant: Occupant) -> int:
-    """Thousandths of GPUs that a job must add at least to come or to grow."""
+    """Minimum thousandths of GPUs that a job adds when it starts or grows."""
     replicas = {Change.STARTED: job.gang.minimum, Change.GROWN: 1}.get(occupant.change, 0)
     return replicas * job.request.total_gpu_milli
 
 
 def _intersections(sets: set[frozenset[str]]) -> list[frozenset[str]]:
-    """All that any of some sets have in common, if not nothing."""
+    """All nonempty intersections of any of some sets."""
     found: dict[frozenset[str], None] = {}
     for one in sorted(sets, key=lambda names: (-len(names), sorted(names))):
         found |= dict.fromkeys(common for other in list(found) if (common := one & other))
@@ -133,7 +133,7 @@ def _intersections(sets: set[frozenset[str]]) -> list[frozenset[str]]:
 
 @dataclass(frozen=True)
 class _Without:
-    """The plan, had some victims stayed, and no job come or moved that may follow any of them."""
+    """The hypothetical plan in which some victims stay, and jobs that may follow any of them do not come."""
 
     case: Case
     names: frozenset[str]
@@ -143,31 +143,31 @@ class _Without:
 
     @property
     def victims(self) -> list[Victim]:
-        """Jobs that would have stayed."""
+        """Jobs that stay in the hypothetical plan."""
         return [victim for victim, _ in self.kept]
 
     def is_closed(self, there: list[Victim]) -> bool:
         """
-        True if just these jobs may follow none of the victims in some place.
+        True if exactly these jobs may follow none of the victims in a place.
 
-        Where more of them may not, that is a matter of another set, which says more.
+        If more jobs may not, another set of victims gives a stronger condition.
         """
         places = {id(victim) for victim in there}
         sets = [bars for victim, bars in self.kept if id(victim) in places]
         return bool(sets) and frozenset.intersection(*sets) == self.names
 
     def beside(self, there: list[Victim]) -> str:
-        """What a violation says of the victims in a place."""
+        """Words of a violation for the victims in a place."""
         gap = self.case.policy.disruption.priority_gap
         priority = min(victim.job.priority for victim in there)
         name = min(victim.job.name for victim in there if victim.job.priority == priority)
         others = (job for job, _ in self.case.arrivals if job.name not in self.names)
         reclaim = any(job.priority < priority + gap for job in others)
-        also = ", or that take back what is lent," if reclaim else ""
+        also = ", or that reclaim lent quota," if reclaim else ""
         return f"beside job {name} of priority {priority}, jobs of {priority + gap} or more{also} not counted"
 
     def staying(self) -> Iterator[Placement]:
-        """What jobs hold all along, had those that may follow a victim not moved."""
+        """Holdings before and after the plan; jobs that may follow a victim keep their old places."""
         yield from self.case.staying
         for job, _ in self.case.with_change(Change.MOVED):
             if job.name not in self.names and job.placement:
@@ -175,7 +175,7 @@ class _Without:
         yield from (Placement(job=each.job.name, replicas=each.replicas) for each in self.victims)
 
     def new(self) -> Iterator[Placement]:
-        """What jobs that may follow none of the victims hold with new replicas."""
+        """New replicas of jobs that may follow none of the victims."""
         for job, occupant in self.case.arrivals:
             if job.name in self.names:
                 yield Placement(job=job.name, replicas=tuple(occupant.new_replicas))
@@ -183,9 +183,9 @@ class _Without:
 
 def _on_nodes(without: _Without) -> Iterator[Violation]:
     """
-    On nodes that a victim leaves.
+    Violations on nodes that a victim leaves.
 
-    Nodes that take nothing new at all are a matter of the rule `selection`.
+    Nodes that accept no jobs are checked by the rule `selection`.
     """
     case = without.case
     left: dict[str, list[Victim]] = defaultdict(list)
@@ -248,7 +248,7 @@ def _on_gpus(
 def _meet(
     held: GpuShare | MigSlice, was: GpuShare | MigSlice, shares: int, geometry: MigGeometry | None
 ) -> bool:
-    """True if two parts of one GPU could not both be held, whose shares come to so many thousandths."""
+    """True if two parts of one GPU cannot both be held; `shares` is the sum of all shares on it."""
     if isinstance(held, GpuShare) and isinstance(was, GpuShare):
         return shares > MILLI
     if isinstance(held, GpuShare) or isinstance(was, GpuShare):
@@ -258,7 +258,7 @@ def _meet(
 
 
 def _covered(held: MigSlice, geometry: MigGeometry | None) -> set[int]:
-    """Memory slices of an instance, where they are known."""
+    """Memory slices of an instance; empty if unknown."""
     profile = geometry.profiles.get(held.profile) if geometry else None
     return set(range(held.start, held.start + profile.memory_slices)) if profile else set()
 
@@ -270,7 +270,7 @@ def _beside_gpus(
     there: list[tuple[Job | None, Replica]],
     beside: str,
 ) -> Iterator[Violation]:
-    """CPU, memory, disk, countable resources and the power of a node."""
+    """Violations of CPU, memory, disk, countable resources and power of a node."""
     coming, held = defaultdict[str, int](int), defaultdict[str, int](int)
     for replicas, total in ((new, coming), (there, held)):
         for job, replica in replicas:
@@ -321,7 +321,7 @@ def _above(tree: list[Queue], without: _Without, resource: str) -> dict[str, lis
 
 
 def _usage(without: _Without, resource: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Thousandths of GPUs held directly in each queue: by who would have stayed, and with what is new."""
+    """Thousandths of GPUs directly in each queue: of jobs that stay, and with new replicas added."""
     case = without.case
     held = defaultdict(int, held_all_along(case, resource))
     after = defaultdict(int, held)

@@ -1,4 +1,4 @@
-"""The rule about priorities: no job takes a place that a waiting job of higher priority could use."""
+"""The rule about priorities: no job takes a place that a pending job of higher priority could use."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ _COSTS: Final = (
     *("preemption", "migration", "resize", "repartition", "locality"),
     *("nodes", "data", "preference", "interference"),
 )
-"""Terms of what a plan pays for starts."""
+"""Terms of the cost that a plan pays for starts."""
 
 _DUTIES: Final = ("guarantee", "nominal", "fragmentation", "drain")
-"""Terms that are none the worse for a start."""
+"""Terms that a start does not reduce."""
 
 _TRIALS: Final = 40_000
-"""Placements judged in all for starts that might have been; of large plans no more than a few are tried."""
+"""Limit on placements checked in all hypothetical starts; in large plans only a few starts are tried."""
 
 _FEWEST_TRIALS: Final = 4
+"""Hypothetical starts that are tried even in the largest plans."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """The other rules, and what plans are worth."""
+    """The other rules, and the terms of the objective."""
 
     is_within_quota: Callable[[Case], bool]
     is_legal: Callable[[Case], bool]
@@ -51,14 +52,14 @@ class Judges:
 
 def priority(case: Case, judges: Judges) -> Iterator[Violation]:
     """
-    No job starts or grows in a place, or with quota, that a waiting job of higher priority could have now.
+    No job starts or grows with nodes or quota that a pending job of higher priority could use now.
 
-    Such a job could start by itself, all else staying as the plan has it, if those of lower priority that
-    start or grow did not: on their nodes, or anywhere. That breaks no other rule, meets guarantees as well,
-    and brings more than all that the plan does to others costs, since that may be done for who goes. Not
-    blamed are jobs that were promised their start, or whose queue has no more than it is guaranteed. Jobs
-    with MIG instances and companions that start together are not looked at; nor are plans that break another
-    rule.
+    The pending job could start alone if jobs of lower priority that start or grow did not, either those on
+    its nodes or all of them, while all else stays as planned. Its start breaks no other rule, leaves
+    guarantees as they are, and gains more than the total cost of the plan's changes to other jobs, since
+    these may have been made for the jobs that are left out. Jobs with a promised start, and jobs in a queue
+    that has no more than its guarantee, do not count as a violation. Jobs with MIG instances or with a
+    co-start group are not checked; neither are plans that break another rule.
     """
     if case.policy.priority.order is not PriorityOrder.TIERS:
         return
@@ -72,7 +73,7 @@ def priority(case: Case, judges: Judges) -> Iterator[Violation]:
             waiting.setdefault((job.priority, *job.likeness, job.datasets, str(job.anti_affinity)), job)
     for job in sorted(waiting.values(), key=lambda job: (-job.priority, job.name)):
         if (instead := order.displaced(job)) is not None:
-            found = f"waits while {listed(instead)} of lower priority took a place for it"
+            found = f"waits while {listed(instead)} of lower priority took a place that it could use"
             yield Violation(Rule.PRIORITY, f"job {job.name} of priority {job.priority}", found, "its start")
 
 
@@ -85,7 +86,7 @@ class _Order:
 
     @cached_property
     def newcomers(self) -> tuple[tuple[Job, Occupant], ...]:
-        """Jobs that start or grow, and may be blamed for it."""
+        """Jobs that start or grow and can violate the rule."""
         return tuple(
             (job, occupant)
             for job, occupant in self._case.arrivals
@@ -95,12 +96,12 @@ class _Order:
         )
 
     def level(self, job: Job) -> int:
-        """The priority of a job; of companions that start together the lowest."""
+        """The priority of a job; for a co-start group the lowest of its jobs."""
         names = self._groups.get(job.co_start, [job.name]) if job.co_start else [job.name]
         return min(self._case.jobs[name].priority for name in names)
 
     def could_be_first(self, job: Job) -> bool:
-        """True if a job does not start now, and its start would be its own affair."""
+        """True if a job does not start now, and its start does not depend on other jobs."""
         there = job.name in self._case.times_placed
         return not (there or job.held or job.co_start or job.request.mig or not job.weight_milli)
 
@@ -125,9 +126,9 @@ class _Order:
         return None
 
     def _is_better(self, job: Job, replicas: tuple[Replica, ...], without: set[str]) -> bool:
-        """True if a plan with a job on some places, and without others, is legal and worth it."""
+        """True if the plan with a job on some places, and without some others, is legal and better."""
         trial = self._with(job, replicas, without)
-        # Most that do not start wait for quota.
+        # Cheap check first: most jobs that do not start wait for quota.
         if not self._judges.is_within_quota(trial):
             return False
         terms = self._judges.terms
@@ -142,7 +143,7 @@ class _Order:
 
     @cached_property
     def _disturbs(self) -> bool:
-        """True if the plan stops a running job, or changes one otherwise than by growth."""
+        """True if the plan preempts a running job, or changes one other than by growth."""
         case = self._case
         return bool(case.stopped) or any(
             job.running and occupant.change is not Change.GROWN for job, occupant in case.changed
@@ -169,7 +170,7 @@ class _Order:
         return replace(self._case, placements=placements, planned=planned)
 
     def _is_owed(self, job: Job) -> bool:
-        """True if a queue of the job has no more than it is guaranteed."""
+        """True if a queue of the job has no more than its guarantee."""
         return any(
             self._held_by_queue[name] <= guarantee
             for name, guarantee in self._guaranteed.items()
@@ -193,7 +194,7 @@ class _Order:
         return held
 
     def _chain(self, queue: str) -> list[str]:
-        """A queue and those above it."""
+        """A queue and all queues above it."""
         found, above = [], self._parents.get(queue)
         while queue not in found:
             found.append(queue)
@@ -210,7 +211,7 @@ class _Order:
 
     @cached_property
     def _on_node(self) -> dict[str, list[tuple[str, Replica, bool]]]:
-        """By node all (job, replica, whether it is new)."""
+        """(job, replica, whether it is new) by node."""
         found: dict[str, list[tuple[str, Replica, bool]]] = defaultdict(list)
         for occupant in self._case.occupants:
             for number, replica in enumerate(occupant.placement.replicas):
@@ -218,7 +219,7 @@ class _Order:
         return found
 
     def _places(self, job: Job, gone: set[str]) -> Iterator[tuple[Replica, ...]]:
-        """Ways to place a job on what is free without others: on one GPU model, in one domain if it must."""
+        """Possible placements of a job without those in `gone`: one GPU model, one domain if required."""
         rooms: dict[tuple[object, ...], list[Replica]] = defaultdict(list)
         spread: dict[tuple[object, ...], int] = defaultdict(int)
         level = job.locality.required
@@ -237,7 +238,7 @@ class _Order:
                 yield tuple(rooms.pop(key))
 
     def _nodes_for(self, job: Job, gone: set[str]) -> Iterable[str]:
-        """Nodes that a job might use; in front those that others took."""
+        """Nodes that a job might use; first those that the jobs in `gone` take."""
         taken = {
             replica.node
             for each, occupant in self.newcomers
@@ -252,7 +253,7 @@ class _Order:
         return sorted(nodes, key=lambda name: (name not in taken, name))
 
     def _replicas(self, job: Job, node: Node, gone: set[str], most: int) -> Iterator[Replica]:
-        """Replicas of a job, no more than so many, that fit a node without others."""
+        """At most `most` replicas of a job that fit a node if the jobs in `gone` are absent."""
         there = [
             (name, replica)
             for name, replica, new in self._on_node.get(node.name, ())
@@ -286,7 +287,7 @@ class _Order:
 
 
 def _free_gpus(node: Node, replicas: Iterable[Replica]) -> dict[int, int]:
-    """Thousandths of each GPU of a node that may be taken, not in MIG mode and healthy."""
+    """Thousandths free of each healthy GPU of a node that is not in MIG mode."""
     gpus = node.gpus.by_index.values() if node.gpus else ()
     free = {gpu.index: MILLI for gpu in gpus if gpu.healthy and gpu.mig is None}
     for replica in replicas:
@@ -297,7 +298,7 @@ def _free_gpus(node: Node, replicas: Iterable[Replica]) -> dict[int, int]:
 
 
 def _chosen(job: Job, free: Mapping[int, int]) -> tuple[GpuShare, ...] | None:
-    """The GPUs that a replica takes: of shares the fullest with room; None if there are too few."""
+    """The GPUs for a replica: for a share the fullest GPU with room; None if there are too few."""
     request = job.request
     if request.gpu_milli:
         able = [(milli, index) for index, milli in free.items() if milli >= request.gpu_milli]

@@ -1,4 +1,4 @@
-"""The rule about promises: a promised start is kept, unless what no plan can help is in the way."""
+"""The rule about promises: a promised start is kept, unless reasons beyond the plan prevent it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 def promises(case: Case) -> Iterator[Violation]:
     """
-    A waiting job that was promised a start within the horizon starts by then, or by what the policy allows.
+    A pending job with a promised start within the horizon starts by then, or within the allowed delay.
 
-    Unless it could not if nothing were decided about anybody else: its places do not suit it any more or are
-    closed, it depends on jobs that still wait, or what it needs is held by running jobs as they run now, or
-    by other jobs that were promised a start, be it as promised or as planned. In doubt nobody is to blame:
-    jobs that must not meet exclude each other at whatever time they are there, and so do a share of a GPU
-    and those who need it whole.
+    The exception is a job that could not start even if nothing were decided about other jobs: its places no
+    longer suit it or are closed, it depends on jobs that are still pending, or its resources are held by
+    running jobs as they run now, or by other promised jobs, either as promised or as planned. Doubtful cases
+    are not violations: jobs with anti-affinity exclude each other regardless of time, and so do a share of a
+    GPU and a request for the whole GPU.
     """
     if case.time.slots.count == 1 or not any(job.promise for job in case.snapshot.jobs):
         return
@@ -55,7 +55,7 @@ class _Book:
         self._groups = co_start_groups(case)
 
     def late(self, job: Job) -> int | None:
-        """The second by which a job was to start and does not; None if all is well."""
+        """The second by which a job should start and does not; None if it does or has no promise."""
         if job.promise is None or self._slot(job) is None:
             return None
         due = self._due(job.promise)
@@ -65,17 +65,17 @@ class _Book:
         return due
 
     def _due(self, promise: Promise) -> int:
-        """The second by which a promise is to be kept."""
+        """The second by which a promise must be kept."""
         backfill = self._case.policy.horizon.backfill
         delay = backfill.max_delay if backfill.mode is BackfillMode.AGGRESSIVE else 0
         return self._time.seconds_to(promise.start) + delay
 
     def is_together(self, job: Job) -> bool:
-        """True if all that it starts together with may start in the same last slot."""
+        """True if all jobs of its co-start group have the same last slot."""
         return len({self._slot(each) for each in self.company(job)}) == 1
 
     def company(self, job: Job) -> list[Job]:
-        """The job and those that it starts together with."""
+        """The job and the other jobs of its co-start group."""
         names = self._groups.get(job.co_start, [job.name]) if job.co_start else [job.name]
         return [self._case.jobs[name] for name in names]
 
@@ -86,7 +86,7 @@ class _Book:
             return False
         awaited = (self._case.jobs.get(each.job) for each in job.depends_on)
         if any(other and other.running and self._time.has_to_leave(other) for other in awaited):
-            return False  # whether what it waits for runs to its end is for the plan to say
+            return False  # the plan decides whether a job that it depends on runs to its end
         stay = self._time.beginning(job, slot, _with_what_is_asked(job, promise.replicas))
         if (
             self._time.earnings.is_too_late(job, start=stay.start, seconds=stay.seconds)
@@ -102,7 +102,7 @@ class _Book:
 
     def _slot(self, job: Job) -> int | None:
         """
-        The last slot in which a waiting job may start, or now if it was promised that.
+        The last slot in which a pending job may start; 0 if its promised start is due now.
 
         None without a promise, or with one after the horizon.
         """
@@ -115,7 +115,7 @@ class _Book:
 
     @cached_property
     def _promised(self) -> list[Stay]:
-        """Jobs that were promised a start, as promised, by slot."""
+        """Jobs with a promised start, as promised, by slot."""
         found = [
             self._time.beginning(job, slot, _with_what_is_asked(job, job.promise.replicas))
             for job in self._case.snapshot.jobs
@@ -125,7 +125,7 @@ class _Book:
 
     @cached_property
     def _running(self) -> list[Stay]:
-        """Running jobs, were they left as they are."""
+        """Running jobs, if left unchanged."""
         time = self._time
         return [
             Stay(job, job.placement, 0, 0, seconds, time.slots.until(0, seconds))
@@ -143,17 +143,17 @@ class _Book:
         return found
 
     def _as_planned(self, stay: Stay) -> list[Stay]:
-        """Others that were promised a start, as this plan has them."""
+        """Other jobs with a promised start, as in this plan."""
         starts = self._time.starts
         names = [each.job.name for each in self._promised if each.job is not stay.job]
         return [starts[name] for name in names if name in starts]
 
     def _as_promised(self, stay: Stay) -> list[Stay]:
         """
-        Others that were promised a start, as promised.
+        Other jobs with a promised start, as promised.
 
-        On its nodes they are laid on GPUs that are free then: indices in promises may have been
-        overtaken.
+        On the nodes of `stay` they get GPUs that are free then, since the GPU indices in promises may be
+        outdated.
         """
         names = {replica.node for replica in stay.placement.replicas}
         found: list[Stay] = []
@@ -166,7 +166,7 @@ class _Book:
         return found
 
     def _fits(self, stay: Stay, others: list[Stay]) -> bool:
-        """True if somebody breaks no rule beside running jobs and others, from his slot until he is gone."""
+        """True if a stay beside running jobs and others breaks no rule from its slot to its end."""
         replicas = self._on_free_gpus(stay, others)
         if replicas is None:
             return False
@@ -183,14 +183,14 @@ class _Book:
         begins = moment(self._case, everybody, here.slot, new)
         crowd = replace(at_once(self._case, meanwhile, new), changed_nodes=begins.changed_nodes)
         if not broken(crowd, *RULES_OF_AN_INSTANT):
-            return True  # beside all that it meets at once, and so beside those of every slot
+            return True  # it fits beside all overlapping jobs at once, and so in every single slot
         slots = {each.slot for each in others if here.covers(each.slot)} | {here.slot}
         return not any(
             broken(moment(self._case, everybody, slot, new), *RULES_OF_AN_INSTANT) for slot in sorted(slots)
         )
 
     def _leaves_whole_gpus(self, here: Stay, others: list[Stay]) -> bool:
-        """True if others find enough whole GPUs beside those of which shares are promised, in every slot."""
+        """True if in every slot the others find enough whole GPUs beside those with promised shares."""
         for name in sorted({replica.node for replica in here.placement.replicas if _shares(replica)}):
             promised = [
                 (each, replica)
@@ -224,7 +224,7 @@ class _Book:
         return all(held.index in in_mode for held in replica.gpus if not isinstance(held, GpuShare))
 
     def _on_free_gpus(self, stay: Stay, others: Iterable[Stay]) -> tuple[Replica, ...] | None:
-        """The places of somebody, on whole GPUs that nobody holds meanwhile; None if there are too few."""
+        """The places of a stay, on whole GPUs that are free during it; None if there are too few."""
         replicas = stay.placement.replicas
         names = {replica.node for replica in replicas}
         around = [each for name in names for each in self._running_on.get(name, ())]
@@ -268,7 +268,7 @@ def _shares(replica: Replica) -> list[int]:
 
 
 def _with_what_is_asked(job: Job, replicas: Iterable[Replica]) -> tuple[Replica, ...]:
-    """The same places with CPU, memory and such as the job asks for: a promise is one of nodes and GPUs."""
+    """The places with CPU, memory etc. as requested now: a promise fixes only nodes and GPUs."""
     asked = {
         "cpu_milli": job.request.cpu_milli,
         "memory_mib": job.request.memory_mib,

@@ -1,4 +1,4 @@
-"""The rule about quotas: Kueue's arithmetic, stated in `models.queue` and written anew here."""
+"""The rule about quotas: Kueue's arithmetic as in `models.queue`, in an independent implementation."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 def queues(case: Case) -> Iterator[Violation]:
     """
-    No queue, nor any above it, uses more than its limit, of all GPUs together and of each model with quotas.
+    No queue, and no queue above it, exceeds its limit, for all GPUs and for each model with quotas.
 
-    A queue that running jobs alone take beyond its limit may stay there; nothing is added, nor put in the
-    place of what leaves. A moved job stays as far as quotas are concerned, one that resumes later does not.
+    A queue with running jobs that already exceed its limit may stay there, but nothing is added, and released
+    quota is not reused. A migrated job keeps its quota; one that resumes later does not.
     """
     tree = children_first(case.snapshot.queues)
     models = sorted({model for queue in tree for model in queue.gpu_models})
@@ -44,7 +44,7 @@ def queues(case: Case) -> Iterator[Violation]:
 
 
 def held_all_along(case: Case, resource: str) -> dict[str, int]:
-    """Thousandths of GPUs that running jobs, directly in each queue, held before and will hold after."""
+    """Thousandths of GPUs that running jobs directly in each queue hold both before and after the plan."""
     held: dict[str, int] = defaultdict(int)
     for each in case.occupants:
         if each.job is None:
@@ -70,7 +70,7 @@ def of_replicas(case: Case, replicas: Iterable[Replica], resource: str) -> int:
 
 
 def kept_and_limit(tree: list[Queue], resource: str) -> tuple[dict[str, float], dict[str, float]]:
-    """What each queue keeps from its parent, and the most it may use; infinite without a limit."""
+    """Quota that each queue does not lend, and its limit; infinite without a limit."""
     lent: dict[str | None, list[float]] = defaultdict(list)  # by children, to the key
     kept: dict[str, float] = {}
     limit: dict[str, float] = {}
@@ -91,7 +91,7 @@ def kept_and_limit(tree: list[Queue], resource: str) -> tuple[dict[str, float], 
 
 
 def usage_up_the_tree(tree: list[Queue], kept: Mapping[str, float], own: Mapping[str, int]) -> dict[str, int]:
-    """Thousandths of GPUs each queue uses: its own, and of its children's what they do not keep."""
+    """Thousandths of GPUs that each queue uses: its own, and those that its children do not keep."""
     usage = {queue.name: own.get(queue.name, 0) for queue in tree}
     for queue in tree:
         if queue.parent is not None:

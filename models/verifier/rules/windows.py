@@ -1,4 +1,4 @@
-"""Rules about when a job may be where: reserved nodes and maintenance, and deadlines."""
+"""Rules about when a job may be on a node: reservations and maintenance; and about hard deadlines."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def windows(case: Case) -> Iterator[Violation]:
     """
-    No new replica is on a node while a reservation of others, maintenance, or a job that starves closes it.
+    No new replica is on a node while a reservation, maintenance, or a hold for a starving job closes it.
 
-    From the start of the job, or from now where it moves or grows, to its expected end. Replicas that stay
-    may be there still; `drain` is the term that asks them to leave.
+    The time checked is from the start of the job, or from now if it migrates or grows, to its expected end.
+    Replicas that stay may be there; the term `drain` rewards that they leave.
     """
     if not case.time.windows.all:
         return
@@ -40,18 +40,18 @@ def _barred(case: Case, stay: Stay, replicas: Iterator[Replica]) -> Iterator[Vio
 
 
 def _instead(case: Case, window: Window) -> str:
-    """When others than the owners may be on the nodes of a window."""
+    """When a job that is not an owner may be on the nodes of a window."""
     begins, ends = case.time.in_words(window.begins), case.time.in_words(window.ends)
     owners = [f"queue {name}" for name in window.reservation.queues]
     owners += [f"user {name}" for name in window.reservation.users]
     if window.job is not None:
         return f"only job {window.job}, which starves, from {begins} to {ends}"
-    who = f"only {', '.join(sorted(owners))}" if owners else "nobody"
+    who = f"only {', '.join(sorted(owners))}" if owners else "no job"
     return f"{who} from {begins} to {ends}: {window.reservation.kind} by {window.reservation.name}"
 
 
 def deadlines(case: Case) -> Iterator[Violation]:
-    """A job with a hard deadline starts only if it is expected to be done by then."""
+    """A job with a hard deadline starts only if it is expected to end by then."""
     for stay in (*case.time.starting, *case.time.later):
         job = stay.job
         if not job.hard_deadline or job.deadline is None:
