@@ -105,7 +105,7 @@ def test_its_own_conditions():
 
 
 def test_a_quota_that_was_cut():
-    assert why(promised(), queues=[queue(nominal=4)]) == "queue q may hold no more so much"
+    assert why(promised(), queues=[queue(nominal=4)]) == "queue q may no longer hold that much"
 
 
 def test_the_policy():

@@ -1,4 +1,4 @@
-"""What becomes of deadlines: when each job that has one is expected to complete, and if that is in time."""
+"""Projected completion of each job with a deadline, and whether it is in time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,15 @@ def deadline_outlooks(future: Future) -> Iterator[DeadlineOutlook]:
 
 def deadline_outlook(job: Job, future: Future) -> DeadlineOutlook:
     """
-    What becomes of the deadline of one job that has one.
+    Projected completion of one job with a deadline.
 
-    A job that is planned in no slot is late if even the end of the horizon is too late for it; where the plan
-    looks no further than this instant, that is not known.
+    A job without a start in the plan is late if a start at the end of the horizon would be too late. With a
+    single slot this is unknown.
+
+    Raises
+    ------
+    ValueError
+        The job has no deadline.
     """
     if job.deadline is None:
         raise ValueError(f"expected a job with a deadline, found {job.name!r}")
