@@ -1,4 +1,4 @@
-"""Whether what a plan says about later agrees: planned starts, those who wait, deadlines, kill times."""
+"""Consistency of a plan's later slots: planned starts, pending jobs, deadlines, kill times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def times(plan: Plan) -> Iterator[str]:
-    """Every contradiction about later slots."""
+    """All contradictions about later slots."""
     yield from _planned(plan)
     yield from _projected(plan)
     yield from _kill_times(plan)
@@ -25,7 +25,7 @@ def times(plan: Plan) -> Iterator[str]:
 
 
 def _planned(plan: Plan) -> Iterator[str]:
-    """Whether each later start is of a job that is not placed, in a slot that exists, at its time."""
+    """Check that each later start is of a job that is not placed, in an existing slot, at the slot's time."""
     slots = Slots.of(plan.policy.horizon, plan.epoch)
     placed = {placement.job for placement in plan.placements}
     for job, count in sorted(Counter(each.job for each in plan.planned).items()):
@@ -49,7 +49,7 @@ def _planned(plan: Plan) -> Iterator[str]:
 
 
 def _projected(plan: Plan) -> Iterator[str]:
-    """Whether jobs that wait, and actions that stop some, tell of the planned starts, and of promises."""
+    """Check that pending jobs and preemptions agree with the planned starts and promises."""
     planned = {each.job: each for each in plan.planned}
     for action in plan.actions:
         start = planned.get(action.job) if isinstance(action, Preempt) else None
@@ -77,7 +77,7 @@ def _kill_times(plan: Plan) -> Iterator[str]:
                 at = print_timestamp(action.kill_at)
                 yield f"action {action.id} kills its job at {at}, before it starts"
             if not plan.policy.horizon.backfill.kill:
-                yield f"action {action.id} kills its job, though the policy kills nobody"
+                yield f"action {action.id} kills its job, though the policy kills no job"
             if (job := plan.snapshot.job_by_name.get(action.job)) is not None and job.promise:
                 yield f"action {action.id} kills its job, though that was promised its start"
 
@@ -98,5 +98,5 @@ def _deadlines(plan: Plan) -> Iterator[str]:
 
 
 def _in_time(outlook: DeadlineOutlook) -> bool | None:
-    """Whether the job completes in time; None if nobody knows when it does."""
+    """Whether the job completes in time; None if its completion is unknown."""
     return None if outlook.projected_finish is None else outlook.projected_finish <= outlook.deadline
