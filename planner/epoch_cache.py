@@ -1,9 +1,9 @@
 """
-Remembered: what was found out about jobs in one epoch and is still true in the next.
+Cache of results about single jobs from one epoch to the next.
 
-Most of an epoch's question is that of the last one. What hangs on neither the clock nor other jobs is found
-out once for each job, and the next snapshot takes it over (`gpuplan.planner.warm_start.recognized`), in which
-jobs that have not changed are the same objects.
+Most of an epoch's problem equals that of the last epoch. Results that depend on neither the clock nor other
+jobs are computed once per job. The next snapshot takes them over (`gpuplan.planner.warm_start.recognized`);
+jobs that have not changed are the same objects there.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _Found = TypeVar("_Found")
 
 
 class Known(NamedTuple):
-    """What was found out in one epoch, as a snapshot keeps it."""
+    """Results of one epoch, as stored with a snapshot."""
 
     basis: object
     found: dict[str, tuple[Job, Any]]
-    """By the name of a job."""
+    """By job name."""
 
 
 class Remembered(Generic[_Found]):
     """
-    What `find` says of each job, as long as the job and all else it looks at, the `basis`, are the same.
+    Cached results of `find` for each job, valid while the job and the other inputs (`basis`) are the same.
 
-    Kept with the snapshot under `kind`; what nobody asks for in one epoch is forgotten in the next.
+    Stored with the snapshot under `kind`. Results that are not used in one epoch are dropped in the next.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Remembered(Generic[_Found]):
         snapshot.findings[kind] = Known(basis, self._known)
 
     def of(self, job: Job) -> _Found:
-        """What there is to say of a job."""
+        """Result for a job, from the cache or from `find`."""
         known = self._before.get(job.name)
         if known is None or known[0] is not job:
             known = job, self._find(job)
@@ -53,7 +53,7 @@ class Remembered(Generic[_Found]):
 
 
 def take_over(last: Snapshot, live: Snapshot) -> None:
-    """Have a snapshot remember what another one does."""
+    """Copy the cached results of one snapshot to another."""
     for kind, found in last.findings.items():
         if isinstance(found, Known):
             live.findings[kind] = found
