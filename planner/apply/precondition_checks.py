@@ -86,7 +86,7 @@ def job_damaged(
     """
     before, after = planned
     if at is None and job is not None and _are_same(running, after):
-        return Sight(f"job {name} has given up its lost places")
+        return Sight(f"job {name} has released its lost places")
     if at is None and job is not None and running is not None:
         subject, change = f"job {name}", "has all its places again"
         return sight_of(DriftItem(subject, change, "lost places", "places that hold"), "")

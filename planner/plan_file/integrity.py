@@ -68,7 +68,7 @@ def _releases(plan: Plan) -> Iterator[str]:
     named = {each.job for each in plan.findings if each.outcome is not FindingOutcome.LEFT and each.job}
     released = [action for action in plan.actions if isinstance(action, Release)]
     for job in sorted(named ^ {release.job for release in released}):
-        yield f"job {job} is named as damaged or gives up lost places, not both"
+        yield f"job {job} has a finding of damage or a release of lost places, not both"
     for release in released:
         known = plan.snapshot.job_by_name.get(release.job)
         if known is None or known.placement != release.after:

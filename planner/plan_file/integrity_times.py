@@ -54,7 +54,7 @@ def _projected(plan: Plan) -> Iterator[str]:
     for action in plan.actions:
         start = planned.get(action.job) if isinstance(action, Preempt) else None
         if isinstance(action, Preempt) and action.resumes_at != (start.start if start else None):
-            yield f"action {action.id} says another time at which job {action.job} resumes than it is planned"
+            yield f"action {action.id} resumes job {action.job} at another time than the planned start"
     waiting = {waiting.job: waiting for waiting in plan.waiting}
     for job in sorted(planned.keys() - waiting.keys()):
         yield f"job {job} is planned for later and is not among the jobs that wait"
@@ -63,11 +63,11 @@ def _projected(plan: Plan) -> Iterator[str]:
         if told.projected_start != (start.start if start else None):
             yield f"job {job} has another start among the jobs that wait than among the planned ones"
         if told.promised != (start is not None and start.promised):
-            yield f"job {job} is promised its start by the jobs that wait or by the planned ones, not by both"
+            yield f"job {job} has a promise among the jobs that wait or among the planned starts, not in both"
         known = plan.snapshot.job_by_name.get(job)
         promise = known.promise if known else None
         if told.earlier_promise is not None and told.earlier_promise != (promise.start if promise else None):
-            yield f"job {job} was promised another start by the snapshot than by the jobs that wait"
+            yield f"job {job} has another promise in the snapshot than among the jobs that wait"
 
 
 def _kill_times(plan: Plan) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _deadlines(plan: Plan) -> Iterator[str]:
     told = Counter(outlook.job for outlook in plan.deadlines)
     for job, count in sorted(told.items()):
         if count > 1:
-            yield f"the deadline of job {job} is told {count} times"
+            yield f"the deadline of job {job} is listed {count} times"
     for outlook in plan.deadlines:
         known = plan.snapshot.job_by_name.get(outlook.job)
         if known is None:

@@ -41,7 +41,7 @@ def _jobs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int]]:
             "disturbing jobs with unequal replicas or on several GPU models",
             len(disturbable) - len(known),
         )
-        yield "disturbing jobs that waiting ones wait for", sum(job.name in needed for job, _ in known)
+        yield "disturbing jobs that waiting jobs depend on", sum(job.name in needed for job, _ in known)
         if rules.preempt and policy.horizon.slots > 1:
             bound = bound_to_others(snapshot)
             what = "resuming jobs that would wait for others, or start with them"
@@ -55,7 +55,7 @@ def _jobs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int]]:
             ),
         )
     if policy.prices.fragmentation:
-        yield "stopping jobs for fewer fragments alone", len(known)
+        yield "stopping jobs only to reduce fragmentation", len(known)
 
 
 def _nodes(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int]]:

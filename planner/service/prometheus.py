@@ -41,42 +41,42 @@ _SECONDS_PER_HOUR: Final = 3600
 
 _GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpuplan_build_info": ("1, with the version of gpuplan and of Python.", ("version", "python")),
-    "gpuplan_interval_seconds": ("From one epoch to the next, where none takes longer.", ()),
+    "gpuplan_interval_seconds": ("Interval between epochs.", ()),
     "gpuplan_solver_gap_ratio": (
-        "How far the last plan is from the best at most, as a part of its objective.",
+        "Gap between the bound and the objective of the last plan, as a part of the objective.",
         (),
     ),
-    "gpuplan_solver_gap_points": ("How far the last plan is from the best at most, in points.", ()),
+    "gpuplan_solver_gap_points": ("Gap between the bound and the objective of the last plan, in points.", ()),
     "gpuplan_plan_actions": ("Actions of the last plan.", ("type",)),
     "gpuplan_gpus": (
         "GPUs; total is used, idle, stranded (free where no job can start) and unhealthy together.",
         ("state", "gpu_product"),
     ),
     "gpuplan_gpu_utilization_ratio": ("Allocated part of the GPUs that can be used.", ()),
-    "gpuplan_running_jobs": ("Jobs that run.", ()),
-    "gpuplan_queue_pending_jobs": ("Jobs that wait.", ("queue", "reason")),
+    "gpuplan_running_jobs": ("Running jobs.", ()),
+    "gpuplan_queue_pending_jobs": ("Pending jobs.", ("queue", "reason")),
     "gpuplan_queue_long_pending_jobs": (
-        "Jobs that wait for more than 30 minutes and are not held.",
+        "Jobs pending for more than 30 minutes that are not held.",
         ("queue",),
     ),
     "gpuplan_queue_dominant_share_ratio": (
-        "Largest of the parts that a queue's jobs hold of all GPUs, CPUs and memory.",
+        "Largest part of all GPUs, CPUs or memory that a queue's jobs hold.",
         ("queue",),
     ),
     "gpuplan_queue_quota_usage_ratio": (
-        "GPUs held over nominal quota, those of queues below included.",
+        "GPUs held over nominal quota, both with the queues below.",
         ("queue",),
     ),
     "gpuplan_fairness_jain_index": ("Jain's index over the queues' met demands; 1 is equal.", ()),
     "gpuplan_fragmentation_ratio": (
-        "Part of the free GPUs that no replica of so many whole GPUs could use.",
+        "Part of the free GPUs that no replica of this number of whole GPUs could use.",
         ("gang_size",),
     ),
     "gpuplan_hourly_cost_dollars": ("Price of all ready nodes, in the cluster's currency an hour.", ()),
     "gpuplan_deadline_at_risk_jobs": ("Jobs with a critical, late or impossible deadline.", ()),
-    "gpuplan_policy_file_ok": ("1 if the policy in force is what its file says, 0 if that is broken.", ()),
-    "gpuplan_failures_in_a_row": ("Epochs that went wrong since the last good one.", ()),
-    "gpuplan_last_plan_timestamp_seconds": ("When the last good plan was made.", ()),
+    "gpuplan_policy_file_ok": ("1 if the policy file can be read, 0 if the last good policy is used.", ()),
+    "gpuplan_failures_in_a_row": ("Consecutive failed epochs.", ()),
+    "gpuplan_last_plan_timestamp_seconds": ("Time of the last good plan.", ()),
 }
 """Gauges: meaning and labels by name."""
 
@@ -120,12 +120,12 @@ class Exposition:
             "gpuplan_preemptions", "Running jobs that were stopped.", ("reason",), registry=registry
         )
         self._lost = Counter(
-            "gpuplan_lost_gpu_seconds", "Work in no checkpoint that was lost.", registry=registry
+            "gpuplan_lost_gpu_seconds", "Lost work that was in no checkpoint.", registry=registry
         )
         self._finished = Counter("gpuplan_finished_jobs", "Jobs that ended.", ("outcome",), registry=registry)
-        self._epochs = Counter("gpuplan_epochs", "Epochs by how they ended.", ("outcome",), registry=registry)
+        self._epochs = Counter("gpuplan_epochs", "Epochs by outcome.", ("outcome",), registry=registry)
         self._skipped = Counter(
-            "gpuplan_skipped_ticks", "Ticks that passed as an epoch took too long.", registry=registry
+            "gpuplan_skipped_ticks", "Ticks skipped because an epoch took too long.", registry=registry
         )
 
         # Series that alerts watch for increases begin at 0: a series that first appears at 1 has no increase.

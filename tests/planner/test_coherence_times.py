@@ -147,7 +147,7 @@ def test_a_job_resumes_when_it_is_planned_to():
             for each in plan.actions
         )
         assert list(contradictions(plan.model_copy(update={"actions": forged}))) == [
-            "action preempt/train-a says another time at which job train-a resumes than it is planned"
+            "action preempt/train-a resumes job train-a at another time than the planned start"
         ]
 
 

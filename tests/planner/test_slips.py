@@ -111,7 +111,7 @@ def test_a_quota_that_was_cut():
 def test_the_policy():
     foreseen = (Planned("a", 1, whole("n0"), promised=False), Planned("b", 1, whole("n1")))
 
-    assert why(promised(), policy=Policy()) == "the policy looks no further than this instant"
+    assert why(promised(), policy=Policy()) == "the policy plans no later starts"
     assert why(promised(20)) == "it is beyond the policy's horizon"
     assert (
         why(promised(), planned=LATER, policy=looking_ahead(mode="aggressive", max_delay=HOUR))

@@ -47,6 +47,7 @@ def deadline_outlook(job: Job, future: Future) -> DeadlineOutlook:
 
 
 def _state(job: Job, finish: int | None, left: int, future: Future) -> DeadlineState:
+    # A job is critical if it can wait for less than half of its duration.
     seconds = future.fastest(job)
     stay = future.stays.get(job.name)
     started = stay is not None and stay.slot == 0

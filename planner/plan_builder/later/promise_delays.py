@@ -52,7 +52,7 @@ class Slips:
         """A setting of the policy that causes the delay; empty if there is none."""
         horizon = self._future.policy.horizon
         if self._future.slots.count == 1:
-            return "the policy looks no further than this instant"
+            return "the policy plans no later starts"
         rules = horizon.backfill
         if start is not None and promised < start <= promised + rules.max_delay:
             return f"by at most the policy's max_delay of {duration(rules.max_delay)}"
@@ -71,7 +71,7 @@ class Slips:
         if job.depends_on:
             state = self._prerequisites.dependencies(job)
             if state.hopeless:
-                return "what it depends on can never come true any more"
+                return "its dependencies can no longer be met"
             late = [
                 each
                 for each in state.decisive

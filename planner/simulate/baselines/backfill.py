@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     """(seconds from now, option, replicas that fit on each of its nodes for as long as the job takes)."""
 
 _PLENTY = 2**31
+"""More replicas than any node has room for."""
 
 
 def backfill(places: Places, order: Iterable[Contender], *, depth: int | None) -> None:
