@@ -1,4 +1,4 @@
-"""How changes are named to people: in the audit log, while they are carried out, and counted by kind."""
+"""Texts for changes: in the audit log, in the progress of an apply, and counted by kind."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _KINDS: Final = {
     "scale_up": ("node", "nodes", " to add", " added"),
     "scale_down": ("node", "nodes", " to remove", " removed"),
 }
-"""By type of action: one, several, and what follows beforehand and afterwards."""
+"""By type of action: singular, plural, and the suffixes before and after the action is done."""
 
 
 def subject(change: Change) -> str:
-    """What a change is about: `job a`, `node n0`, `node n0 gpu 3`."""
+    """Object of a change: `job a`, `node n0`, `node n0 gpu 3`."""
     match change:
         case Start() | Preempt() | Release() | Shrink() | Grow() | Migrate():
             return f"job {change.job}"
@@ -56,7 +56,7 @@ def subject(change: Change) -> str:
 
 
 def label(change: Change) -> str:
-    """What a change does, in a few words."""
+    """Short text of a change."""
     match change:
         case Start():
             return f"start {change.job} on {_where(change.after)}"
@@ -88,7 +88,7 @@ def label(change: Change) -> str:
 
 
 def counted_kinds(changes: Iterable[Change], *, done: bool) -> str:
-    """`3 starts, 1 preemption and 1 node to add`, or `1 node added` of what is done; nothing of none."""
+    """`3 starts, 1 preemption and 1 node to add`, or `1 node added` if done; `nothing` if there are none."""
     found = Counter[str](change.type for change in changes)
     parts = []
     for type_, (one, several, beforehand, afterwards) in _KINDS.items():

@@ -1,4 +1,4 @@
-"""What of an installation works: each solver is really asked, in a process of its own."""
+"""Check of an installation: each solver solves a small problem in a separate process."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _NVML: Final = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCoun
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was checked."""
+    """Result of one check."""
 
     subject: str
     works: bool | None
-    """None: absent, and that is fine."""
+    """None if it is absent but not needed."""
     detail: str
     advice: str = ""
 
 
 def checkup() -> Iterator[Finding]:
-    """Check everything, cheapest first."""
+    """Run all checks, the cheapest first."""
     yield Finding("python", works=True, detail=platform.python_version())
     for name in _DISTRIBUTIONS:
         yield _distribution(name)
@@ -69,7 +69,7 @@ def checkup() -> Iterator[Finding]:
 
 
 def chain(usable: Collection[str]) -> Finding:
-    """Which solvers a plan tries where the policy names none, and what it is left with."""
+    """The working solvers among those that a plan tries by default."""
     wanted = [str(name) for name in Policy().solvers]
     works = [name for name in wanted if name in usable]
     fails = "".join(f"; {name} fails" for name in wanted if name not in usable)
@@ -79,7 +79,7 @@ def chain(usable: Collection[str]) -> Finding:
     advice = (
         f"Name one that works in the policy: solvers: [{', '.join(others)}]."
         if others
-        else "Reinstall with constraints.txt: greedy's plans are good, but nobody says how good."
+        else "Reinstall with constraints.txt: greedy's plans are good, but nothing says how good."
     )
     return Finding("a plan uses", works=False, detail=f"greedy alone{fails}", advice=advice)
 
@@ -138,7 +138,7 @@ def _nvml() -> Finding:
 
 
 def _python(script: str) -> tuple[bool, str]:
-    """Whether a script ends well in a process of its own, and the last line that it printed or complained."""
+    """Whether a script succeeds in a separate process, and the last line of its output or errors."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-c", script],

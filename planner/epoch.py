@@ -1,4 +1,4 @@
-"""The product on one screen: plan one epoch."""
+"""Planning of one epoch, from snapshot and policy to plan."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
 @contextmanager
 def _sparing_what_is_there() -> Iterator[None]:
     """
-    Keep the garbage collector from what was there before, and from looking often at what comes.
+    Exclude existing objects from garbage collection, and make collections rare.
 
-    Large snapshots are millions of objects; hardly any of them, nor of what is made of them, is in a cycle.
+    Large snapshots have millions of objects, and almost none of these or of the objects derived from them is
+    in a reference cycle.
     """
     thresholds = gc.get_threshold()
     gc.freeze()
@@ -62,28 +63,28 @@ def plan_epoch(
     cache: EpochCache | None = None,
 ) -> Plan:
     """
-    Plan one epoch: ask the question, answer it, check the answer, say what must change.
+    Plan one epoch: build the problem, solve it, verify the solution, derive the actions.
 
-    `watch` is shown how the search for the answer goes. An interruption ends the search, not the plan. With
-    the `last` plan the search begins where that ended, and if nothing has changed since it was carried out,
-    nothing does. The `cache` of the epochs before makes this one faster.
+    `watch` gets the progress of the search. An interruption ends the search, not the plan. The `last` plan is
+    a warm start; if nothing has changed since it was carried out, the new plan changes nothing. The
+    `cache` of the epochs before makes this one faster.
 
     Raises
     ------
     PlannerError
-        No answer passed the verifier, not even greedy's: a defect, with the first violations.
+        No solution passed the verifier, not even greedy's. This is a defect; lists the first violations.
     """
     began = time.monotonic()
-    # 0. What the world has lost is no choice of the plan: it begins from what holds.
+    # 0. Remove lost places first: a plan cannot choose to keep them.
     found = snapshot.canonical()
     damage = survey(found)
     snapshot = recognized(damage.sound, last.snapshot) if last else damage.sound
-    # 1. Freeze the question. Everything after this line is a pure function of it, the clock apart.
+    # 1. Build the problem. All later steps are a pure function of it, except for time limits.
     cache = cache or EpochCache()
     problem = pose(snapshot, policy, cache)
 
-    # 2. Answer it: greedy always answers; an exact solver improves on it within the budget.
-    #    A candidate that breaks a rule is rejected and recorded, so that greedy's still stands.
+    # 2. Solve it: greedy always has a solution; an exact solver improves on it within the budget.
+    #    A candidate that breaks a rule is rejected and recorded, and greedy's solution remains.
     check = Verifier(snapshot, policy)
     limits = limits_of(policy, seed)
     settled = last is not None and is_settled(snapshot, policy, last)
@@ -100,7 +101,7 @@ def plan_epoch(
     # 3. Never trust a solver. The verifier shares no code with the formulation.
     verification = check(solution.target)
     _require_none(verification.violations)
-    # 4. Say what must change, in which order, and why; and what is damaged.
+    # 4. Derive the actions, their order and their reasons, and report the damage.
     plan = draft(
         snapshot,
         policy,
@@ -126,7 +127,7 @@ def _require_none(violations: Sequence[Violation]) -> None:
 
 
 def limits_of(policy: Policy, seed: int) -> portfolio.Limits:
-    """The policy's budget as the portfolio takes it."""
+    """The policy's budget as limits of the portfolio."""
     budget = policy.budget
     deterministic = budget.mode is BudgetMode.DETERMINISTIC
     # With deterministic ticks the wall clock is a safety stop that should never fire.

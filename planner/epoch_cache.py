@@ -1,8 +1,8 @@
 """
-What one epoch finds out that the next one may still use.
+Cache of what one epoch computes and the next one may still use.
 
-Most of the question of an epoch is that of the last one. What depends on neither the clock nor other jobs is
-found out once for each job: `gpuplan.planner.warm_start.recognized` makes unchanged jobs the same objects.
+Most of an epoch's problem equals that of the last epoch. Results that depend on neither the clock nor other
+jobs are computed once per job: `gpuplan.planner.warm_start.recognized` makes unchanged jobs the same objects.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _Found = TypeVar("_Found")
 
 
 class _Known(NamedTuple):
-    """Facts about jobs, and what they rest on beside the job."""
+    """Facts about jobs, and the inputs beside the job that they were computed from."""
 
     basis: object
     found: dict[str, tuple[Job, Any]]
-    """By the name of a job."""
+    """By job name."""
 
 
 class EpochCache:
     """
-    The memory of one sequence of epochs: it changes with each epoch, and no plan depends on it.
+    The cache of one sequence of epochs. Each epoch updates it; no plan depends on it.
 
-    An empty one is always right; it makes an epoch slower, never another.
+    With an empty cache an epoch is slower, and its plan is the same.
     """
 
     def __init__(self) -> None:
         self._by_kind: dict[type[Any], _Known] = {}
         self.node_states: dict[str, tuple[object, NodeState]] = {}
-        """By the name of a node: what its state in the last plan was made from, and the state."""
+        """By node name: the inputs of its state in the last plan, and the state."""
 
     def job_facts(self, kind: type[Any], *, basis: object, find: Callable[[Job], _Found]) -> JobFacts[_Found]:
-        """Facts of one kind about jobs; `basis` is all that `find` looks at beside the job."""
+        """Facts of one kind about jobs; `basis` holds all inputs of `find` beside the job."""
         before = self._by_kind.get(kind)
         known = before.found if before and before.basis == basis else {}
         facts = JobFacts(known, find)
@@ -49,15 +49,15 @@ class EpochCache:
 
 class JobFacts(Generic[_Found]):
     """
-    What `find` says of each job, found again only for a job that is another object than before.
+    Results of `find` for each job; computed again only for a job that is another object than before.
 
-    Facts that one epoch does not ask for are forgotten in the next.
+    Facts that are not used in one epoch are dropped in the next.
     """
 
     def __init__(self, known: dict[str, tuple[Job, _Found]], find: Callable[[Job], _Found]) -> None:
         self._known, self._find = known, find
         self.asked: dict[str, tuple[Job, _Found]] = {}
-        """By the name of a job: the job and the fact, of all that were asked for."""
+        """By job name: the job and the fact, of all facts used in this epoch."""
 
     def of(self, job: Job) -> _Found:
         """The fact about a job."""

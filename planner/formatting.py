@@ -1,4 +1,4 @@
-"""Amounts in words: the one way numbers with units read in reasons, tables and reports."""
+"""Text formats of numbers with units, the same in reasons, tables and reports."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _SECONDS_PER_UNIT: Final = (("d", 24 * 3600), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def on_one_line(text: str) -> str:
-    """The text without anything that a terminal would obey, ends of lines included."""
+    """The text with all control characters escaped, including line ends."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def printable(text: str) -> str:
-    """The text without anything that a terminal would obey, on the lines that it has."""
+    """The text with control characters escaped, except for line ends."""
     return "\n".join(map(on_one_line, text.split("\n")))
 
 
 def printable_json(text: str) -> str:
-    """The same JSON; what a terminal would obey in its strings is escaped."""
+    """The same JSON with the control characters in its strings escaped."""
     return "\n".join(
         line
         if line.isprintable()
@@ -53,7 +53,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def decimal(milli: int) -> str:
-    """Thousandths as people read them: `0.46`, `1,047`."""
+    """Thousandths as a decimal number: `0.46`, `1,047`."""
     return f"{print_milli(milli):,}"
 
 
@@ -68,15 +68,16 @@ def in_cpus(milli: int) -> str:
 
 
 def in_gib(mib: int) -> str:
-    """`64 GiB`, `0.5 GiB`; three decimals tell any two MiB figures of a document apart well enough."""
+    """`64 GiB`, `0.5 GiB`; three decimals are enough to distinguish MiB amounts."""
     return f"{f'{mib / _MIB_PER_GIB:,.3f}'.rstrip('0').rstrip('.')} GiB"
 
 
 def in_points(points: int, disruption: int, change: str) -> str:
     """
-    `costs 236 points: work -200, preemption -36`, of a job that is preempted, moved, shrunk or grown.
+    `costs 236 points: work -200, preemption -36`, for a job that is preempted, migrated, shrunk or grown.
 
-    So that such lines add up to the term of that name; `costs 36 points` where nothing else is in them.
+    The disruption is separate so that these lines add up to the term of that name; `costs 36 points` if it is
+    the only part.
     """
     text = f"costs {-points:,} points" if points < 0 else f"brings {points:,} points"
     work = points - disruption
@@ -100,7 +101,7 @@ def listed(parts: Iterable[str]) -> str:
 
 
 def named(names: Sequence[str], most: int = 3) -> str:
-    """`a`, `a and b`, `a, b and 5 more`: at most so many names."""
+    """`a`, `a and b`, `a, b and 5 more`: at most `most` parts."""
     if len(names) <= most:
         return listed(names)
     told = names[: most - 1]
@@ -108,7 +109,7 @@ def named(names: Sequence[str], most: int = 3) -> str:
 
 
 def in_gpu_hours(gpu_milli_seconds: int) -> str:
-    """`1.4 GPU-hours`, rounded; what is too little to show is less than 0.1."""
+    """`1.4 GPU-hours`, rounded; `less than 0.1 GPU-hours` for smaller amounts."""
     hours = gpu_milli_seconds / (MILLI * _SECONDS_PER_HOUR)
     shown = f"{hours:,.1f}".removesuffix(".0")
     if shown == "0" and hours:
@@ -117,12 +118,12 @@ def in_gpu_hours(gpu_milli_seconds: int) -> str:
 
 
 def money(amount: float) -> str:
-    """`24.50`, in the cluster's currency, whose name no document tells."""
+    """`24.50`, in the cluster's currency, which has no name in any document."""
     return f"{amount:,.2f}"
 
 
 def replica_size(request: ResourceRequest) -> str:
-    """What one replica asks for, told by its scarcest part: `8 GPUs`, `0.46 GPU`, `16 CPUs`, `64 GiB`."""
+    """Request of one replica, by its scarcest resource: `8 GPUs`, `0.46 GPU`, `16 CPUs`, `64 GiB`."""
     if request.gpus or request.gpu_milli:
         return in_gpus(request.gpus * MILLI + request.gpu_milli)
     if request.mig:
@@ -136,7 +137,7 @@ def replica_size(request: ResourceRequest) -> str:
 
 
 def gang_size(request: ResourceRequest, least: int, most: int) -> str:
-    """What a whole gang asks for: `4 × 8 GPUs`, `2-8 × 1 GPU`."""
+    """Request of a whole gang: `4 × 8 GPUs`, `2-8 × 1 GPU`."""
     size = replica_size(request)
     if least != most:
         return f"{least:,}-{most:,} × {size}"
@@ -144,13 +145,13 @@ def gang_size(request: ResourceRequest, least: int, most: int) -> str:
 
 
 def placement_size(placement: Placement) -> str:
-    """What a placed gang holds, replicas being equal: `4 × 8 GPUs`."""
+    """Resources of a placed gang with equal replicas: `4 × 8 GPUs`."""
     replicas = len(placement.replicas)
     return gang_size(_request_of(placement), replicas, replicas)
 
 
 def resized(before: Placement, after: Placement) -> str:
-    """What a gang that grows or shrinks holds: `4 → 2 × 8 GPUs`."""
+    """Resources of a gang that grows or shrinks: `4 → 2 × 8 GPUs`."""
     size = replica_size(_request_of(after))
     return f"{len(before.replicas):,} → {len(after.replicas):,} × {size}"
 
@@ -160,7 +161,7 @@ def _request_of(placement: Placement) -> ResourceRequest:
     replica = placement.replicas[0]
     profiles = Counter(held.profile for held in replica.gpus if not isinstance(held, GpuShare))
     shares = [held.milli for held in replica.gpus if isinstance(held, GpuShare)]
-    # Either whole GPUs or one share, so that the sum tells them apart.
+    # A replica holds either whole GPUs or one share, so the sum distinguishes them.
     gpus, share = divmod(sum(shares), MILLI)
     return ResourceRequest.model_construct(
         gpus=gpus,
@@ -184,7 +185,7 @@ def layout_text(instances: tuple[MigInstance, ...] | None) -> str:
 
 
 def node_size(node: Node) -> str:
-    """What a node is, told by its scarcest part: `8 × H100-80GB`, `64 CPUs`."""
+    """Size of a node, by its scarcest resource: `8 × H100-80GB`, `64 CPUs`."""
     if node.gpus is None:
         return in_cpus(node.cpu_milli)
     return f"{node.gpus.count} × {node.gpus.model}"

@@ -1,8 +1,8 @@
 """
-JSON Schema of each document that people and programs write or read.
+JSON Schema of each document that users and programs write or read.
 
-pydantic derives the schemas from the nouns. What it does not see is put right here: the short forms that
-nouns accept, defaults in the units of documents, and the checksum that only the plan file has.
+pydantic derives the schemas from the model classes. This module adds what pydantic cannot derive: the short
+forms that models accept, defaults in the units of documents, and the checksum that only the plan file has.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _NOTES: Final = ("title", "description", "default")
 
 
 class _DocumentSchema(GenerateJsonSchema):
-    """Schemas of what is written in documents, where a noun holds other units or is stricter about keys."""
+    """Schemas of the documents' form, where a model has other units or is stricter about keys."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         made = super().default_schema(schema)
         inner: Any = schema["schema"]
-        # A further bound on a type is wrapped around what prints it.
+        # A further bound on a type wraps the schema that has its serializer.
         while "serialization" not in inner and inner["type"] == "function-after":
             inner = inner["schema"]
         printer = inner.get("serialization", {})
@@ -81,7 +81,7 @@ def schema(kind: str) -> dict[str, Any]:
 
 
 def _bound_from_below(definitions: dict[str, Any]) -> None:
-    """Put right where a bound on a field is hidden by the units of its type."""
+    """Add lower bounds of fields that pydantic loses because of the units of their types."""
     if "PoolPolicy" in definitions:
         at_least_a_second = definitions["Ageing"]["properties"]["step"]["anyOf"]
         definitions["PoolPolicy"]["properties"]["horizon"]["anyOf"] = at_least_a_second
@@ -92,14 +92,14 @@ def _bound_from_below(definitions: dict[str, Any]) -> None:
 
 
 def _accept_short_forms_of_jobs(definitions: dict[str, Any]) -> None:
-    """A number of replicas is a gang, a list of GPU models one of equal speeds."""
+    """Accept a number of replicas as a gang, and a list of GPU models as models of equal speed."""
     job = definitions["Job"]["properties"]
     _accept(job, "replicas", definitions["Gang"]["properties"]["min"])
     _accept(job, "gpu_models", {"type": "array", "items": _bare(job["name"])})
 
 
 def _accept_nodes_alone(definitions: dict[str, Any], snapshot: dict[str, Any]) -> None:
-    """A list of nodes is a cluster."""
+    """Accept a list of nodes as a cluster."""
     _accept(snapshot["properties"], "cluster", definitions["Cluster"]["properties"]["nodes"])
 
 

@@ -1,4 +1,4 @@
-"""Which library each exact solver is, and its version here."""
+"""Library and installed version of each exact solver."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import importlib.metadata
 from typing import Final
 
 LIBRARIES: Final = {"milp": "highspy", "cpsat": "ortools", "cbc": "pulp", "scip": "ortools"}
-"""Distributions by solver."""
+"""Python distribution of each solver."""
 
 
 def library_of(solver: str) -> str:
-    """`highspy 1.13.1`, `highspy not installed`; nothing for a solver that needs none."""
+    """`highspy 1.13.1`, `highspy not installed`; empty for a solver without a library."""
     name = LIBRARIES.get(solver)
     if name is None:
         return ""

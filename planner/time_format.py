@@ -1,4 +1,4 @@
-"""Instants as people read them beside a plan: the time of day, with the day where it is another one."""
+"""Text format of times: the time of day, with the date if it is another day."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def clock(moment: datetime, now: datetime) -> str:
-    """`14:00`, or `2026-11-21 02:00` on another day than `now`; UTC, seconds only where there are some."""
+    """`14:00`, or `2026-11-21 02:00` on another day than `now`; UTC, with seconds only if not 0."""
     moment, now = moment.astimezone(UTC), now.astimezone(UTC)
     time = f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
     return time if moment.date() == now.date() else f"{moment.date()} {time}"

@@ -1,4 +1,4 @@
-"""What an earlier plan means for the next one: nothing is left to do, or here is where to begin."""
+"""Use of the last plan for the next one: detection of an unchanged cluster, and the warm start."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _Noun = TypeVar("_Noun", bound="Noun")
 _OVERTAKEN_BY_RUNNING: Final = frozenset(
     (Goal.LEAST_ATTAINED_SERVICE, Goal.FAIRNESS, Goal.MAKESPAN, Goal.CRITICAL_PATH)
 )
-"""Goals by which a job that runs is worth less and less beside one that waits."""
+"""Goals under which a running job loses value, relative to pending jobs, while it runs."""
 
 
 def recognized(live: Snapshot, last: Snapshot) -> Snapshot:
     """
-    The live snapshot in canonical order, with the nodes and jobs of an earlier one wherever they are equal.
+    The live snapshot in canonical order, with the objects of an earlier snapshot for equal nodes and jobs.
 
-    What has been found out about these, texts and placements, is then known of the live ones too.
+    Cached results of these objects, such as texts and placements, are then reused.
     """
     nodes = tuple(_equal_or(node, last.cluster.node_by_name.get(node.name)) for node in live.cluster.nodes)
     cluster = _equal_or(live.cluster.model_copy(update={"nodes": nodes}), last.cluster)
@@ -46,12 +46,12 @@ def recognized(live: Snapshot, last: Snapshot) -> Snapshot:
 
 def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
     """
-    True if the last plan was carried out as a whole and nothing has changed since, nor is more allowed.
+    True if the last plan was carried out completely, and since then nothing changed or became allowed.
 
-    What a longer search could still gain is left until something changes, so that a cluster at rest stays at
-    rest; and so is what the clock makes worth more or cost less, as ageing and checkpoints do. With more than
-    one slot, with reservations, or where equals take turns by what they have had so far, the clock alone may
-    call for action, so that nothing is ever settled.
+    Gains from a longer search are ignored until something changes, so that an unchanged cluster stays
+    unchanged. Changes of value by the clock, as by ageing and checkpoints, are ignored as well. With more
+    than one slot, with reservations, or if equal jobs take turns by attained service, time alone may require
+    actions; the result is then always False.
     """
     if policy.horizon.slots > 1 or live.cluster.reservations or not same_rules(policy, last.policy):
         return False
@@ -59,7 +59,7 @@ def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
         return False
     if live.job_by_name.keys() != last.snapshot.job_by_name.keys():
         return False
-    # When pools were scaled means nothing by itself: what it allows is asked for below.
+    # The times of pool scalings do not count by themselves; `_is_more_allowed` checks their effect.
     cluster = cluster_after(last.snapshot, last.target)
     cluster = cluster.model_copy(update={"pools": _as_scaled_in(live.cluster, cluster.pools)})
     expected = last.snapshot.model_copy(update={"cluster": cluster})
@@ -78,10 +78,10 @@ def is_settled(live: Snapshot, policy: Policy, last: Plan) -> bool:
 
 def first_target(live: Snapshot, policy: Policy, last: Plan) -> Target | None:
     """
-    What the last plan wanted, as far as its jobs and nodes are still there; None under other rules.
+    Target of the last plan, restricted to jobs and nodes that still exist; None under other rules.
 
-    Who it stops is stopped, if that has not been done yet; who has begun to run without its doing runs on.
-    With more than one slot the last plan's slots are not those of this one.
+    Preemptions that are not done yet stay in it. Jobs that were started by other means run on. With more than
+    one slot it is None, since the slots of the last plan are different.
     """
     if policy.horizon.slots > 1 or not same_rules(policy, last.policy):
         return None
@@ -105,7 +105,7 @@ def first_target(live: Snapshot, policy: Policy, last: Plan) -> Target | None:
 
 
 def newcomers(live: Snapshot, last: Snapshot) -> frozenset[str]:
-    """Names of the waiting jobs that were not asked for in the same words when the last plan was made."""
+    """Names of the pending jobs that are new or changed since the last plan."""
     before = last.job_by_name
     return frozenset(
         job.name
@@ -115,13 +115,13 @@ def newcomers(live: Snapshot, last: Snapshot) -> frozenset[str]:
 
 
 def _is_more_allowed(live: Snapshot, policy: Policy, last: Plan) -> bool:
-    """True if something was forbidden to the last plan that is not so now, in a cluster that it led to."""
+    """True if an action that was forbidden to the last plan is allowed now."""
     waiting = [job for job in live.jobs if job.running is None and not job.held]
     return _is_time(live, policy, last.snapshot, waiting) or _made_way(live, last, waiting)
 
 
 def _is_time(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
-    """True if a job may start, or be disturbed, that earlier might not."""
+    """True if by time alone a job may now start, or be disturbed, that could not before."""
     data = {dataset.name: dataset.available_at for dataset in live.cluster.datasets}
     begins = (begin for job in waiting for begin in (job.not_before, *(data[name] for name in job.datasets)))
     if any(begin and before.taken_at < begin <= live.taken_at for begin in begins):
@@ -130,7 +130,7 @@ def _is_time(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job
 
 
 def _is_ripe(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job]) -> bool:
-    """True if a job may be disturbed that earlier had not run for long enough."""
+    """True if a job may be disturbed that had not reached its minimum runtime before."""
     rules = policy.disruption
     if not rules.minimum_runtime or not (rules.migrate or (waiting and (rules.preempt or rules.resize))):
         return False
@@ -141,7 +141,7 @@ def _is_ripe(live: Snapshot, policy: Policy, before: Snapshot, waiting: list[Job
 
 
 def _dwell_is_over(live: Snapshot, policy: Policy, before: Snapshot) -> bool:
-    """True if a job may be resized again, or a pool scaled, that might not be when it came to be as it is."""
+    """True if a job may be resized again, or a pool scaled again, that could not be before."""
     now, then = live.taken_at, before.taken_at
     jobs, pools = policy.disruption, policy.pools
     return any(jobs.dwells(job, then) and not jobs.dwells(job, now) for job in live.jobs) or any(
@@ -153,10 +153,10 @@ def _dwell_is_over(live: Snapshot, policy: Policy, before: Snapshot) -> bool:
 
 def _made_way(live: Snapshot, last: Plan, waiting: list[Job]) -> bool:
     """
-    True if carrying out the last plan allowed something to a job that waits.
+    True if carrying out the last plan allowed an action to a pending job.
 
-    To start after somebody whom it started, to follow somebody of higher priority whom it stopped, to take
-    the place of somebody whose queue borrows since.
+    Such as: to start after a job that the plan started, to take the place of a preempted job of higher
+    priority, or to reclaim from a job in a queue that borrows since then.
     """
     before, finished = last.snapshot, finished_by_name(live)
     awaited = (each for job in waiting for each in job.depends_on)
@@ -168,7 +168,7 @@ def _made_way(live: Snapshot, last: Plan, waiting: list[Job]) -> bool:
 
 
 def _as_scaled_in(cluster: Cluster, pools: tuple[NodePool, ...]) -> tuple[NodePool, ...]:
-    """Pools as they are, but scaled last when those of a cluster were."""
+    """The pools with the last scaling times of a cluster's pools."""
     found = {pool.name: pool for pool in cluster.pools}
     return tuple(pool.scaled_as(found.get(pool.name, pool)) for pool in pools)
 
@@ -179,9 +179,9 @@ def _equal_or(noun: _Noun, other: _Noun | None) -> _Noun:
 
 def _same_question(live: Job, before: Job) -> bool:
     """
-    True if a job differs from before at most in where it runs and what it was promised.
+    True if a job differs from before at most in its running state and its promise.
 
-    How often it has been preempted means nothing while it waits; nor, with one slot, what it has saved.
+    Its preemption count has no effect while it is pending; nor, with one slot, does its saved progress.
     """
     if live is before:
         return True
@@ -195,5 +195,5 @@ def _same_places(one: Placement, other: Placement) -> bool:
 
 
 def same_rules(policy: Policy, other: Policy) -> bool:
-    """True if two policies differ in nothing but the effort spent."""
+    """True if two policies differ at most in budget and solvers."""
     return policy == other.model_copy(update={"budget": policy.budget, "solvers": policy.solvers})

@@ -1,1 +1,1 @@
-"""Applying a plan: the only way in which a cluster is changed."""
+"""Applying a plan: the only way to change a cluster."""

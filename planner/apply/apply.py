@@ -1,9 +1,9 @@
 """
-Carry a plan out: prove that it is still true, do its actions one by one, and leave a record of each.
+Carry a plan out: check that it still holds, do its actions one by one, and record each of them.
 
-The only caller of a cluster's changing methods. The order of writing makes it safe to kill at any moment:
-the intent is durable before the deed, the deed is done once for its key, and what an interrupted run left
-unknown is asked of the cluster, which alone says what is done.
+This module is the only caller of a cluster's changing methods. The order of writes makes it safe to kill the
+process at any time. The intent is durable before the action, and an action is done once for its key. After an
+interruption the cluster alone decides which actions are done.
 """
 
 from __future__ import annotations
@@ -48,33 +48,33 @@ def apply_plan(
     stop: Callable[[], bool] | None = None,
 ) -> ApplyOutcome:
     """
-    Do what a plan says, all of it or up to the first failure; the promises that it makes come last.
+    Carry out all steps of a plan, or the steps up to the first failure; its promises come last.
 
     Parameters
     ----------
     who
         user@host, for the audit log.
     resume
-        Go on with a plan of which an earlier run did a part.
+        Continue a plan that an earlier run applied in part.
     drift_mode
-        How much the cluster may have changed since the plan was made; by default as the plan's policy says.
+        How much the cluster may have changed since the plan was made; the default is the plan policy's.
     on_progress
-        Called after each action with the number done, the number of all, and what was done.
+        Called after each action with the number done, the total number, and a label of the action.
     stop
-        Asked before each action; once it says so, the run ends there.
+        Called before each action; the run ends once it returns True.
 
     Raises
     ------
     StalePlanError
-        The cluster has changed, or is another one; nothing was done by this run.
+        The cluster has changed, or is another cluster; this run did nothing.
     UnperformedError
-        The log has steps as done that the cluster has not performed; nothing was done by this run.
+        The log records steps as done that the cluster has not performed; this run did nothing.
     PartlyAppliedError
-        Some of the plan is done and some is not: an action failed or `stop` said so; or an earlier run did
-        a part of it and `resume` is not set.
+        The plan is done in part: an action failed, `stop` returned True, or an earlier run did a part and
+        `resume` is not set.
     PlannerError
-        The first action failed, or the run was stopped before it: nothing was changed. Or another process
-        is at work on the cluster or the log.
+        The first action failed, or the run was stopped before it; nothing was changed. Or another process
+        uses the cluster or the log.
     """
     refuse_bad_order(plan)
     with cluster.exclusively(), audit.writing(who=who, now=now) as log:
@@ -102,9 +102,9 @@ def check_plan(
     plan: Plan, cluster: Executor | None, audit: AuditLog, *, resume: bool, drift_mode: Drift | None = None
 ) -> Standing:
     """
-    How far a cluster is with a plan, if that can be applied: raises what apply would raise, and does nothing.
+    Progress of a plan on a cluster; raises the errors that apply would raise, and changes nothing.
 
-    Without a cluster it is one that is to be made from the plan's own snapshot.
+    Without a cluster the check is for a new cluster made from the plan's own snapshot.
     """
     refuse_bad_order(plan)
     records = audit.records_if_writable()
@@ -128,7 +128,7 @@ def _standing(plan: Plan, cluster: Executor, records: Iterable[AuditRecord]) -> 
 
 
 def _complete(journal: Journal, standing: Standing) -> ApplyOutcome:
-    """Nothing is left to do; an apply that was cut off gets the end of its records."""
+    """Return the outcome if no step is left; write the missing end of an interrupted apply's records."""
     if standing.owed or not standing.closed:
         _begin(journal, f"resumed: all of {standing.total} done before", standing.owed)
         journal.end(_ending(standing.total, standing.total, state="complete"))
@@ -137,20 +137,20 @@ def _complete(journal: Journal, standing: Standing) -> ApplyOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One apply at work."""
+    """State of one running apply."""
 
     plan: Plan
     cluster: Executor
     journal: Journal
     view: LiveView
     before: int
-    """Steps that were done before."""
+    """Number of steps done by earlier runs."""
     total: int
     on_progress: Callable[[int, int, str], None] | None
     stop: Callable[[], bool] | None
 
     def carry_out(self, left: Sequence[Step], skipped: tuple[str, ...]) -> ApplyOutcome:
-        """Do the steps in order; end at the first failure, or when told to."""
+        """Do the steps in order; end at the first failure, or when `stop` returns True."""
         ids = _ids(left)
         for count, step in enumerate(left):
             if self.stop is not None and self.stop():
@@ -162,7 +162,7 @@ class _Run:
         return ApplyOutcome(ids, skipped)
 
     def _do(self, step: Step) -> str | None:
-        """Check, write the intent, act; why it failed, None if it was done."""
+        """Check the preconditions, write the intent, act; returns the failure, None if it was done."""
         sights = () if isinstance(step, PromiseStep) else self.view.sights(step)
         seen = tuple(sight.text for sight in sights)
         if unmet := [str(sight.drift) for sight in sights if sight.drift]:
@@ -197,7 +197,7 @@ def _label(step: Step) -> str:
 
 
 def _begin(journal: Journal, how: str, owed: Iterable[Step]) -> None:
-    """Open the records of this apply, with the outcomes that an interrupted one owed."""
+    """Open the records of this apply, and add the outcomes that an interrupted one did not record."""
     journal.begin(how)
     for step in owed:
         journal.skipped(step)

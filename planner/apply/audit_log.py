@@ -1,9 +1,9 @@
 """
-The audit log: one JSON record a line, only ever appended to, each record hashing the one before.
+The audit log: one JSON record per line, append-only; each record contains the hash of the one before.
 
-Each line is the one canonical text of its record, so any changed byte shows. What a chain cannot show is
-that records are missing at its end; keep the last hash elsewhere where that matters. A process killed while
-it writes leaves an unfinished last line; the next writer puts a record of that in its place.
+Each line is the canonical text of its record, so any changed byte is detected. The chain cannot detect that
+records are missing at its end; keep the last hash elsewhere if that matters. A process that is killed during
+a write leaves an unfinished last line; the next writer replaces it with a record about it.
 """
 
 from __future__ import annotations
@@ -42,38 +42,38 @@ _MAJOR: Final = AUDIT_FORMAT.partition(".")[0]
 
 @dataclass(frozen=True, slots=True)
 class AuditTrail:
-    """An audit log as read: its verified records, and what follows the last of them."""
+    """Content of an audit log: its verified records, and an unfinished last line."""
 
     records: tuple[AuditRecord, ...]
     unfinished: bytes
-    """A last line cut off while it was written; empty as a rule."""
+    """A last line that was cut off during the write; usually empty."""
     size: int
     """Bytes of the finished lines."""
 
     @property
     def last_hash(self) -> str:
-        """What the next record names as the one before."""
+        """The hash that the next record names as `previous`."""
         return self.records[-1].hash if self.records else FIRST_PREVIOUS
 
 
 class AuditLog:
-    """The audit log at a path; nothing is read or written before it is asked to."""
+    """The audit log at a path; creating the object reads and writes nothing."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
     @property
     def place(self) -> Path:
-        """Where the log is, through whatever links the path leads."""
+        """The real path of the log, with symbolic links resolved."""
         return real_path(self.path)
 
     def records(self) -> tuple[AuditRecord, ...]:
-        """All records, verified; an unfinished last line is passed over."""
+        """All records, verified; an unfinished last line is ignored."""
         return verify_log(self.path).records
 
     def records_if_writable(self) -> tuple[AuditRecord, ...]:
         """
-        All records, of a log that can be written now; none if there is no log yet.
+        All records of a log that can be written now; none if there is no log yet.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class AuditLog:
 
     @contextmanager
     def writing(self, *, who: str, now: Callable[[], datetime]) -> Iterator[AuditWriter]:
-        """Append, as the only one meanwhile; an unfinished last line gives way to a record of it."""
+        """Open the log for appending, under an exclusive lock; a record replaces an unfinished last line."""
         self._refuse_other_files()
         with self._alone():
             try:
@@ -95,7 +95,7 @@ class AuditLog:
             except OSError as error:
                 raise _unwritable(self.path, error) from None
             try:
-                # A log may have two names that are no links of each other.
+                # Two names of one log, such as hard links, have two lock files; so lock the log as well.
                 lock(descriptor, subject=self._subject)
                 trail = _verified(_content(descriptor, self.path), self.path)
                 sync_directory(self.place.parent)
@@ -107,7 +107,7 @@ class AuditLog:
                 os.close(descriptor)
 
     def set_aside(self, path: Path) -> AuditTrail:
-        """Give the log another name, so that the next record begins a new one; what it holds, verified."""
+        """Rename the log, so that the next record begins a new one; returns its verified content."""
         place = self.place
         with self._alone():
             trail = verify_log(place)
@@ -140,7 +140,7 @@ class AuditLog:
 
 
 class AuditWriter:
-    """The open end of an audit log; made by `AuditLog.writing`."""
+    """Appends to an audit log; created by `AuditLog.writing`."""
 
     def __init__(self, path: Path, descriptor: int, trail: AuditTrail) -> None:
         self.path = path
@@ -151,11 +151,11 @@ class AuditWriter:
 
     @property
     def records(self) -> tuple[AuditRecord, ...]:
-        """All records, those appended here included."""
+        """All records, including those appended here."""
         return tuple(self._records)
 
     def append(self, entries: Sequence[AuditEntry]) -> None:
-        """Append entries in one durable write: when this returns, they are on disk."""
+        """Append entries in one durable write; they are on disk when this returns."""
         new: list[AuditRecord] = []
         last = self._records[-1] if self._records else None
         for entry in entries:
@@ -173,7 +173,7 @@ class AuditWriter:
         self._size = self._end
 
     def _refuse_foreign_records(self) -> None:
-        """Nothing is written over what another process appended, although it should not have."""
+        """Raise PlannerError if another process has appended records despite the lock."""
         if (found := os.fstat(self._descriptor).st_size) != self._size:
             raise PlannerError(
                 f"audit log {self.path} was written by another process as well: "
@@ -182,14 +182,14 @@ class AuditWriter:
             )
 
     def _forget_unfinished(self) -> None:
-        """Cut off what a write that failed has left, so that it is not taken for foreign."""
+        """Cut off the rest of a failed write, so that it does not count as another process's record."""
         with suppress(OSError):
             os.ftruncate(self._descriptor, self._end)
         with suppress(OSError):
             self._size = os.fstat(self._descriptor).st_size
 
     def _write(self, content: bytes) -> None:
-        # Written over an unfinished line, then cut: at no moment is that line gone and not spoken of.
+        # Overwrite an unfinished line first and truncate afterwards, so that it never vanishes unrecorded.
         written = 0
         while written < len(content):
             written += os.pwrite(self._descriptor, content[written:], self._end + written)
@@ -199,12 +199,12 @@ class AuditWriter:
 
 def verify_log(path: str | Path) -> AuditTrail:
     """
-    Walk the chain of an audit log.
+    Verify the hash chain of an audit log.
 
     Raises
     ------
     TamperedError
-        A line is not the record that was written there; names the line, what was found and expected.
+        A line is not the record that was written there; the message names the line, found and expected.
     PlannerError
         The log cannot be read.
     """
@@ -266,7 +266,7 @@ def _record(line: bytes, place: str, number: int, previous: str) -> AuditRecord:
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
-    """The JSON object on a line, None if there is none or it has no canonical text."""
+    """The JSON object on a line; None if there is none or it has no canonical text."""
     try:
         document = json.loads(line.decode())
         canonical_json(document).encode()
@@ -276,10 +276,10 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _refuse_edited_tail(tail: bytes, place: str) -> None:
-    """An interrupted write leaves the beginning of a record, or empty room; anything else is an edit."""
+    """Raise TamperedError unless the last line is the beginning of a record, or zero bytes."""
     if not b'{"'.startswith(tail.strip(b"\0")[:2]):
         _tampered(place, "the last line is no beginning of a record", _shown(tail), "a record")
-    # The cut may go through a character.
+    # The cut may be inside a UTF-8 character.
     text = tail.decode(errors="replace")
     try:
         _, end = json.JSONDecoder().raw_decode(text)

@@ -1,4 +1,4 @@
-"""What a change leaves behind: the one account of who then runs where, and on which nodes."""
+"""Effects of a change on placements and nodes; all of apply uses this one definition."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def changes_of(actions: Iterable[Action]) -> list[Change]:
 
 
 def change_jobs(running: dict[str, Placement], change: Change) -> None:
-    """Bring who runs where, by job, up to date with a change that was done."""
+    """Update the placements, by job, with a change that was done."""
     match change:
         case Start() | Shrink() | Grow() | Migrate():
             running[change.job] = change.after
@@ -52,7 +52,7 @@ def change_jobs(running: dict[str, Placement], change: Change) -> None:
 
 
 def change_nodes(nodes: dict[str, Node], change: Change) -> None:
-    """Bring the nodes, by name, up to date with a change that was done."""
+    """Update the nodes, by name, with a change that was done."""
     match change:
         case Repartition():
             if (node := nodes.get(change.node)) is not None:
@@ -71,7 +71,7 @@ def change_nodes(nodes: dict[str, Node], change: Change) -> None:
 
 
 def with_layout(node: Node, gpu: int, instances: tuple[MigInstance, ...] | None) -> Node:
-    """The node with one of its GPUs in MIG mode, with just these instances; None: with MIG mode off."""
+    """The node with exactly these MIG instances on one GPU; None means that MIG mode is off."""
     if node.gpus is None or gpu not in node.gpus.by_index:
         return node
     changed = node.gpus.by_index[gpu].model_copy(update={"mig": instances})
@@ -81,13 +81,13 @@ def with_layout(node: Node, gpu: int, instances: tuple[MigInstance, ...] | None)
 
 
 def with_pool_scaled(pool: NodePool, change: ScaleUp | ScaleDown, at: datetime) -> NodePool:
-    """The pool as it remembers that it was given a node at some time, or gave one back."""
+    """The pool with the time at which a node was added or removed."""
     field = "node_added_at" if isinstance(change, ScaleUp) else "node_removed_at"
     return pool.model_copy(update={field: at})
 
 
 def nodes_touched(change: Change) -> set[str]:
-    """Names of the nodes a change is about: where a job leaves, stays and arrives, or the node itself."""
+    """Names of the nodes of a change: all nodes of the job before and after, or the node itself."""
     match change:
         case Start() | Preempt() | Release() | Shrink() | Grow() | Migrate():
             placements = (change.before, change.after)

@@ -1,4 +1,4 @@
-"""What one apply tells the audit log."""
+"""Records that one apply writes to the audit log."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Journal:
     """
     The records of one plan on one cluster.
 
-    Records gather until `write`, so that the outcome of one action and the intent of the next wait for the
-    disk once.
+    Records are collected until `write`, so that the outcome of one action and the intent of the next need
+    only one disk write.
     """
 
     def __init__(
@@ -39,43 +39,43 @@ class Journal:
         self._pending: list[AuditEntry] = []
 
     def begin(self, detail: str) -> None:
-        """An apply starts."""
+        """Note that an apply starts."""
         self._note(AuditKind.BEGIN, detail=detail)
 
     def intent(self, action: Step, *, detail: str, seen: tuple[str, ...]) -> None:
-        """An action is about to be done."""
+        """Note that an action is about to be done."""
         self._note(AuditKind.INTENT, action, detail=detail, seen=seen)
 
     def done(self, action: Step, *, seconds: float) -> None:
-        """An action was done."""
+        """Note that an action was done."""
         self._note(AuditKind.OUTCOME, action, outcome=Outcome.DONE, seconds=seconds)
 
     def skipped(self, action: Step) -> None:
-        """An action was done by an apply that could not record so."""
+        """Note an action that an earlier apply did but could not record."""
         detail = "the cluster had done it before"
         self._note(AuditKind.OUTCOME, action, outcome=Outcome.SKIPPED, detail=detail)
 
     def failed(
         self, action: Step, *, why: str, seen: tuple[str, ...] = (), seconds: float | None = None
     ) -> None:
-        """An action could not be done."""
+        """Note that an action failed."""
         outcome = Outcome.FAILED
         self._note(AuditKind.OUTCOME, action, outcome=outcome, detail=why, seen=seen, seconds=seconds)
 
     def end(self, detail: str) -> None:
-        """The apply is over; everything is written."""
+        """Note that the apply is over, and write everything."""
         self._note(AuditKind.END, detail=detail)
         self.write()
 
     def write(self) -> None:
-        """Make everything noted so far durable."""
+        """Write all noted records durably."""
         if self._pending:
             self._log.append(self._pending)
             self._pending = []
 
     @contextmanager
     def written_whatever_happens(self) -> Iterator[None]:
-        """An outcome that is known reaches the log even if the block ends in an error nobody foresaw."""
+        """Write the noted records even if the block ends with an unexpected error."""
         try:
             yield
         except BaseException:

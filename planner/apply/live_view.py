@@ -1,4 +1,4 @@
-"""What the actions of a plan count on, looked up in the cluster as it is and as done actions leave it."""
+"""Preconditions of a plan's actions, checked on the live cluster with the effects of done actions."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class LiveView:
     """
-    The cluster at one moment, kept up to date with the actions done since.
+    The cluster of one snapshot, updated with the actions done since.
 
-    What jobs have still to give up because it is lost counts as given up.
+    Lost places that a plan has yet to release count as released.
     """
 
     cluster: Cluster
-    """As it was at that moment; so are the jobs."""
+    """As in the snapshot; so are `jobs`."""
     jobs: dict[str, Job]
     nodes: dict[str, Node]
     running: dict[str, Placement]
-    """Who runs where by now, by job."""
+    """Current placements, by job."""
     on_node: dict[str, set[str]]
-    """Names of the jobs that run on each node by now."""
+    """Names of the jobs that now run on each node."""
     free: dict[str, NodeFree]
-    """What each node has free by now, CPU and memory as overcommit counts them."""
+    """Current free amounts of each node, with CPU and memory as charged under overcommit."""
     damaged: dict[str, Placement]
-    """Where jobs run that have lost places and not given them up by now, by job."""
+    """Placements of jobs with lost places that are not released yet, by job."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, left: Iterable[Action] = ()) -> LiveView:
-        """The cluster as a snapshot shows it, what is lost to jobs that are `left` to be released apart."""
+        """The view of a snapshot; `left` are the actions still to be done, releases among them."""
         released, losses = {each.job for each in left if isinstance(each, Release)}, survey(snapshot).losses
         damaged = {name: loss.job.placement for name, loss in losses.items() if name in released}
         snapshot = without_losses(snapshot, released)
@@ -83,11 +83,11 @@ class LiveView:
         return view
 
     def sights(self, action: Action) -> tuple[Sight, ...]:
-        """All preconditions of an action, in its order."""
+        """Check results of an action's preconditions, in their order."""
         return tuple(self._sight(precondition, action) for precondition in action.preconditions)
 
     def done(self, action: Action) -> None:
-        """Take the action's effect into account."""
+        """Apply the effect of an action to the view."""
         if isinstance(action, Keep | Wait):
             return
         if isinstance(action, Release):
@@ -102,7 +102,7 @@ class LiveView:
         self._refresh(touched)
 
     def _refresh(self, names: Iterable[str]) -> None:
-        """Count anew what some nodes have free."""
+        """Recompute the free amounts of some nodes."""
         for name in names:
             node = self.nodes.get(name)
             if node is None:

@@ -1,4 +1,4 @@
-"""What became of a plan that was applied, and how people are told."""
+"""Outcome of an apply, and the error messages for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMED_AT_MOST: Final = 20
 _NODES_NAMED: Final = 3
 _WIDTH: Final = 79
 _FREED: Final = "no longer runs"
-"""How the change of a job begins that only made room."""
+"""First words of a job's drift that only freed resources."""
 
 _HOW_TO_GO_ON: Final = (
     "Go on with the same command and --resume,\nor make a new plan of what is left with `gpuplan plan`."
@@ -38,15 +38,15 @@ class FailedAction:
 
 @dataclass(frozen=True, slots=True)
 class ApplyOutcome:
-    """Ids of the plan's changing actions, in plan order, by what became of them."""
+    """Ids of the plan's changing actions by their outcome, in plan order."""
 
     done: tuple[str, ...]
     """Done by this run."""
     skipped: tuple[str, ...] = ()
-    """Done before it."""
+    """Done by earlier runs."""
     failed: FailedAction | None = None
     remaining: tuple[str, ...] = ()
-    """Neither done nor tried."""
+    """Not tried."""
 
 
 class DriftedPlanError(StalePlanError):
@@ -70,7 +70,7 @@ class OtherClusterError(StalePlanError):
 
 
 class UnperformedError(PlannerError):
-    """The audit log has actions as done that the cluster has not performed."""
+    """The audit log records actions as done that the cluster has not performed."""
 
     def __init__(self, plan_id: str, lost: Sequence[str]) -> None:
         super().__init__(
@@ -83,7 +83,7 @@ class UnperformedError(PlannerError):
 
 
 class UnappliedError(PlannerError):
-    """An apply that ended before it did anything, with what it tried."""
+    """An apply that ended before it changed anything, with its outcome."""
 
     def __init__(self, message: str, outcome: ApplyOutcome) -> None:
         super().__init__(message)
@@ -91,7 +91,7 @@ class UnappliedError(PlannerError):
 
 
 class InterruptedApplyError(PartlyAppliedError):
-    """An apply that ended before its plan's end, with what is done and what is not."""
+    """An apply that ended before the end of its plan, with its outcome."""
 
     def __init__(self, message: str, outcome: ApplyOutcome) -> None:
         super().__init__(message)
@@ -99,7 +99,7 @@ class InterruptedApplyError(PartlyAppliedError):
 
 
 def refuse_unfinished(plan_id: str, done: Sequence[str], left: Sequence[str]) -> InterruptedApplyError:
-    """The error of applying anew a plan of which an earlier run did a part."""
+    """The error for a plan that an earlier run applied in part, if `resume` is not set."""
     return InterruptedApplyError(
         f"Plan {plan_id} was applied in part by an earlier run.\n"
         f"{_named('done', done)}\n"
@@ -110,7 +110,7 @@ def refuse_unfinished(plan_id: str, done: Sequence[str], left: Sequence[str]) ->
 
 
 def unrecorded(plan_id: str, outcome: ApplyOutcome, error: PlannerError) -> InterruptedApplyError:
-    """The error of a run that did everything and could not record the end of it."""
+    """The error for a run that did all actions but could not record the end."""
     return InterruptedApplyError(
         f"Plan {plan_id} was applied, but its audit log is not complete: {error}\n"
         "Run the same command with --resume to complete the log; no action is done twice.",
@@ -119,7 +119,7 @@ def unrecorded(plan_id: str, outcome: ApplyOutcome, error: PlannerError) -> Inte
 
 
 def raise_unless_complete(plan_id: str, outcome: ApplyOutcome) -> None:
-    """Say exactly what is done and what is not, unless all of it is."""
+    """Raise an error that lists done and remaining actions, unless all are done."""
     if outcome.failed is None and not outcome.remaining:
         return
     if outcome.failed:
@@ -169,7 +169,7 @@ def _stale_message(plan_id: str, items: Sequence[DriftItem]) -> str:
 
 
 def _wrapped(text: str, *, indent: int) -> str:
-    """The text in lines of a terminal's width, those after the first indented; no name is torn."""
+    """The text wrapped to terminal width, with following lines indented; names are not broken."""
     return textwrap.fill(
         text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )

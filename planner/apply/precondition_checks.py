@@ -1,4 +1,4 @@
-"""How each kind of precondition is looked at: what is found, and why it does not hold if it does not."""
+"""Check of each kind of precondition: what was found, and the drift if it does not hold."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DriftItem:
-    """One thing that is not as the plan expects it."""
+    """One difference between the cluster and the plan's expectation."""
 
     subject: str
     """Such as `node h100-03` or `job train-a`."""
@@ -38,21 +38,21 @@ class DriftItem:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """One precondition, looked at."""
+    """Result of checking one precondition."""
 
     text: str
-    """What it found."""
+    """What was found."""
     drift: DriftItem | None = None
     """Why it does not hold; None if it does."""
 
 
 def sight_of(drift: DriftItem | None, text: str) -> Sight:
-    """What was found, or the drift if there is any."""
+    """Result with the given text, or with the drift if there is any."""
     return Sight(drift.found if drift else text, drift)
 
 
 def job_waits(wanted: JobWaits, job: Job | None, running: Placement | None) -> Sight:
-    """The job waits and is described as it was; `running` is where it runs by now."""
+    """The job is pending and its description is unchanged; `running` is its current placement."""
     drift = waiting_drift(wanted.job, job)
     if drift is None and running is not None:
         drift = DriftItem(f"job {wanted.job}", "is already running", "waiting", "started by this plan")
@@ -62,7 +62,7 @@ def job_waits(wanted: JobWaits, job: Job | None, running: Placement | None) -> S
 
 
 def job_runs(wanted: JobRuns, job: Job | None, running: Placement | None, planned: Placement | None) -> Sight:
-    """The job is described as it was and runs where the plan found it; `running` is where it runs by now."""
+    """The job's description and places are unchanged; `running` is its current placement."""
     drift = running_drift(wanted.job, job, running, planned)
     if drift is None and job is not None:
         drift = _description_drift(job, wanted.job_fingerprint)
@@ -79,14 +79,14 @@ def job_damaged(
     planned: tuple[Placement | None, Placement | None],
 ) -> Sight:
     """
-    The job runs where the plan found it, and some of its places, `at`, are lost.
+    The job runs where the plan found it, at `at`, and some of these places are lost.
 
-    Or it has given them up by itself: it is `running` by now as the release would leave it. `planned` are its
-    places before and after that.
+    It also holds if the job has released them already: `running` equals its placement after the release.
+    `planned` are its placements before and after the release.
     """
     before, after = planned
     if at is None and job is not None and _are_same(running, after):
-        return Sight(f"job {name} has given up its lost places")
+        return Sight(f"job {name} has released its lost places")
     if at is None and job is not None and running is not None:
         subject, change = f"job {name}", "has all its places again"
         return sight_of(DriftItem(subject, change, "lost places", "places that hold"), "")
@@ -95,7 +95,7 @@ def job_damaged(
 
 
 def is_free(wanted: Free, node: Node | None, free: NodeFree | None) -> Sight:
-    """The node is ready and has free what is wanted there."""
+    """The node is ready, and the wanted amounts are free."""
     subject = f"node {wanted.node}"
     if node is None or free is None or not node.schedulable:
         drift = unschedulable_drift(wanted.node, node)
@@ -119,7 +119,7 @@ def is_free(wanted: Free, node: Node | None, free: NodeFree | None) -> Sight:
 
 
 def gpu_layout(wanted: GpuLayout, node: Node | None, used: Collection[GpuShare | MigSlice]) -> Sight:
-    """The GPU has just the MIG instances expected, and those to be destroyed are not `used`."""
+    """The GPU has exactly the expected MIG instances, and those to be destroyed are not `used`."""
     subject = f"node {wanted.node} gpu {wanted.gpu}"
     if node is None:
         return sight_of(missing_node_drift(wanted.node), "")
@@ -162,7 +162,7 @@ def node_absent(name: str, node: Node | None) -> Sight:
 
 
 def waiting_drift(name: str, job: Job | None) -> DriftItem | None:
-    """Why a job that ought to wait does not; None if it does."""
+    """Drift of a job that is expected to be pending; None if it is."""
     if job is None:
         return DriftItem(f"job {name}", "is gone", "a waiting job", "no such job")
     if job.running is not None:
@@ -175,7 +175,7 @@ def waiting_drift(name: str, job: Job | None) -> DriftItem | None:
 def running_drift(
     name: str, job: Job | None, running: Placement | None, planned: Placement | None
 ) -> DriftItem | None:
-    """Why a job does not run where it was planned from; None if it does, or if nobody says where."""
+    """Drift of a job that is expected to run at `planned`; None if it does, or if `planned` is None."""
     expected = f"running on {_places(planned)}" if planned else "running"
     if job is None:
         return DriftItem(f"job {name}", "is gone", expected, "no such job")
@@ -191,17 +191,17 @@ def running_drift(
 
 
 def missing_node_drift(name: str) -> DriftItem:
-    """A node that ought to be there is not."""
+    """Drift of an expected node that is missing."""
     return DriftItem(f"node {name}", "is gone", "a node", "no such node")
 
 
 def present_node_drift(name: str) -> DriftItem:
-    """A node to be added is there."""
+    """Drift of a node to be added that exists already."""
     return DriftItem(f"node {name}", "is there already", "no node of this name", "one")
 
 
 def unschedulable_drift(name: str, node: Node | None) -> DriftItem:
-    """Why nothing may start on a node that is gone, down, cordoned or to be drained."""
+    """Drift of a node that takes no jobs: it is gone, down, cordoned or to be drained."""
     if node is None:
         return DriftItem(f"node {name}", "is gone", "a node that is ready", "no such node")
     if not node.ready:
@@ -247,7 +247,7 @@ def _part(held: MigSlice) -> str:
 
 
 def _layout(instances: Iterable[MigInstance] | None) -> str:
-    """A MIG layout as one text, equal for equal layouts."""
+    """Text of a MIG layout; equal layouts have equal texts."""
     if instances is None:
         return "none: MIG mode is off"
     ordered = sorted(instances, key=lambda instance: (instance.start, instance.profile))
@@ -255,7 +255,7 @@ def _layout(instances: Iterable[MigInstance] | None) -> str:
 
 
 def _amounts(wanted: Free, node: Node, free: NodeFree) -> Iterator[tuple[str, int | float, int | float]]:
-    """Name, amount wanted and amount free of everything a precondition may name."""
+    """Name, amount wanted and amount free of each resource that a precondition may name."""
     shares: dict[int, int] = {}
     layouts = node.gpus.by_index if node.gpus else {}
     for held in wanted.gpus:

@@ -1,4 +1,4 @@
-"""How far a cluster has come with a plan, told from a snapshot of it alone."""
+"""Progress of a plan on a cluster, derived only from a snapshot of the cluster."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 
 def done_in(plan: Plan, live: Snapshot) -> frozenset[str]:
-    """Ids of the actions whose effect the snapshot shows."""
+    """Ids of the actions with an effect that is visible in the snapshot."""
     done: set[str] = set()
     relaid: set[tuple[str, int]] = set()
     busy = _busy(live)
-    # Of several layouts of one GPU the last one tells that the others were there before.
+    # If the last of several layouts of one GPU is present, the earlier ones are done as well.
     for change in reversed(changes_of(plan.actions)):
         gpu = (change.node, change.gpu) if isinstance(change, Repartition) else None
         if gpu in relaid or _shows(change, live, busy):
@@ -53,12 +53,12 @@ def done_in(plan: Plan, live: Snapshot) -> frozenset[str]:
 
 
 def _busy(live: Snapshot) -> frozenset[str]:
-    """Names of the nodes on which something runs."""
+    """Names of the nodes with running jobs."""
     return frozenset(replica.node for placed in live.running_placements for replica in placed.replicas)
 
 
 def _shows(change: Change, live: Snapshot, busy: Collection[str]) -> bool:
-    """True if the snapshot is as the change leaves it."""
+    """True if the snapshot shows the effect of the change."""
     nodes = live.cluster.node_by_name
     match change:
         case Start() | Shrink() | Grow() | Migrate():
@@ -91,13 +91,15 @@ def _shows(change: Change, live: Snapshot, busy: Collection[str]) -> bool:
 
 def verify_rest(plan: Plan, live: Snapshot, done: Collection[str]) -> Verification:
     """
-    Judge a cluster with what is left of a plan carried out in it, in the light of what the plan has done.
+    Verify the cluster as the rest of a plan would leave it.
 
-    What is damaged is left out, as it was when the plan was made. What is broken as the cluster is now may
-    come of the done part alone: stopped borrowers do not borrow any more, and nodes that the plan cordoned
-    take nothing. What is broken by the whole plan, as the cluster would be without the done part, may come of
-    the time since: a job that runs is judged as one that starts only now. So what is left breaks a rule if
-    both views show it broken.
+    Damage is left out, as it was when the plan was made. A remaining action breaks a rule only if two checks
+    both report the violation, since each check alone has false alarms:
+
+    - The rest of the plan on the live cluster. The done part can cause violations here: preempted jobs no
+      longer borrow, and nodes that the plan cordoned take no jobs.
+    - The whole plan on the live cluster without the done part. The time since can cause violations here: a
+      job that the plan started is checked as if it started only now.
     """
     live = survey(live).sound
     left = [change for change in changes_of(plan.actions) if change.id not in done]
@@ -119,11 +121,11 @@ def _judged(
     plan: Plan, live: Snapshot, placements: tuple[Placement, ...], changes: Iterable[Change]
 ) -> Verification:
     """
-    Judge a cluster as these changes of a plan leave it.
+    Verify the cluster as these changes of a plan leave it.
 
-    In a cluster that has changed, or whose time has passed, expected ends have moved: of what the plan says
-    about later slots only that matters which keeps promises. Jobs of higher priority may have come since: the
-    order of priorities is that of the time at which the plan was made.
+    If the cluster has changed or time has passed, expected ends have moved. Then of the plan's later slots
+    only the promises are checked. The order of priorities is not checked again, since jobs of higher priority
+    may have been submitted since the plan was made.
     """
     changes = tuple(changes)
     judged = partial(
@@ -147,9 +149,10 @@ def _judged(
 
 def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapshot, list[ScaleDown]]:
     """
-    The cluster as it would be had the plan not done these changes, with the removals that it has then to do.
+    The live cluster with the done changes undone, and the node removals that are then to be done again.
 
-    Added nodes stay: when they are ready is for the cluster to say. So does all that has changed again since.
+    Added nodes stay, since only the cluster knows when they are ready. Anything that has changed again since
+    stays as well.
     """
     jobs, nodes = dict(live.job_by_name), dict(live.cluster.node_by_name)
     known, base = plan.snapshot.job_by_name, plan.snapshot.cluster.node_by_name
@@ -173,7 +176,7 @@ def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapsho
                     nodes[change.node] = base[change.node]
                     removed.append(change)
             case Release() | Drain() | ScaleUp():
-                pass  # what is lost stays lost
+                pass  # lost places stay lost, and added nodes stay
             case _:
                 assert_never(change)
     cluster = live.cluster.model_copy(update={"nodes": tuple(nodes.values())})
@@ -181,7 +184,7 @@ def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapsho
 
 
 def _before_scaling(plan: Plan, live: Snapshot, done: Collection[str]) -> Snapshot:
-    """The snapshot as if the pools that the plan itself has scaled so far had last been scaled before it."""
+    """The snapshot with the pools' last scaling times from before the plan, where the plan scaled them."""
     scaled = {
         change.pool
         for change in changes_of(plan.actions)
@@ -195,7 +198,7 @@ def _before_scaling(plan: Plan, live: Snapshot, done: Collection[str]) -> Snapsh
 
 
 def _still_planned(plan: Plan, live: Snapshot) -> tuple[Planned, ...]:
-    """The plan's later starts of jobs that are there still, in the slots that begin then as seen from now."""
+    """The plan's later starts of jobs that still exist, in the slots that begin at these times from now."""
     edges = Slots.of(plan.policy.horizon, live.taken_at).edges[:-1]
     slot_at = {live.taken_at + timedelta(seconds=edge): slot for slot, edge in enumerate(edges) if slot}
     free = {job.name for job in live.jobs if not job.held}

@@ -1,4 +1,4 @@
-"""Promises of a plan: the step that makes a cluster keep them, and how they reach a snapshot without it."""
+"""Promises of a plan: the step that records them in a cluster, and their transfer to later snapshots."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PromiseStep:
-    """The last step of a plan that looks ahead: waiting jobs are promised what it says, and nothing else."""
+    """Last step of a plan with later slots: it replaces all promises of pending jobs."""
 
     promises: dict[str, Promise]
-    """By job, sorted; who waits and is not here is promised nothing any more."""
+    """By job, sorted; pending jobs that are not listed lose their promise."""
     id: str = "promises"
     type: str = "promise"
 
     @property
     def label(self) -> str:
-        """What it does, in a few words."""
+        """Short text of what it does."""
         return f"record {counted(len(self.promises), 'promise')}" if self.promises else "clear all promises"
 
     @property
     def account(self) -> str:
-        """What it did."""
+        """Short text of what it did."""
         return f"{counted(len(self.promises), 'promise')} recorded" if self.promises else "promises cleared"
 
 
 Step: TypeAlias = "Change | PromiseStep"
-"""What apply does one after the other."""
+"""One step of an apply."""
 
 SUBJECT: Final = "waiting jobs"
-"""What the step is about, in the audit log."""
+"""Subject of the promise step in the audit log."""
 
 
 def promises_of(plan: Plan) -> dict[str, Promise]:
     """
-    What a plan promises, by job, sorted.
+    Promises of a plan, by job, sorted.
 
-    A start that comes later than promised by no more than the policy allows is still the promise that was
-    made: else it could be put off by as much again in every plan.
+    If a start is delayed by no more than the policy's `max_delay`, the original promise is kept. Otherwise
+    every plan could delay it again by the same amount.
     """
     promised = {each.job: each for each in plan.planned if each.promised}
     backfill, jobs = plan.policy.horizon.backfill, plan.snapshot.job_by_name
@@ -68,9 +68,9 @@ def promises_of(plan: Plan) -> dict[str, Promise]:
 
 def promise_step(plan: Plan) -> PromiseStep | None:
     """
-    The step in which the promises are made.
+    The step that records the promises.
 
-    None if the plan promises nothing and nobody was promised anything before.
+    None if there are no promises in the plan and none in its snapshot.
     """
     promises = promises_of(plan)
     earlier = any(job.promise for job in plan.snapshot.jobs)
@@ -78,18 +78,18 @@ def promise_step(plan: Plan) -> PromiseStep | None:
 
 
 def steps_of(plan: Plan) -> list[Step]:
-    """The actions that change the cluster, in their order, and at last the step of the promises."""
+    """The actions that change the cluster, in their order, then the promise step."""
     step = promise_step(plan)
     return [*changes_of(plan.actions), *([step] if step else [])]
 
 
 def carry_over(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """
-    The snapshot with what an earlier plan left in force that the cluster itself does not remember.
+    The snapshot with an earlier plan's promises, kill times and progress, where the cluster stores none.
 
-    Waiting jobs without a promise get the plan's; jobs that run where the plan started them are killed when
-    it said, and those that ran already when the plan knew of. Jobs that have been stopped since, or before,
-    have the progress that the plan knew of.
+    Pending jobs without a promise get the plan's. Jobs that run as the plan started them get its kill time;
+    jobs that ran before get the kill time of the plan's snapshot. Jobs that were preempted before or since
+    get the progress that follows from the plan's snapshot.
     """
     promises, known = promises_of(plan), plan.snapshot.job_by_name
     durations = Durations(plan.snapshot, plan.policy)
@@ -108,9 +108,9 @@ def carry_over(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
 def reminded_of(live: Snapshot, base: Snapshot) -> Snapshot:
     """
-    A cluster with the promises and kill times of a plan's own snapshot, as far as it says nothing of them.
+    The cluster with the promises, kill times and progress of a plan's snapshot, where it has none itself.
 
-    A plan that was made after another knows of more than a cluster does which cannot remember such things.
+    A cluster may not store these, while the plan knows them from the plan before it.
     """
     known = {
         job.name: job
@@ -132,7 +132,7 @@ def _as_known(job: Job, before: Job, then: datetime) -> Job:
 
 
 def _with_progress(job: Job, before: Job | None, durations: Durations, then: datetime) -> Job:
-    """The job with the progress it has by what it was before, unless it tells some itself."""
+    """The job with progress derived from its earlier state, unless it reports progress itself."""
     if job.progress is not None or before is None or job.submitted_at != before.submitted_at:
         return job
     same = _same_run(job, before, then)
@@ -144,9 +144,10 @@ def _with_progress(job: Job, before: Job | None, durations: Durations, then: dat
 
 def _same_run(job: Job, before: Job, then: datetime) -> bool:
     """
-    True if a job has not been stopped since: it runs since before then, or has not run.
+    True if a job has not been stopped since `then`.
 
-    One that ran already then but was not known to run is still to give its lost places up.
+    It runs since before `then`, or is pending as before, or was started since. A job that is pending in the
+    earlier snapshot but started before `then` has lost places that are not released yet.
     """
     if before.running is None:
         return job.running is None or job.running.started_at >= then
@@ -156,7 +157,7 @@ def _same_run(job: Job, before: Job, then: datetime) -> bool:
 
 
 def _reminded(job: Job, *, promise: Promise | None, start: Start | None, before: Running | None) -> Job:
-    """The job with what a plan said of it, by starting it or before; nothing that it says itself changes."""
+    """The job with a plan's promise or kill time, unless it has one itself."""
     if job.running is None:
         return job if promise is None or job.promise else job.model_copy(update={"promise": promise})
     if job.running.kill_at is not None:

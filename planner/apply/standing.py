@@ -1,8 +1,8 @@
 """
-How far a cluster is with a plan, and whether what is left of the plan may be done there.
+Progress of a plan on a cluster, and whether its remaining steps may be done there.
 
-The cluster is the truth: a step is done if the cluster has performed it. The audit log is a record of that,
-and one that says more than the cluster is not believed.
+The cluster is the source of truth: a step is done if the cluster has performed it. The audit log only records
+this; a log with more steps than the cluster has performed is an error.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ _NAMED_AT_MOST: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a cluster is with a plan."""
+    """Progress of a plan on a cluster."""
 
     total: int
     """Steps of the plan."""
     done: tuple[Step, ...] = ()
-    """Those that the cluster has performed, in the plan's order."""
+    """Steps that the cluster has performed, in the plan's order."""
     left: tuple[Step, ...] = ()
     owed: tuple[Step, ...] = ()
-    """Done, and not recorded as done."""
+    """Steps that are done but not recorded as done."""
     closed: bool = True
-    """No earlier apply of the plan was cut off before it recorded its end."""
+    """True if no earlier apply of the plan was interrupted before it recorded its end."""
 
     @property
     def done_ids(self) -> tuple[str, ...]:
-        """Ids of what is done."""
+        """Ids of the done steps."""
         return tuple(step.id for step in self.done)
 
 
 def key_of(plan: Plan, step: Step) -> str:
-    """The name of the step for ever; all applies of one plan file share it."""
+    """Permanent key of a step, shared by all applies of one plan file."""
     return f"{uid_of(plan)}:{step.id}"
 
 
 def records_of(plan: Plan, cluster: str, records: Iterable[AuditRecord]) -> list[AuditRecord]:
-    """What a log holds of a plan on the cluster of this identity."""
+    """Records of a plan on the cluster with this identity."""
     named = (uid_of(plan), cluster)
     return [record for record in records if (record.plan_uid, record.cluster) == named]
 
@@ -71,12 +71,12 @@ def standing_of(
     plan: Plan, cluster: str, records: Iterable[AuditRecord], performed: Callable[[Step], bool]
 ) -> Standing:
     """
-    How far the cluster of this identity, which alone knows what it has `performed`, is with a plan.
+    Progress of a plan on the cluster with this identity; `performed` asks the cluster about a step.
 
     Raises
     ------
     UnperformedError
-        The log has steps as done that the cluster has not performed.
+        The log records steps as done that the cluster has not performed.
     """
     own, steps = records_of(plan, cluster, records), steps_of(plan)
     recorded = {record.action for record in own if record.outcome in (Outcome.DONE, Outcome.SKIPPED)}
@@ -97,12 +97,12 @@ def refuse_unfit(
     plan: Plan, live: Snapshot, standing: Standing, *, resume: bool, drift_mode: Drift | None
 ) -> None:
     """
-    Raise unless what is left of a plan may be done in a cluster as it is now.
+    Raise unless the remaining steps of a plan may be done in the live cluster.
 
     Raises
     ------
     StalePlanError
-        The cluster has changed, or the plan is for another one.
+        The cluster has changed, or the plan is for another cluster.
     PartlyAppliedError
         A part of the plan is done, and `resume` is not set.
     """
@@ -117,7 +117,7 @@ def refuse_unfit(
 
 
 def _refuse_other_cluster(plan: Plan, live: Snapshot) -> None:
-    """A plan is for the cluster of its snapshot: one of the same name, if both have one, with nodes of it."""
+    """Raise if both clusters have names and these differ, or if they have no node in common."""
     meant, found = plan.snapshot.cluster, live.cluster
     other_name = meant.named and found.named and meant.name != found.name
     strange = meant.nodes and found.nodes and meant.node_by_name.keys().isdisjoint(found.node_by_name)
@@ -126,7 +126,7 @@ def _refuse_other_cluster(plan: Plan, live: Snapshot) -> None:
 
 
 def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> None:
-    """Whatever drift is accepted, the cluster as it would be must break no rule, quotas included."""
+    """Raise if the cluster would break a rule, such as a quota, whatever drift is accepted."""
     past = sorted(each.job for each in plan.planned if each.promised and each.start <= live.taken_at)
     if past and not done:
         more = f" and {len(past) - 1} more" if len(past) > 1 else ""
@@ -147,7 +147,7 @@ def _refuse_broken_rules(plan: Plan, live: Snapshot, done: Collection[str]) -> N
 
 
 def refuse_bad_order(plan: Plan) -> None:
-    """Release before acquire is the order of the plan; one that breaks its own order is not begun."""
+    """Raise PlannerError if an action id occurs twice or an action precedes one that it depends on."""
     seen: set[str] = set()
     for action in plan.actions:
         if action.id in seen:

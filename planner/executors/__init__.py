@@ -1,1 +1,1 @@
-"""What carries plans out, one file each."""
+"""Executors, which carry out plans on a cluster: the interface, and the simulated cluster."""

@@ -1,4 +1,4 @@
-"""What a cluster checks for itself before it lets a job have places, whatever a plan says."""
+"""Admission checks of a cluster before it gives places to a job, independent of the plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def as_charged(replica: Replica, job: Job, cluster: Cluster) -> Replica:
-    """The replica with the CPU and memory that it counts for where these are promised more than once."""
+    """The replica with the CPU and memory that it is charged under overcommit."""
     cpu_milli, memory_mib = charged(replica, job.qos, cluster)
     if (cpu_milli, memory_mib) == (replica.cpu_milli, replica.memory_mib):
         return replica
@@ -39,7 +39,7 @@ def places_refusal(
     """
     Why a job cannot have these places now; None if it can.
 
-    `nodes` has the nodes by name, `held` what others hold on each of them as it is charged.
+    `nodes` has the nodes by name, `held` the charged replicas of other jobs on each node.
     """
     free: dict[str, NodeFree] = {}
     for replica in replicas:
@@ -60,7 +60,7 @@ def places_refusal(
 
 
 def _mismatch(job: Job, replica: Replica, node: Node) -> str | None:
-    """Why a replica does not hold what its job asks for, or something that is not there."""
+    """Why a replica differs from its job's request, or cannot have its MIG instances; None if it can."""
     request = job.request
     slices = [held for held in replica.gpus if isinstance(held, MigSlice)]
     asked = _gpus([MILLI] * request.gpus + [request.gpu_milli] * bool(request.gpu_milli), request.mig)
@@ -87,14 +87,14 @@ def _mismatch(job: Job, replica: Replica, node: Node) -> str | None:
 
 
 def _gpus(milli: list[int], profiles: Mapping[str, int]) -> str:
-    """What a replica asks for or holds of GPUs, as one text."""
+    """Text of the GPUs that a replica requests or holds."""
     whole = milli.count(MILLI)
     parts = [f"{whole} GPUs"] + [f"{share} thousandths of a GPU" for share in sorted(milli) if share < MILLI]
     return ", ".join(parts + [f"{count} of MIG {profile}" for profile, count in sorted(profiles.items())])
 
 
 def _shortage(wanted: Replica, free: NodeFree) -> str | None:
-    """What of a replica does not fit into what is free; None if all of it does."""
+    """The first resource of a replica that exceeds the free amount; None if all fit."""
     shares: Counter[int] = Counter()
     for held in wanted.gpus:
         if isinstance(held, GpuShare):
@@ -103,7 +103,7 @@ def _shortage(wanted: Replica, free: NodeFree) -> str | None:
         there = free.gpu_milli[index] if index < len(free.gpu_milli) else 0
         if there < milli:
             return f"expected {milli} thousandths free of GPU {index}, found {there}"
-    # A node may hold too much of something; who wants nothing of it is not kept out.
+    # A node may be overcommitted in a resource; replicas that request none of it may still start.
     for name in ("cpu_milli", "memory_mib", "disk_mib"):
         there, amount = getattr(free, name), getattr(wanted, name)
         if amount and there < amount:
@@ -116,7 +116,7 @@ def _shortage(wanted: Replica, free: NodeFree) -> str | None:
 
 
 def _instances_in_use(wanted: Replica, free: NodeFree) -> str | None:
-    """Which of the MIG instances somebody uses, or the replica itself twice; None if each is free."""
+    """The first MIG instance that is in use, or that the replica names twice; None if each is free."""
     taken = set(free.mig_used)
     for held in wanted.gpus:
         if isinstance(held, MigSlice):

@@ -1,4 +1,4 @@
-"""What apply needs from a cluster: a few methods that every backend brings, one backend a file."""
+"""The methods of a cluster that apply uses; every executor implements them."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
 
 class ExecutionError(PlannerError):
-    """A cluster refuses an action; the message says why, and nothing was changed."""
+    """A cluster refuses an action; the message gives the reason, and nothing was changed."""
 
 
 class ClusterReader(Protocol):
-    """Where snapshots of a live cluster come from."""
+    """A source of snapshots of a live cluster."""
 
     def snapshot(self) -> Snapshot:
-        """The cluster as it is now, at one instant."""
+        """The present state of the cluster, at one point in time."""
         ...
 
 
 class ClusterWriter(Protocol):
     """
-    What changes a cluster.
+    The methods that change a cluster.
 
-    A key names one action of one plan for ever: an action performed under a key is never performed again.
+    A key permanently names one action of one plan: an action performed under a key is never performed again.
     """
 
     @property
     def identity(self) -> str:
-        """Which cluster this is; another cluster, or one made anew, has another identity."""
+        """Unique id of this cluster; a cluster that is created again has another identity."""
         ...
 
     def exclusively(self) -> AbstractContextManager[None]:
-        """Keep every other apply away from the cluster; LockedError if one is at work."""
+        """Lock the cluster against other applies; LockedError if one is running."""
         ...
 
     def perform(self, action: Change, key: str) -> None:
@@ -49,14 +49,14 @@ class ClusterWriter(Protocol):
 
     def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
         """
-        Promise these jobs, as far as they wait, what is said here, and every other job nothing any more.
+        Set these promises on the jobs that are pending, and clear the promises of all other jobs.
 
-        All at once or not at all; nothing if it was done under this key before.
+        All or nothing; does nothing if it was done under this key before.
         """
         ...
 
     def performed(self, key: str) -> bool:
-        """True if the action of this key was done, or the promises of it made."""
+        """True if the action or the promise step of this key was done."""
         ...
 
 

@@ -1,8 +1,8 @@
 """
-The simulated cluster: durable, with a clock of its own that moves only when told.
+The simulated cluster: durable, with its own clock that moves only on request.
 
-It takes nothing from a plan on trust: it gives a job only places where the job may run and everything it
-holds is free, and changes nodes only where nobody is harmed. Several processes may use one cluster at a time.
+It does not trust a plan. It gives a job only places where the job may run and all its resources are free. It
+changes nodes only if no running job is affected. Several processes may use one cluster at the same time.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class SimulatedCluster:
 
     @classmethod
     def create(cls, path: str | Path, snapshot: Snapshot) -> SimulatedCluster:
-        """A new cluster that is as the snapshot shows it; an existing one is never overwritten."""
+        """Create a cluster in the state of the snapshot; an existing one is never overwritten."""
         create_file(Path(path), snapshot)
         return cls(path)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
     def __enter__(self) -> Self:
@@ -76,15 +76,15 @@ class SimulatedCluster:
 
     @property
     def identity(self) -> str:
-        """Drawn when the cluster was created."""
+        """Random id, set when the cluster was created."""
         return self._identity
 
     def exclusively(self) -> AbstractContextManager[None]:
-        """Keep every other apply away; programs that only read, or move the clock, go on."""
+        """Lock the cluster against other applies; reading and moving the clock stay possible."""
         return exclusive(self.path, subject=f"simulated cluster {self.path}")
 
     def snapshot(self) -> Snapshot:
-        """The cluster at its clock's now, canonical."""
+        """Snapshot at the cluster's present time, canonical."""
         with transaction(self._db, self.path, write=False):
             return self._tables.snapshot()
 
@@ -94,7 +94,7 @@ class SimulatedCluster:
             return self._tables.performed(key)
 
     def perform(self, action: Change, key: str) -> None:
-        """Carry the action out at the clock's now, all of it or nothing; once for each key."""
+        """Carry out the action at the cluster's present time, all or nothing; once for each key."""
         with transaction(self._db, self.path, write=True):
             if self._tables.performed(key):
                 return
@@ -102,7 +102,7 @@ class SimulatedCluster:
             self._tables.enter_operation(key, subject(action), self._tables.clock())
 
     def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
-        """Promise these waiting jobs what is said, and the others nothing; once for each key."""
+        """Set these promises on pending jobs and clear all others; once for each key."""
         with transaction(self._db, self.path, write=True):
             if self._tables.performed(key):
                 return
@@ -113,9 +113,9 @@ class SimulatedCluster:
         """
         Move the clock forward and return its new time.
 
-        Jobs that end by then are finished and gone, and nodes that are provisioned by then are ready. A job
-        ends at its expected end, but not before the old time: it still ran then. One that is to be killed
-        before its expected end has failed.
+        Jobs that end by then are finished and removed, and nodes that are provisioned by then are ready. A
+        job ends at its expected end, but not before the old time, as it still ran then. A job with a kill
+        time before its expected end has failed.
         """
         if not 0 <= seconds <= _LONGEST_ADVANCE:
             raise PlannerError(
@@ -126,43 +126,43 @@ class SimulatedCluster:
             return events.elapse(self._tables, seconds)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """New jobs wait from now on, all of them or none."""
+        """Add pending jobs, all or none."""
         with transaction(self._db, self.path, write=True):
             events.submit(self._tables, jobs)
 
     def fail(self, node: str) -> tuple[str, ...]:
-        """A node goes down, which takes a second; names of the jobs that were on it and wait again."""
+        """Take a node down, which takes a second; returns the jobs that ran there and are pending again."""
         with transaction(self._db, self.path, write=True):
             return events.fail(self._tables, node)
 
     def bring_back(self, node: str) -> None:
-        """A node that was down takes jobs again, a second later."""
+        """Bring a node that is down back up, which takes a second."""
         with transaction(self._db, self.path, write=True):
             events.bring_back(self._tables, node)
 
     def fail_gpu(self, node: str, index: int) -> tuple[str, ...]:
-        """A GPU becomes unhealthy, which takes a second; names of the jobs that still hold a part of it."""
+        """Make a GPU unhealthy, which takes a second; returns the jobs that still hold a part of it."""
         with transaction(self._db, self.path, write=True):
             return events.fail_gpu(self._tables, node, index)
 
     def repair_gpu(self, node: str, index: int) -> None:
-        """A GPU that was unhealthy takes jobs again, a second later."""
+        """Make an unhealthy GPU healthy again, which takes a second."""
         with transaction(self._db, self.path, write=True):
             events.repair_gpu(self._tables, node, index)
 
     def finished(self) -> tuple[tuple[str, datetime], ...]:
-        """Jobs that finished, with the time of each, by time and name."""
+        """Finished jobs with their end times, by time and name."""
         with transaction(self._db, self.path, write=False):
             return self._tables.finished()
 
     def operations(self) -> tuple[tuple[str, str], ...]:
-        """Key and subject of all that was performed, in order."""
+        """Key and subject of all performed operations, in order."""
         with transaction(self._db, self.path, write=False):
             return self._tables.operations()
 
 
 def _carry_out(tables: Tables, action: Change) -> None:
-    """Do all of the action, or raise ExecutionError before anything is changed."""
+    """Do the whole action, or raise ExecutionError before any change."""
     match action:
         case Start():
             jobs.start(tables, action)

@@ -1,9 +1,9 @@
 """
-What befalls the simulated cluster from outside: time passes, jobs are submitted, nodes fail and come back.
+External events of the simulated cluster: time passes, jobs are submitted, nodes fail and come back.
 
-No plan does any of this, and so none of it is an operation with a key. A node takes a second to fail or to
-come back: else the cluster could be again what it was at the very same instant, and the plan that is found
-for it would be the one of then, of which everything counts as done.
+No plan does these, so they are not operations with a key. A failure or return of a node takes a second.
+Otherwise the cluster could have the same state twice at the same time. Its plan would then have the same id,
+and all its actions would count as done already.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 _NAMED_AT_MOST: Final = 20
 _INDENT: Final = "  "
 _MOMENT: Final = 1
-"""Seconds that it takes a node to fail or to come back."""
+"""Seconds that a failure or return of a node takes."""
 
 
 def elapse(tables: Tables, seconds: int) -> datetime:
-    """So much time passes: jobs that end by then are over, nodes that are provisioned by then ready."""
+    """Advance the clock: finish jobs that end by then, and make nodes provisioned by then ready."""
     old = tables.clock()
     new = old + timedelta(seconds=seconds)
     for job, end, killed in tables.ending_by(new):
@@ -48,17 +48,17 @@ def elapse(tables: Tables, seconds: int) -> datetime:
 
 def submit(tables: Tables, jobs: Sequence[Job]) -> None:
     """
-    New jobs wait from now on, all of them or none.
+    Add pending jobs, all or none.
 
     Raises
     ------
     PlannerError
-        With all that is wrong with them: a job that runs, a name that is taken, a queue that is unknown.
+        Lists all problems: a job that is running, a name that is taken, a queue that is unknown.
     """
     live = tables.snapshot()
     problems = [f"job {job.name} runs; expected jobs that wait." for job in jobs if job.running is not None]
     waiting = tuple(job for job in jobs if job.running is None)
-    # The new jobs stand last, so that what is wrong with them is known by its place.
+    # The new jobs are last, so that a problem's location tells whether it concerns one of them.
     whole = live.model_copy(update={"jobs": (*live.jobs, *waiting)})
     problems += [
         problem.message
@@ -77,7 +77,7 @@ def submit(tables: Tables, jobs: Sequence[Job]) -> None:
 
 
 def fail(tables: Tables, name: str) -> tuple[str, ...]:
-    """A node is down; the jobs that were on it wait again with what they have saved. Their names."""
+    """Take a node down; its jobs are pending again with their saved progress. Returns their names."""
     elapse(tables, _MOMENT)
     node = _node(tables, name)
     if not node.ready:
@@ -93,7 +93,7 @@ def fail(tables: Tables, name: str) -> tuple[str, ...]:
 
 
 def fail_gpu(tables: Tables, name: str, index: int) -> tuple[str, ...]:
-    """A GPU becomes unhealthy; what holds it still seems to run, which is for a plan to end. Their names."""
+    """Make a GPU unhealthy; returns the jobs that hold it, which run on until a plan releases them."""
     node = _with_health(tables, name, index, healthy=False)
     tables.put_node(node)
     return tuple(
@@ -108,12 +108,12 @@ def fail_gpu(tables: Tables, name: str, index: int) -> tuple[str, ...]:
 
 
 def repair_gpu(tables: Tables, name: str, index: int) -> None:
-    """A GPU that was unhealthy takes jobs again."""
+    """Make an unhealthy GPU healthy again."""
     tables.put_node(_with_health(tables, name, index, healthy=True))
 
 
 def _with_health(tables: Tables, name: str, index: int, *, healthy: bool) -> Node:
-    """The node, a moment later, with one of its GPUs so."""
+    """The node with one GPU set to healthy or unhealthy; advances the clock by a second."""
     elapse(tables, _MOMENT)
     node = _node(tables, name)
     gpu = node.gpus.by_index.get(index) if node.gpus else None
@@ -128,7 +128,7 @@ def _with_health(tables: Tables, name: str, index: int, *, healthy: bool) -> Nod
 
 
 def bring_back(tables: Tables, name: str) -> None:
-    """A node that was down takes jobs again."""
+    """Bring a node that is down back up."""
     elapse(tables, _MOMENT)
     node = _node(tables, name)
     if node.ready:
@@ -137,7 +137,7 @@ def bring_back(tables: Tables, name: str) -> None:
 
 
 def _over(job: Job, *, at: datetime, killed: bool, pace: int) -> FinishedJob:
-    """The job as one that is over; it teaches how long the whole of it takes where it ran last."""
+    """The finished job; its times give the duration of the whole job at the places where it ran last."""
     started_at = min(at, works_since(job.running)) if job.running else at
     if not killed and job.expected_duration is not None:
         whole = -(-job.expected_duration * MILLI // pace)

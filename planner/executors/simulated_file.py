@@ -1,4 +1,4 @@
-"""The file of a simulated cluster: its tables, its making, and transactions on it with errors for people."""
+"""The file of a simulated cluster: its tables, its creation, and transactions with readable errors."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ CREATE INDEX nodes_by_pool ON nodes (pool);
 CREATE TABLE jobs (
     name TEXT PRIMARY KEY,
     document TEXT NOT NULL,
-    ends_at INTEGER,  -- of itself, in seconds since 1970, empty while the job waits or where nobody knows
-    kill_at INTEGER  -- likewise, empty unless it is to be killed
+    ends_at INTEGER,  -- expected end in seconds since 1970, empty while the job waits or if it is unknown
+    kill_at INTEGER  -- kill time in seconds since 1970, empty if it has none
 );
 CREATE TABLE held (
     job TEXT NOT NULL REFERENCES jobs (name) ON DELETE CASCADE,
     node TEXT NOT NULL,
-    replica TEXT NOT NULL  -- with the CPU and memory that it counts for, which overcommit makes less
+    replica TEXT NOT NULL  -- with the CPU and memory that it is charged under overcommit
 );
 CREATE INDEX held_by_node ON held (node);
 CREATE INDEX held_by_job ON held (job);
@@ -60,7 +60,7 @@ CREATE TABLE operations (key TEXT PRIMARY KEY, subject TEXT NOT NULL, performed_
 
 
 def create_file(path: Path, snapshot: Snapshot) -> None:
-    """Make the file of a cluster in one step; it is there complete or not at all."""
+    """Create the file of a cluster atomically."""
     subject, path = f"simulated cluster {path}", real_path(path)
     with exclusive(path, subject=subject):
         if path.exists():
@@ -83,7 +83,7 @@ def create_file(path: Path, snapshot: Snapshot) -> None:
 
 
 def _make(draft: Path, path: Path, snapshot: Snapshot) -> None:
-    # What a killed creation left; and a log beside a cluster that is gone would be replayed into the new one.
+    # Remove the draft of a killed creation, and the log of a deleted cluster: SQLite would replay that log.
     _remove(draft)
     _remove(path)
     with clear_errors(path), closing(sqlite3.connect(draft, isolation_level=None)) as db:
@@ -94,14 +94,14 @@ def _make(draft: Path, path: Path, snapshot: Snapshot) -> None:
         _fill(db, snapshot)
         _KIND.mark(db)
         db.execute("COMMIT")
-        # Kept in the file, for every later connection.
+        # The file stores this mode, so it also holds for later connections.
         db.execute("PRAGMA journal_mode = WAL")
     draft.rename(path)
     sync_directory(path.parent)
 
 
 def _remove(path: Path) -> None:
-    """Remove a database file with what SQLite keeps beside it."""
+    """Remove a database file and the files that SQLite keeps next to it."""
     for suffix in ("", "-journal", "-wal", "-shm"):
         path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
 
@@ -111,7 +111,7 @@ def _fill(db: sqlite3.Connection, snapshot: Snapshot) -> None:
     facts = {
         "identity": f"simulated {secrets.token_hex(8)}",
         "clock": print_timestamp(snapshot.taken_at),
-        # All that is true of the cluster as a whole: its name, pools, overcommit, datasets and caps.
+        # Facts of the whole cluster: name, pools, overcommit, datasets and power caps.
         "cluster": canonical_json(whole.document()),
     }
     db.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
@@ -125,18 +125,18 @@ def _fill(db: sqlite3.Connection, snapshot: Snapshot) -> None:
 
 
 def node_row(node: Node) -> tuple[str, str, str | None, int | None]:
-    """The node as its row in `nodes`."""
+    """Row of a node in `nodes`."""
     ready_at = None if node.ready_at is None else int(node.ready_at.timestamp())
     return node.name, canonical_json(node.document()), node.pool, ready_at
 
 
 def job_row(job: Job, nodes: Mapping[str, Node]) -> tuple[str, str, int | None, int | None]:
-    """The job as its row in `jobs`; nodes by name."""
+    """Row of a job in `jobs`; `nodes` are by name."""
     return job.name, canonical_json(job.document()), end_time(job, nodes), kill_time(job.running)
 
 
 def end_time(job: Job, nodes: Mapping[str, Node]) -> int | None:
-    """When a running job ends of itself, in seconds since 1970; None where nobody knows."""
+    """Expected end of a running job in seconds since 1970; None if it is unknown."""
     if job.running is None or job.expected_duration is None:
         return None
     completed = job.progress.completed_milli if job.progress else 0
@@ -145,17 +145,17 @@ def end_time(job: Job, nodes: Mapping[str, Node]) -> int | None:
 
 
 def kill_time(running: Running | None) -> int | None:
-    """When a job is killed, in seconds since 1970; None if it is not to be."""
+    """Kill time of a job in seconds since 1970; None if it has none."""
     return None if running is None or running.kill_at is None else int(running.kill_at.timestamp())
 
 
 def finished_row(job: FinishedJob) -> tuple[str, str, str]:
-    """A job that is over as its row in `finished`."""
+    """Row of a finished job in `finished`."""
     return job.name, print_timestamp(job.ended_at), canonical_json(job.document())
 
 
 def hold(db: sqlite3.Connection, job: Job, cluster: Cluster) -> None:
-    """Enter what a running job holds."""
+    """Insert what a running job holds."""
     replicas = job.running.replicas if job.running else ()
     db.executemany(
         "INSERT INTO held VALUES (?, ?, ?)",
@@ -167,7 +167,7 @@ def hold(db: sqlite3.Connection, job: Job, cluster: Cluster) -> None:
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """A connection to the file of a cluster; refuses a file that is none, and makes none."""
+    """Open the file of an existing cluster; PlannerError if there is none."""
     if not path.is_file():
         raise PlannerError(
             f"there is no simulated cluster at {path}; expected the file of one.\n"
@@ -186,7 +186,7 @@ def open_file(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(db: sqlite3.Connection, path: Path, *, write: bool) -> Iterator[None]:
-    """All of the block or nothing of it; a block that only reads sees one moment."""
+    """Run the block in one transaction; a block that only reads sees one consistent state."""
     with clear_errors(path):
         db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         try:
@@ -199,7 +199,7 @@ def transaction(db: sqlite3.Connection, path: Path, *, write: bool) -> Iterator[
 
 @contextmanager
 def clear_errors(path: Path) -> Iterator[None]:
-    """SQLite's errors, and rows that are no documents, as errors for people."""
+    """Turn SQLite's errors and invalid rows into readable errors."""
     try:
         with _KIND.clear_errors(path):
             yield
@@ -213,5 +213,5 @@ def clear_errors(path: Path) -> Iterator[None]:
 
 
 def documents(rows: Iterable[tuple[str]]) -> str:
-    """Rows of one document each as one JSON list."""
+    """Rows of one document each, joined to one JSON list."""
     return f"[{','.join(document for (document,) in rows)}]"

@@ -1,10 +1,9 @@
 """
-What the simulated cluster does to jobs: start, release, preempt, shrink, grow, migrate.
+Job actions of the simulated cluster: start, release, preempt, shrink, grow, migrate.
 
-Stopping takes no time. A job that is preempted, moved or resized loses its work since its last checkpoint;
-when it starts again or goes on it first comes back from that, as long as the plan says, and then does what is
-left. The time at which a job that is moved is to be killed is later only by the time it waits for new nodes
-to come up.
+Stopping takes no time. A job that is preempted, migrated or resized loses its work since its last checkpoint.
+When it runs again, it first restores the checkpoint for the time that the plan states, and then does the rest
+of its work. The kill time of a migrated job is delayed only by the provisioning time of its new nodes.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def start(tables: Tables, action: Start) -> None:
-    """A waiting job runs from now on, or from when the last of its nodes is ready."""
+    """Run a pending job from now on, or from the time when the last of its nodes is ready."""
     replicas = action.after.replicas
     job = tables.job(action.job)
     if job is None:
@@ -62,21 +61,22 @@ def start(tables: Tables, action: Start) -> None:
 
 
 def preempt(tables: Tables, action: Preempt) -> None:
-    """A running job waits again with what it has saved, and was preempted once more."""
+    """Stop a running job; it is pending with its saved progress, and its preemption count is raised."""
     job, _ = _disturbed(tables, action)
     interrupt(tables, job.model_copy(update={"preemptions": job.preemptions + 1}))
 
 
 def interrupt(tables: Tables, job: Job) -> None:
-    """A running job stops and waits again with what it has saved."""
+    """Stop a running job; it is pending again with its saved progress."""
     tables.put_running(_stopped(tables, job), None, ends_at=None)
 
 
 def release(tables: Tables, action: Release) -> None:
     """
-    A job gives up lost places; it waits again, or goes on with the replicas that are left.
+    Release a job's lost places; it is pending again, or continues with the replicas that are left.
 
-    What it lost is no preemption, and it may not refuse. One that has done so by itself is as it shall be.
+    This is no preemption, so it also applies to jobs that are not preemptible. If the job has already
+    released the places, nothing changes.
     """
     waits = tables.job(action.job)
     if waits is not None and waits.running is None and action.after is None:
@@ -98,7 +98,7 @@ def release(tables: Tables, action: Release) -> None:
 
 
 def shrink(tables: Tables, action: Shrink) -> None:
-    """A running job gives up replicas and goes on with the others from its last checkpoint."""
+    """Remove replicas of a running job; it continues with the others from its last checkpoint."""
     job, running = _disturbed(tables, action)
     _require_size(action, job, len(action.after.replicas))
     if not _held_by(action.after.replicas) < _held_by(running.replicas):
@@ -107,7 +107,7 @@ def shrink(tables: Tables, action: Shrink) -> None:
 
 
 def grow(tables: Tables, action: Grow) -> None:
-    """A running job gets more replicas and goes on with them from its last checkpoint."""
+    """Add replicas to a running job; it continues with all of them from its last checkpoint."""
     job, running = _running(tables, action)
     _require_size(action, job, len(action.after.replicas))
     missing = _held_by(running.replicas)
@@ -124,7 +124,7 @@ def grow(tables: Tables, action: Grow) -> None:
 
 
 def migrate(tables: Tables, action: Migrate) -> None:
-    """A running job gives all its places up and goes on elsewhere from its last checkpoint, in one step."""
+    """Move a running job to other places in one step; it continues there from its last checkpoint."""
     job, running = _disturbed(tables, action)
     replicas = action.after.replicas
     if len(replicas) != len(running.replicas):
@@ -144,19 +144,19 @@ def migrate(tables: Tables, action: Migrate) -> None:
 
 
 def _stopped(tables: Tables, job: Job) -> Job:
-    """A running job as it waits once it is stopped."""
+    """A running job as it is pending after a stop."""
     replicas = job.running.replicas if job.running else ()
     nodes = tables.nodes({replica.node for replica in replicas})
     return stopped(job, pace(job, nodes), tables.clock())
 
 
 def _resumes(begins: datetime, action: Start | Migrate) -> datetime | None:
-    """When a job works that is on its places from some time on; None if that is at once."""
+    """Time when a job works again after its recovery; None if that is at once."""
     return begins + timedelta(seconds=action.recovery) if action.recovery else None
 
 
 def _run(tables: Tables, job: Job, running: Running) -> None:
-    """A job runs until it has done what is left of it."""
+    """Let a job run until the rest of its work is done."""
     runs = job.model_copy(update={"running": running})
     nodes = tables.nodes({replica.node for replica in running.replicas})
     tables.put_running(job, running, ends_at=end_time(runs, nodes))
@@ -172,7 +172,7 @@ def _has_lost_places(tables: Tables, job: Job) -> bool:
 
 
 def _disturbed(tables: Tables, action: Preempt | Shrink | Migrate) -> tuple[Job, Running]:
-    """The running job, if it may be stopped, shrunk or moved."""
+    """The running job; ExecutionError if it may not be preempted, shrunk or migrated."""
     job, running = _running(tables, action)
     if not job.preemptible:
         _refuse(action, "expected a preemptible job, found it not preemptible")
@@ -191,13 +191,13 @@ def _running(tables: Tables, action: Release | Preempt | Shrink | Grow | Migrate
 def _resize(
     tables: Tables, job: Job, running: Running, replicas: tuple[Replica, ...], *, interruption: int | None
 ) -> None:
-    """The job goes on with these replicas; None: it only lost some, and its work is not interrupted."""
+    """Continue the job with these replicas; with `interruption` None its work is not interrupted."""
     now = tables.clock()
     update: dict[str, object] = {"replicas": replicas}
     if interruption is not None:
         update["resized_at"] = now
     if running.started_at > now:
-        # It still waits for nodes to come up, now perhaps for others, and has nothing to lose.
+        # Its nodes are still being provisioned, so it has no work to lose; the new nodes may be ready later.
         begins = _begins(tables, replicas)
         waits = begins - running.started_at
         later = {"resumed_at": running.resumed_at, "kill_at": running.kill_at}
@@ -222,7 +222,7 @@ def _require_places(
     *,
     beside_its_own: bool = False,
 ) -> None:
-    """The places suit the job and are free, its own counting as free unless it keeps them."""
+    """Refuse places that do not suit the job or are not free; its own count as free unless it keeps them."""
     replicas = tuple(replicas)
     used = {replica.node for replica in replicas}
     why = places_refusal(
@@ -237,7 +237,7 @@ def _require_places(
 
 
 def _begins(tables: Tables, replicas: Iterable[Replica]) -> datetime:
-    """Now, or when the last of the nodes is ready."""
+    """Present time, or the time when the last of the nodes is ready."""
     nodes = tables.nodes({replica.node for replica in replicas}).values()
     return max([tables.clock(), *(node.ready_at for node in nodes if node.ready_at)])
 

@@ -1,4 +1,4 @@
-"""What the simulated cluster does to nodes: repartition, cordon, drain, scale up, scale down."""
+"""Node actions of the simulated cluster: repartition, cordon, drain, scale up, scale down."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def repartition(tables: Tables, action: Repartition) -> None:
-    """A GPU gets other MIG instances; those in use stay as they are."""
+    """Replace the MIG instances of a GPU; refused if an instance in use would be removed."""
     node = _existing(tables, action)
     gpu = node.gpus.by_index.get(action.gpu) if node.gpus else None
     if gpu is None or node.gpus is None:
@@ -44,19 +44,19 @@ def repartition(tables: Tables, action: Repartition) -> None:
 
 
 def cordon(tables: Tables, action: Cordon) -> None:
-    """Nothing new starts on a node."""
+    """Mark a node as cordoned: no job starts there."""
     node = _existing(tables, action)
     tables.put_node(node.model_copy(update={"cordoned": True}))
 
 
 def drain(tables: Tables, action: Drain) -> None:
-    """A node is empty; nothing changes."""
+    """Check that a node is empty; changes nothing."""
     _existing(tables, action)
     _require_empty(tables, action)
 
 
 def scale_up(tables: Tables, action: ScaleUp) -> None:
-    """A pool gets a node, which takes jobs at once and runs them once it is provisioned."""
+    """Add a node to a pool; it accepts jobs at once, and they run once it is provisioned."""
     pool = _pool(tables, action)
     if tables.node(action.node) is not None:
         _refuse(action, "expected no node of this name, found one")
@@ -73,7 +73,7 @@ def scale_up(tables: Tables, action: ScaleUp) -> None:
 
 
 def scale_down(tables: Tables, action: ScaleDown) -> None:
-    """A pool gives an empty node back."""
+    """Remove an empty node from its pool."""
     pool = _pool(tables, action)
     node = _existing(tables, action)
     if node.pool != pool.name:

@@ -1,4 +1,4 @@
-"""The rows of a simulated cluster as the nouns they are; to be used inside a transaction only."""
+"""Reads and writes the rows of a simulated cluster as model objects; use it only inside a transaction."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 _FINISHED: Final = TypeAdapter(tuple[FinishedJob, ...])
 _REPLICAS: Final = TypeAdapter(tuple[Replica, ...])
 _MOST_FINISHED: Final = 10_000
-"""Finished jobs in a snapshot, the last ones, beside those that others depend on."""
+"""Most recent finished jobs in a snapshot, in addition to those that other jobs depend on."""
 
 _END: Final = "min(coalesce(ends_at, kill_at), coalesce(kill_at, ends_at))"
-"""When a running job ends, of itself or killed; no time if neither is known."""
+"""SQL: end of a running job, expected or by its kill time; NULL if neither is known."""
 
 _TIME: Final[TypeAdapter[datetime]] = TypeAdapter(Timestamp)
 
@@ -52,7 +52,7 @@ class Tables:
         self._path = path
 
     def fact(self, name: str) -> str:
-        """A fact by its name; a cluster without it is damaged."""
+        """A fact by its name; PlannerError if the cluster has none."""
         row = self._db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
         if row is None:
             raise PlannerError(
@@ -62,15 +62,15 @@ class Tables:
         return str(row[0])
 
     def clock(self) -> datetime:
-        """The cluster's now."""
+        """The cluster's present time."""
         return _TIME.validate_python(self.fact("clock"))
 
     def set_clock(self, now: datetime) -> None:
-        """Move the clock and nothing else."""
+        """Set the clock only."""
         self._db.execute("UPDATE facts SET value = ? WHERE name = 'clock'", (print_timestamp(now),))
 
     def cluster(self) -> Cluster:
-        """What is true of the cluster as a whole; without its nodes."""
+        """The cluster without its nodes."""
         return Cluster.model_validate_json(self.fact("cluster"))
 
     def pool(self, name: str) -> NodePool | None:
@@ -78,14 +78,14 @@ class Tables:
         return next((pool for pool in self.cluster().pools if pool.name == name), None)
 
     def put_pool(self, pool: NodePool) -> None:
-        """Enter a pool that has changed."""
+        """Update a pool."""
         whole = self.cluster()
         pools = tuple(pool if each.name == pool.name else each for each in whole.pools)
         document = canonical_json(whole.model_copy(update={"pools": pools}).document())
         self._db.execute("UPDATE facts SET value = ? WHERE name = 'cluster'", (document,))
 
     def snapshot(self) -> Snapshot:
-        """All of it, canonical."""
+        """Snapshot of the whole cluster, canonical."""
         nodes, queues, jobs = (
             documents(self._db.execute(f"SELECT document FROM {table} ORDER BY name"))  # noqa: S608
             for table in ("nodes", "queues", "jobs")
@@ -104,11 +104,11 @@ class Tables:
         return None if row is None else Node.model_validate_json(row[0])
 
     def nodes(self, names: Collection[str]) -> dict[str, Node]:
-        """Those of the nodes that exist, by name."""
+        """The existing nodes among the names, by name."""
         return {name: node for name in sorted(names) if (node := self.node(name)) is not None}
 
     def put_node(self, node: Node) -> None:
-        """Enter a new node, or one that has changed."""
+        """Insert or update a node."""
         self._db.execute("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?)", node_row(node))
 
     def delete_node(self, name: str) -> None:
@@ -116,12 +116,12 @@ class Tables:
         self._db.execute("DELETE FROM nodes WHERE name = ?", (name,))
 
     def count_nodes(self, pool: str) -> int:
-        """Nodes of a pool."""
+        """Number of nodes of a pool."""
         (found,) = self._db.execute("SELECT count(*) FROM nodes WHERE pool = ?", (pool,)).fetchone()
         return int(found)
 
     def nodes_ready_by(self, now: datetime) -> list[Node]:
-        """Nodes whose provisioning is over by a time."""
+        """Nodes that are provisioned by a time."""
         query = "SELECT document FROM nodes WHERE ready_at <= ? ORDER BY name"
         rows = self._db.execute(query, (int(now.timestamp()),)).fetchall()
         return [Node.model_validate_json(document) for (document,) in rows]
@@ -132,16 +132,16 @@ class Tables:
         return None if row is None else Job.model_validate_json(row[0])
 
     def add_job(self, job: Job) -> None:
-        """Enter a new job that waits."""
+        """Insert a new pending job."""
         self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?)", job_row(job, {}))
 
     def ends_at(self, name: str) -> int | None:
-        """When a running job ends, in seconds since 1970; None where nobody knows."""
+        """Expected end of a running job in seconds since 1970; None if it is unknown."""
         (found,) = self._db.execute("SELECT ends_at FROM jobs WHERE name = ?", (name,)).fetchone()
         return None if found is None else int(found)
 
     def put_running(self, job: Job, running: Running | None, *, ends_at: int | None) -> None:
-        """Let a job run so, or wait; what it held before is free, and what it was promised is void."""
+        """Set a job's running state, or None if pending; frees what it held and clears its promise."""
         changed = job.model_copy(update={"running": running, "promise": None})
         document = canonical_json(changed.document())
         self._db.execute(
@@ -152,7 +152,7 @@ class Tables:
         hold(self._db, changed, self.cluster())
 
     def put_promises(self, promises: Mapping[str, Promise]) -> None:
-        """Promise waiting jobs this and no more; who does not wait is passed over."""
+        """Set these promises on pending jobs and clear all others; jobs that are not pending are skipped."""
         query = "SELECT name FROM jobs WHERE instr(document, '\"promise\":')"
         told = {name for (name,) in self._db.execute(query).fetchall()}
         for name in sorted(told | promises.keys()):
@@ -163,12 +163,12 @@ class Tables:
                 self._db.execute("UPDATE jobs SET document = ? WHERE name = ?", entry)
 
     def finish(self, job: FinishedJob) -> None:
-        """A job is over and gone."""
+        """Move a job to the finished jobs."""
         self._db.execute("INSERT INTO finished VALUES (?, ?, ?)", finished_row(job))
         self._db.execute("DELETE FROM jobs WHERE name = ?", (job.name,))
 
     def ending_by(self, now: datetime) -> list[tuple[Job, int, bool]]:
-        """Jobs that end by a time, in the order of their ends, each with its end and if it is killed then."""
+        """(job, end, whether it is killed then) of the jobs that end by a time, by end and name."""
         query = (
             f"SELECT document, {_END} AS at, ends_at IS NULL OR kill_at < ends_at FROM jobs "  # noqa: S608
             "WHERE at <= ? ORDER BY at, name"
@@ -177,12 +177,12 @@ class Tables:
         return [(Job.model_validate_json(document), end, bool(killed)) for document, end, killed in rows]
 
     def finished(self) -> tuple[tuple[str, datetime], ...]:
-        """Jobs that are over, with the time of each, by time and name."""
+        """Finished jobs with their end times, by time and name."""
         query = "SELECT name, finished_at FROM finished ORDER BY finished_at, name"
         return tuple((name, _TIME.validate_python(at)) for name, at in self._db.execute(query).fetchall())
 
     def _finished_jobs(self, wanted: Collection[str]) -> tuple[FinishedJob, ...]:
-        """The last jobs that are over, and of those that others depend on the last of each name."""
+        """The most recent finished jobs, and the last finished job of each wanted name."""
         rows = self._db.execute(
             "SELECT document FROM finished ORDER BY finished_at DESC, rowid DESC LIMIT ?", (_MOST_FINISHED,)
         ).fetchall()
@@ -195,7 +195,7 @@ class Tables:
         return found + _FINISHED.validate_json(documents(rows))
 
     def held(self, nodes: Collection[str], *, but: str = "") -> dict[str, tuple[Replica, ...]]:
-        """What is held on some nodes as it is charged, by node; not what one job holds, if it is named."""
+        """Charged replicas on some nodes, by node, without those of job `but`."""
         query = "SELECT replica FROM held WHERE node = ? AND job != ? ORDER BY rowid"
         return {
             name: _REPLICAS.validate_json(documents(self._db.execute(query, (name, but)).fetchall()))
@@ -208,13 +208,13 @@ class Tables:
         return tuple(name for (name,) in self._db.execute(query, (node,)).fetchall())
 
     def performed(self, key: str) -> bool:
-        """True if the operation of this key is entered."""
+        """True if an operation with this key is recorded."""
         return self._db.execute("SELECT 1 FROM operations WHERE key = ?", (key,)).fetchone() is not None
 
     def enter_operation(self, key: str, subject: str, at: datetime) -> None:
-        """Remember that an operation was performed."""
+        """Record a performed operation."""
         self._db.execute("INSERT INTO operations VALUES (?, ?, ?)", (key, subject, print_timestamp(at)))
 
     def operations(self) -> tuple[tuple[str, str], ...]:
-        """Key and subject of all that was performed, in order."""
+        """Key and subject of all performed operations, in order."""
         return tuple(self._db.execute("SELECT key, subject FROM operations ORDER BY rowid").fetchall())

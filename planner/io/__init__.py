@@ -1,1 +1,1 @@
-"""Files that survive a crash: atomic writes, locks, databases, the log of a search."""
+"""Crash-safe files: atomic writes, locks, databases, the search log."""

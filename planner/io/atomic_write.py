@@ -1,4 +1,4 @@
-"""Files that are there complete or not at all, whenever the process or the machine stops."""
+"""Atomic and durable file writes: after a crash a file is complete or absent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def write_atomically(path: str | Path, content: str | bytes) -> None:
-    """Put a text or bytes at a path, durably, in one step; a pipe or a device there is written through."""
+    """Replace the file at a path atomically and durably; a pipe or device is written directly."""
     data = content.encode() if isinstance(content, str) else content
     with _faults_told(path):
         target = _meant(path)
@@ -37,18 +37,18 @@ def write_atomically(path: str | Path, content: str | bytes) -> None:
 
 def require_writable(path: str | Path) -> None:
     """
-    See that a file can be put at a path, as far as that can be known before it is.
+    Check that a path can be written, as far as that is known in advance.
 
     Raises
     ------
     PlannerError
-        It cannot, for the reason told.
+        The path cannot be written; the message gives the reason.
     """
     with _faults_told(path):
         target = _meant(path)
         if target.is_dir():
             raise _fault(errno.EISDIR)
-        # What is a pipe or a device is written through; a file is replaced by another one beside it.
+        # A pipe or device is written directly; a file is replaced by a new one in the same directory.
         place = target if target.exists() and not target.is_file() else target.parent
         place.stat()
         if place != target and not place.is_dir():
@@ -58,14 +58,14 @@ def require_writable(path: str | Path) -> None:
 
 
 def _meant(path: str | Path) -> Path:
-    """What a path leads to; a pipe without a name, as in /dev/fd, can be found by that path alone."""
+    """The resolved path; an unnamed pipe, as in /dev/fd, keeps its path, as it has no other."""
     given = Path(path)
     return given if given.exists() and not given.is_file() else given.resolve()
 
 
 @contextmanager
 def _faults_told(path: str | Path) -> Iterator[None]:
-    """What the system finds wrong, in the words of this product."""
+    """Turn system errors into PlannerError."""
     try:
         yield
     except OSError as error:
@@ -80,7 +80,7 @@ def _fault(number: int) -> OSError:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory and those above it that are missing, durably."""
+    """Create a directory and its missing parents durably."""
     missing = [each for each in (directory, *directory.parents) if not each.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     for made in reversed(missing):
@@ -88,7 +88,7 @@ def make_directory(directory: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make names that were created or changed in a directory durable."""
+    """Make created or renamed entries of a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

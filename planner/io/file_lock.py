@@ -1,9 +1,9 @@
 """
-One process at a time: an exclusive lock held through a small file that names its holder.
+Exclusive locks between processes, held on a small lock file that names its holder.
 
-The file is beside the thing itself, wherever the path to it leads: whoever comes through a symbolic link
-finds the same lock. The kernel drops the lock with its process, however that ends, so a lock is never stale.
-The file stays: removing it would let two processes lock two files of one name.
+The lock file is next to the real path of the locked file, so access through a symbolic link finds the same
+lock. The kernel releases the lock when the process ends in any way, so a lock is never stale. The lock file
+is never removed, since two processes could then lock two different files of one name.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class LockedError(PlannerError):
 @contextmanager
 def exclusive(thing: Path, *, subject: str) -> Iterator[None]:
     """
-    Hold the lock of the file at a path, which need not exist yet, for as long as the block lasts.
+    Hold the lock of a path during the block; the path need not exist yet.
 
     Raises
     ------
     LockedError
-        At once, if another process holds it; names that process and since when. `subject` says in the
-        message what the lock guards.
+        Another process holds the lock; raised at once, with that process and its lock time. `subject` names
+        the locked thing in the message.
     """
     real = real_path(thing)
     path = real.with_name(f"{real.name}.lock")
@@ -48,10 +48,10 @@ def exclusive(thing: Path, *, subject: str) -> Iterator[None]:
         ) from None
     try:
         lock(descriptor, subject=subject, holder=descriptor)
-        # What is written is for messages only: a disk without room keeps nothing from locking.
+        # The content is for messages only, so a full disk must not prevent locking.
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
-            # The holder's start is the time of this write, which the file system keeps.
+            # The lock time in messages is the file's modification time, set by this write.
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
@@ -60,9 +60,9 @@ def exclusive(thing: Path, *, subject: str) -> Iterator[None]:
 
 def lock(descriptor: int, *, subject: str, holder: int | None = None) -> None:
     """
-    Lock an open file, whatever its names, until it is closed; LockedError if another process holds it.
+    Lock an open file until it is closed, whatever its names; LockedError if another process holds it.
 
-    `holder` is an open file in which the holder has written its id.
+    `holder` is an open file that contains the process id of the holder.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,12 +75,12 @@ def lock(descriptor: int, *, subject: str, holder: int | None = None) -> None:
 
 
 def real_path(path: Path) -> Path:
-    """Where a path leads, through whatever links."""
+    """The path with symbolic links resolved."""
     return Path(os.path.realpath(path))
 
 
 def _holder(descriptor: int) -> str:
-    """The process that wrote its id into the lock file; it may not have come to that yet."""
+    """Text for the process that holds the lock file; it may not have written its id yet."""
     pid = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
     since = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, tz=UTC)
     return f"process {pid} since {print_timestamp(since)}" if pid.isdigit() else "another process"

@@ -1,9 +1,9 @@
 """
-What the log of a search holds, and reading it: one JSON object a line.
+Format and reading of the search log: one JSON object per line.
 
-    {"event": "began", …}       what was asked, by which solvers of which versions
-    {"event": "milestone", …}   whenever something changed
-    {"event": "finished", …}    how it ended, and the plan; or {"event": "failed", …}
+    {"event": "began", …}       inputs and limits, solvers and their versions
+    {"event": "milestone", …}   each change of incumbent, bound or stage
+    {"event": "finished", …}    end of the search, and the plan; or {"event": "failed", …}
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from gpuplan.models.units import Timestamp
 LOG_FORMAT: Final = "1.0"
 
 _Points: TypeAlias = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""Points of an objective; a number that no solver can have found is refused, not reckoned with."""
+"""Points of an objective; numbers beyond 64 bits are refused, since no solver can return them."""
 
 
 class _Line(Noun):
-    """Readers ignore keys that a newer minor version added."""
+    """Base of all lines; readers ignore keys that a newer minor version added."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class Began(_Line):
-    """What was asked."""
+    """Inputs and limits of a search."""
 
     event: Literal["began"] = "began"
     format_version: Literal["1.0"] = LOG_FORMAT
     at: Timestamp
     gpuplan: str
-    """Version."""
+    """Version of gpuplan."""
     solvers: dict[str, str]
-    """Exact solvers in the order they are tried, each with its library and version."""
+    """Exact solvers in the order in which they are tried, each with its library and version."""
     workers: int
     seed: int
     limit_seconds: float
-    """Wall clock; with `ticks` a safety stop."""
+    """Wall-clock limit; with `ticks` it is only a safety stop."""
     ticks: int | None
     stop_gap: float
     nodes: int
@@ -54,7 +54,7 @@ class Began(_Line):
 
 
 class Reached(_Line):
-    """What was known at one instant: a `Milestone`."""
+    """State of the search at one time: a `Milestone`."""
 
     event: Literal["milestone"] = "milestone"
     seconds: float
@@ -66,11 +66,11 @@ class Reached(_Line):
 
 
 class Finished(_Line):
-    """How the search ended, and the plan that it led to."""
+    """End of the search, and the resulting plan."""
 
     event: Literal["finished"] = "finished"
     how: str
-    """A value of `models.solution.Ended`."""
+    """A value of `models.plan.solution.Ended`."""
     seconds: float
     status: str
     solver: str
@@ -80,11 +80,11 @@ class Finished(_Line):
     greedy_objective: _Points
     fallback: str | None
     plan: str
-    """Its id."""
+    """Id of the plan."""
 
 
 class Failed(_Line):
-    """There is no plan."""
+    """The search failed without a plan."""
 
     event: Literal["failed"] = "failed"
     reason: str
@@ -97,7 +97,7 @@ _LINE: Final[TypeAdapter[Line]] = TypeAdapter(Line)
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A log as read; it may lack its end."""
+    """Content of a search log; its end may be missing."""
 
     began: Began
     milestones: tuple[Milestone, ...]
@@ -107,12 +107,12 @@ class Search:
 
 def read_search(path: str | Path) -> Search:
     """
-    Read a log; a last line that is not whole is passed over.
+    Read a search log; an incomplete last line is ignored.
 
     Raises
     ------
     BadInputError
-        The file cannot be read, or a line is none of a log.
+        The file cannot be read, or a line is not part of a search log.
     """
     try:
         text = Path(path).read_bytes()

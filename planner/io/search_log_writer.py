@@ -1,8 +1,8 @@
 """
-Writing the log of a search while it goes on.
+Writing the search log during a search.
 
-Lines go to the kernel in one write each: who kills the planner leaves whole lines. A log is no document of
-record, so nothing waits for the disk, and a disk that is full costs the rest of the log, never the plan.
+Each line is one write to the kernel, so a killed planner leaves whole lines. The log is not a document of
+record: nothing waits for the disk, and a full disk loses the rest of the log but never the plan.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class SearchLog:
-    """The open end of a log."""
+    """Appends to a search log."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._last: tuple[str, int | None, int, int | None] | None = None
         self.fault: str | None = None
-        """Why the log lacks its rest, if it does."""
+        """The write error after which the log is incomplete; None without one."""
 
     def add(self, line: Line) -> None:
         """Append one line."""
@@ -49,7 +49,7 @@ class SearchLog:
             self.fault = error.strerror or str(error)
 
     def milestone(self, now: Milestone) -> None:
-        """Append what is known now, unless it is what was known before."""
+        """Append a milestone, unless it equals the last one."""
         known = (now.stage, now.objective, now.bound, now.found)
         if known == self._last:
             return
@@ -62,7 +62,7 @@ class SearchLog:
         )
 
     def finished(self, solution: SolutionSummary, plan_id: str) -> None:
-        """Append how it ended."""
+        """Append the end of the search."""
         fallback = solution.fallback
         self.add(
             Finished(
@@ -81,7 +81,7 @@ class SearchLog:
 
 
 def question(snapshot: Snapshot, limits: Limits) -> Began:
-    """What is asked of a search."""
+    """The first line of a log: the inputs and limits of a search."""
     return Began(
         at=datetime.now(UTC),
         gpuplan=importlib.metadata.version("gpuplan"),
@@ -101,12 +101,12 @@ def question(snapshot: Snapshot, limits: Limits) -> Began:
 @contextmanager
 def logging_search(path: str | Path, began: Began) -> Iterator[SearchLog]:
     """
-    Log a search to a path; what was there is replaced. Whatever ends the search is in the log.
+    Log a search to a path, overwriting an existing file; an error that ends the search is logged as well.
 
     Raises
     ------
     PlannerError
-        Nothing can be written there.
+        The path cannot be written.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)

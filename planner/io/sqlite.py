@@ -1,4 +1,4 @@
-"""SQLite files of ours: each is marked as what it is, and their faults become errors for people."""
+"""SQLite files of gpuplan: each is marked with its kind, and SQLite errors become readable errors."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BUSY_SECONDS: Final = 30.0
-"""For which one process waits for another to be done with a file."""
+"""Seconds that a process waits for another process's transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseKind:
-    """What a file may be."""
+    """A kind of database file."""
 
     noun: str
-    """For messages, such as `history`."""
+    """Name in messages, such as `history`."""
     application: int
-    """Marks files as of this kind (SQLite's application_id)."""
+    """Mark of files of this kind (SQLite's application_id)."""
     version: int
-    """Of their tables (SQLite's user_version)."""
+    """Version of the tables (SQLite's user_version)."""
 
     def mark(self, db: sqlite3.Connection) -> None:
-        """Make a new file one of this kind."""
+        """Mark a new file as of this kind."""
         db.execute(f"PRAGMA application_id = {self.application}")
         db.execute(f"PRAGMA user_version = {self.version}")
 
@@ -51,8 +51,8 @@ class DatabaseKind:
         """
         Raise PlannerError if the file has more than one name.
 
-        SQLite keeps its log beside the name by which a file is opened: under two hard links it would keep
-        two, and each would spoil the file for the other. Symbolic links do no harm.
+        SQLite keeps its log next to the name by which a file is opened. Under two hard links it would keep
+        two logs, and each would corrupt the file for the other. Symbolic links are safe.
         """
         if path.exists() and (names := path.stat().st_nlink) > 1:
             raise PlannerError(
@@ -63,7 +63,7 @@ class DatabaseKind:
 
     @contextmanager
     def clear_errors(self, path: Path) -> Iterator[None]:
-        """SQLite's errors as errors for people."""
+        """Turn SQLite's errors into readable errors."""
         try:
             yield
         except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""From a verified target to a plan: what changes, in which order, on which conditions, and why."""
+"""Build the plan from a verified target: its actions, their order, their preconditions and their reasons."""
 
 from gpuplan.planner.plan_builder.draft import draft
 

@@ -1,4 +1,4 @@
-"""What each change of a job does to the objective, in points, for the reasons and for the order of starts."""
+"""Objective points of each change of a job; the reasons and the order of starts use them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Worth:
-    """Prices of one epoch."""
+    """Objective points of the changes of one plan."""
 
     changes: Changes
     policy: Policy
     _points: dict[str, int] = field(default_factory=dict)
 
     def points(self, change: JobChange) -> int:
-        """What the change adds to the objective: the work done or no longer done, and its own price."""
+        """Points that the change adds to the objective: work gained or lost, less the price of the change."""
         name = change.job.name
         if name not in self._points:
             self._points[name] = self._count(change)
@@ -47,7 +47,7 @@ class Worth:
                 return gained + self.disruption(change)
 
     def disruption(self, change: JobChange) -> int:
-        """What of it is in the objective's term `preemption`, `migration` or `resize`; never positive."""
+        """Points of the change in the term `preemption`, `migration` or `resize`; never positive."""
         job, now = change.job, self.changes.snapshot.taken_at
         match change.deed:
             case Deed.PREEMPT:
@@ -60,7 +60,7 @@ class Worth:
                 return 0
 
     def larger_blocks(self, change: JobChange) -> int:
-        """What a move earns by GPUs that it leaves free together, all others staying as planned."""
+        """Fragmentation points that a migration gains, all other jobs placed as planned."""
         names = {*change.nodes_left, *change.nodes_taken}
         there = [each for name in sorted(names) for each in self.changes.holdings.there.get(name, ())]
         others = [
@@ -76,7 +76,7 @@ class Worth:
         return moves - stays
 
     def value(self, job: Job, placement: Placement | None, change: JobChange) -> int:
-        """Points of the work of the job on its places, from now on; 0 where it waits."""
+        """Completion points of the job at a placement, from now on; 0 without a placement."""
         if placement is None:
             return 0
         model = self.gpu_model(job, placement)
@@ -85,7 +85,7 @@ class Worth:
         )
 
     def _once(self, change: JobChange, *, seconds: int) -> int:
-        """What a start saves of lateness, less what tariffs take of it."""
+        """Points of the lateness that a start avoids, less the tariff of its GPU-hours."""
         job, placement = change.job, change.after
         if placement is None:
             return 0
@@ -95,7 +95,7 @@ class Worth:
         return self._earnings.saved_lateness(job, start=0, seconds=seconds) - tariff
 
     def _again(self, job: Job) -> int:
-        """What a job that is stopped brings by resuming later; 0 if the plan does not say when."""
+        """Points of a preempted job's later restart; 0 if the plan has no start time for it."""
         planned = next((each for each in self.changes.target.planned if each.job == job.name), None)
         if planned is None:
             return 0
@@ -109,7 +109,7 @@ class Worth:
         )
 
     def _seconds(self, change: JobChange, placement: Placement | None) -> int:
-        """How long the job goes on there: all of one that starts, what is left of one that runs."""
+        """Seconds that the job runs there: the whole duration if it starts, the rest if it is running."""
         job = change.job
         model = None if placement is None else self.gpu_model(job, placement)
         if job.running is None or change.before is None:
@@ -126,6 +126,6 @@ class Worth:
         return Earnings(self.changes.snapshot, self.policy)
 
     def gpu_model(self, job: Job, placement: Placement | Planned) -> str | None:
-        """The GPU model a job runs on; None without GPUs."""
+        """GPU model of a placement; None for a job without GPUs."""
         node = self.changes.nodes[placement.replicas[0].node]
         return node.gpu_model if job.request.needs_gpu else None

@@ -1,4 +1,4 @@
-"""One action for each step of a plan."""
+"""Build the action of each step of a plan."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ def action(
     """
     The action of a step.
 
-    `fingerprint` is that of a job's document in the snapshot, `promises` say when a job that starts is killed
-    and one that is stopped resumes, `recovery` the seconds before a job that was stopped works again.
+    `fingerprint` maps a job to the fingerprint of its document in the snapshot. `promises` has the kill time
+    of a started job and the restart time of a preempted one. `recovery` gives the seconds before a job that
+    was stopped works again.
     """
     common = {
         "id": step.id,

@@ -1,4 +1,4 @@
-"""Who makes room for whom: read off the steps and what each of them had to wait for."""
+"""Which jobs make room for which other jobs, derived from the dependencies between the steps."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class Purpose:
-    """The steps of one plan, and what they do for each other."""
+    """Jobs that take what other jobs release, for the steps of one plan."""
 
     def __init__(self, steps: Iterable[Step]) -> None:
         self._steps = {step.id: step for step in steps}
 
     def followers(self, step: JobStep) -> tuple[str, ...]:
         """
-        Jobs that take what a job gave up, sorted.
+        Jobs that take the resources that a job released, sorted.
 
-        Where nobody takes just that, the jobs with new replicas on the nodes it left: they needed it to go
-        for another reason, such as the power of the node.
+        If no job takes exactly these resources: the jobs with new replicas on the nodes that it left. They
+        depend on its departure for another reason, such as the power of the node.
         """
         taking = self._followers.get(step.id)
         if taking is None:
@@ -35,14 +35,15 @@ class Purpose:
         return tuple(sorted(taking))
 
     def followed(self, step: JobStep) -> tuple[str, ...]:
-        """Jobs whose place a job takes, sorted."""
+        """Jobs that released the places a job takes, sorted."""
         return tuple(sorted(self._followed.get(step.id, ())))
 
     def served(self, step: LayoutStep) -> tuple[str, ...]:
         """
         Jobs that use the instances a repartition creates, sorted.
 
-        Of several repartitions of a GPU one may create none that are used: those that come to the GPU.
+        One of several repartitions of a GPU may create no instance that is used; its jobs are then all jobs
+        that take instances of this GPU.
         """
         coming = self._coming.get((step.change.node, step.change.gpu), ())
         return tuple(sorted(self._served.get(step.id, coming)))
@@ -52,12 +53,12 @@ class Purpose:
         return tuple(sorted(self._arriving.get(node, ())))
 
     def leaving(self, node: str) -> tuple[str, ...]:
-        """Jobs that give up replicas on a node, sorted."""
+        """Jobs that release replicas on a node, sorted."""
         return tuple(sorted(self._leaving.get(node, ())))
 
     @cached_property
     def _served(self) -> dict[str, set[str]]:
-        """Jobs that had to wait for a step, by its id."""
+        """Jobs with a step that depends on another step, by the id of that other step."""
         served: dict[str, set[str]] = defaultdict(set)
         for step in self._steps.values():
             if isinstance(step, JobStep):
@@ -67,7 +68,7 @@ class Purpose:
 
     @cached_property
     def _coming(self) -> dict[tuple[str, int], set[str]]:
-        """Jobs with new MIG instances, by node and GPU."""
+        """Jobs that take MIG instances, by node and GPU."""
         coming: dict[tuple[str, int], set[str]] = defaultdict(set)
         for step in self._steps.values():
             if isinstance(step, JobStep):
@@ -78,7 +79,7 @@ class Purpose:
 
     @cached_property
     def _followed(self) -> dict[str, set[str]]:
-        """By id of the step that takes."""
+        """Jobs that released resources for a step, by the id of the step that takes them."""
         return {
             step.id: names
             for step in self._steps.values()
@@ -87,7 +88,7 @@ class Purpose:
 
     @cached_property
     def _followers(self) -> dict[str, set[str]]:
-        """By id of the step that gives up."""
+        """Jobs that take the resources of a step, by the id of the step that releases them."""
         step_of = {
             step.change.job.name: step.id for step in self._steps.values() if isinstance(step, JobStep)
         }
@@ -100,14 +101,14 @@ class Purpose:
         return dict(followers)
 
     def _released_before(self, step: JobStep | LayoutStep) -> set[str]:
-        """Jobs that gave up what a step takes."""
+        """Jobs that released the resources that a step takes."""
         names: set[str] = set()
         for id_ in step.after:
             match earlier := self._steps[id_]:
                 case JobStep():
                     names.add(earlier.change.job.name)
                 case LayoutStep() if earlier.change.before is None:
-                    # Whole GPUs were given up, and instances are taken.
+                    # The job released whole GPUs, and the step takes MIG instances cut from them.
                     names |= self._released_before(earlier)
                 case _:
                     pass

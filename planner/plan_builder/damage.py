@@ -1,4 +1,4 @@
-"""What a plan does about damage: lost places are given up before anything else, and all of it is named."""
+"""Actions and findings for damage: lost places are released before all other actions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CAUSES_TOLD = 3
 
 
 def releases(survey: Survey, now: datetime) -> tuple[Release, ...]:
-    """One for each job that has lost places, by name."""
+    """One release for each job that has lost places, by name."""
     return tuple(
         Release(
             id=f"release/{name}",
@@ -40,7 +40,7 @@ def releases(survey: Survey, now: datetime) -> tuple[Release, ...]:
 
 
 def after_releases(changes: Iterable[Change], released: Sequence[Release]) -> Iterator[Change]:
-    """The changes, each after the releases of its job and of what was held on its nodes."""
+    """The changes; each depends on the releases of its job and on the releases on its nodes."""
     of_job = {release.job: release.id for release in released}
     of_node: dict[str, list[str]] = defaultdict(list)
     for release in released:
@@ -55,7 +55,7 @@ def after_releases(changes: Iterable[Change], released: Sequence[Release]) -> It
 
 
 def findings(survey: Survey, actions: Mapping[str, JobAction], now: datetime) -> tuple[Finding, ...]:
-    """Jobs that have lost places, by name, with what becomes of them; then what else is damaged."""
+    """Findings for jobs that have lost places, by name, with their outcome; then all other damage."""
     of_jobs = (
         Finding(
             subject=f"job {name}",
@@ -95,7 +95,7 @@ def _outcome(loss: Loss, action: JobAction) -> FindingOutcome:
 
 
 def _reason(loss: Loss, now: datetime) -> Reason:
-    """What is lost, and how much work with it."""
+    """Causes of the loss, and the work that is lost."""
     numbers: dict[str, int | float | str] = {
         "unsaved_gpu_hours": round(_unsaved(loss, now) / MILLI / _SECONDS_PER_HOUR, 3)
     }
@@ -103,7 +103,7 @@ def _reason(loss: Loss, now: datetime) -> Reason:
 
 
 def _told(loss: Loss, now: datetime) -> str:
-    """What happened to a job, and the work that is lost by that."""
+    """Text with the causes of a job's damage and the work that is lost."""
     text = _causes(loss.damages)
     if (unsaved := _unsaved(loss, now)) and loss.job.running:
         since = "its last checkpoint" if loss.job.running.last_checkpoint_at else "its start"
@@ -112,7 +112,7 @@ def _told(loss: Loss, now: datetime) -> str:
 
 
 def _unsaved(loss: Loss, now: datetime) -> int:
-    """Thousandths of GPU-seconds that are in no checkpoint of a job that waits again."""
+    """Unsaved work of a job that is pending again, in thousandths of GPU-seconds; 0 for other jobs."""
     running, placement = loss.job.running, loss.job.placement
     if loss.after is not None or running is None or placement is None:
         return 0
@@ -121,7 +121,7 @@ def _unsaved(loss: Loss, now: datetime) -> int:
 
 
 def _causes(damages: Sequence[Damage]) -> str:
-    """The first few in words."""
+    """Text of the first few causes, and the number of the others."""
     told = [damage.cause for damage in damages[:_CAUSES_TOLD]]
     if rest := len(damages) - len(told):
         told.append(f"{rest:,} more")

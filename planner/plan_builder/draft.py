@@ -1,7 +1,7 @@
 """
-draft(snapshot, policy, solution) → Plan: derive the actions from before and after, and say why.
+draft(snapshot, policy, solution) → Plan: derive the actions from the states before and after, with reasons.
 
-The only place where actions are made. Every job of the snapshot gets exactly one, an unchanged one its
+Only this package creates actions. Every job of the snapshot gets exactly one; a job without a change gets an
 explicit `Keep`.
 """
 
@@ -65,11 +65,11 @@ def draft(
     cache: EpochCache | None = None,
 ) -> Plan:
     """
-    Turn a verified solution into the plan that people review and `apply` carries out.
+    Turn a verified solution into the plan that operators review and `apply` carries out.
 
-    `verification_terms` are the parts of the objective as the verifier counted them. The plan does not
-    depend on the order of anything in the snapshot or in the target, nor on the `last` plan: only what that
-    says in the same words is taken from there. `damage` is what the snapshot is already without.
+    `verification_terms` are the terms of the objective as computed by the verifier. The plan does not depend
+    on the order of elements in the snapshot or in the target. It does not depend on the `last` plan either:
+    only equal objects are reused from there. `damage` lists the losses that were removed from the snapshot.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def draft(
             step,
             why.reason(step),
             changes,
-            # The text of each job is known already: the snapshot's fingerprint is one of these texts.
+            # Each job's canonical text is cached already: the snapshot's fingerprint is computed from these.
             lambda name: hash_of((snapshot.job_by_name[name].canonical_text,)),
             promises=promises,
             recovery=partial(recovery_seconds, policy),
@@ -129,7 +129,7 @@ def draft(
             kept.waiting(promises.waiting(name, reason)) for name, reason in sorted(reasons.items())
         ),
         planned=promises.planned(),
-        # Who looks at this instant alone does not know when those that wait would complete.
+        # With a single slot the plan has no start times of pending jobs, so their completion is unknown.
         deadlines=tuple(deadline_outlooks(future)) if future.slots.count > 1 else (),
         metrics=measure(changes),
         seed=seed,
@@ -177,7 +177,7 @@ def _proven_or_found(status: SolveStatus) -> Literal["OPTIMAL", "FEASIBLE"]:
 
 
 def _node_states(changes: Changes, kept: Kept) -> tuple[NodeState, ...]:
-    """Every node of the snapshot and every new one; one that is removed has nothing free any more."""
+    """States of all existing and new nodes; a removed node has no free resources."""
     before, free = changes.snapshot.cluster.node_by_name, changes.free
     states = {
         name: NodeState(name=name, change=NodeChange.REMOVED, pool=before[name].pool)

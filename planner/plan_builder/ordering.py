@@ -1,9 +1,9 @@
 """
-An order in which the changes of a target can be carried out, found by carrying them out on paper.
+An order in which the changes of a target can be carried out, found by simulating them one by one.
 
-Release before acquire: cordon; stop and shrink; move, repartition and drain as soon as each is possible; give
-nodes back, get new ones; start and grow. Each step names the earlier ones it cannot do without. The verifier
-has seen to it that there is an order (rule `order`).
+Resources are released before they are taken: cordon; shrink and preempt; migrate, repartition and drain as
+soon as each is possible; remove nodes, add nodes; start and grow. Each step lists the earlier steps that it
+depends on. The verifier has already checked that an order exists (rule `order`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NodeDeed(StrEnum):
-    """What is done to a node; the values are the types of its action."""
+    """Change of a node; the values are the types of its action."""
 
     CORDON = "cordon"
     DRAIN = "drain"
@@ -33,12 +33,12 @@ class NodeDeed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobStep:
-    """A job is started, stopped, resized or moved."""
+    """A job is started, preempted, resized or migrated."""
 
     id: str
     change: JobChange
     after: tuple[str, ...]
-    """Ids of the earlier steps it cannot do without, in their order; so for every kind of step."""
+    """Ids of the earlier steps that this step depends on, in their order; the same in every kind of step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,14 @@ Step: TypeAlias = JobStep | LayoutStep | NodeStep
 
 def order(changes: Changes, points: Mapping[str, int]) -> tuple[Step, ...]:
     """
-    All steps, one after the other; `points` says what each job that starts or grows earns.
+    All steps in order; `points` are the objective points of each job that starts or grows.
 
-    The most valuable start comes first, then the oldest: an apply that is interrupted has done the most good.
+    Starts are sorted by points, then by age, so that an interrupted apply has gained as much as possible.
 
     Raises
     ------
     PlannerError
-        Some moves wait for each other.
+        Some migrations depend on each other.
     """
     of: dict[Deed, list[JobChange]] = {deed: [] for deed in Deed}
     for change in changes.jobs:
@@ -81,7 +81,7 @@ def order(changes: Changes, points: Mapping[str, int]) -> tuple[Step, ...]:
     orderly.nodes(NodeDeed.CORDON, (name for name in changes.emptied if name in changes.target.removed))
     orderly.jobs(of[Deed.SHRINK])
     orderly.jobs(of[Deed.PREEMPT])
-    # Only a move can need a new node before room is made for everybody else.
+    # Only a migration can depend on a new node before room is made for the other jobs.
     early = {name for change in of[Deed.MIGRATE] for name in change.nodes_taken} & changes.added.keys()
     orderly.nodes(NodeDeed.SCALE_UP, sorted(early))
     orderly.as_possible()
@@ -100,7 +100,7 @@ def order(changes: Changes, points: Mapping[str, int]) -> tuple[Step, ...]:
 
 
 class _Orderly:
-    """Does one step after the other and remembers them."""
+    """Simulates the steps one by one and records them."""
 
     def __init__(self, changes: Changes, moves: Iterable[JobChange]) -> None:
         self.steps: list[Step] = []
@@ -122,18 +122,18 @@ class _Orderly:
             self._done(NodeStep(id_, deed, name, self._sorted(self._yard.touch(name, id_))))
 
     def as_possible(self) -> None:
-        """Move, repartition and drain whatever can be, until nothing more can."""
+        """Migrate, repartition and drain until no further step is possible."""
         progress = True
         while progress:
             progress = self._lay_out_what_can_be() | self._move_who_can() | self._drain_what_is_empty()
             progress = progress or self._make_way()
 
     def require_all_done(self) -> None:
-        """Raise PlannerError if a move or a layout is left."""
+        """Raise PlannerError if a migration, a layout or a drain is left."""
         left = [
             *(f"job {move.job.name} cannot move" for move in self._moves),
             *(f"GPU {one.gpu} of node {one.node} cannot be repartitioned" for one in self._layouts),
-            *(f"node {name} is not left by all" for name in self._drains),
+            *(f"node {name} still has jobs" for name in self._drains),
         ]
         if left:
             listed = "\n".join(f"  {text}" for text in left[:5])
@@ -169,9 +169,9 @@ class _Orderly:
 
     def _make_way(self) -> bool:
         """
-        Create only the instances that a waiting move needs, where the whole layout must wait for others.
+        Create only the instances that a blocked migration needs, if the full layout is still impossible.
 
-        True if there was such a move; a GPU is then repartitioned more than once.
+        True if there was such a migration; its GPU is then repartitioned more than once.
         """
         for move in self._moves:
             steps = self._yard.partial_layouts(move)
@@ -187,7 +187,7 @@ class _Orderly:
         self._done(JobStep(id_, change, self._sorted(after)))
 
     def _lay_out(self, layout: LayoutChange) -> bool:
-        """False if the GPU has this layout by now."""
+        """False if the GPU already has this layout."""
         id_ = f"repartition/{layout.node}/gpu{layout.gpu}"
         times = 1
         while (name := id_ if times == 1 else f"{id_}/{times}") in self._position:

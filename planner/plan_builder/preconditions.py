@@ -1,4 +1,4 @@
-"""What each step counts on: the preconditions that apply checks when the turn of its action comes."""
+"""Preconditions of each step; apply checks them directly before it carries out the action."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def conditions(step: Step, cluster: Cluster, fingerprint: Callable[[str], str]) -> tuple[Precondition, ...]:
-    """The preconditions of a step; `fingerprint` is that of a job's document in the snapshot."""
+    """Preconditions of a step; `fingerprint` maps a job to that of its document in the snapshot."""
     match step:
         case JobStep(change=change):
             name = change.job.name
@@ -31,7 +31,7 @@ def conditions(step: Step, cluster: Cluster, fingerprint: Callable[[str], str]) 
                 instance for instance in layout.before or () if instance not in set(layout.after)
             )
             known = GpuLayout(node=layout.node, gpu=layout.gpu, instances=layout.before, idle=destroyed)
-            # To switch MIG mode nobody may hold any of the GPU.
+            # MIG mode can be switched only while no job holds any part of the GPU.
             whole = Free(node=layout.node, gpus=(GpuShare(index=layout.gpu, milli=MILLI),))
             return (known, whole) if layout.before is None else (known,)
         case NodeStep(deed=NodeDeed.CORDON, node=node):

@@ -1,4 +1,4 @@
-"""Why each step is taken, in words that one can act on; the figures stand in the numbers as well."""
+"""The reason of each step, as text for the reviewer and as numbers for programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _Numbers: TypeAlias = dict[str, int | float | str]
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """Finds the reason of every step of a plan."""
+    """Builds the reason of each step of a plan."""
 
     changes: Changes
     purpose: Purpose
@@ -42,7 +42,7 @@ class Reasons:
     scarcity: Scarcity
 
     def reason(self, step: Step) -> Reason:
-        """Why a step is taken."""
+        """Reason of a step."""
         match step:
             case JobStep(change=change):
                 match change.deed:
@@ -60,14 +60,14 @@ class Reasons:
                 return self._node(step)
 
     def makes_room_for(self, step: JobStep) -> tuple[str, ...]:
-        """Jobs that take what a job gives up, be it places, quota or power; sorted."""
+        """Jobs that take the places, quota or power that a job releases; sorted."""
         if followers := self.purpose.followers(step):
             return followers
         given = self.scarcity.yielded(step.change)
         return given.jobs if given else ()
 
     def _started(self, step: JobStep) -> Reason:
-        """What the reviewer cannot see from size, nodes and queue."""
+        """Facts that the reviewer cannot see from size, nodes and queue."""
         change, job = step.change, step.change.job
         nodes = [self.changes.nodes[name] for name in change.nodes_taken]
         waited = job.waited(self.changes.snapshot.taken_at)
@@ -112,7 +112,7 @@ class Reasons:
         return f"{before:,} → {after:,} replicas of {bound}"
 
     def _cut(self, step: JobStep) -> Reason:
-        """Why a job is stopped or shrunk, for whom, and what that loses."""
+        """Why a job is preempted or shrunk, for which jobs, and how much work is lost."""
         change = step.change
         numbers: _Numbers = {}
         code, why = self._why_it_leaves(step, numbers)
@@ -136,7 +136,7 @@ class Reasons:
         return Reason(code=code, text="; ".join(parts), numbers=numbers)
 
     def _gain(self, change: JobChange, numbers: _Numbers) -> str:
-        """What it does to the objective, and which part of that is in the term of such changes."""
+        """Points that the change adds to the objective, and the part that is its disruption price."""
         points, disruption = self.worth.points(change), self.worth.disruption(change)
         numbers |= {"points": points, "disruption_points": disruption}
         return in_points(points, disruption, change.deed.value)
@@ -155,12 +155,12 @@ class Reasons:
             return ReasonCode.MAKES_ROOM, f"makes room for {named(followers)}"
         if given := self.scarcity.yielded(change):
             numbers |= {"makes_room_for": ", ".join(given.jobs), **given.numbers}
-            return ReasonCode.MAKES_ROOM, f"gives up {given.text} for {named(given.jobs)}"
+            return ReasonCode.MAKES_ROOM, f"frees {given.text} for {named(given.jobs)}"
         code = ReasonCode.MOVED if change.deed is Deed.MIGRATE else ReasonCode.MAKES_ROOM
         return code, self._better(change, numbers) or "so that other changes of this plan fit"
 
     def _better(self, change: JobChange, numbers: _Numbers) -> str:
-        """What is better where a job moves, for itself or for larger jobs to come; empty if nothing is."""
+        """Advantage of the new places, for the job or for future larger jobs; empty if there is none."""
         if change.before is None or change.after is None:
             return ""
         before, after = (
@@ -175,7 +175,7 @@ class Reasons:
         return "to places that are worth more" if self.worth.points(change) > 0 else ""
 
     def _closing(self, change: JobChange) -> str:
-        """That it leaves nodes before a window closes them; empty if it does not."""
+        """Text for a job that leaves nodes before a reservation window closes them; empty for other jobs."""
         future = self.promises.future
         window = future.windows.expels(change.job)
         if window is None or not (left := [name for name in change.nodes_left if name in window.nodes]):
@@ -185,7 +185,7 @@ class Reasons:
         return f"leaves {named(left)}: {window_name(window)} {since}"
 
     def _lost(self, change: JobChange, numbers: _Numbers) -> list[str]:
-        """How long the job ran and what of its work is not in a checkpoint."""
+        """How long the job ran, and how much of its work is in no checkpoint."""
         if change.job.running is None or change.before is None:
             return []
         now, running = self.changes.snapshot.taken_at, change.job.running
@@ -236,7 +236,7 @@ class Reasons:
                 text = f"confirms that {named(leaving)} {have} left a node to be {then}"
                 return Reason(code=ReasonCode.DRAINED, text=text, numbers={"jobs": ", ".join(leaving)})
             case NodeDeed.SCALE_DOWN:
-                text = f"nobody needs it; saves {money(node.price_per_hour)}/h"
+                text = f"no job needs it; saves {money(node.price_per_hour)}/h"
                 return Reason(code=ReasonCode.IDLE, text=text, numbers=price)
             case NodeDeed.SCALE_UP:
                 pool = next(each for each in self.changes.snapshot.cluster.pools if each.name == node.pool)

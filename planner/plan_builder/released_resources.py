@@ -1,4 +1,4 @@
-"""What a job gives up that others need who do not take its place: quota, or power of a rack."""
+"""Quota or rack power that a job releases for jobs that start at other places."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Yielded:
-    """A part of something scarce, and who gets it."""
+    """An amount of quota or power that a job releases, and the jobs that take it."""
 
     text: str
     """`4 GPUs of queue research`, `2,800 W of rack r1`."""
@@ -34,12 +34,12 @@ class Yielded:
 
 @dataclass(frozen=True)
 class Scarcity:
-    """Answers for the changes of one plan."""
+    """Quota and rack power that the changes of one plan release."""
 
     changes: Changes
 
     def yielded(self, change: JobChange) -> Yielded | None:
-        """What there would be too little of for others if a job kept all it has; None if there is enough."""
+        """Quota or power that other jobs would lack without this change; None if they would lack none."""
         return next((each for each in (*self._quota(change), *self._power(change)) if each.jobs), None)
 
     def _quota(self, change: JobChange) -> Iterator[Yielded]:
@@ -61,7 +61,7 @@ class Scarcity:
 
     @cached_property
     def _takers(self) -> dict[str, list[tuple[JobChange, Counter[str]]]]:
-        """Who takes more than it gives up, and how much of each GPU model, by its queue and those above."""
+        """Jobs that take more than they release, with net thousandths by model, by queue and ancestor."""
         parents = {queue.name: queue.parent for queue in self.changes.snapshot.queues}
         found: dict[str, list[tuple[JobChange, Counter[str]]]] = defaultdict(list)
         for change in self.changes.jobs:
@@ -88,7 +88,7 @@ class Scarcity:
             )
 
     def _by_model(self, replicas: Iterable[Replica]) -> Counter[str]:
-        """Thousandths of GPUs that replicas hold."""
+        """Thousandths of GPUs that replicas hold, by GPU model."""
         held: Counter[str] = Counter()
         for replica in replicas:
             if model := self.changes.nodes[replica.node].gpu_model:

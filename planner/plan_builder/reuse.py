@@ -1,8 +1,8 @@
 """
-What a plan says of jobs and nodes that stay as they are, as the last plan has said it.
+Reuse of the last plan's objects for jobs and nodes that do not change.
 
-Parts of a plan are frozen, so that one that would be made the same again is taken over with all that has been
-found out about it, its text above all: from epoch to epoch most of a plan is this.
+The parts of a plan are frozen. An equal part is taken over together with its cached values, mainly its
+text. From epoch to epoch this holds for most of a plan.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Kept:
-    """Parts for a new plan, of the `last` one as far as they are the same."""
+    """Builds parts of a new plan, or takes equal ones from the `last` plan."""
 
     def __init__(self, last: Plan | None, cache: EpochCache) -> None:
         actions = last.actions if last else ()
@@ -34,7 +34,7 @@ class Kept:
         cache.node_states = self._nodes
 
     def keep(self, placement: Placement) -> Keep:
-        """A running job stays as it is."""
+        """Action of a running job that stays as it is."""
         known = self._keeps.get(placement.job)
         if known and known.before is known.after is placement and known.reason is UNCHANGED:
             return known
@@ -43,19 +43,19 @@ class Kept:
         )
 
     def wait(self, name: str, reason: Reason) -> Wait:
-        """A job waits on."""
+        """Action of a pending job that does not start."""
         known = self._waits.get(name)
         if known and known.reason == reason:
             return known
         return Wait(id=f"wait/{name}", job=name, reason=reason)
 
     def waiting(self, found: Waiting) -> Waiting:
-        """A waiting job with what is said of its time."""
+        """A pending job with its projected start."""
         known = self._waiting.get(found.job)
         return known if known == found else found
 
     def node(self, node: Node, left: NodeFree, change: NodeChange) -> NodeState:
-        """A node as it will be, with what is left free of it."""
+        """State of a node after the plan, with its free resources."""
         known = self._before.get(node.name)
         if known is None or known[0] != (node, left, change):
             known = (node, left, change), _state(node, left, change)

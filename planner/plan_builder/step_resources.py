@@ -1,4 +1,4 @@
-"""The yard: what is free on the nodes of a plan while its steps are done, and which step has freed it."""
+"""Resources that are free on the nodes after each step of a plan, and the steps that released them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from gpuplan.planner.analysis.job_changes import Changes, JobChange
 
 _Part: TypeAlias = tuple[str, str, int, int]
-"""What one may take of a node: (node, kind, GPU index, memory slice)."""
+"""One resource of a node: (node, kind, GPU index, memory slice)."""
 _Gpu: TypeAlias = tuple[str, int]
 """(node, GPU index)."""
 
-# Each has a space in it, which no name of a countable resource has.
+# The space avoids a clash: no countable resource has a space in its name.
 _GPU: Final = "gpu milli"
 _SLICE: Final = "memory slice"
 _CPU: Final = "cpu milli"
@@ -41,11 +41,11 @@ _AMOUNT: Final[dict[str, Callable[[Node], int]]] = {
     _MEMORY: lambda node: node.memory_mib,
     _DISK: lambda node: node.disk_mib,
 }
-"""What a node offers of each kind; of others it says so itself."""
+"""Capacity of a node by kind; the capacity of countable resources is in `Node.resources`."""
 
 
 class Yard:
-    """Nodes that anything happens to, their GPUs and MIG instances at one moment of carrying a plan out."""
+    """State of the nodes that a plan changes, with their GPUs and MIG instances, after the steps so far."""
 
     def __init__(self, changes: Changes) -> None:
         self._cluster = changes.snapshot.cluster
@@ -59,10 +59,10 @@ class Yard:
             self._replicas[name] = len(there.get(name, ()))
             for job, replica in there.get(name, ()):
                 self._count(used, job, (replica,))
-        # Where running jobs hold more than there is nothing is free; what they leave is.
+        # On an overcommitted node nothing is free, but resources that its jobs release become free.
         self._free = {part: max(0, self._offered(part) - amount) for part, amount in used.items()}
         self._spare = dict(self._free)
-        """Free without anything that a step has released."""
+        """Free amounts without the amounts that earlier steps released."""
         self._releasers: dict[_Part, list[str]] = defaultdict(list)
         self._leavers: dict[str, list[str]] = defaultdict(list)
         self._repartitions: dict[_Gpu, list[str]] = defaultdict(list)
@@ -71,7 +71,7 @@ class Yard:
         self._nets: dict[str, tuple[dict[_Part, int], dict[_Part, int]]] = {}
 
     def has_room_for(self, move: JobChange) -> bool:
-        """True if the job could move now, its own places counting as free."""
+        """True if the job could migrate now; its old places count as free."""
         return self._fits(move) and self._there.issuperset(move.nodes_taken) and not self._missing(move)
 
     def is_empty(self, node: str) -> bool:
@@ -79,7 +79,7 @@ class Yard:
         return not self._replicas[node]
 
     def do(self, change: JobChange, id_: str) -> list[str]:
-        """Carry out what becomes of a job; the ids of the steps that had to be done before."""
+        """Apply the change of a job; returns the ids of the steps that it depends on."""
         needs, releases = self._net(change)
         after = [
             step for node in (*change.nodes_taken, *change.nodes_left) for step in self._node_steps[node]
@@ -105,14 +105,14 @@ class Yard:
         return after
 
     def touch(self, node: str, id_: str) -> list[str]:
-        """Cordon, drain, add or remove a node; the ids of the steps that had to be done before."""
+        """Cordon, drain, add or remove a node; returns the ids of the steps that this depends on."""
         after = [*self._node_steps[node], *self._leavers[node]]
         self._node_steps[node].append(id_)
         self._there.add(node)
         return after
 
     def may_be_laid_out(self, change: LayoutChange) -> bool:
-        """True if nobody uses what the new layout has no room for."""
+        """True if every MIG instance that the new layout removes is idle."""
         if change.node not in self._there:
             return False
         gpu = (change.node, change.gpu)
@@ -123,9 +123,9 @@ class Yard:
 
     def lay_out(self, change: LayoutChange, id_: str) -> tuple[LayoutChange, list[str]] | None:
         """
-        Give a GPU its layout: the change from what is there, and the ids of the steps before it.
+        Set the MIG layout of a GPU; returns the actual change and the ids of the steps that it depends on.
 
-        None if the GPU has this layout by now.
+        None if the GPU already has this layout.
         """
         gpu = (change.node, change.gpu)
         before = self._layout(gpu)
@@ -147,7 +147,7 @@ class Yard:
         return LayoutChange(change.node, change.gpu, before, change.after), after
 
     def partial_layouts(self, move: JobChange) -> list[LayoutChange]:
-        """What creates the instances that a move lacks and destroys only idle ones; empty if nothing can."""
+        """Layouts with a migration's missing instances that destroy only idle ones; empty if impossible."""
         if not self._there.issuperset(move.nodes_taken) or not self._fits(move):
             return []
         found = []
@@ -165,7 +165,7 @@ class Yard:
         return all(need <= self._left(part) for part, need in self._net(move)[0].items())
 
     def _missing(self, move: JobChange) -> dict[_Gpu, set[MigInstance]]:
-        """Instances that a move takes and that do not exist yet."""
+        """Instances that a migration takes and that do not exist yet, by GPU."""
         missing: dict[_Gpu, set[MigInstance]] = defaultdict(set)
         for gpu, instance in _instances(move.arriving):
             if instance not in (self._layout(gpu) or ()):
@@ -173,7 +173,7 @@ class Yard:
         return missing
 
     def _net(self, change: JobChange) -> tuple[dict[_Part, int], dict[_Part, int]]:
-        """What a job takes beyond what it gives up itself, and what it gives up beyond that."""
+        """Net amounts that a job takes, and net amounts that it releases."""
         name = change.job.name
         if name not in self._nets:
             taken, left = (
@@ -184,13 +184,13 @@ class Yard:
         return self._nets[name]
 
     def _parts(self, job: Job, replicas: Iterable[Replica]) -> Counter[_Part]:
-        """All that replicas hold."""
+        """Amounts that replicas hold."""
         parts: Counter[_Part] = Counter()
         self._count(parts, job, replicas)
         return parts
 
     def _count(self, parts: Counter[_Part], job: Job, replicas: Iterable[Replica]) -> None:
-        """Add all that replicas hold."""
+        """Add the amounts that replicas hold."""
         for replica in replicas:
             node = replica.node
             cpu_milli, memory_mib = charged(replica, job.qos, self._cluster)
@@ -233,7 +233,7 @@ class Yard:
 
 
 def _concerned(changes: Changes) -> set[str]:
-    """Names of the nodes on which anybody comes or goes, or that change themselves."""
+    """Names of the nodes with arriving or leaving replicas, and of the nodes that change themselves."""
     jobs = {name for change in changes.jobs for name in (*change.nodes_left, *change.nodes_taken)}
     return jobs.union((layout.node for layout in changes.layouts), changes.removed, changes.emptied)
 

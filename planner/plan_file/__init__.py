@@ -1,1 +1,1 @@
-"""Plans in files: reading, writing, and whether one was edited."""
+"""Plan files: reading, writing, and detection of edits."""

@@ -1,8 +1,8 @@
 """
-Canonical JSON of the parts of a plan, with all their fields: what the plan's id is a hash of.
+Canonical JSON of the parts of a plan, with all their fields; the plan's id is a hash of it.
 
-Most of a plan is jobs that stay as they are or wait, and most of what is said of these are places and reasons
-that stand elsewhere too: their texts are put together from those, and not kept.
+Most of a plan is about jobs that do not change. The texts of these entries are composed from the texts of
+their placements and reasons, which are cached because they occur elsewhere too.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _OF_TIME: Final = (
     "waits_for",
     "remaining",
 )
-"""What is said of few jobs that wait."""
+"""Fields that are empty for most pending jobs."""
 
 
 def part_texts(plan: Plan) -> dict[str, Iterator[str]]:
-    """The texts of the entries of a plan's long lists, by the name of the list."""
+    """Texts of the entries of a plan's long lists, by the name of the list."""
     return {
         "actions": map(_action, plan.actions),
         "placements": (placement.full_text for placement in plan.placements),
@@ -47,7 +47,7 @@ def _action(action: Action) -> str:
 
 
 def _at_rest(action: Keep | Wait, place: str) -> str:
-    """The text of what happens to nobody; `place` is that of where the job is, before and after."""
+    """Text of an action without a change; `place` is the text of the job's placement, before and after."""
     if action.preconditions or action.after_actions:
         return action.full_text
     return (

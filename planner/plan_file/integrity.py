@@ -1,4 +1,4 @@
-"""Whether the parts of a plan say the same: what is applied is what was verified and reviewed."""
+"""Consistency of the parts of a plan, so that the applied actions are the verified and reviewed ones."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 def contradictions(plan: Plan) -> Iterator[str]:
     """
-    Every place where a plan contradicts itself; a plan that gpuplan made has none.
+    All contradictions in a plan; a plan that gpuplan made has none.
 
-    Actions alone are carried out; placements and nodes are verified: both must tell of the same jobs on the
-    same places, of the same nodes and the same MIG layouts. What is planned for later must be what the jobs
-    that wait are told. Each job of the snapshot must have one action, each action must ask for what it counts
-    on and come in its turn, and the figures must fit each other.
+    Apply carries out the actions, while the verifier checks placements and nodes. So both must agree on the
+    places of jobs, on nodes and on MIG layouts. Planned starts must agree with the entries of pending jobs.
+    Each job of the snapshot must have one action. Each action must have its preconditions and follow the
+    actions that it depends on. The objective's figures must agree.
     """
     yield from _jobs(plan)
     yield from _releases(plan)
@@ -64,11 +64,11 @@ def _jobs(plan: Plan) -> Iterator[str]:
 
 
 def _releases(plan: Plan) -> Iterator[str]:
-    """Each job that gives up lost places is named, and is without them in the snapshot."""
+    """Check that each released job has a finding, and that the snapshot has it without the lost places."""
     named = {each.job for each in plan.findings if each.outcome is not FindingOutcome.LEFT and each.job}
     released = [action for action in plan.actions if isinstance(action, Release)]
     for job in sorted(named ^ {release.job for release in released}):
-        yield f"job {job} is named as damaged or gives up lost places, not both"
+        yield f"job {job} has a finding of damage or a release of lost places, not both"
     for release in released:
         known = plan.snapshot.job_by_name.get(release.job)
         if known is None or known.placement != release.after:
@@ -127,7 +127,7 @@ def _asks_for_what_it_takes(action: JobAction, change: JobChange, plan: Plan) ->
 
 
 def _covers(asked: Iterable[Free], needed: Free) -> bool:
-    """True if several demands on a node are together at least another one."""
+    """True if the sum of several demands on a node covers another demand."""
     total, least = _amounts(asked), _amounts([needed])
     return bool(asked) and all(total[name] >= amount for name, amount in least.items())
 

@@ -1,4 +1,4 @@
-"""Whether what a plan does to nodes and MIG layouts is what its placements and its list of nodes say."""
+"""Consistency of a plan's node and MIG actions with its placements and its list of nodes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _ASKS: Final = {
     "scale_down": NodeEmpty,
     "repartition": GpuLayout,
 }
-"""The precondition that an action about a node cannot do without, by its type."""
+"""Precondition that a node action must have, by its type."""
 
 
 def nodes_and_layouts(plan: Plan) -> Iterator[str]:
-    """Every contradiction about nodes."""
+    """All contradictions about nodes and MIG layouts."""
     yield from _pools(plan)
     yield from _states(plan)
     yield from _layouts(plan)
@@ -49,7 +49,7 @@ def nodes_and_layouts(plan: Plan) -> Iterator[str]:
 
 
 def _pools(plan: Plan) -> Iterator[str]:
-    """Whether added and removed nodes are what their actions say."""
+    """Check that added and removed nodes agree with their actions."""
     known = plan.snapshot.cluster.node_by_name
     seen: Counter[tuple[str, str]] = Counter()
     for action in plan.actions:
@@ -73,7 +73,7 @@ def _pools(plan: Plan) -> Iterator[str]:
 
 
 def _states(plan: Plan) -> Iterator[str]:
-    """Whether the list of nodes has all nodes and tells which are added and removed."""
+    """Check that the list of nodes is complete and marks added and removed nodes."""
     target = plan.target
     expected = dict.fromkeys(plan.snapshot.cluster.node_by_name, NodeChange.KEPT)
     expected |= dict.fromkeys((node.name for node in target.added), NodeChange.ADDED)
@@ -91,7 +91,7 @@ def _states(plan: Plan) -> Iterator[str]:
 
 
 def _layouts(plan: Plan) -> Iterator[str]:
-    """Whether repartitions lead from the layouts of the snapshot to those that the placements need."""
+    """Check that the repartitions lead from the snapshot's layouts to those that the placements need."""
     target = plan.target
     nodes = {node.name: node for node in (*plan.snapshot.cluster.nodes, *target.added)}
     stay = [node for name, node in sorted(nodes.items()) if name not in target.removed]

@@ -1,4 +1,4 @@
-"""Whether what a plan says about later agrees: planned starts, those who wait, deadlines, kill times."""
+"""Consistency of a plan's later slots: planned starts, pending jobs, deadlines, kill times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def times(plan: Plan) -> Iterator[str]:
-    """Every contradiction about later slots."""
+    """All contradictions about later slots."""
     yield from _planned(plan)
     yield from _projected(plan)
     yield from _kill_times(plan)
@@ -25,7 +25,7 @@ def times(plan: Plan) -> Iterator[str]:
 
 
 def _planned(plan: Plan) -> Iterator[str]:
-    """Whether each later start is of a job that is not placed, in a slot that exists, at its time."""
+    """Check that each later start is of a job that is not placed, in an existing slot, at the slot's time."""
     slots = Slots.of(plan.policy.horizon, plan.epoch)
     placed = {placement.job for placement in plan.placements}
     for job, count in sorted(Counter(each.job for each in plan.planned).items()):
@@ -49,12 +49,12 @@ def _planned(plan: Plan) -> Iterator[str]:
 
 
 def _projected(plan: Plan) -> Iterator[str]:
-    """Whether jobs that wait, and actions that stop some, tell of the planned starts, and of promises."""
+    """Check that pending jobs and preemptions agree with the planned starts and promises."""
     planned = {each.job: each for each in plan.planned}
     for action in plan.actions:
         start = planned.get(action.job) if isinstance(action, Preempt) else None
         if isinstance(action, Preempt) and action.resumes_at != (start.start if start else None):
-            yield f"action {action.id} says another time at which job {action.job} resumes than it is planned"
+            yield f"action {action.id} resumes job {action.job} at another time than the planned start"
     waiting = {waiting.job: waiting for waiting in plan.waiting}
     for job in sorted(planned.keys() - waiting.keys()):
         yield f"job {job} is planned for later and is not among the jobs that wait"
@@ -63,11 +63,11 @@ def _projected(plan: Plan) -> Iterator[str]:
         if told.projected_start != (start.start if start else None):
             yield f"job {job} has another start among the jobs that wait than among the planned ones"
         if told.promised != (start is not None and start.promised):
-            yield f"job {job} is promised its start by the jobs that wait or by the planned ones, not by both"
+            yield f"job {job} has a promise among the jobs that wait or among the planned starts, not in both"
         known = plan.snapshot.job_by_name.get(job)
         promise = known.promise if known else None
         if told.earlier_promise is not None and told.earlier_promise != (promise.start if promise else None):
-            yield f"job {job} was promised another start by the snapshot than by the jobs that wait"
+            yield f"job {job} has another promise in the snapshot than among the jobs that wait"
 
 
 def _kill_times(plan: Plan) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _kill_times(plan: Plan) -> Iterator[str]:
                 at = print_timestamp(action.kill_at)
                 yield f"action {action.id} kills its job at {at}, before it starts"
             if not plan.policy.horizon.backfill.kill:
-                yield f"action {action.id} kills its job, though the policy kills nobody"
+                yield f"action {action.id} kills its job, though the policy kills no job"
             if (job := plan.snapshot.job_by_name.get(action.job)) is not None and job.promise:
                 yield f"action {action.id} kills its job, though that was promised its start"
 
@@ -86,7 +86,7 @@ def _deadlines(plan: Plan) -> Iterator[str]:
     told = Counter(outlook.job for outlook in plan.deadlines)
     for job, count in sorted(told.items()):
         if count > 1:
-            yield f"the deadline of job {job} is told {count} times"
+            yield f"the deadline of job {job} is listed {count} times"
     for outlook in plan.deadlines:
         known = plan.snapshot.job_by_name.get(outlook.job)
         if known is None:
@@ -98,5 +98,5 @@ def _deadlines(plan: Plan) -> Iterator[str]:
 
 
 def _in_time(outlook: DeadlineOutlook) -> bool | None:
-    """Whether the job completes in time; None if nobody knows when it does."""
+    """Whether the job completes in time; None if its completion is unknown."""
     return None if outlook.projected_finish is None else outlook.projected_finish <= outlook.deadline

@@ -1,8 +1,8 @@
 """
-plan.json: written whole or not at all, and refused when it is not as it was written.
+plan.json: written atomically, and refused if it was changed after that.
 
 The checksum is over the file's own document, so it covers keys that this version does not know. White space
-is no content: a plan that was indented again is still that plan.
+does not count: a plan with other indentation is the same plan.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _STDIN: Final = "-"
 _MAJOR, _MINOR = (int(part) for part in PLAN_FORMAT.split("."))
 _ID_LENGTH: Final = 16
 _UID_LENGTH: Final = 8
-"""Of what follows the id."""
+"""Length of the part after the id."""
 _NAMED_AT_MOST: Final = 10
 _encoded: Final = json.JSONEncoder(ensure_ascii=False).encode
-"""A value as JSON on one line; made once, as there are a hundred thousand lines."""
+"""Encodes a value as JSON on one line; created once, as a plan can have a hundred thousand lines."""
 _MAKE_A_PLAN: Final = "Make one with `gpuplan plan SOURCE -o plan.json`."
 
 
 def with_id(plan: Plan) -> Plan:
-    """The plan under the id that its content gives it; what stood there before does not matter."""
+    """The plan with the id computed from its content; replaces any id that it has."""
     texts = {name: canonical_list(entries) for name, entries in part_texts(plan).items()}
     hollow = plan.model_copy(update=dict.fromkeys(texts, ()))
     content = canonical_object(plan_content(_decisions(hollow)), texts)
@@ -45,15 +45,15 @@ def with_id(plan: Plan) -> Plan:
 
 
 def plan_id_of(document: dict[str, Any]) -> str:
-    """The id of a plan document: a hash of its content without times and timings."""
+    """Id of a plan document: a hash of its content without times and timings."""
     return fingerprint_of(plan_content(document))[:_ID_LENGTH]
 
 
 def uid_of(plan: Plan) -> str:
     """
-    The name of a plan where it is applied: its id, and when and how fast it was made.
+    Unique id of one plan file, used by apply: the plan's id with a hash of its creation time and timings.
 
-    All that read one plan file find the same; the same plan made again, which has the same id, has another.
+    All readers of one file get the same uid. An equal plan that is made again has the same id, another uid.
     """
     solution = plan.solution
     made = [print_timestamp(plan.created_at), solution.seconds, solution.phases]
@@ -61,30 +61,30 @@ def uid_of(plan: Plan) -> str:
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """The plan as the plain JSON object of docs/plan-format.md, with its checksum."""
+    """The plan as the JSON object of docs/plan-format.md, with its checksum."""
     return _document(plan, plan.snapshot.document())
 
 
 def plan_text(plan: Plan) -> str:
-    """The text of the plan file: JSON with one line for each action, placement, node and job."""
+    """Text of the plan file: JSON with one line for each action, placement, node and job."""
     return _layout(_document(plan, plan.snapshot.shared_document)) + "\n"
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
-    """Write the plan file in one step: a reader sees the old file or the new one, never half of it."""
+    """Write the plan file atomically: a reader sees the old file or the new one."""
     write_atomically(path, plan_text(plan))
 
 
 def load_plan(path: str | Path) -> Plan:
     """
-    Read a plan file, `-` being standard input.
+    Read a plan file; `-` is standard input.
 
     Raises
     ------
     BadInputError
-        There is no such file, it is no plan, or it is of another major format version.
+        The file does not exist, is not a plan, or has another major format version.
     TamperedError
-        The file is not as gpuplan wrote it.
+        The file was changed after gpuplan wrote it.
     """
     place = "standard input" if str(path) == _STDIN else str(path)
     document = _parse(_read(path, place), place)
@@ -96,17 +96,17 @@ def load_plan(path: str | Path) -> Plan:
 
 
 def _document(plan: Plan, snapshot: dict[str, Any]) -> dict[str, Any]:
-    """The plan's document around that of its snapshot."""
-    # The snapshot is most of the file; its defaults are left out, as in the documents people write.
+    """The plan's document with the given document of its snapshot."""
+    # The snapshot is most of the file, so its default values are left out, as in hand-written documents.
     document = _decisions(plan) | {"snapshot": snapshot, "policy": plan.policy.document()}
     return document | {"checksum": _checksum(document)}
 
 
 def _decisions(plan: Plan) -> dict[str, Any]:
-    """All of a plan but the documents it was made from."""
+    """The plan's document without snapshot and policy."""
     document = plan.model_dump(mode="json", by_alias=True, exclude={"snapshot", "policy"})
     for action in document["actions"]:
-        # What to do stands before why.
+        # A reader sees the action before its reason.
         action["reason"] = action.pop("reason")
     return document
 
@@ -197,7 +197,7 @@ def _refuse_edited(document: dict[str, Any], place: str, minor: int) -> None:
         expected = _checksum(document)
         plan_id = plan_id_of(document)
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
-        # The solution is no object, a text no Unicode, or a number beyond all bounds.
+        # The solution is not an object, a text is not Unicode, or a number is out of range.
         expected, plan_id = "", ""
     if found != expected or not expected:
         raise TamperedError(
@@ -205,7 +205,7 @@ def _refuse_edited(document: dict[str, Any], place: str, minor: int) -> None:
             f"its content has {_short(expected)}.\n"
             "Plans are not edited: change the snapshot or the policy and run `gpuplan plan` again."
         )
-    # A newer minor version may know further timings that its ids leave out.
+    # The id of a newer minor version may exclude timing fields that this version does not know.
     if minor <= _MINOR and document.get("plan_id") != plan_id:
         raise TamperedError(
             f"{place}: the plan does not carry its own id: found {_short(document.get('plan_id'))}, "
@@ -215,7 +215,7 @@ def _refuse_edited(document: dict[str, Any], place: str, minor: int) -> None:
 
 
 def _refuse_forged(plan: Plan, document: dict[str, Any], place: str) -> None:
-    """Sums can be made anew by whoever edits a file: the parts must agree as well."""
+    """Refuse a plan with inconsistent parts; an editor can recompute the checksums, so these prove little."""
     found = [
         f"the {part} is not the one the plan was made from"
         for part, fingerprint in (("snapshot", plan.base.snapshot), ("policy", plan.base.policy))
@@ -239,11 +239,11 @@ def _short(value: object) -> str:
 
 
 def _plan(document: dict[str, Any], place: str) -> Plan:
-    """The plan in a document of this major version; keys it does not know are passed over."""
+    """The plan in a document of this major version; unknown keys are ignored."""
     readable = document | {"format_version": PLAN_FORMAT}
     for part in ("snapshot", "policy"):
         if isinstance(inner := document.get(part), dict):
-            # Left out, each takes this version's own number, as the plan itself does.
+            # Without a number each part gets this version's own, as the plan itself does.
             readable[part] = {key: value for key, value in inner.items() if key != "format_version"}
     try:
         return Plan.model_validate(readable, extra="ignore")

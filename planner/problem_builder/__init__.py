@@ -1,4 +1,4 @@
-"""pose(snapshot, policy) → Problem: who may go where, who may be disturbed, what is free."""
+"""pose(snapshot, policy) → Problem: eligible nodes of each job, jobs that may be preempted, free capacity."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from gpuplan.planner.problem_builder.nodes.pools import Scaling
 
 _THIS_INSTANT: Final = (0, 3600)
-"""Edges of a question without a later slot: how long its one slot is makes no difference."""
+"""Slot edges of a problem without later slots; the length of the single slot has no effect."""
 
 
 def pose(snapshot: Snapshot, policy: Policy, cache: EpochCache | None = None) -> Problem:
-    """Ask the question of one epoch: a pure function of snapshot and policy, whatever their order."""
-    snapshot, cache = snapshot.canonical(), cache or EpochCache()
+    """Build the problem of one epoch: a pure function of snapshot and policy, whatever their order."""
+    snapshot = snapshot.canonical()
     usage = holdings_of(snapshot).usage
     timing = Timing(snapshot, policy)
-    # 1. Who may be given new replicas, now or later, and who may be disturbed.
+    # 1. Jobs that may get new replicas, now or later, and running jobs that the plan may change.
     waiting = [job for job in snapshot.waiting if not job.held]
     needed = needed_running(snapshot, ahead=policy.horizon.slots > 1)
     running = runners(snapshot, policy, timing.windows, needed, cache)
@@ -52,12 +52,12 @@ def pose(snapshot: Snapshot, policy: Policy, cache: EpochCache | None = None) ->
     now = [one for one in wanting if readiness.earliest(one.job.name) == 0]
     claims = Claims(Reclaiming(snapshot, policy), now, running)
     wanting += resumers(policy, running, now, claims) if timing.ahead else []
-    # 2. The nodes that may take something, those that pools may still open last.
+    # 2. Nodes that may take replicas; nodes that pools may still add come last.
     scaled = scalings(snapshot, policy, now)
     sites = Sites(snapshot.cluster, policy, [scaling.opened for scaling in scaled], wanting, timing)
     shapes = Shapes(snapshot.cluster, sites.nodes, [candidate.job for candidate in wanting])
     meetings = Meetings(policy, [*waiting, *(job for job in snapshot.jobs if job.running)])
-    # 3. What it could pay to disturb; this ranks everything else.
+    # 3. Running jobs that could pay to change; the ranks of all classes depend on them.
     spare = frozenset(name for scaling in scaled for name in scaling.spare)
     disturbed = outlooks(
         policy,
@@ -80,7 +80,7 @@ def pose(snapshot: Snapshot, policy: Policy, cache: EpochCache | None = None) ->
         victims=victims,
         claims=claims,
     )
-    # 4. Classes of waiting jobs, then those of incumbents.
+    # 4. Classes of pending jobs, then those of incumbents.
     classes = classifier.starts(one for one in wanting if one.role is Role.START)
     incumbents = Incumbents(
         snapshot, policy, sites=sites, shapes=shapes, timing=timing, classes=classes, cache=cache
@@ -125,7 +125,7 @@ def pose(snapshot: Snapshot, policy: Policy, cache: EpochCache | None = None) ->
 
 
 def _closable(snapshot: Snapshot, spare: frozenset[str], incumbents: Iterable[Incumbent]) -> frozenset[str]:
-    """Spare nodes that nobody holds who could not leave."""
+    """Spare nodes on which every running job is an incumbent that may leave."""
     if not spare:
         return spare
     leaving = {
@@ -140,12 +140,12 @@ def _closable(snapshot: Snapshot, spare: frozenset[str], incumbents: Iterable[In
 
 
 def _closing(scaled: Iterable[Scaling], closable: frozenset[str]) -> dict[str, int]:
-    """What giving back a node brings, by name."""
+    """Points of removing a node, by name."""
     return {name: scaling.saving for scaling in scaled for name in scaling.spare & closable}
 
 
 def _levels(classes: Iterable[JobClass], standing: Iterable[Standing]) -> set[Level]:
-    """Levels at which domains matter."""
+    """Levels with domains that occur in constraints or prices."""
     avoided = {level for one in standing for _, level in one.avoids}
     avoided |= {level for one in classes for _, level in one.avoids}
     wished = {

@@ -1,4 +1,4 @@
-"""Meetings: which jobs must not, or would rather not, share a domain with which others."""
+"""Anti-affinity and interference: jobs that must not share a domain, or that pay a price if they do."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Meetings:
-    """Tags (numbers of label sets that some job avoids) and workload classes whose meetings are priced."""
+    """Tags (numbers of label sets that some job avoids) and workload classes with an interference price."""
 
     def __init__(self, policy: Policy, jobs: Iterable[Job]) -> None:
         jobs = list(jobs)
         avoided = {tuple(sorted(avoidance.labels.items())) for job in jobs for avoidance in job.anti_affinity}
-        # What nobody carries keeps nobody away.
+        # A label set that no job carries restricts no job.
         self._tags = {
             labels: tag
             for tag, labels in enumerate(
@@ -40,26 +40,26 @@ class Meetings:
         self._workloads = {name for pair in points for name in pair}
 
     def carries(self, job: Job) -> tuple[int, ...]:
-        """Tags of a job."""
+        """Tags of the label sets that a job carries."""
         if not self._tags:
             return ()
         return tuple(tag for labels, tag in self._tags.items() if _carries(job, labels))
 
     def avoids(self, job: Job) -> tuple[tuple[int, Level], ...]:
-        """Tags that a job keeps away, each with the level of the domains."""
+        """Tags that a job avoids, each with the level of the domains."""
         if not self._tags:
             return ()
         labels = ((tuple(sorted(one.labels.items())), one.level) for one in job.anti_affinity)
         return tuple(sorted({(self._tags[these], level) for these, level in labels if these in self._tags}))
 
     def workload(self, job: Job) -> str:
-        """The job's workload class, if it is priced at all."""
+        """The job's workload class if it has an interference price; else empty."""
         return job.workload_class if job.workload_class in self._workloads else ""
 
     def standing(
         self, snapshot: Snapshot, sites: Sites, classes: Iterable[JobClass], leaving: Mapping[str, int]
     ) -> tuple[Standing, ...]:
-        """Running jobs that new replicas of some class could meet; `leaving` has incumbents by job."""
+        """Running jobs that restrict or price new replicas nearby; `leaving` has incumbent indices by job."""
         if not self._tags and not self._workloads:
             return ()
         guests = _Guests(classes, self.interference)
@@ -81,7 +81,7 @@ class Meetings:
 
 
 class _Guests:
-    """What new replicas avoid, carry and are."""
+    """Tags that new replicas avoid or carry, and workload classes that interfere with theirs."""
 
     def __init__(self, classes: Iterable[JobClass], interference: tuple[tuple[str, str, int], ...]) -> None:
         classes = list(classes)
@@ -92,21 +92,21 @@ class _Guests:
                 self.avoided[tag].add(level)
         self.carried = {tag for job_class in classes for tag in job_class.carries}
         workloads = {job_class.workload for job_class in classes}
-        # Also those of the same side: where two classes have met already, more of them meet for nothing.
+        # Both classes of a pair count: a node on which both already run has no further interference price.
         self._met = {
             name for one, other, _ in interference if workloads & {one, other} for name in (one, other)
         }
 
     def met(self, workload: str) -> str:
-        """The workload class, if it has a part in what meetings of some class cost."""
+        """The workload class if an interference price of some new replica depends on it; else empty."""
         return workload if workload in self._met else ""
 
 
 def _placed(one: Standing, job: Job, snapshot: Snapshot, sites: Sites, guests: _Guests) -> Iterator[Standing]:
     """
-    A running job on its nodes.
+    A running job with its nodes.
 
-    Where it stands on a node that takes nothing new, another node of the same domain stands for that one,
+    A node that takes no new replicas is not in the problem. Another node of the same domain represents it,
     once for each level wider than a node.
     """
     names = {replica.node for replica in job.running.replicas} if job.running else set()

@@ -1,4 +1,4 @@
-"""Candidates: jobs that may be given new replicas, and running jobs that may be disturbed."""
+"""Candidates: jobs that may get new replicas, and running jobs that the plan may change."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Filters: TypeAlias = "tuple[Hashable, ...]"
 
 
 class Runner(NamedTuple):
-    """A running job with what the policy lets a plan do to it."""
+    """A running job with the changes that the policy allows."""
 
     job: Job
     running: Running
@@ -37,23 +37,23 @@ class Runner(NamedTuple):
     grow: bool
     move: bool
     drains: bool
-    """It has a replica on a node that is to be drained, or that a window closes to it before long."""
+    """It has a replica on a node to be drained, or on one that a reservation window soon closes to it."""
 
 
 class Candidate(NamedTuple):
-    """A job that may be given new replicas."""
+    """A job that may get new replicas."""
 
     job: Job
     role: Role
     minimum: int
     maximum: int
     gpu_model: str | None
-    """The one it has to be, with role GROW."""
+    """The required model, with role GROW only."""
     filters: Filters
 
 
 def candidates(waiting: Iterable[Job], runners: Iterable[Runner]) -> list[Candidate]:
-    """Whoever starts, moves or grows."""
+    """Jobs that may start, migrate or grow."""
     found = [
         Candidate(job, Role.START, job.gang.minimum, job.gang.maximum, None, filters(job)) for job in waiting
     ]
@@ -70,7 +70,7 @@ def candidates(waiting: Iterable[Job], runners: Iterable[Runner]) -> list[Candid
 def resumers(
     policy: Policy, runners: Iterable[Runner], rivals: list[Candidate], claims: Claims
 ) -> list[Candidate]:
-    """Running jobs that it may pay to stop and to start again in a later slot, with the fewest replicas."""
+    """Running jobs that could pay to preempt and to restart in a later slot, with the fewest replicas."""
     highest = max((one.job.priority for one in rivals), default=-1)
     return [
         Candidate(job, Role.RESUME, job.gang.minimum, job.gang.minimum, None, filters(job))
@@ -84,9 +84,9 @@ def runners(
     snapshot: Snapshot, policy: Policy, windows: Windows, needed: frozenset[str], cache: EpochCache
 ) -> list[Runner]:
     """
-    Running jobs of which the policy allows anything, by name.
+    Running jobs that the policy allows to change, by name.
 
-    Those for whose end others wait (`needed`) go on undisturbed, unless they have to leave.
+    Jobs in `needed`, on which pending jobs depend, stay unchanged unless they must leave their nodes.
     """
     of_jobs = tenures(snapshot, cache)
     found = (_runner(snapshot, policy, job, of_jobs.of(job), windows) for job in snapshot.jobs if job.running)
@@ -116,7 +116,7 @@ def _runner(
     stop = leaves or (rules.preempt and ripe)
     move = leaves or (rules.migrate and ripe)
     shrink = rules.resize and ripe and count > job.gang.minimum and is_in_order(job, running, nodes)
-    # Growth within one domain, or spread over several, is not modelled.
+    # Growth of a job with a required domain or a spread limit is not modelled.
     grow = rules.resize and still and count < job.gang.maximum and not rules.dwells(job, snapshot.taken_at)
     if not (stop or move or shrink or grow):
         return None
@@ -134,7 +134,7 @@ def _runner(
 
 
 def is_in_order(job: Job, running: Running, nodes: dict[str, Node]) -> bool:
-    """True if its domains are such that it might be placed so today, and then with fewer replicas too."""
+    """True if the running replicas satisfy the job's locality and spread; then fewer replicas do so too."""
     names = {replica.node for replica in running.replicas}
     if (required := job.locality.required) is not None and len(names) > 1:
         domains = {nodes[name].domain(required) for name in names}

@@ -1,4 +1,4 @@
-"""Readiness: from which slot on jobs may start, as far as other jobs, data and users allow."""
+"""Earliest slot of each job from dependencies, co-start groups, datasets and begin times."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """Something a waiting job still waits for."""
+    """A job that a pending job still depends on."""
 
     job: str
     slot: int | None
-    """When it will have come; None if that depends on the plan."""
+    """Slot in which the dependency is met; None if that depends on the plan."""
     ended: bool
-    """It has come once that job is gone, not when it has started."""
+    """True if the dependency is met when that job has ended, false if when it has started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What one waiting job waits for beside room."""
+    """What one pending job waits for besides capacity."""
 
     bound: int
-    """It starts no earlier than in this slot; H if in none."""
+    """Earliest slot; H if there is none."""
     awaited: tuple[Awaited, ...] = ()
-    """Empty unless some of it depends on the plan."""
+    """Empty if none of it depends on the plan."""
     needed: int = 0
-    """So many of them must have come."""
+    """Number of these that must be met."""
     company: tuple[str, ...] = ()
-    """Jobs that start in the same slot or not at all, itself among them; empty if it starts by itself."""
+    """Jobs of its co-start group, which start in the same slot or not at all; empty if it has no group."""
 
 
 def needed_running(snapshot: Snapshot, *, ahead: bool) -> frozenset[str]:
     """
-    Running jobs that waiting ones wait for, and that had better go on.
+    Running jobs that pending jobs depend on, and that should therefore not be disturbed.
 
-    With a look `ahead` also those that do by running what a waiting one needs: once stopped, nobody knows any
-    more that they ran, and a start promised on the strength of that would be lost.
+    With `ahead` this includes running jobs that already meet a dependency by running. After a preemption this
+    is no longer known, so a promised start that relies on it would be lost.
     """
     found: set[str] = set()
     finished = finished_by_name(snapshot)
@@ -64,7 +64,7 @@ def needed_running(snapshot: Snapshot, *, ahead: bool) -> frozenset[str]:
 
 
 def bound_to_others(snapshot: Snapshot) -> frozenset[str]:
-    """Running jobs that, once stopped, would wait for others that have not come yet, or start with them."""
+    """Running jobs that, if preempted, would wait for unmet dependencies or for their co-start group."""
     finished = finished_by_name(snapshot)
     members = Counter(job.co_start for job in snapshot.jobs if job.co_start and not job.held)
     return frozenset(
@@ -80,9 +80,9 @@ def bound_to_others(snapshot: Snapshot) -> frozenset[str]:
 
 class Readiness:
     """
-    What the waiting jobs of one question wait for.
+    What the pending jobs of one problem wait for, and their earliest slots.
 
-    `leaving` are running jobs that may leave the places where they run, so that nobody can say when they end.
+    `leaving` are running jobs that may leave their places, so that their end is unknown.
     """
 
     def __init__(self, snapshot: Snapshot, timing: Timing, leaving: frozenset[str]) -> None:
@@ -108,20 +108,20 @@ class Readiness:
         self.settle(dict.fromkeys(self._waits, everywhere))
 
     def earliest(self, job: str) -> int:
-        """The first slot in which a waiting job may start, as far as is known; H if in none."""
+        """First known slot in which a pending job may start; H if there is none."""
         return self._earliest.get(job, 0)
 
     def again(self, job: Job) -> int:
-        """The first slot in which a running job may start again that is stopped now; H if in none."""
+        """First slot in which a job that is preempted now may start again; H if there is none."""
         return self._slots.count if job.name in self._bound_to_others else max(1, self._timed(job))
 
     def wait(self, job: str) -> Wait:
-        """What a waiting job waits for."""
+        """What a pending job waits for."""
         return self._waits.get(job, _NOTHING)
 
     @property
     def tied(self) -> frozenset[str]:
-        """Waiting jobs whose starts depend on one another's."""
+        """Pending jobs with starts that depend on each other."""
         found: set[str] = set()
         for name, wait in self._waits.items():
             if (wait.awaited or wait.company) and self._earliest[name] < self._slots.count:
@@ -130,9 +130,9 @@ class Readiness:
 
     def settle(self, slots: Mapping[str, Sequence[int]]) -> None:
         """
-        Take in the slots in which each job might start by itself, ascending; those left out may in any.
+        Restrict jobs to the slots in which each could start alone, ascending; other jobs may use any slot.
 
-        Raising one job's first slot may raise another's, so this goes on until nothing is raised any more.
+        A later earliest slot of one job may delay another job, so this repeats until nothing changes.
         """
         everywhere = range(self._slots.count)
         for name, found in slots.items():
@@ -149,7 +149,7 @@ class Readiness:
                     self._earliest[name], raised = first, True
 
     def _bound(self, wait: Wait) -> int:
-        """The first slot in which enough of what is awaited could have come."""
+        """First slot in which enough of the dependencies can be met."""
         if not wait.needed:
             return wait.bound
         arrivals = sorted(self._arrival(each) for each in wait.awaited)
@@ -179,14 +179,14 @@ class Readiness:
         return Wait(bound, tuple(awaited), needed, company)
 
     def _timed(self, job: Job) -> int:
-        """The first slot in which a job's data is there and it may start."""
+        """First slot in which a job's datasets are available and its begin time has passed."""
         bound = max((self._data.get(name, 0) for name in job.datasets), default=0)
         if job.not_before is not None:
             bound = max(bound, self._slots.after(self._timing.second(job.not_before)))
         return bound
 
     def _awaited(self, dependency: Dependency) -> Awaited | None:
-        """What is to come; None if it never does, or not before the horizon ends."""
+        """The awaited job; None if the dependency cannot be met within the horizon."""
         job = self._snapshot.job_by_name.get(dependency.job)
         if job is None or job.held:
             return None
@@ -202,7 +202,7 @@ _NOTHING = Wait(0)
 
 
 def is_met(dependency: Dependency, snapshot: Snapshot, finished: Mapping[str, FinishedJob]) -> bool:
-    """True if what a job depends on has happened already."""
+    """True if a dependency is already met."""
     job = snapshot.job_by_name.get(dependency.job)
     if job is not None:
         if dependency.kind is DependencyKind.STARTED:
@@ -216,19 +216,19 @@ def is_met(dependency: Dependency, snapshot: Snapshot, finished: Mapping[str, Fi
 
 
 def _needed(job: Job, unmet: int) -> int:
-    """How many of what a job waits for must still come."""
+    """Number of dependencies that must still be met; 0 or less if enough are."""
     given = len(job.depends_on)
     least = given if job.depends_on_at_least is None else job.depends_on_at_least
     return least - (given - unmet)
 
 
 def finished_by_name(snapshot: Snapshot) -> dict[str, FinishedJob]:
-    """Jobs that are over by name, the last one where a name was used again."""
+    """Finished jobs by name; the last one if a name was used again."""
     return {each.name: each for each in sorted(snapshot.finished, key=lambda each: each.ended_at)}
 
 
 def _companies(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
-    """Waiting jobs that start together, by the name they share; none where one of them runs already."""
+    """Pending jobs of each co-start group, by its name; without groups in which one job already runs."""
     members: dict[str, list[str]] = defaultdict(list)
     for job in snapshot.waiting:
         if job.co_start is not None and not job.held:

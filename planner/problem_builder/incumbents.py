@@ -1,4 +1,4 @@
-"""Incumbents: running jobs that may be stopped, shrunk, grown or moved, as far as it could ever pay."""
+"""Incumbents: running jobs that may be preempted, shrunk, grown or migrated, if that could pay."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 Order: TypeAlias = tuple[int, tuple[int, ...]]
-"""Rank of a running job, and the claims on what it holds."""
+"""Rank of a running job, and the reclaim claims on what it holds."""
 
 
 class Outlook(NamedTuple):
-    """What could pay to be done to a running job."""
+    """Changes of a running job that could pay."""
 
     runner: Runner
     stop: bool
@@ -38,7 +38,7 @@ class Outlook(NamedTuple):
 
     @property
     def yields(self) -> bool:
-        """True if what takes its places, its quota or its power needs a rank."""
+        """True if jobs may take its places, quota or power; then it needs a rank."""
         return self.stop or self.shrink
 
 
@@ -53,16 +53,20 @@ def outlooks(
     capped: bool,
 ) -> list[Outlook]:
     """
-    What could pay to be done to each running job.
+    Changes of each running job that could pay.
 
-    Stopping or shrinking it: for a job whose priority allows that and that could use one of its nodes, or
-    the quota it holds in the same tree of queues (`trees` has the root of each limited one), or its power
-    where racks are `capped`; for a job that has a claim on what it holds; and a job that has to leave.
-    Whoever may be moved may have to make room for somebody else who moves.
+    Preempting or shrinking a job can pay in three cases:
+
+    - a candidate has enough priority and could use one of its nodes, its quota in the same queue tree
+      (`trees` has the root of each limited tree), or its power if racks are `capped`;
+    - a candidate has a claim on what the job holds;
+    - the job must leave its nodes.
+
+    Migration is always kept if allowed: the job may have to make room for another migration.
     """
     wanting, gap = list(wanting), policy.disruption.priority_gap
     pressure = _pressure(sites, wanting)
-    # A rack's power may be all that is missing, wherever in the rack.
+    # Rack power may be the only shortage, and every node of the rack can free it.
     for_power = max((one.job.priority for one in wanting if one.job.request.needs_gpu), default=-1)
     in_tree: dict[str, int] = {}
     for candidate in wanting:
@@ -95,7 +99,7 @@ def outlooks(
 
 
 def _pressure(sites: Sites, wanting: Iterable[Candidate]) -> dict[int, int]:
-    """The highest priority among those who could use a group, by group."""
+    """Highest priority of the candidates that could use a group, by group."""
     pressure: dict[int, int] = {}
     first: dict[tuple[Filters, str | None], Candidate] = {}
     for candidate in wanting:
@@ -111,7 +115,7 @@ def _pressure(sites: Sites, wanting: Iterable[Candidate]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Lone:
-    """Running jobs that may move, grow or resume, by name: each is a class of its own."""
+    """Running jobs that may migrate, grow or resume, by name; each is a class of its own."""
 
     movers: Mapping[str, Candidate]
     growers: Mapping[str, Candidate]
@@ -119,7 +123,7 @@ class Lone:
 
     @classmethod
     def of(cls, candidates: Iterable[Candidate]) -> Lone:
-        """Those of all candidates."""
+        """Select them from all candidates."""
         by_role: dict[Role, dict[str, Candidate]] = {role: {} for role in Role}
         for one in candidates:
             by_role[one.role][one.job.name] = one
@@ -127,7 +131,7 @@ class Lone:
 
 
 class Incumbents:
-    """The incumbents of a question, and their classes behind those of waiting jobs."""
+    """The incumbents of a problem, and their classes, which follow those of pending jobs."""
 
     def __init__(
         self,
@@ -150,7 +154,7 @@ class Incumbents:
         self.found: list[Incumbent] = []
 
     def add(self, outlook: Outlook, lone: Lone, classifier: Classifier, order: Order) -> None:
-        """Take in a running job, unless nothing can be done to it that pays."""
+        """Add a running job as an incumbent, unless no change of it could pay."""
         runner, number = outlook.runner, len(self.found)
         mover = lone.movers.get(runner.job.name) if outlook.move else None
         grower = lone.growers.get(runner.job.name)
@@ -172,11 +176,11 @@ class Incumbents:
         runner, policy, now = outlook.runner, self._policy, self._snapshot.taken_at
         job, count = runner.job, len(runner.running.replicas)
         earnings, ahead = self._timing.earnings, self._timing.ahead
-        # Without later slots it makes no difference.
+        # With a single slot the remaining time has no effect.
         left = self._timing.remaining(job) if ahead else 0
         leaving = -earnings.completion(job, runner.gpu_model, count, seconds=left)
         leaving -= disruption_points(policy, job, now)
-        # Whoever moves is not late for that, as far as points go.
+        # A migration has no lateness price; a preemption has.
         stopping = leaving - (earnings.saved_lateness(job, start=0, seconds=left) if ahead else 0)
         return Incumbent(
             job=job.name,

@@ -1,4 +1,4 @@
-"""Classes: candidates that are worth the same, may use the same nodes and take the same there."""
+"""Job classes: candidates with the same points, the same eligible nodes and the same demand."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """Jobs that are sure to be alike, and all they are likened by."""
+    """Jobs that are known to be equal, with the key of their comparison."""
 
     candidates: list[Candidate]
     key: tuple[Any, ...]
-    """Without their options."""
+    """All compared values except the options."""
     options: tuple[Option, ...]
 
     @property
@@ -45,7 +45,7 @@ class _Draft:
 
 
 class Classifier:
-    """Makes classes; `victims` are the priorities of running jobs that may have to make room, ascending."""
+    """Builds the classes; `victims` are the priorities of running jobs that may be preempted, ascending."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Classifier:
         self._thresholds = [priority + policy.disruption.priority_gap for priority in victims]
 
     def starts(self, waiting: Iterable[Candidate]) -> list[JobClass]:
-        """Waiting jobs by class, by their first names; those that may start in no slot are left out."""
+        """Classes of pending jobs, by their first names; jobs that can start in no slot are left out."""
         drafts = self._settled(self._drafts(waiting))
         starving = sorted(
             (draft.first.submitted_at, draft.first.name)
@@ -88,7 +88,7 @@ class Classifier:
         return [self._start(draft, index, companies, order) for draft in drafts]
 
     def only(self, candidate: Candidate, incumbent: int) -> JobClass | None:
-        """The class of one running job that moves, grows or resumes; None if there is no node for it."""
+        """The class of one running job that migrates, grows or resumes; None if it has no eligible node."""
         job, resumes = candidate.job, candidate.role is Role.RESUME
         earliest = self._readiness.again(job) if resumes else 0
         options = self._timing.options(candidate, self._sites, earliest)
@@ -108,7 +108,7 @@ class Classifier:
         )
 
     def _drafts(self, waiting: Iterable[Candidate]) -> list[_Draft]:
-        """Those that start in some slot by themselves, unless others keep them from it."""
+        """Jobs with some feasible slot when the other jobs are ignored, grouped by equal keys."""
         tied = self._readiness.tied
         members: dict[Any, list[Candidate]] = defaultdict(list)
         for candidate in waiting:
@@ -128,7 +128,11 @@ class Classifier:
         return self._within_quota(candidate, options)
 
     def _within_quota(self, candidate: Candidate, options: tuple[Option, ...]) -> tuple[Option, ...]:
-        """Who breaks a limit by itself never starts there, but a part of it would in a linear relaxation."""
+        """
+        Options without the GPU models on which the job alone exceeds a limit of its queue.
+
+        The job never starts there, but the linear relaxation would start a fraction of it.
+        """
         job = candidate.job
         needed = job.request.total_gpu_milli * candidate.minimum
         models = {option.gpu_model for option in options if option.gpu_model is not None}
@@ -136,7 +140,7 @@ class Classifier:
         return tuple(option for option in options if option.gpu_model in allowed)
 
     def _settled(self, drafts: list[_Draft]) -> list[_Draft]:
-        """Those that start in some slot together with others, the like of each other in one."""
+        """Drafts with a feasible slot after all dependencies between jobs; equal ones are merged."""
         if tied := self._readiness.tied:
             slots = {draft.first.name: open_slots(draft.options) for draft in drafts}
             self._readiness.settle({name: slots.get(name, ()) for name in tied})
@@ -185,7 +189,7 @@ class Classifier:
         )
 
     def _seconds(self, candidates: Iterable[Candidate], options: tuple[Option, ...]) -> int:
-        """Expected duration on the best option, the longest of any of them."""
+        """Longest expected duration of the jobs on the best option."""
         if not self._timing.ahead:
             return 0
         return max(self._timing.seconds(candidate, options[0].gpu_model) for candidate in candidates)
@@ -229,14 +233,18 @@ class Classifier:
         )
 
     def _priority(self, job: Job) -> int:
-        """Of all 0 where priority is a weight alone; companions come with the one of lowest priority."""
+        """
+        Priority of a job in tiers; 0 for all jobs if the policy uses priority only as a weight.
+
+        The jobs of a co-start group all get the lowest priority in it.
+        """
         return job.priority if self._policy.priority.order is PriorityOrder.TIERS else 0
 
     def _rank(self, job: Job) -> int:
         return bisect_right(self._thresholds, job.priority)
 
     def _together(self, candidate: Candidate) -> Togetherness:
-        """What of the job's wishes about places makes a difference to so many replicas."""
+        """The job's locality and spread settings that have an effect at its number of replicas."""
         job = candidate.job
         if candidate.maximum == 1 or candidate.role is Role.GROW:
             return _APART

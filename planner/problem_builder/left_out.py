@@ -1,4 +1,4 @@
-"""What the planner does not consider though no rule forbids it, with how much of it there is."""
+"""Changes that the rules allow but the planner does not consider, with their counts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def left_out(snapshot: Snapshot, policy: Policy, cache: EpochCache) -> tuple[LeftOut, ...]:
-    """All of which there is any: that a plan is proven best does not speak of these."""
-    found = _jobs(snapshot, policy, cache), _nodes(snapshot, policy)
+    """Kinds of changes left out with a count above 0; a proof of optimality does not cover them."""
+    found = _jobs(snapshot, policy), _nodes(snapshot, policy)
     return tuple(LeftOut(what=what, count=count) for each in found for what, count in each if count)
 
 
@@ -39,24 +39,24 @@ def _jobs(snapshot: Snapshot, policy: Policy, cache: EpochCache) -> Iterator[tup
     known = [(job, running) for job, running in disturbable if of_jobs.of(job) is not None]
     if waits:
         yield (
-            "disturbing jobs whose replicas are unlike or on several GPU models",
+            "disturbing jobs with unequal replicas or on several GPU models",
             len(disturbable) - len(known),
         )
-        yield "disturbing jobs that waiting ones wait for", sum(job.name in needed for job, _ in known)
+        yield "disturbing jobs that waiting jobs depend on", sum(job.name in needed for job, _ in known)
         if rules.preempt and policy.horizon.slots > 1:
             bound = bound_to_others(snapshot)
             what = "resuming jobs that would wait for others, or start with them"
             yield what, sum(job.name in bound for job, _ in known)
     if waits and rules.resize:
         yield (
-            "shrinking jobs whose replicas may not be placed so today",
+            "shrinking jobs with replicas that could not be placed so today",
             sum(
                 len(running.replicas) > job.gang.minimum and not is_in_order(job, running, nodes)
                 for job, running in known
             ),
         )
     if policy.prices.fragmentation:
-        yield "stopping jobs for fewer fragments alone", len(known)
+        yield "stopping jobs only to reduce fragmentation", len(known)
 
 
 def _nodes(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Promises: what waiting jobs were promised, as slots and places, and who has waited too long."""
+"""Promised starts of pending jobs as slots and places, and jobs that have waited too long (starving)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Promises:
-    """The promises of one question; with a single slot there are none."""
+    """The promises of one problem; there are none with a single slot."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, timing: Timing, sites: Sites) -> None:
         self._now = snapshot.taken_at
@@ -33,7 +33,7 @@ class Promises:
         self._sites = sites
 
     def is_promised(self, job: Job) -> bool:
-        """True if a job was promised a start within the horizon."""
+        """True if a job has a promised start within the horizon."""
         return (
             self._timing.ahead
             and job.promise is not None
@@ -41,14 +41,14 @@ class Promises:
         )
 
     def is_starving(self, job: Job) -> bool:
-        """True if a job has waited too long and was promised nothing."""
+        """True if a job has waited for at least the policy's `starving` seconds and has no promise."""
         least = self._backfill.starving
         if not self._timing.ahead or least is None or self.is_promised(job):
             return False
         return (self._now - job.submitted_at).total_seconds() >= least
 
     def of(self, job: Job, options: tuple[Option, ...]) -> Promised | None:
-        """What a job was promised; no places if they are gone, or are none for it any more."""
+        """Promise of a job; without places if they are gone or no longer suit the job."""
         if job.promise is None or not self.is_promised(job):
             return None
         second = self._timing.second(job.promise.start)
@@ -63,11 +63,11 @@ class Promises:
         return Promised(start, latest, ())
 
     def _slot(self, second: int) -> int:
-        """The last slot that begins no later; 0 if that is past, H if it is after the horizon."""
+        """The last slot that begins no later than a second; 0 if it is past, H if it is after the horizon."""
         return max(0, bisect_right(self._timing.slots.edges, second) - 1)
 
     def _holds(self, job: Job, replicas: Iterable[Replica]) -> tuple[Hold, ...] | None:
-        """The promised places, by node and GPUs; None if one is gone or is not what the job asks for."""
+        """The promised places, by node and GPUs; None if one is gone or does not match the job's request."""
         holds: list[Hold] = []
         for replica in replicas:
             index = self._sites.index.get(replica.node)
@@ -87,7 +87,7 @@ def _groups(option: Option, slot: int) -> tuple[int, ...]:
 
 
 def _is_asked(job: Job, replica: Replica) -> bool:
-    """True if a replica holds the GPUs that the job asks for."""
+    """True if a replica holds the GPUs that the job requests."""
     shares = [held.milli for held in replica.gpus if isinstance(held, GpuShare)]
     slices = Counter(held.profile for held in replica.gpus if isinstance(held, MigSlice))
     request = job.request
@@ -98,7 +98,7 @@ def _is_asked(job: Job, replica: Replica) -> bool:
 def _hold(
     job: Job, replica: Replica, node: int, gpus: NodeGpus | None, taken: Collection[int]
 ) -> Hold | None:
-    """One place; None if its GPUs are gone, unhealthy, or not in the mode they were in."""
+    """One promised place; None if its GPUs are gone, unhealthy, or in another MIG mode."""
     if not replica.gpus:
         return Hold(node)
     if gpus is None:
@@ -115,7 +115,7 @@ def _hold(
         )
         return Hold(node, slices=tuple(instances)) if sound.issuperset(wanted) else None
     if job.request.gpus:
-        # Only their number counts: another GPU does for one that is gone.
+        # Only the number of whole GPUs counts: another GPU replaces one that is gone.
         free = sorted(sound.difference(taken), key=lambda index: (index not in wanted, index))
         chosen = sorted(free[: len(replica.gpus)])
         return Hold(node, tuple(chosen)) if len(chosen) == len(replica.gpus) else None

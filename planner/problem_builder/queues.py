@@ -1,4 +1,4 @@
-"""Queues: limits that bind, what running jobs hold of them, and what queues are owed."""
+"""Queues of a problem: limits, usage of running jobs, and unmet guarantees."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def budgets(snapshot: Snapshot, usage: Usage, returns: Returns) -> tuple[QueueBudget, ...]:
-    """Limits of all GPU models together, then of each model with a quota."""
+    """Budgets of all GPU models together, then of each model with a quota."""
     queues = [queue.name for queue in snapshot.queues]
     position = {name: index for index, name in enumerate(queues)}
     found = []
@@ -53,11 +53,11 @@ def budgets(snapshot: Snapshot, usage: Usage, returns: Returns) -> tuple[QueueBu
 
 
 def limited_trees(snapshot: Snapshot) -> dict[str, str]:
-    """The root of each queue whose tree has a quota anywhere: who leaves such a tree may free quota in it."""
+    """Root of each queue in a tree with any quota; a job that leaves such a tree may free quota in it."""
     parent = {queue.name: queue.parent for queue in snapshot.queues}
     root: dict[str, str] = {}
     for name in parent:
-        # Each queue is passed once, however deep the tree is.
+        # Each queue is visited once, whatever the depth of the tree.
         trail, top = [name], name
         while (above := parent[top]) is not None and top not in root:
             top = above
@@ -71,9 +71,9 @@ def guarantees(
     snapshot: Snapshot, policy: Policy, usage: Usage, waiting: Iterable[Job]
 ) -> tuple[Guarantee, ...]:
     """
-    What each queue is owed of each resource, as far as it asks for it with jobs that fit what it is owed.
+    What each queue is owed of each resource, limited to its demand from jobs that fit in this amount.
 
-    Of its nominal quota only while that is `contested`, and where that is more than its guarantee.
+    A nominal quota counts only while it is `contested` and is more than the guarantee.
     """
     levels = list(_levels(snapshot, policy))
     if not levels:
@@ -95,7 +95,7 @@ def guarantees(
 
 
 def _levels(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, str, int, int]]:
-    """(queue, resource, thousandths of GPUs it is owed, price of a GPU)."""
+    """(queue, resource, thousandths of GPUs owed, price of a GPU)."""
     quotas = [quota for queue in snapshot.queues for quota in (queue.quota, *queue.gpu_models.values())]
     if not any(quotas):
         return
@@ -113,7 +113,7 @@ def _levels(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, str, int,
 
 
 def _asked(waiting: Iterable[Job], resource: str) -> dict[str, list[tuple[int, int]]]:
-    """(fewest, most thousandths of GPUs) by queue of all waiting jobs that may use the resource."""
+    """(fewest, most thousandths of GPUs) of all pending jobs that may use the resource, by queue."""
     asked: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for job in waiting:
         if resource == ALL_MODELS or not job.gpu_models or resource in job.gpu_models:
@@ -126,13 +126,13 @@ def _resources(queues: tuple[Queue, ...]) -> tuple[str, ...]:
 
 
 def _subtrees(queues: tuple[Queue, ...], names: set[str]) -> dict[str, list[str]]:
-    """Each of some queues with all below it."""
+    """Each of the named queues with all queues below it."""
     children: dict[str | None, list[str]] = defaultdict(list)
     for queue in queues:
         children[queue.parent].append(queue.name)
     below: dict[str, list[str]] = {}
     for top in names:
         below[top] = found = [top]
-        for name in found:  # grows as it is walked
+        for name in found:  # the list grows during the loop
             found += children[name]
     return below

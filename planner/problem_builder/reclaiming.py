@@ -1,17 +1,16 @@
 """
-Reclaiming: which queues may take back what others borrow, as in Kueue and KAI, stated for the whole tree.
+Reclaiming: which queues may reclaim quota that others borrow, as in Kueue and KAI, for the whole queue tree.
 
-A queue is entitled to its nominal quota with those of all queues below it, or to its guarantee if that is
-more.
-A job may follow a running one whatever their priorities, where both of this hold for all GPUs together or for
-the GPU model that the running job holds:
+A queue is entitled to the sum of its nominal quota and those of all queues below it, or to its guarantee if
+that is more. A job may take the resources of a running job, whatever their priorities, if both conditions
+hold for all GPUs together or for the GPU model of the running job:
 
-- the running job's queue, and each queue above it up to what both have in common, holds more than it is
-  entitled to; a queue without a quota is entitled to nothing;
-- the job's queue, or one above it up to there, is entitled to what it holds with the job's fewest GPUs added.
+- The running job's queue, and each queue above it below their lowest common ancestor, holds more than it is
+  entitled to. A queue without a quota is entitled to nothing.
+- The job's queue, or one above it below that ancestor, is entitled to its usage plus the job's fewest GPUs.
 
-Jobs directly in a queue that has queues below it count as if they were in one more queue below, with the
-nominal quota that the queue itself has. Queues without a common parent have the cluster in common.
+Jobs directly in a queue with child queues count as if they were in one more child, with the queue's own
+nominal quota. Queues without a common ancestor have the cluster in common.
 """
 
 from __future__ import annotations
@@ -35,25 +34,25 @@ if TYPE_CHECKING:
     from gpuplan.planner.problem_builder.candidates import Candidate, Runner
 
 _Level: TypeAlias = tuple[str, bool]
-"""A queue with all below it, or, if true, only the jobs directly in it."""
+"""A queue with all queues below it, or, if true, only the jobs directly in it."""
 
 Holding: TypeAlias = tuple[str, str | None]
 """The queue of running jobs and the GPU model that they hold."""
 
 
 class _Share(NamedTuple):
-    """What one level holds of one resource, in thousandths of GPUs."""
+    """Usage and entitlement of one level for one resource, in thousandths of GPUs."""
 
     held: int
     entitled: int
     owed: int
-    """What it may take back: what it is entitled to, or less where the policy says so."""
+    """Amount up to which it may reclaim: `entitled`, or only the guarantee if the policy says so."""
     limited: bool
-    """It, or a queue below it, has a quota for the resource."""
+    """True if it or a queue below it has a quota for the resource."""
 
 
 class Reclaiming:
-    """Answers for one snapshot."""
+    """Reclaim rules of one snapshot."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
         self._queues = {queue.name: queue for queue in snapshot.queues}
@@ -64,11 +63,11 @@ class Reclaiming:
         self._known: dict[tuple[str, int, Holding], frozenset[tuple[str, str]]] = {}
 
     def may_take(self, queue: str, milli: int, held: Holding) -> bool:
-        """True if a job of a queue that comes to hold so much at least may follow running jobs there."""
+        """True if a job of `queue` that takes at least `milli` may reclaim from running jobs of `held`."""
         return bool(self.levels(queue, milli, held))
 
     def levels(self, queue: str, milli: int, held: Holding) -> frozenset[tuple[str, str]]:
-        """(queue, resource) of all whose nominal quota or guarantee decides that; empty if it may not."""
+        """(queue, resource) of each quota on which `may_take` depends; empty if it may not."""
         if milli <= 0 or not self._is_anything_owed or queue == held[0]:
             return frozenset()
         key = queue, milli, held
@@ -90,7 +89,7 @@ class Reclaiming:
             yield from ((name, resource) for name, alone in (*rooms, *giving) if not alone)
 
     def _rooms(self, queue: str, milli: int, resource: str) -> list[_Level]:
-        """Levels that are entitled to what they hold with so much more."""
+        """Levels of a queue with usage plus `milli` within the amount that they may reclaim up to."""
         key = queue, milli, resource
         if key not in self._found:
             shares = self._shares_of(resource)
@@ -100,12 +99,12 @@ class Reclaiming:
         return self._found[key]
 
     def borrows(self, queue: str) -> bool:
-        """True if a queue with all below it holds more than it is entitled to."""
+        """True if a queue, with all queues below it, holds more than it is entitled to."""
         models = {model for model, milli in self._usage.get(queue, {}).items() if milli}
         return any(self._lends((queue, False), resource) for resource in (ALL_MODELS, *sorted(models)))
 
     def _lends(self, level: _Level, resource: str) -> bool:
-        """True if a level holds more than it is entitled to, of all GPUs if nothing is said of the model."""
+        """True if a level holds more than it is entitled to; of all GPUs if the model has no quota there."""
         share = self._shares_of(resource)[level]
         if not share.limited:
             share = self._shares_of(ALL_MODELS)[level]
@@ -136,7 +135,7 @@ class Reclaiming:
         for queue in self._queues.values():
             children[queue.parent].append(queue)
         found = list(children[None])
-        for queue in found:  # grows as it is walked
+        for queue in found:  # the list grows during the loop
             found.extend(children[queue.name])
         return found[::-1]
 
@@ -170,12 +169,12 @@ class Reclaiming:
         return shares
 
     def entitled(self, queue: str, resource: str) -> int:
-        """Thousandths of GPUs that a queue with all below it is entitled to."""
+        """Thousandths of GPUs that a queue, with all queues below it, is entitled to."""
         return self._shares_of(resource)[queue, False].entitled
 
 
 class Claims:
-    """The claims of those who want places on what running jobs hold, numbered from 1 on."""
+    """Reclaim claims of candidates on what running jobs hold, numbered from 1."""
 
     def __init__(
         self, reclaiming: Reclaiming, wanting: Iterable[Candidate], runners: Iterable[Runner]
@@ -195,26 +194,26 @@ class Claims:
         self._on = {held: tuple(numbers[found] for found in numbers if held in found) for held in lent}
 
     def of(self, candidate: Candidate) -> int:
-        """The claim of a candidate; 0 for none, and for what cannot start now."""
+        """The claim of a candidate; 0 if it has none or cannot start now."""
         return self._of.get((candidate.job.queue, least_new(candidate)), 0)
 
     def on(self, runner: Runner) -> tuple[int, ...]:
-        """Claims on what a running job holds."""
+        """Claims on the resources of a running job."""
         return self._on.get(_holding(runner), ())
 
 
 def least_new(candidate: Candidate) -> int:
-    """Thousandths of GPUs that a candidate at least comes to hold more; a moved job holds no more."""
+    """Fewest thousandths of GPUs that a candidate adds to its queue's usage; 0 for a migration."""
     return 0 if candidate.role is Role.MOVE else candidate.job.request.total_gpu_milli * candidate.minimum
 
 
 def least_asked(job: Job) -> int:
-    """Thousandths of GPUs that a waiting job at least comes to hold."""
+    """Fewest thousandths of GPUs that a pending job can hold."""
     return job.request.total_gpu_milli * job.gang.minimum
 
 
 def holding_of(job: Job, snapshot: Snapshot) -> Holding:
-    """The queue and GPU model of a running job; of several models the first: no plan disturbs such a job."""
+    """Queue and GPU model of a running job; the first of several models, as no plan disturbs such a job."""
     nodes = job.placement.gpu_nodes if job.placement and job.request.needs_gpu else ()
     models = snapshot.cluster.gpu_model_by_node
     return job.queue, next((models[name] for name in sorted(nodes) if name in models), None)
@@ -225,7 +224,7 @@ def _holding(runner: Runner) -> Holding:
 
 
 def pairs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int, Holding]]:
-    """(queue of waiting jobs, their fewest thousandths of GPUs, what they may take back), each once."""
+    """(queue of pending jobs, their fewest thousandths of GPUs, holding they may reclaim), each once."""
     rules = policy.disruption
     if not (rules.preempt or rules.resize):
         return
@@ -245,7 +244,7 @@ def pairs(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[str, int, Holdin
 
 
 def contested(snapshot: Snapshot, policy: Policy) -> frozenset[tuple[str, str]]:
-    """(queue, resource) of all whose nominal quota counts, since a waiting job may take back what is lent."""
+    """(queue, resource) of each nominal quota that counts, as a pending job may reclaim from borrowers."""
     if not policy.disruption.reclaim or not policy.prices.nominal:
         return frozenset()
     reclaiming = Reclaiming(snapshot, policy)

@@ -1,4 +1,4 @@
-"""Returns: what running jobs give back as they end within the horizon, to nodes, queues and racks."""
+"""Resources of nodes, queues and racks that running jobs release when they end within the horizon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Returns:
-    """Who of the running jobs ends within the horizon; with a single slot nobody does."""
+    """Running jobs that end within the horizon; none with a single slot."""
 
     def __init__(self, snapshot: Snapshot, timing: Timing, incumbents: Iterable[Incumbent]) -> None:
         self._cluster = snapshot.cluster
@@ -37,7 +37,7 @@ class Returns:
         )
 
     def by_node(self, sites: Sites, shapes: Shapes) -> dict[str, tuple[Return, ...]]:
-        """What comes back to each node of a question, by name."""
+        """Releases on each node of a problem, by name."""
         found: dict[str, list[Return]] = defaultdict(list)
         for slot, job, replica in self._replicas():
             if replica.node in sites.index:
@@ -48,7 +48,7 @@ class Returns:
     def by_queue(
         self, resource: str, position: Mapping[str, int]
     ) -> tuple[tuple[int, int, int, int | None], ...]:
-        """(slot, queue, thousandths of GPUs, incumbent) of one GPU model, or of `ALL_MODELS`, by slot."""
+        """(slot, queue, thousandths of GPUs, incumbent) of one GPU model or of `ALL_MODELS`, by slot."""
         given: Counter[tuple[int, int, int]] = Counter()
         for slot, job, replica, gpus in self._on_gpus():
             if resource in (ALL_MODELS, gpus.model):
@@ -80,7 +80,7 @@ class Returns:
                 yield slot, job, replica, node.gpus
 
     def _number(self, job: Job) -> int:
-        """That of the incumbent, or -1."""
+        """Index of the job's incumbent, or -1."""
         return self._index.get(job.name, -1)
 
     def _replicas(self) -> Iterable[tuple[int, Job, Replica]]:
@@ -91,7 +91,7 @@ class Returns:
         )
 
     def _return(self, slot: int, job: Job, replica: Replica, node: Node, shapes: Shapes) -> Return:
-        # An unhealthy GPU is of no use to anybody else.
+        # No other job can use an unhealthy GPU.
         sound = [held for held in replica.gpus if node.gpus and node.gpus.by_index[held.index].healthy]
         shares = sorted((held.index, held.milli) for held in sound if isinstance(held, GpuShare))
         slices = [(held.index, held.instance) for held in sound if not isinstance(held, GpuShare)]

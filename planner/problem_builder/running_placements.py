@@ -1,4 +1,4 @@
-"""Tenures: the places of running jobs, which do not depend on the clock."""
+"""Places of running jobs, in the form that the problem uses; they do not depend on the clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Tenure(NamedTuple):
-    """Where a running job is, if what it frees by leaving has one shape."""
+    """Places of a running job with replicas that all hold the same amounts."""
 
     gpu_model: str | None
     drains: bool
@@ -27,7 +27,7 @@ def tenures(snapshot: Snapshot, cache: EpochCache) -> JobFacts[Tenure | None]:
     """
     The tenure of each running job.
 
-    None where a node is missing, its GPUs are of several models, or replicas hold different amounts.
+    None if one of its nodes is missing, its GPUs are of several models, or its replicas differ in amounts.
     """
     cluster = snapshot.cluster
     draining = {node.name for node in cluster.nodes if node.drain}
@@ -45,7 +45,7 @@ def tenures(snapshot: Snapshot, cache: EpochCache) -> JobFacts[Tenure | None]:
 
 
 def holds(snapshot: Snapshot, sites: Sites, cache: EpochCache) -> JobFacts[tuple[Hold, ...]]:
-    """What each replica of each running job holds, on the nodes as they are numbered there."""
+    """What each replica of each running job holds; node indices are those of `sites`."""
 
     def find(job: Job) -> tuple[Hold, ...]:
         return tuple([_hold(replica, sites) for replica in job.running.replicas]) if job.running else ()
@@ -60,7 +60,7 @@ def _hold(replica: Replica, sites: Sites) -> Hold:
     gpus = sites.nodes[index].gpus
     if gpus and not gpus.details:
         return Hold(node=index, gpus=replica.shared_gpus)
-    # An unhealthy GPU is of no use to anybody else.
+    # No other job can use an unhealthy GPU.
     sound = [held for held in replica.gpus if gpus and gpus.by_index[held.index].healthy]
     return Hold(
         node=index,

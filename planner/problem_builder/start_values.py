@@ -1,4 +1,4 @@
-"""Timing: when a job may start on which groups of nodes, and what that is worth."""
+"""Slots and node groups in which a job may start, and the points of each start."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Later: TypeAlias = "tuple[tuple[int | None, ...], tuple[tuple[int, ...], ...]]"
 
 
 class Timing:
-    """Slots, expected durations, windows and earnings of one question."""
+    """Slots, expected durations, windows and start values of one problem."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
         self._now = snapshot.taken_at
@@ -38,7 +38,7 @@ class Timing:
         self.ahead = self.slots.count > 1
         """True if there is more than one slot."""
         self.timeless = not (self.ahead or self.windows.all)
-        """True if, but for hard deadlines, it makes no difference how long jobs run."""
+        """True if durations have no effect, except on jobs with hard deadlines."""
         self._reservations = list(
             {(each.job, each.reservation.name): each.reservation for each in self.windows.all}.values()
         )
@@ -54,24 +54,24 @@ class Timing:
         self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def second(self, time: datetime) -> int:
-        """Seconds from now to an instant."""
+        """Seconds from now to a time."""
         return int((time - self._now).total_seconds())
 
     def remaining(self, job: Job) -> int:
-        """Seconds a running job is expected to go on where it runs."""
+        """Expected remaining seconds of a running job at its present places."""
         if job.name not in self._remaining:
             self._remaining[job.name] = self.durations.remaining(job)
         return self._remaining[job.name]
 
     def until(self, job: Job) -> int:
-        """The slot before which a running job is gone."""
+        """First slot in which a running job has ended."""
         return self.slots.until(0, self.remaining(job)) if self.ahead else 1
 
     def seconds(self, candidate: Candidate, gpu_model: str | None) -> int:
         """
-        How long it takes on a GPU model what a candidate wants to do.
+        Duration of a candidate's new replicas on a GPU model.
 
-        Whoever moves makes good what it loses; new replicas of who grows are there until the others end.
+        A migration repeats the lost work. Replicas of a growth stay until the job's other replicas end.
         """
         job = candidate.job
         match candidate.role:
@@ -85,7 +85,7 @@ class Timing:
                 return self.durations.again(job, gpu_model)
 
     def kind(self, job: Job, bound: int) -> Hashable:
-        """Equal for waiting jobs, alike in all but time, whose options are sure to be equal."""
+        """Time key of a pending job: jobs that are otherwise equal and have equal keys have equal options."""
         if self.timeless and not job.hard_deadline:
             return ()
         deadline = job.deadline and self.second(job.deadline)
@@ -104,7 +104,7 @@ class Timing:
         return self._owned[key]
 
     def due(self, job: Job) -> int | None:
-        """Seconds to a deadline that can be met, if the job waits less than half its duration; else None."""
+        """Seconds to a deadline that can be met with a slack below half the duration; else None."""
         if not self.ahead or job.deadline is None:
             return None
         seconds = self.durations.seconds(job, None)
@@ -114,9 +114,9 @@ class Timing:
 
     def options(self, candidate: Candidate, sites: Sites, bound: int = 0) -> tuple[Option, ...]:
         """
-        The options of a candidate that starts no earlier than in slot `bound`, best paid first.
+        Options of a candidate that starts in slot `bound` or later, the highest points first.
 
-        Those with which it could start in no slot are left out.
+        Options without a feasible slot are left out.
         """
         job, allowed = candidate.job, sites.allowed(candidate)
         models = sorted(allowed, key=lambda model: (-job.speed_milli(model), model or ""))
@@ -127,7 +127,7 @@ class Timing:
                 for points, further in [self._placed(candidate, model)]
             )
         options = [self._option(candidate, model, allowed[model], sites, bound) for model in models]
-        # Fast is not always best: tariffs are by GPU model.
+        # The fastest model is not always best: tariffs differ by GPU model.
         best = sorted(options, key=lambda option: -(option.points + option.once))
         return tuple(option for option in best if is_open(option))
 
@@ -162,7 +162,7 @@ class Timing:
     def _placed(
         self, candidate: Candidate, model: str | None, seconds: int | None = None
     ) -> tuple[int, tuple[int, ...]]:
-        """`Option.points` and `further` of completion alone."""
+        """`Option.points` and `Option.further` from completion points only."""
         job, completion = candidate.job, self.earnings.completion
         if not job.gang.scaled or candidate.role is Role.MOVE:
             replicas = candidate.maximum if candidate.role is Role.MOVE else 1
@@ -180,10 +180,10 @@ class Timing:
     def _later(
         self, job: Job, model: str | None, groups: tuple[int, ...], sites: Sites, seconds: int
     ) -> _Later:
-        """What starts in later slots are worth, and where they may be."""
+        """Points and groups of starts in later slots."""
         points = self._points(job, model, seconds)
         if sites.windowed.isdisjoint(groups):
-            # Then only nodes matter, and many jobs may use the same ones.
+            # Without windows the result depends only on the groups, so jobs share it.
             places = self._places.get(groups)
             if places is None:
                 places = self._places[groups] = ((), *(sites.open_in(groups, slot) for slot in self._after))
@@ -204,7 +204,7 @@ class Timing:
         )
 
     def _points(self, job: Job, model: str | None, seconds: int) -> tuple[int | None, ...]:
-        """Of a start in each later slot; None where the job would be too late to be of use."""
+        """Points of a start in each later slot; None if it would miss a hard deadline."""
         key = job.name, seconds, model if self._by_model or job.gang.scaled else None
         points = self._worth.get(key)
         if points is None:
@@ -225,7 +225,7 @@ class Timing:
     def _unbarred(
         self, job: Job, groups: tuple[int, ...], sites: Sites, slot: int, seconds: int
     ) -> tuple[int, ...]:
-        """Groups on which no window is in the way of a start with a slot."""
+        """Groups on which no window blocks a start in a slot."""
         if sites.windowed.isdisjoint(groups):
             return groups
         stays = self._stays_of(job, sites)
@@ -234,10 +234,10 @@ class Timing:
 
     def _stays_of(self, job: Job, sites: Sites) -> dict[int, tuple[float, ...]]:
         """
-        Seconds that a job may be on nodes with windows before one that it does not own, by group and slot.
+        Seconds that a job may run before a window of a reservation that it does not own, by group and slot.
 
-        Whoever starts with the slot is in the way of a window that is not over if it is still there when
-        that begins: of several only the first matters.
+        A start in the slot conflicts with a window that ends later if the job still runs when the window
+        begins. So only the first such window counts.
         """
         owned = self.owned(job)
         if owned not in self._stays:
@@ -264,12 +264,12 @@ class Timing:
 
 
 def is_open(option: Option) -> bool:
-    """True if somebody may start with it in some slot."""
+    """True if the option allows a start in some slot."""
     return bool(option.groups) or any(points is not None for points in option.later)
 
 
 def open_slots(options: Iterable[Option]) -> tuple[int, ...]:
-    """Slots in which somebody with these options may start, in order."""
+    """Slots in which these options allow a start, in order."""
     options = tuple(options)
     later = {slot for option in options for slot, points in enumerate(option.later) if points is not None}
     now = (0,) if any(option.groups for option in options) else ()
@@ -277,7 +277,7 @@ def open_slots(options: Iterable[Option]) -> tuple[int, ...]:
 
 
 def from_slot(option: Option, earliest: int) -> Option:
-    """An option for somebody who starts no earlier than in a slot."""
+    """The option restricted to starts in slot `earliest` or later."""
     if earliest == 0:
         return option
     later, places = enumerate(option.later), enumerate(option.later_groups)

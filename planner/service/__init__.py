@@ -1,1 +1,1 @@
-"""Periodic epochs: when to plan, what to remember, what to tell."""
+"""Periodic runs: schedule of epochs, history, log and metrics."""

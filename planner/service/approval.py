@@ -1,4 +1,4 @@
-"""Whether a plan may be applied without a person, by the policy's `approval`."""
+"""Whether the policy's `approval` lets a plan be applied without an operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def why_approval_is_needed(plan: Plan) -> str:
-    """What of the plan its policy leaves to people, in words; empty if nothing is."""
+    """Text with the parts of a plan that need approval under its policy; empty if none do."""
     rules = plan.policy.approval
     changes = changes_of(plan.actions)
     found = Counter[str](change.type for change in changes)

@@ -1,4 +1,4 @@
-"""The live cluster of a run: what it reads, and what carries its plans out."""
+"""The live cluster of a run: it gives snapshots and carries out plans."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """A cluster that is read and changed by an executor."""
+    """A cluster that an executor reads and changes."""
 
     executor: SimulatedCluster
     audit: AuditLog
@@ -37,18 +37,18 @@ class LiveCluster:
     stop: Callable[[], bool]
     drift_mode: Drift | None = None
     advance: int = 0
-    """Seconds by which its clock moves before it is read."""
+    """Seconds by which the cluster's clock advances before each snapshot."""
     longest_audit: int = 16 * 2**20
-    """Bytes of an audit log before a new one is begun: each apply reads all of it."""
+    """Size of an audit log in bytes before a new one is begun, since each apply reads all of it."""
 
     def read(self) -> Snapshot:
-        """The cluster as it is now."""
+        """Snapshot of the cluster as it is now."""
         if self.advance:
             self.executor.advance(self.advance)
         return self.executor.snapshot()
 
     def apply(self, plan: Plan, *, resume: bool) -> ApplyOutcome:
-        """Carry a plan out, up to its end or until told to stop."""
+        """Carry out a plan, up to its end or until `stop` returns True."""
         if not resume:
             self._begin_new_log_when_long()
         return apply_plan(
@@ -63,7 +63,7 @@ class LiveCluster:
         )
 
     def _begin_new_log_when_long(self) -> None:
-        """Between two plans: what is to be resumed stays in the log."""
+        """Rename a long audit log; only between plans, so that an apply to resume stays in one log."""
         path = self.audit.place
         if not path.exists() or path.stat().st_size <= self.longest_audit:
             return
@@ -72,7 +72,7 @@ class LiveCluster:
         tell(_LOG, "audit_set_aside", file=str(aside), records=len(trail.records), last_hash=trail.last_hash)
 
     def trail(self, plan: Plan) -> Trail:
-        """How far a plan was carried out, by whomever."""
+        """Progress of a plan, by this run or any other."""
         path = self.audit.path
         records = verify_log(path).records if path.exists() else ()
         return trail_of(

@@ -1,8 +1,8 @@
 """
-The log of a run: one line an event, as key=value pairs or as JSON.
+The log of a run: one line per event, as key=value pairs or as JSON.
 
-Events are records of the standard logging with their fields beside them, so that whoever embeds a run may
-format them as he likes.
+Events are standard logging records with their fields in an extra attribute, so an embedding program can
+format them in its own way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIELDS = "gpuplan_fields"
 
 
 class LogFormat(StrEnum):
-    """How lines are written."""
+    """Format of the log lines."""
 
     TEXT = "text"
     JSON = "json"
@@ -39,16 +39,16 @@ def tell(
     **fields: Any,
 ) -> None:
     """
-    Log one event, with the traceback of what is being handled if wanted.
+    Log one event, with the traceback of the current exception if `traced`.
 
-    Fields that are empty are left out, but for those of `whole`, where nothing is a value like others.
+    Empty fields are left out, except those of `whole`, where an empty value is meaningful.
     """
     known = {name: value for name, value in fields.items() if value not in (None, "", (), {})}
     logger.log(level, event, extra={_FIELDS: known | dict(whole or {})}, exc_info=traced)
 
 
 def line_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """All that a line says of a record, in order."""
+    """Fields of a record's line, in order."""
     at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     head = {"at": at.replace("+00:00", "Z"), "level": record.levelname.lower()}
     fields = getattr(record, _FIELDS, None)
@@ -59,7 +59,7 @@ def line_fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class TextLines(logging.Formatter):
-    """`at=… level=info event=planned epoch=3`: values with blanks, quotes or line ends are JSON strings."""
+    """Lines such as `at=… level=info event=planned epoch=3`; unusual values are JSON strings."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
@@ -67,7 +67,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
@@ -76,7 +76,7 @@ class JsonLines(logging.Formatter):
 
 @contextmanager
 def logging_to(stream: TextIO, form: LogFormat, *, least: int = logging.INFO) -> Iterator[None]:
-    """Write the events of runs from some level on, and whatever else is logged at the level that is set."""
+    """Write run events from level `least`, and other log records at the configured level, to a stream."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if form is LogFormat.JSON else TextLines())
     root, own = logging.getLogger(), logging.getLogger("gpuplan.planner.service")

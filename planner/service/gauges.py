@@ -1,4 +1,4 @@
-"""A cluster and its queues in the figures that are watched; each field says what it counts."""
+"""Gauge values of a cluster and its queues, for the metrics."""
 
 from __future__ import annotations
 
@@ -29,44 +29,44 @@ if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
 
 GANG_SIZES: Final = (1, 2, 4, 8)
-"""Whole GPUs on one node that a replica may ask for: fragmentation is told for each."""
+"""Replica sizes, in whole GPUs on one node, for which fragmentation is reported."""
 
 LONG_WAIT_SECONDS: Final = 1800
-"""Jobs that wait for longer are counted on their own."""
+"""Jobs that wait for longer are also counted separately."""
 
 NOT_APPLIED: Final = "NotApplied"
-"""Why a job waits that starts once its plan is applied."""
+"""Reason of a job that is pending only because its plan is not applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One epoch's figures; GPUs are whole numbers of them, shares and MIG slices by their part."""
+    """Gauge values of one epoch; GPU shares and MIG slices count as fractions of a GPU."""
 
     gpus: dict[tuple[str, str], float]
-    """By state and model; total is the sum of used, idle, stranded and unhealthy."""
+    """GPUs by state and model; total is the sum of used, idle, stranded and unhealthy."""
     utilization: float
-    """Allocated part of the GPUs that can be used."""
+    """Allocated part of the usable GPUs."""
     fragmentation: dict[int, float]
-    """Part of the free GPUs that no replica of so many whole GPUs could use."""
+    """Part of the free GPUs that no replica of this number of whole GPUs could use."""
     pending: dict[tuple[str, str], int]
-    """Waiting jobs by queue and code of the reason."""
+    """Pending jobs by queue and reason code."""
     long_pending: dict[str, int]
-    """Those that wait for more than half an hour, by queue; without those held by somebody."""
+    """Jobs pending for more than half an hour, by queue; without held jobs."""
     running: int
-    """Jobs that run."""
+    """Running jobs."""
     dominant_share: dict[str, float]
-    """By queue: the largest of its jobs' parts of all GPUs, CPUs and memory."""
+    """Largest part of all GPUs, CPUs or memory that a queue's jobs hold, by queue."""
     quota_usage: dict[str, float]
-    """By queue: GPUs held in it and below it over the nominal quota of both, where that is not 0."""
+    """GPUs held over nominal quota, both with the queues below, by queue; without zero quotas."""
     jain: float
     hourly_cost: float
     """In the cluster's currency."""
     deadlines_at_risk: int
-    """Jobs whose deadline is critical, late or impossible."""
+    """Jobs with a deadline that is critical, late or impossible."""
 
 
 def figures_of(plan: Plan, *, applied: bool) -> Figures:
-    """The cluster after the plan if that was carried out as a whole, else as the snapshot showed it."""
+    """Figures of the cluster after the plan if it was applied completely, else those of the snapshot."""
     snapshot = plan.snapshot
     cluster = cluster_after(snapshot, plan.target) if applied else snapshot.cluster
     placements = plan.placements if applied else snapshot.running_placements
@@ -93,7 +93,7 @@ def _gpus(
     """
     GPUs by state and model.
 
-    Stranded are free GPUs of ready nodes that take no new jobs, or have no CPU or memory left for one.
+    Stranded GPUs are free GPUs of ready nodes that take no new jobs, or that have no free CPU or memory.
     """
     used, usable = gpus_in_use(cluster, placements)
     total, stranded = Counter[str](), Counter[str]()

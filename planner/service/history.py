@@ -1,8 +1,8 @@
 """
-The history of periodic runs: one row an epoch in an SQLite file, written in one transaction.
+The history of periodic runs: one row per epoch in an SQLite file, written in one transaction.
 
-Rows are never changed. The file is in WAL mode, so that it can be read while a run writes it, and a run that
-is killed leaves whole rows only.
+Rows are never changed. The file is in WAL mode, so it can be read while a run writes it, and a killed run
+leaves only complete rows.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ CREATE TABLE epochs (
 """
 _COLUMNS: Final = tuple(EpochRecord.model_fields)
 _DOCUMENTS: Final = ("policy_changes", "actions")
-"""Columns that hold JSON."""
+"""Columns with JSON."""
 
 
 class History:
-    """The history of one cluster's runs, open for writing by this process alone."""
+    """The history of one cluster's runs, open for writing by this process only."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,7 +67,7 @@ class History:
         self._db: sqlite3.Connection | None = None
 
     def __enter__(self) -> Self:
-        """Lock the history, and make its file where there is none."""
+        """Lock the history, and create its file if there is none."""
         self._lock.__enter__()
         try:
             _KIND.refuse_second_names(self.path)
@@ -88,13 +88,13 @@ class History:
 
     @property
     def next_number(self) -> int:
-        """The number of the epoch that has no row yet."""
+        """The number of the next epoch."""
         with _KIND.clear_errors(self.path):
             (last,) = self._open.execute("SELECT coalesce(max(number), 0) FROM epochs").fetchone()
         return int(last) + 1
 
     def add(self, record: EpochRecord) -> None:
-        """Append one epoch; when this returns, it is on disk."""
+        """Append one epoch; it is on disk when this returns."""
         document = record.model_dump(mode="json")
         values = [
             canonical_json(document[name]) if name in _DOCUMENTS else document[name] for name in _COLUMNS
@@ -107,7 +107,7 @@ class History:
             )
 
     def of_plan(self, plan_id: str) -> EpochRecord | None:
-        """The last epoch that was about a plan."""
+        """The last epoch with a plan of this id."""
         with _KIND.clear_errors(self.path):
             found = _select(self._open, self.path, "WHERE plan_id = ? ORDER BY number DESC LIMIT 1", plan_id)
         return found[0] if found else None
@@ -121,12 +121,12 @@ class History:
 
 def read_history(path: Path, *, last: int | None = None) -> tuple[EpochRecord, ...]:
     """
-    Epochs in the order of their numbers: the last so many, or all.
+    The `last` epochs, or all, in the order of their numbers.
 
     Raises
     ------
     PlannerError
-        There is no history there.
+        There is no history at the path.
     """
     if not path.is_file():
         raise PlannerError(
@@ -158,7 +158,7 @@ def _record(row: dict[str, Any], path: Path) -> EpochRecord:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Make the table where the file is new; a creation that is killed leaves an empty file, which is new."""
+    """Create the table in a new file; the empty file of a killed creation also counts as new."""
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
     db.execute("BEGIN IMMEDIATE")

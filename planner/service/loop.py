@@ -1,4 +1,4 @@
-"""The loop on one screen: epoch after epoch until told to stop, each recorded before the next begins."""
+"""The loop of a periodic run: epochs until a stop is requested, each recorded before the next begins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COMPLETE: Final = frozenset({EpochOutcome.APPLIED, EpochOutcome.RESUMED})
 
 @dataclass
 class Run:
-    """Epochs of one cluster, one after the other."""
+    """A periodic run on one cluster."""
 
     around: Surroundings
     history: History
@@ -40,15 +40,15 @@ class Run:
     """Seconds of a monotonic clock."""
     metrics_file: Path | None = None
     last: Plan | None = None
-    """The last good plan, at first that of an earlier run."""
+    """The last good plan; at the beginning that of an earlier run."""
     number: int = 1
-    """Of the next epoch; one that could not be recorded leaves a gap in the history."""
+    """Number of the next epoch; an epoch that could not be recorded leaves a gap in the history."""
 
     def begin(self) -> None:
         """
-        Take up where an earlier run ended, however it did.
+        Continue where an earlier run ended, in whatever way it ended.
 
-        Its last plan is where the next search begins. If that was applied in part, the rest comes first.
+        Its last plan is the warm start of the next search. If that was applied in part, the rest comes first.
         """
         tell(_LOG, "began", plans=str(self.around.plans.folder), history=str(self.history.path))
         self.number = self.history.next_number
@@ -63,14 +63,14 @@ class Run:
             self._resume(self.last, self.around.applier)
 
     def _resume(self, plan: Plan, applier: Applier) -> None:
-        """Do what is left of an apply, or write down why it is not done."""
+        """Finish an interrupted apply, or record why it is not finished."""
         try:
             found, recorded = applier.trail(plan), self.history.of_plan(plan.plan_id)
         except PlannerError as error:
             tell(_LOG, "not_resumed", level=logging.ERROR, plan=plan.plan_id, error=str(error))
             return
         if recorded and recorded.ended_at < plan.created_at:
-            # It is of an earlier plan with the same answer to the same question.
+            # The record is of an earlier, equal plan, which has the same id.
             recorded = None
         if not found.begun or (recorded and (found.failed or recorded.outcome in _COMPLETE)):
             return
@@ -80,7 +80,7 @@ class Run:
 
     def until_stopped(self, *, epochs: int | None = None) -> bool:
         """
-        Plan until told to stop, or for so many epochs.
+        Plan until a stop is requested, or for `epochs` epochs.
 
         Returns
         -------
@@ -88,18 +88,18 @@ class Run:
         """
         stop, well, count = self.around.stop, True, 0
         while not stop.requested and count != epochs:
-            # 1. One epoch. Whatever goes wrong in it is in its record.
+            # 1. One epoch; its record contains any error.
             epoch = self._next(self.last)
             record = epoch.work()
             well = record.outcome not in TROUBLE
-            # 2. When the next one begins. Ticks that passed meanwhile are skipped, not made up for.
+            # 2. Time of the next epoch; ticks that have passed meanwhile are skipped.
             pause = self.pace.after(self.clock(), trouble=not well)
-            # 3. Remember and tell.
+            # 3. Keep the plan and record the epoch.
             if epoch.plan is not None:
                 self.last = epoch.plan
             well &= self._record(epoch, record, skipped=pause.skipped)
             count += 1
-            # 4. Nothing of an epoch stays but its plan: cycles are collected here, and only here.
+            # 4. Only the plan of an epoch is kept; reference cycles are collected here, between epochs.
             del epoch, record
             gc.collect()
             if count != epochs:
@@ -112,7 +112,7 @@ class Run:
         return EpochAtWork(number, self.around, last)
 
     def _record(self, epoch: EpochAtWork, record: EpochRecord, *, skipped: int) -> bool:
-        """Put an epoch into history, metrics and log; False if the history cannot be written."""
+        """Write an epoch to history, metrics and log; False if the history cannot be written."""
         record = record.model_copy(update={"skipped_ticks": skipped})
         try:
             self.history.add(record)

@@ -1,4 +1,4 @@
-"""The folder of a run's plans: one file an epoch, and a link to the last good one."""
+"""The folder of a run's plans: one file per epoch, and a link to the last good one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LATEST: Final = "latest.json"
 _NAME: Final = re.compile(r"(\d{6,})-[0-9a-f]{8}\.json")
 
 _DRAFT: Final = re.compile(rf"\.({_NAME.pattern}|{re.escape(LATEST)})\.[0-9a-f]{{8}}\.tmp")
-"""What a run that is killed while it writes leaves behind."""
+"""Names of drafts that a run leaves behind if it is killed during a write."""
 
 
 class PlanStore:
-    """Plans of the last epochs, and of older ones none: `keep` of them at most."""
+    """The plans of the last `keep` epochs; older plans are deleted."""
 
     def __init__(self, folder: Path, *, keep: int) -> None:
         self.folder = folder
@@ -47,7 +47,7 @@ class PlanStore:
             ) from None
 
     def save(self, plan: Plan, number: int) -> Path:
-        """Write an epoch's plan and let `latest.json` lead there; each is done in one step."""
+        """Write an epoch's plan, and point `latest.json` to it; each step is atomic."""
         path = self.folder / f"{number:06d}-{plan.plan_id[:8]}.json"
         save_plan(plan, path)
         try:
@@ -69,14 +69,14 @@ class PlanStore:
         Raises
         ------
         PlannerError
-            It cannot be read, or was edited.
+            The plan cannot be read, or was edited.
         """
         path = self.folder / LATEST
         return load_plan(path) if path.exists() else None
 
     def _forget_old(self, newest: Path) -> None:
-        # By their times first: numbers begin anew with a new history. A clock that was set back says nothing
-        # of the newest.
+        # Sort by file time first, since numbers restart with a new history. The newest plan is exempt, since
+        # a clock that was set back gives it an old time.
         others = [
             (path.stat().st_mtime_ns, int(found[1]), path)
             for path in self.folder.iterdir()

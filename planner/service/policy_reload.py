@@ -1,4 +1,4 @@
-"""The policy of a run: read again for each epoch, and kept as it was while its file cannot be read."""
+"""The policy of a run: read again for each epoch; the last good one stays if its file cannot be read."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class PolicyInForce:
     """The last policy that could be read."""
 
     def __init__(self, read: Callable[[], Policy]) -> None:
-        """Read it for the first time: a run does not begin without a policy."""
+        """Read the policy for the first time; a run does not begin without one."""
         self._read = read
         self.policy = read()
         self.error = ""
-        """Why it is not what its file says now; empty if it is."""
+        """Why the policy differs from its file; empty if it does not."""
         self._told = self.policy
 
     def compare_with(self, policy: Policy) -> None:
-        """Let the next reading tell what has changed since this policy, that of an earlier run."""
+        """Let the next `reread` report the changes from this policy of an earlier run."""
         self._told = policy
 
     def reread(self) -> tuple[KnobChange, ...]:
-        """Read it again; what has changed since this was told last."""
+        """Read the policy again; returns the changes since the last report."""
         try:
             self.policy = self._read()
         except PlannerError as error:
@@ -46,9 +46,9 @@ class PolicyInForce:
 
 def policy_reader(policy_file: str | None, source: str) -> Callable[[], Policy]:
     """
-    What reads the policy file again and again: the one given, else the one in the directory of the source.
+    A function that reads the policy file: the given one, else the one in the directory of the source.
 
-    A file that was there once and is gone is an error, as what it leaves to people must not lapse with it.
+    A file that existed before and is gone is an error. Otherwise its approval rules would no longer apply.
     """
     known = policy_file
 
@@ -62,7 +62,7 @@ def policy_reader(policy_file: str | None, source: str) -> Callable[[], Policy]:
 
 
 def knob_changes(old: Policy, new: Policy) -> tuple[KnobChange, ...]:
-    """Every knob that differs between two policies."""
+    """The knobs that differ between two policies."""
     return tuple(
         KnobChange(knob=path, old=before, new=after) for path, before, after in changed_knobs(old, new)
     )

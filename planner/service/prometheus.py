@@ -1,8 +1,8 @@
 """
-What Prometheus reads of a run: all metrics, their names, labels and meanings.
+Prometheus metrics of a run, with their names, labels and meanings.
 
-Counters and histograms grow with what happens. All that is true at an instant is replaced as a whole after
-each epoch, so that a scrape never sees half of it, and nothing stays that is gone.
+Counters and histograms grow with events. All gauges are replaced together after each epoch, so that a scrape
+sees a consistent set, and series of removed objects disappear.
 """
 
 from __future__ import annotations
@@ -41,52 +41,52 @@ _SECONDS_PER_HOUR: Final = 3600
 
 _GAUGES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "gpuplan_build_info": ("1, with the version of gpuplan and of Python.", ("version", "python")),
-    "gpuplan_interval_seconds": ("From one epoch to the next, where none takes longer.", ()),
+    "gpuplan_interval_seconds": ("Interval between epochs.", ()),
     "gpuplan_solver_gap_ratio": (
-        "How far the last plan is from the best at most, as a part of its objective.",
+        "Gap between the bound and the objective of the last plan, as a part of the objective.",
         (),
     ),
-    "gpuplan_solver_gap_points": ("How far the last plan is from the best at most, in points.", ()),
+    "gpuplan_solver_gap_points": ("Gap between the bound and the objective of the last plan, in points.", ()),
     "gpuplan_plan_actions": ("Actions of the last plan.", ("type",)),
     "gpuplan_gpus": (
         "GPUs; total is used, idle, stranded (free where no job can start) and unhealthy together.",
         ("state", "gpu_product"),
     ),
     "gpuplan_gpu_utilization_ratio": ("Allocated part of the GPUs that can be used.", ()),
-    "gpuplan_running_jobs": ("Jobs that run.", ()),
-    "gpuplan_queue_pending_jobs": ("Jobs that wait.", ("queue", "reason")),
+    "gpuplan_running_jobs": ("Running jobs.", ()),
+    "gpuplan_queue_pending_jobs": ("Pending jobs.", ("queue", "reason")),
     "gpuplan_queue_long_pending_jobs": (
-        "Jobs that wait for more than 30 minutes and are not held.",
+        "Jobs pending for more than 30 minutes that are not held.",
         ("queue",),
     ),
     "gpuplan_queue_dominant_share_ratio": (
-        "Largest of the parts that a queue's jobs hold of all GPUs, CPUs and memory.",
+        "Largest part of all GPUs, CPUs or memory that a queue's jobs hold.",
         ("queue",),
     ),
     "gpuplan_queue_quota_usage_ratio": (
-        "GPUs held over nominal quota, those of queues below included.",
+        "GPUs held over nominal quota, both with the queues below.",
         ("queue",),
     ),
     "gpuplan_fairness_jain_index": ("Jain's index over the queues' met demands; 1 is equal.", ()),
     "gpuplan_fragmentation_ratio": (
-        "Part of the free GPUs that no replica of so many whole GPUs could use.",
+        "Part of the free GPUs that no replica of this number of whole GPUs could use.",
         ("gang_size",),
     ),
     "gpuplan_hourly_cost_dollars": ("Price of all ready nodes, in the cluster's currency an hour.", ()),
-    "gpuplan_deadline_at_risk_jobs": ("Jobs whose deadline is critical, late or impossible.", ()),
-    "gpuplan_policy_file_ok": ("1 if the policy in force is what its file says, 0 if that is broken.", ()),
-    "gpuplan_failures_in_a_row": ("Epochs that went wrong since the last good one.", ()),
-    "gpuplan_last_plan_timestamp_seconds": ("When the last good plan was made.", ()),
+    "gpuplan_deadline_at_risk_jobs": ("Jobs with a critical, late or impossible deadline.", ()),
+    "gpuplan_policy_file_ok": ("1 if the policy file can be read, 0 if the last good policy is used.", ()),
+    "gpuplan_failures_in_a_row": ("Consecutive failed epochs.", ()),
+    "gpuplan_last_plan_timestamp_seconds": ("Time of the last good plan.", ()),
 }
-"""What is true at an instant: meaning and labels by name."""
+"""Gauges: meaning and labels by name."""
 
 
 class Exposition:
-    """The metrics of one run, in a registry of their own."""
+    """The metrics of one run, in a separate registry."""
 
     def __init__(self, version: str, *, every: float) -> None:
-        """`every` is from one epoch to the next, in seconds."""
-        # When a counter began is of use to OpenMetrics only, and doubles the series.
+        """`every` is the interval between epochs in seconds."""
+        # Only OpenMetrics uses the creation times of counters, and they double the number of series.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._now: dict[str, dict[tuple[str, ...], float]] = {
@@ -94,7 +94,7 @@ class Exposition:
             "gpuplan_interval_seconds": {(): every},
         }
         self._seen: datetime | None = None
-        """Instant of the last snapshot: jobs that finished by then are counted."""
+        """Time of the last snapshot; jobs that finished by then are already counted."""
         self.registry.register(self)
         registry = self.registry
         self._plan_seconds = Histogram(
@@ -120,15 +120,15 @@ class Exposition:
             "gpuplan_preemptions", "Running jobs that were stopped.", ("reason",), registry=registry
         )
         self._lost = Counter(
-            "gpuplan_lost_gpu_seconds", "Work in no checkpoint that was lost.", registry=registry
+            "gpuplan_lost_gpu_seconds", "Lost work that was in no checkpoint.", registry=registry
         )
         self._finished = Counter("gpuplan_finished_jobs", "Jobs that ended.", ("outcome",), registry=registry)
-        self._epochs = Counter("gpuplan_epochs", "Epochs by how they ended.", ("outcome",), registry=registry)
+        self._epochs = Counter("gpuplan_epochs", "Epochs by outcome.", ("outcome",), registry=registry)
         self._skipped = Counter(
-            "gpuplan_skipped_ticks", "Ticks that passed as an epoch took too long.", registry=registry
+            "gpuplan_skipped_ticks", "Ticks skipped because an epoch took too long.", registry=registry
         )
 
-        # A series that begins at 1 has not risen: what is watched for rising begins at 0.
+        # Series that alerts watch for increases begin at 0: a series that first appears at 1 has no increase.
         for reason in (ReasonCode.MAKES_ROOM, ReasonCode.DRAINED):
             self._preemptions.labels(reason.value)
         for ended in Outcome:
@@ -137,7 +137,7 @@ class Exposition:
             self._epochs.labels(outcome.value)
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """All that is true now, for the registry."""
+        """All gauges, for the registry."""
         now = self._now
         for name, (meaning, labels) in _GAUGES.items():
             family = GaugeMetricFamily(name, meaning, labels=labels)
@@ -146,7 +146,7 @@ class Exposition:
             yield family
 
     def planned(self, plan: Plan, seconds: float) -> None:
-        """A plan was made and saved."""
+        """Count a plan that was made and saved."""
         solution = plan.solution
         self._plan_seconds.labels(solution.solver, solution.status).observe(seconds)
         if solution.fallback is not None:
@@ -157,11 +157,11 @@ class Exposition:
                 self._finished.labels(job.outcome.value).inc()
 
     def not_planned(self, seconds: float) -> None:
-        """No plan came of an epoch."""
+        """Count an epoch without a plan."""
         self._plan_seconds.labels("none", "FAILED").observe(seconds)
 
     def applied(self, plan: Plan, outcome: ApplyOutcome) -> None:
-        """A plan was carried out, or a part of it."""
+        """Count the actions of a plan that were carried out."""
         changes = {change.id: change for change in changes_of(plan.actions)}
         for change in (changes[id_] for id_ in outcome.done if id_ in changes):
             self._applied.labels(change.type, "done").inc()
@@ -170,7 +170,7 @@ class Exposition:
             self._applied.labels(changes[outcome.failed.action].type, "failed").inc()
 
     def epoch(self, record: EpochRecord, *, failures: int) -> None:
-        """An epoch is over."""
+        """Count an epoch."""
         self._epochs.labels(record.outcome.value).inc()
         self._skipped.inc(record.skipped_ticks)
         self._now = self._now | {
@@ -179,11 +179,11 @@ class Exposition:
         }
 
     def show(self, plan: Plan, figures: Figures) -> None:
-        """From now on this is what is true."""
+        """Set the gauges of a plan."""
         types = collections.Counter[str](action.type for action in plan.actions)
         objective, bound = plan.solution.objective, plan.solution.bound
         points = None if bound is None else bound - objective
-        # A part of nothing, as of a plan that changes nothing, would be a number of points.
+        # Relative to an objective of 0, as of a plan without changes, the gap would be a number of points.
         gap = plan.solution.gap if objective > 0 or not points else None
         shown: dict[str, dict[tuple[str, ...], float]] = {
             "gpuplan_solver_gap_ratio": {} if gap is None else {(): gap},
@@ -205,11 +205,11 @@ class Exposition:
         self._now = self._now | shown
 
     def text(self) -> str:
-        """All metrics as Prometheus reads them."""
+        """All metrics in the Prometheus text format."""
         return prometheus_client.generate_latest(self.registry).decode()
 
     def write(self, path: Path) -> None:
-        """Write them to a file for the textfile collector of node_exporter, in one step."""
+        """Write all metrics atomically to a file for the textfile collector of node_exporter."""
         write_atomically(path, self.text())
 
     def _count(self, plan: Plan, change: Change) -> None:
@@ -227,13 +227,13 @@ class Exposition:
 
 
 def serve(exposition: Exposition, host: str, port: int) -> int:
-    """Answer Prometheus at an address from a thread of its own; the port, which 0 leaves to the kernel."""
+    """Serve the metrics from a separate thread; returns the port, which the kernel chooses for 0."""
     try:
         server, _ = prometheus_client.start_http_server(port, addr=host, registry=exposition.registry)
     except OSError as error:
         raise PlannerError(
             f"metrics cannot be served at {host}:{port}: {error.strerror or error}.\n"
-            "Give an address of this machine whose port is free."
+            "Give an address of this machine with a free port."
         ) from None
     tell(_LOG, "listening", host=host, port=server.server_port)
     return int(server.server_port)

@@ -1,4 +1,4 @@
-"""EpochRecord: what became of one epoch of a periodic run, as the history keeps it."""
+"""EpochRecord: the outcome of one epoch of a periodic run, as stored in the history."""
 
 from __future__ import annotations
 
@@ -12,60 +12,60 @@ from gpuplan.models.units import Count, Timestamp
 
 
 class EpochOutcome(StrEnum):
-    """How an epoch ended."""
+    """Outcome of an epoch."""
 
     PLANNED = "planned"
-    """The plan is saved; this run applies none."""
+    """The plan is saved; this run does not apply plans."""
     UNCHANGED = "unchanged"
     """The plan changes nothing."""
     AWAITS_APPROVAL = "awaits_approval"
-    """The policy leaves this plan to a person."""
+    """The policy requires an operator's approval of this plan."""
     APPLIED = "applied"
     RESUMED = "resumed"
-    """What an earlier run left undone of its last plan is done."""
+    """The rest of an earlier run's last plan is done."""
     STOPPED = "stopped"
-    """The run was told to end; what is left of an apply can be resumed."""
+    """The run was told to stop; the rest of an apply can be resumed."""
     STALE = "stale"
     """The cluster changed between snapshot and apply; nothing was done."""
     PARTLY_APPLIED = "partly_applied"
-    """An action failed; those before it are done."""
+    """An action failed; the actions before it are done."""
     FAILED = "failed"
-    """There is no plan, or nothing of it could be done."""
+    """There is no plan, or no action of it could be done."""
 
 
 TROUBLE = frozenset({EpochOutcome.STALE, EpochOutcome.PARTLY_APPLIED, EpochOutcome.FAILED})
-"""Outcomes after which the next epoch comes sooner, and then later and later."""
+"""Outcomes after which the next epoch is a retry with exponential backoff."""
 
 
 class KnobChange(Noun):
-    """A knob of the policy that has another value than in the epoch before."""
+    """A knob of the policy with a value that differs from the epoch before."""
 
     knob: str
-    """Its path, such as `disruption.preempt`."""
+    """Path, such as `disruption.preempt`."""
     old: Any
     new: Any
 
 
 class EpochRecord(Noun):
-    """One epoch; what it did not come to is None, empty or 0."""
+    """One epoch; fields of steps that it did not reach are None, empty or 0."""
 
     number: Count
-    """1, 2, 3, … over all runs of one history."""
+    """1, 2, 3, …, counted over all runs of one history."""
     began_at: Timestamp
     ended_at: Timestamp
-    """By the clock of the machine that plans."""
+    """By the planner's clock, as is `began_at`."""
     outcome: EpochOutcome
     error: str = ""
-    """What went wrong, and the next step."""
+    """Error message, with the next step."""
     taken_at: Timestamp | None = None
-    """The instant of the snapshot, by the cluster's clock."""
+    """Time of the snapshot, by the cluster's clock."""
     snapshot: str | None = None
-    """Fingerprint."""
+    """Fingerprint of the snapshot."""
     policy: str | None = None
     """Fingerprint of the policy in force."""
     policy_changes: tuple[KnobChange, ...] = ()
     policy_error: str = ""
-    """Why the policy file could not be read; the last good policy is in force then."""
+    """Why the policy file could not be read; the last good policy is then in force."""
     plan_id: str | None = None
     status: str | None = None
     solver: str | None = None
@@ -73,14 +73,14 @@ class EpochRecord(Noun):
     bound: int | None = None
     gap: float | None = None
     seconds: float | None = None
-    """Of planning."""
+    """Duration of planning."""
     actions: dict[str, Count] = Field(default_factory=dict)
-    """Actions of the plan by type, those that change nothing included."""
+    """Number of the plan's actions by type, including those that change nothing."""
     done: Count = 0
-    """Steps of the plan that this epoch carried out; recording its promises is one of them."""
+    """Steps of the plan that this epoch carried out; recording the promises is one step."""
     done_before: Count = 0
-    """Those that were carried out before it."""
+    """Steps that were carried out before this epoch."""
     undone: Count = 0
-    """Those that are not carried out, of a plan of which some were to be."""
+    """Steps that are not carried out."""
     skipped_ticks: Count = 0
-    """Ticks that passed during this epoch because it took too long."""
+    """Ticks that were skipped because this epoch took too long."""

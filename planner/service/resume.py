@@ -1,4 +1,4 @@
-"""What an earlier run left undone: the audit log, written before each deed, and the cluster know it."""
+"""Unfinished applies of earlier runs, found from the audit log and the cluster."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """How far a plan was carried out on a cluster."""
+    """Progress of a plan on a cluster."""
 
     begun: bool
     done: tuple[str, ...]
-    """Ids of its steps that are done, in its order."""
+    """Ids of the done steps, in plan order."""
     failed: bool
-    """A step of it failed: doing the rest would fail again."""
+    """True if a step failed; the rest would fail again."""
 
 
 def trail_of(
     plan: Plan, cluster: str, records: Iterable[AuditRecord], performed: Callable[[Step], bool]
 ) -> Trail:
-    """The trail of a plan on the cluster of this identity, which alone knows what it has `performed`."""
+    """Trail of a plan on the cluster with this identity; `performed` asks the cluster about a step."""
     own = records_of(plan, cluster, records)
     return Trail(
         begun=bool(own),
@@ -44,7 +44,7 @@ def trail_of(
 
 
 def why_not_resumed(plan: Plan, trail: Trail, policy: Policy) -> str:
-    """Why a run under this policy does nothing more of a plan; empty if it may, or if all is done."""
+    """Why a run under this policy does not continue a plan; empty if it may, or if all steps are done."""
     if trail.failed:
         return "an action of it failed in an earlier run, which could not record that"
     if len(trail.done) == len(steps_of(plan)):
@@ -52,5 +52,5 @@ def why_not_resumed(plan: Plan, trail: Trail, policy: Policy) -> str:
     if not same_rules(policy, plan.policy):
         return "the policy has other rules than when it was planned"
     if why := why_approval_is_needed(plan):
-        return f"it is left to people: {why}"
+        return f"it needs an operator's approval: {why}"
     return ""

@@ -1,4 +1,4 @@
-"""One epoch of a run: read, plan, save, carry out; whatever happens, a record of it comes out."""
+"""One epoch of a run: read, plan, save, apply; it always returns a record, also after an error."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Applier(Protocol):
-    """What carries plans out, and knows what became of them."""
+    """Applies plans, and reports their progress."""
 
     def apply(self, plan: Plan, *, resume: bool) -> ApplyOutcome:
-        """Do all of a plan, or raise what `gpuplan.planner.apply.apply` raises."""
+        """Carry out a plan; raises the errors of `gpuplan.planner.apply.apply`."""
         ...
 
     def trail(self, plan: Plan) -> Trail:
-        """How far a plan was carried out, by whomever."""
+        """Progress of a plan, by this run or any other."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the epochs of one run work with."""
+    """Dependencies that all epochs of one run share."""
 
     read: Callable[[], Snapshot]
     policy: PolicyInForce
     plans: PlanStore
     applier: Applier | None
-    """None: plans are saved and not applied."""
+    """None if plans are saved but not applied."""
     remembers_promises: bool
-    """Snapshots tell what earlier plans promised; else the last plan does."""
+    """True if snapshots contain earlier promises; otherwise they are taken from the last plan."""
     seed: int
     now: Callable[[], datetime]
     stop: Stop
@@ -66,28 +66,28 @@ class Surroundings:
 
 @dataclass
 class EpochAtWork:
-    """One epoch while it goes on; afterwards what came of it."""
+    """State of one epoch, and afterwards its result."""
 
     number: int
     around: Surroundings
     last: Plan | None
     """The last good plan."""
     plan: Plan | None = None
-    """This epoch's, once it is saved."""
+    """This epoch's plan, once it is saved."""
     outcome: ApplyOutcome | None = None
-    """What was carried out of it."""
+    """Outcome of its apply."""
     plan_seconds: float = 0.0
     _done_before: tuple[str, ...] = ()
     """Steps of the plan that an earlier run carried out."""
     found: dict[str, Any] = field(default_factory=dict)
-    """Of the record, as far as it is known."""
+    """Fields of the record that are known so far."""
 
     def work(self) -> EpochRecord:
-        """All of an epoch."""
+        """Run the whole epoch."""
         return self._recorded(self._plan_and_carry_out)
 
     def resume(self, plan: Plan, trail: Trail, applier: Applier) -> EpochRecord:
-        """Instead of an epoch: what an earlier run left undone of its last plan."""
+        """Run the rest of an earlier run's last plan in place of an epoch."""
         return self._recorded(partial(self._go_on, plan, trail, applier))
 
     def _recorded(self, work: Callable[[], EpochOutcome]) -> EpochRecord:
@@ -98,7 +98,7 @@ class EpochAtWork:
             self.outcome = getattr(failure, "outcome", None) or self._outcome_by_trail()
             ended, error = self._outcome_of(failure), str(failure)
         except KeyboardInterrupt:
-            # Only a run that is to end interrupts its search.
+            # A search is interrupted only after a stop request.
             ended, error = EpochOutcome.STOPPED, "it was told to stop before it had a plan."
         except Exception as failure:  # noqa: BLE001 - a defect in one epoch must not end all that follow
             self.outcome = self._outcome_by_trail()
@@ -204,13 +204,13 @@ class EpochAtWork:
         return EpochOutcome.RESUMED
 
     def _outcome_by_trail(self) -> ApplyOutcome | None:
-        """What was carried out by an apply that did not come to say so."""
+        """Outcome of an apply that ended without one, from the trail."""
         if self.plan is None or self.around.applier is None:
             return None
         try:
             done = self.around.applier.trail(self.plan).done
         except PlannerError:
-            # The audit log is what is broken.
+            # The audit log itself is broken.
             done = self._done_before
         before = set(self._done_before)
         return ApplyOutcome(tuple(step for step in done if step not in before), self._done_before)
@@ -225,7 +225,7 @@ class EpochAtWork:
         return EpochOutcome.PARTLY_APPLIED if partly else EpochOutcome.FAILED
 
     def _counts(self) -> dict[str, int]:
-        """Steps by what became of them."""
+        """Number of steps by outcome."""
         if self.plan is None:
             return {}
         outcome = self.outcome or ApplyOutcome(done=())
@@ -234,7 +234,7 @@ class EpochAtWork:
 
 
 def _facts(plan: Plan, seconds: float | None) -> dict[str, Any]:
-    """What a record says of a plan."""
+    """Fields of a record about a plan."""
     types = Counter(action.type for action in plan.actions)
     solution = plan.solution
     return {

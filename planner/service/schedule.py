@@ -1,7 +1,7 @@
 """
-When the next epoch begins: at the ticks of a clock, and after trouble sooner, then later and later.
+Schedule of the epochs: at fixed ticks, and with exponential backoff after a failure.
 
-Seconds of a monotonic clock come in as arguments; nothing here waits or looks at a clock.
+Times are seconds of a monotonic clock and are arguments; this module neither waits nor reads a clock.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ if TYPE_CHECKING:
     import random
 
 FIRST_RETRY: Final = 1 / 8
-"""Of the interval: what is only being rewritten is there again soon."""
+"""First retry, as a part of the interval; short, since a file that is being rewritten is soon complete."""
 
 FIRST_SECONDS: Final = 60.0
-"""Until the first retry at most."""
+"""Longest time to the first retry."""
 
 LONGEST_RETRY: Final = 4
-"""Intervals between two tries at most."""
+"""Longest time between two tries, in intervals."""
 
 LONGEST_SECONDS: Final = 900.0
-"""Between two tries at most, or one interval where that is longer."""
+"""Longest time between two tries, in seconds; one interval if that is longer."""
 
 _JITTER: Final = 0.2
-"""Part by which a retry is earlier or later, so that several planners do not try in step."""
+"""Random variation of the retry time, as a part of it, so that several planners do not retry in step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """What follows an epoch."""
+    """Pause after an epoch."""
 
     seconds: float
-    """Until the next one begins."""
+    """Time until the next epoch begins."""
     skipped: int
-    """Ticks that passed while it was at work."""
+    """Ticks that passed during the epoch."""
 
 
 class Pace:
-    """Epochs begin at multiples of an interval since the first; none begins while another is at work."""
+    """Epochs begin at multiples of an interval after the first; a tick during an epoch is skipped."""
 
     def __init__(self, every: float, *, began: float, draw: random.Random) -> None:
         self._every = every
         self._began = began
         self._draw = draw
         self._tick = 0
-        """The last one that came before the epoch at work began."""
+        """The last tick before the current epoch began."""
         self.failures = 0
-        """In a row."""
+        """Consecutive failures."""
 
     def after(self, now: float, *, trouble: bool) -> Pause:
         """The pause after an epoch that ended now."""
@@ -71,6 +71,6 @@ class Pace:
     def _retry_seconds(self) -> float:
         first = min(FIRST_RETRY * self._every, FIRST_SECONDS)
         longest = min(LONGEST_RETRY * self._every, max(self._every, LONGEST_SECONDS))
-        # The exponent is bounded, for a fault that lasts a year.
+        # The exponent is bounded, so that a fault that lasts a year does not overflow.
         seconds: float = min(longest, first * 2 ** min(self.failures - 1, 32))
         return seconds * self._draw.uniform(1 - _JITTER, 1 + _JITTER)

@@ -1,7 +1,7 @@
 """
-How a periodic run is told to end: the first signal ends it after the step in hand, the second one at once.
+Stop requests of a periodic run: the first signal ends it after the current step, the second one at once.
 
-A signal only leaves a note. Search, apply and pauses look at it; nothing is torn apart in the middle.
+A signal only sets a flag. Search, apply and pauses check it, so that no step is interrupted in the middle.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ if TYPE_CHECKING:
 
 
 class Stop:
-    """Whether the run is to end."""
+    """Stop request of a run."""
 
     def __init__(self) -> None:
         self.requested = False
-        # A pipe wakes whoever pauses; locks are not for signal handlers.
+        # A pipe ends a pause; signal handlers must not use locks.
         self._awake, self._wake = os.pipe()
 
     def request(self) -> None:
-        """End the run after the step in hand."""
+        """Request that the run ends after the current step."""
         self.requested = True
         os.write(self._wake, b".")
 
     def pause(self, seconds: float) -> None:
-        """Wait so long, or until the run is to end."""
+        """Wait for the seconds, or until a stop is requested."""
         select.select([self._awake], [], [], seconds)
 
     def end_search(self, now: Milestone) -> None:
-        """As the watch of a search: end it with the best plan so far once the run is to end."""
+        """Watch of a search: after a stop request, end the search with the best plan so far."""
         if self.requested and now.objective is not None and now.stage != WRITING:
             raise KeyboardInterrupt
 
     def close(self) -> None:
-        """Let go of the pipe."""
+        """Close the pipe."""
         os.close(self._awake)
         os.close(self._wake)
 
 
 @contextmanager
 def stopped_by_signals() -> Iterator[Stop]:
-    """A stop that SIGTERM and SIGINT request; a second one of them ends the process as if it were unheard."""
+    """A stop that SIGTERM and SIGINT request; a second signal ends the process by its default action."""
     stop = Stop()
 
     def heard(number: int, _: FrameType | None) -> None:

@@ -1,1 +1,1 @@
-"""Simulation: a trace is replayed epoch by epoch, with the production planner, on a world in memory."""
+"""Simulation: replay of a trace, epoch by epoch, with the production planner on an in-memory world."""

@@ -1,4 +1,4 @@
-"""Elapsing: time passes in a world; jobs end, nodes fail and return, further jobs are submitted."""
+"""Advance of time in a world: jobs end, nodes fail and return, further jobs are submitted."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _SECONDS_PER_HOUR = 3600
 
 @dataclass(frozen=True, slots=True)
 class Elapsed:
-    """A world some time later."""
+    """A world after some time."""
 
     world: World
     happened: tuple[Happening, ...]
-    """In the order of time; of one instant, what ends comes first."""
+    """In order of time; at the same time, ends come first."""
     flow: Flow = NOTHING
 
 
 def elapse(world: World, until: datetime) -> Elapsed:
-    """Let time pass: everything happens at its own second, not only when the next plan is made."""
+    """Advance time; each event happens at its own second, not at the next epoch."""
     happened: list[Happening] = []
     flow = Flow()
     for moment in _moments(world, until):
@@ -48,7 +48,7 @@ def elapse(world: World, until: datetime) -> Elapsed:
 
 
 def _moments(world: World, until: datetime) -> list[datetime]:
-    """Instants at which nodes change, and the last one."""
+    """Times at which nodes change, and the end."""
     failing = (world.began + timedelta(seconds=each.after) for each in world.outages)
     coming_up = (node.ready_at for node in world.cluster.nodes if node.ready_at is not None)
     changes = {at for at in (*failing, *coming_up) if world.now < at < until}
@@ -56,7 +56,7 @@ def _moments(world: World, until: datetime) -> list[datetime]:
 
 
 def _work(world: World, until: datetime) -> Elapsed:
-    """Everybody works while no node changes; who is done, or is to be killed, is gone."""
+    """Advance all jobs in a span without node changes; jobs that end or are killed are removed."""
     ended: list[tuple[datetime, str, bool]] = []
     held = 0
     for name, task in world.tasks.items():
@@ -85,7 +85,7 @@ def _work(world: World, until: datetime) -> Elapsed:
 
 
 def _over(task: Task, end: Happening) -> FinishedJob:
-    """A job that is over; it teaches how long the whole of it takes where it ran last."""
+    """The finished job; its times give the duration of the whole job at the places where it ran last."""
     whole = timedelta(seconds=-(-task.need // task.begun.rate))
     killed = end.kind is Kind.KILLED
     return FinishedJob(
@@ -99,7 +99,7 @@ def _over(task: Task, end: Happening) -> FinishedJob:
 
 
 def _remembered(world: World, finished: tuple[FinishedJob, ...]) -> tuple[FinishedJob, ...]:
-    """The latest, and those that somebody waits for."""
+    """The most recent finished jobs, and those that other jobs depend on."""
     forgotten = finished[:-REMEMBERED]
     if not forgotten:
         return finished
@@ -108,13 +108,13 @@ def _remembered(world: World, finished: tuple[FinishedJob, ...]) -> tuple[Finish
 
 
 def _nodes_up(world: World) -> World:
-    """Nodes that have been provisioned are like any other."""
+    """Mark nodes as ready once they are provisioned."""
     up = [node for node in world.cluster.nodes if node.ready_at is not None and node.ready_at <= world.now]
     return _with_nodes(world, [node.model_copy(update={"ready_at": None}) for node in up])
 
 
 def _outages(world: World) -> tuple[World, tuple[Happening, ...]]:
-    """Nodes fail, and whatever runs there waits again; others return."""
+    """Apply due outages: nodes fail, and their jobs are pending again; other nodes return."""
     due = _due(world)
     if not due:
         return world, ()
@@ -138,7 +138,7 @@ def _due(world: World) -> tuple[Outage, ...]:
 
 
 def _submissions(world: World) -> tuple[World, tuple[Happening, ...]]:
-    """Jobs whose time has come wait from then on."""
+    """Add the jobs that are submitted by now."""
     number = next(
         (index for index, each in enumerate(world.coming) if each.job.submitted_at > world.now),
         len(world.coming),
@@ -152,7 +152,7 @@ def _submissions(world: World) -> tuple[World, tuple[Happening, ...]]:
 
 
 def _with_nodes(world: World, changed: list[Node]) -> World:
-    """The world with some nodes as given; its cluster is the same one if there are none."""
+    """The world with changed nodes; the cluster object stays the same if there are none."""
     if not changed:
         return world
     nodes = world.cluster.node_by_name | {node.name: node for node in changed}

@@ -1,4 +1,4 @@
-"""Acting: a plan is carried out in a world, all of it, at one instant."""
+"""Carries out a plan in a world: all actions at one time."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
     """
-    The world once a plan is done, and what became of jobs by it.
+    The world after a plan, and the events of its jobs.
 
-    Stopping takes no time, and what a job had not saved is lost, be it preempted, moved or resized; it comes
-    back from its last checkpoint before it works again.
+    Stopping takes no time. A job that is preempted, migrated or resized loses its unsaved work, and restores
+    its last checkpoint before it works again.
     """
     acting = _Acting(world)
     for change in changes_of(plan.actions):
@@ -53,7 +53,7 @@ def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
             case Migrate():
                 acting.move(change.job, change.after)
             case _:
-                pass  # a change of nodes alone
+                pass  # only nodes change
     promises = promises_of(plan)
     for name, task in acting.tasks.items():
         promise = promises.get(name)
@@ -67,9 +67,9 @@ def rearrange(
     world: World, snapshot: Snapshot, placements: tuple[Placement, ...]
 ) -> tuple[World, tuple[Happening, ...]]:
     """
-    The world once just these jobs run where they are placed, and what became of jobs by it.
+    The world with exactly these placements running, and the events of its jobs.
 
-    It costs what `carry_out` says. The snapshot is that of the world; nobody holds a promise any more.
+    Interruptions cost as much as in `carry_out`. The snapshot is that of the world; all promises are void.
     """
     acting = _Acting(world)
     cluster = cluster_after(snapshot, Target(placements=placements))
@@ -87,7 +87,7 @@ def rearrange(
 
 
 class _Acting:
-    """The parts of a world while a plan changes them."""
+    """Mutable parts of a world during a plan."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -97,7 +97,7 @@ class _Acting:
         self.happened: list[Happening] = []
 
     def done(self) -> World:
-        """The world as it then is; its cluster is the same one if no node has changed."""
+        """The changed world; the cluster object stays the same if no node has changed."""
         cluster = self._world.cluster
         if self.nodes != cluster.node_by_name:
             nodes = tuple(self.nodes[name] for name in sorted(self.nodes))
@@ -105,28 +105,28 @@ class _Acting:
         return replace(self._world, cluster=cluster, tasks=self.tasks)
 
     def provision(self, change: ScaleUp) -> None:
-        """A new node takes jobs at once, and runs them once it is up."""
+        """Set the ready time of a new node; it accepts jobs at once, and they run once it is ready."""
         if change.provisioning:
             ready_at = self._world.now + timedelta(seconds=change.provisioning)
             new = self.nodes[change.node]
             self.nodes[change.node] = new.model_copy(update={"ready_at": ready_at})
 
     def scaled(self, change: ScaleUp | ScaleDown) -> None:
-        """The pool knows when it was last given a node, or gave one back."""
+        """Record in the pool when a node was last added or removed."""
         self.pools = tuple(
             pool if pool.name != change.pool else with_pool_scaled(pool, change, self._world.now)
             for pool in self.pools
         )
 
     def start(self, job: str, after: Placement, kill_at: datetime | None) -> None:
-        """A waiting job runs."""
+        """Start a pending job."""
         task = self.tasks[job]
         begins = self._ready(after.replicas)
         self._begin(task, Running(started_at=begins, kill_at=kill_at, replicas=after.replicas))
         self.happened.append(Happening(begins, Kind.STARTED, job))
 
     def preempt(self, job: str) -> None:
-        """A running job waits again, and was preempted once more."""
+        """Stop a running job; it is pending again, and its preemption count is raised."""
         now = self._world.now
         task, held = self.tasks[job].stopped(now, self._world.physics)
         waits = task.job.model_copy(update={"preemptions": task.job.preemptions + 1})
@@ -134,7 +134,7 @@ class _Acting:
         self.happened.append(Happening(now, Kind.PREEMPTED, job, held))
 
     def resize(self, change: Shrink | Grow) -> None:
-        """A running job goes on with fewer or more replicas; one that waits for nodes may wait for others."""
+        """Continue a running job with fewer or more replicas; before its first work it loses nothing."""
         task, now, physics = self.tasks[change.job], self._world.now, self._world.physics
         running, stretch, held = task.job.running, task.begun, task.ended(self._world.now)
         assert running is not None  # noqa: S101 - for the type checker
@@ -152,7 +152,7 @@ class _Acting:
         self.happened.append(Happening(now, Kind.RESIZED, change.job, held))
 
     def move(self, job: str, after: Placement) -> None:
-        """A running job is stopped and goes on elsewhere from its last checkpoint."""
+        """Move a running job to other places; it continues there from its last checkpoint."""
         task, now = self.tasks[job], self._world.now
         begins = self._ready(after.replicas)
         old = task.job.running
@@ -164,7 +164,7 @@ class _Acting:
         self.happened.append(Happening(now, Kind.MOVED, job, held))
 
     def _begin(self, task: Task, running: Running) -> None:
-        """A job that waits runs; one that ran before comes back from its checkpoint first."""
+        """Run a job that does not run; a job that ran before first restores its checkpoint."""
         delay = self._world.physics.recovery_of(task.job) if task.ran else 0
         if delay:
             works = running.started_at + timedelta(seconds=delay)
@@ -177,6 +177,6 @@ class _Acting:
         self.tasks[task.job.name] = replace(task, job=job, stretch=stretch, ran=True)
 
     def _ready(self, replicas: Iterable[Replica]) -> datetime:
-        """Now, or when the last of the nodes is up."""
+        """Present time, or the time when the last of the nodes is ready."""
         ready = [self.nodes[each.node].ready_at for each in replicas]
         return max([self._world.now, *(at for at in ready if at is not None)])

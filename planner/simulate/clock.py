@@ -1,4 +1,4 @@
-"""Clock: when epochs are, at regular times or where something happens."""
+"""Times of the epochs of a simulation: regular, or at events."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """When epochs are."""
+    """Times of the epochs."""
 
     every: int
-    """Seconds from one epoch to the next; at events, from one to the next at most."""
+    """Seconds between epochs; with `at_events` the longest time between two."""
     seconds: int | None = None
-    """From the first epoch to the last; None is until every job is over."""
+    """Seconds from the first epoch to the last; None is until all jobs are over."""
     at_events: bool = False
     """
-    Epochs are where something happens: jobs come or end, nodes fail, return or come up.
+    True if epochs are at events: jobs are submitted or end, nodes fail, return or become ready.
 
-    What happens in the same second is one event.
+    Changes in the same second are one event.
     """
     apart: int = 1
-    """Seconds from one epoch at an event to the next at least."""
+    """Shortest time between two epochs at events, in seconds."""
     epochs: int | None = None
-    """How many epochs there are at most; None is until the time, or every job, is over."""
+    """Largest number of epochs; None is without a limit."""
 
     def following(self, world: World) -> datetime:
-        """When the next epoch after that of this instant is."""
+        """Time of the next epoch after the world's present time."""
         latest = world.now + timedelta(seconds=self.every)
         if not self.at_events:
             return latest
@@ -42,7 +42,7 @@ class Clock:
 
 
 def _events(world: World) -> Iterator[datetime]:
-    """When things happen if nothing more is planned, of each kind at least the first that does."""
+    """Times of events without further plans; at least the first event of each kind."""
     for task in world.tasks.values():
         if task.stretch is not None:
             yield task.over_at()

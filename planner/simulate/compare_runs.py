@@ -1,8 +1,7 @@
 """
-Contest: several policies and solvers over the same trace, side by side.
+Comparison of several policies and solvers over the same trace.
 
-Each run is made in a process of its own, where an interruption cannot be taken for the wish to end the search
-of one epoch.
+Each run has a separate process, so that a keyboard interrupt does not end only the search of one epoch.
 """
 
 from __future__ import annotations
@@ -26,30 +25,30 @@ if TYPE_CHECKING:
     from gpuplan.planner.simulate.trace import Trace
 
     Watch: TypeAlias = Callable[[int, Progress], None]
-    """Is told, by some thread, the number of the case and how far it is."""
+    """Called from any thread with the number of the case and its progress."""
 
 _ENTRY: Final = "gpuplan.planner.simulate.compare_runs:run"
 _LONGEST: Final = 30 * 24 * 3600.0
-"""Seconds that a run may take."""
+"""Time limit of a run in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run to be made."""
+    """Specification of one run."""
 
     name: str
-    """As it is shown."""
+    """Displayed name."""
     place: str
-    """Where the policy came from."""
+    """Source of the policy."""
     solver: str
     policy: Policy
     baseline: str | None = None
-    """The baseline that decides instead of the planner."""
+    """Name of the baseline that replaces the planner, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A run that ended with a message."""
+    """A run that ended with an error message."""
 
     message: str
 
@@ -64,12 +63,12 @@ def hold(
     watch: Watch = lambda _case, _progress: None,
 ) -> list[Replayed]:
     """
-    Make all runs, so many at a time, and return them in the order of the cases.
+    Make all runs, `at_a_time` in parallel, and return them in the order of the cases.
 
     Raises
     ------
     PlannerError
-        A run failed; the others are given up.
+        A run failed; the others are cancelled.
     """
     given_up = Event()
 
@@ -110,7 +109,7 @@ def side_by_side(
     arrivals: str | None,
     seed: int,
 ) -> Simulation:
-    """All runs as one document; `source` and `arrivals` are where the trace came from."""
+    """All runs as one document; `source` and `arrivals` are the sources of the trace."""
     nodes = trace.start.cluster.nodes
     return Simulation(
         source=source,
@@ -144,7 +143,7 @@ def run(
     baseline: str | None,
     report: Callable[[object], None],
 ) -> Replayed | Failed:
-    """Make one run in this process, reporting how far it is."""
+    """Make one run in this process, and report its progress."""
     try:
         return replay(trace, policy, clock, seed=seed, baseline=baseline, watch=report)
     except PlannerError as error:
@@ -152,4 +151,4 @@ def run(
 
 
 class _GivenUpError(Exception):
-    """Nobody waits for the run any more."""
+    """The run is cancelled, since another one failed."""

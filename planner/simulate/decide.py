@@ -1,4 +1,4 @@
-"""Deciding: what is done in one epoch of a simulation, by the planner or by a baseline."""
+"""Decision of one epoch of a simulation, by the planner or by a baseline."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from gpuplan.planner.simulate.world import World
 
 SETTLED: Final = "settled"
-"""Instead of a solver's name: nothing had changed since the last plan, and no other was made."""
+"""In place of a solver's name: nothing changed since the last plan, so no new plan was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One epoch: the world once what was decided is done, and what is recorded of it."""
+    """One epoch: the world after the decision is carried out, and the recorded figures."""
 
     world: World
     happened: tuple[Happening, ...]
     solver: str
     seconds: float
-    """To decide."""
+    """Duration of the decision."""
     gpu_allocation_ratio: float
     fragmentation_ratio: float
     jain_index: float
@@ -48,19 +48,19 @@ class Decided:
     objective: int | None = None
     bound: int | None = None
     changes: bool = False
-    """It was decided that something changes."""
+    """True if the decision changes anything."""
 
 
 class Decider(Protocol):
-    """Decides one epoch after the other, each from the world as it then is."""
+    """Decides the epochs one after the other, each from the present world."""
 
     def decide(self, world: World, number: int) -> Decided:
-        """Decide the epoch of this number, and do it."""
+        """Decide the epoch with this number, and carry out the decision."""
 
 
 @dataclass
 class Planning:
-    """The planner; the last plan is known to the next one."""
+    """The production planner; each plan gets the last one."""
 
     policy: Policy
     seed: int
@@ -69,17 +69,17 @@ class Planning:
 
     def decide(self, world: World, number: int) -> Decided:
         """
-        Plan, and carry the plan out.
+        Plan, and carry out the plan.
 
         Raises
         ------
         PlannerError
-            The epoch could not be planned; says which.
+            The epoch could not be planned; the message names it.
         """
         began = time.monotonic()
         snapshot, plan = world.snapshot(), self._last
         happened: tuple[Happening, ...] = ()
-        # Where nothing has changed since the last plan, planning would change nothing either.
+        # If nothing has changed since the last plan, a new plan would change nothing.
         settled = plan is not None and is_settled(snapshot, self.policy, plan)
         if plan is None or not settled:
             plan = self._last = self._planned(snapshot, number)
@@ -111,13 +111,13 @@ class Planning:
 
 @dataclass(frozen=True)
 class Ruling:
-    """A baseline, by its name."""
+    """A baseline, given by its name."""
 
     name: str
     policy: Policy
 
     def decide(self, world: World, number: int) -> Decided:  # noqa: ARG002 - as the planner is asked
-        """Ask the baseline, and do what it says."""
+        """Run the baseline, and carry out its placements."""
         began = time.monotonic()
         snapshot = world.snapshot()
         attained = {name: task.attained(world.now) for name, task in world.tasks.items()}

@@ -1,4 +1,4 @@
-"""Happening: one thing that becomes of a job, and what went by in a span of time."""
+"""Events of jobs in a simulation, and totals of GPU time and cost over a span."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What can become of a job."""
+    """Kind of an event of a job."""
 
     SUBMITTED = "submitted"
     STARTED = "started"
     PREEMPTED = "preempted"
-    """A plan stopped it; it waits again."""
+    """A plan stopped the job; it is pending again."""
     INTERRUPTED = "interrupted"
-    """A node of its failed; it waits again."""
+    """One of its nodes failed; it is pending again."""
     MOVED = "moved"
     RESIZED = "resized"
     FINISHED = "finished"
     KILLED = "killed"
-    """It ran longer than its plan allowed, and is gone."""
+    """It reached its kill time, and is removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """Something that became of a job."""
+    """One event of a job."""
 
     at: datetime
     kind: Kind
     job: str
     held: Held | None = None
-    """The stretch that is over by this."""
+    """The stretch that ends with this event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What went by in a span of time, in thousandths of GPUs times seconds, and money."""
+    """Totals over a span: GPU time in thousandths of GPUs times seconds, and cost."""
 
     held: int = 0
     """GPUs held by jobs."""
@@ -55,4 +55,4 @@ class Flow:
 
 
 NOTHING: Final = Flow()
-"""What goes by in no time."""
+"""Totals of an empty span."""

@@ -1,4 +1,4 @@
-"""Names of the baselines, which the command line knows before it loads what they need."""
+"""Names of the baselines, apart from them so that the command line need not import their dependencies."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ BASELINE_NAMES: Final = (
     "least-allocated",
     "requested-to-capacity-ratio",
 )
-"""In the order in which docs/simulation.md describes them."""
+"""In the order of docs/simulation.md."""

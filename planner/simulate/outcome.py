@@ -1,7 +1,7 @@
 """
-What a simulation found, as data: scores and series of each run, for screens, files and reports.
+Results of a simulation as data: scores and epoch series of each run, for screens, files and reports.
 
-A figure over jobs that are not over yet says so: it is then no more than a lower bound.
+A figure that depends on jobs that are not over is marked as a lower bound.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Figure(Noun):
 
     value: float
     at_least: bool = False
-    """It can only be larger: jobs that decide it had not come so far when the simulation ended."""
+    """True if `value` is a lower bound: it depends on jobs that were not over at the simulation's end."""
 
 
 class Distribution(Noun):
@@ -39,8 +39,8 @@ class Scorecard(Noun):
     """
     All scores of a run.
 
-    Scored jobs are those that were submitted in the simulation or waited at its start and were not held.
-    Waiting, completion and slowdown count from their submission; times are in seconds.
+    Scored jobs are those submitted during the simulation, or pending at its start and not held. Wait,
+    completion and slowdown count from the submission; times are in seconds.
     """
 
     jobs: _Count
@@ -50,66 +50,66 @@ class Scorecard(Noun):
     running: _Count
     waiting: _Count
     held: _Count
-    """Jobs kept from starting by a user; not scored."""
+    """Jobs that a user holds; not scored."""
     not_submitted: _Count
-    """Jobs of the trace whose time had not come when the simulation ended."""
+    """Jobs of the trace that were not yet submitted at the simulation's end."""
     finished_per_hour: float
     wait: Distribution | None
-    """From submission to the first start; None without jobs, as what follows."""
+    """From submission to the first start; None without jobs, as are the next fields."""
     worth_wait: Figure | None
-    """Mean of the same, each job counting weight · (1 + priority) · GPUs, and at least 0.1 GPU."""
+    """Mean wait, weighted with weight · (1 + priority) · GPUs, where GPUs are at least 0.1."""
     completion: Distribution | None
     """From submission to the end, of jobs that were not killed."""
     slowdown: Distribution | None
-    """Completion over the true duration, which counts for at least ten seconds; at least 1."""
+    """Completion over the true duration, which counts as at least ten seconds; at least 1."""
     makespan: Figure | None
     """From the start of the simulation to the end of the last scored job."""
     finish_time_fairness_max: Figure | None
     """Largest finish-time fairness ρ of a job with GPUs that has finished (see docs/simulation.md)."""
     unfair_share: Figure | None
-    """Part of the jobs with GPUs, killed ones left out, that have finished with a ρ above 1.05."""
+    """Part of the jobs with GPUs, without killed ones, that have finished with a ρ above 1.05."""
     gpu_utilization: float
-    """GPU-hours held by jobs, running ones from the start included, over GPU-hours there were."""
+    """GPU-hours held by jobs, including jobs that ran at the start, over available GPU-hours."""
     gpu_hours: float
-    """Held by jobs."""
+    """GPU-hours held by jobs."""
     lost_gpu_hours: float
-    """Of these, for work that was lost with a stop, as no checkpoint had saved it."""
+    """Part of `gpu_hours` with work that was lost in a stop, since no checkpoint had saved it."""
     idle_gpu_hours: float
-    """Of these, spent on coming back from checkpoints."""
+    """Part of `gpu_hours` spent on restoring checkpoints."""
     queue_mean: float
-    """Waiting jobs after an epoch's plan, on average over the epochs."""
+    """Pending jobs after an epoch's plan, averaged over the epochs."""
     queue_max: _Count
     jain_mean: float
-    """Jain's index of how far the queues' demands are met after an epoch's plan, on average."""
+    """Jain's index of the queues' met demands after an epoch's plan, averaged over the epochs."""
     jain_min: float
     preemptions: _Count
     interruptions: _Count
-    """Jobs stopped by failing nodes."""
+    """Times that jobs were stopped by failing nodes."""
     migrations: _Count
     resizes: _Count
     restarts: _Count
-    """Times that jobs were stopped, moved or resized, failing nodes included: the sum of the four above."""
+    """Times that jobs were preempted, interrupted, migrated or resized: the sum of the four above."""
     deadline_jobs: _Count
-    """Scored jobs with a deadline that was not after the simulation's end."""
+    """Scored jobs with a deadline by the simulation's end."""
     deadline_misses: _Count
-    """Of these, those not finished by then."""
+    """Jobs of `deadline_jobs` that were not finished by their deadline."""
     cost: float
-    """Nodes by the hour and tariffs, in the cluster's currency."""
+    """Hourly prices of nodes and tariffs, in the cluster's currency."""
     planning_seconds: float
-    """Of all epochs together."""
+    """Planning time of all epochs together."""
     planning_seconds_mean: float
-    """Of an epoch."""
+    """Mean planning time of an epoch."""
     planning_seconds_max: float
-    """Of the slowest epoch."""
+    """Planning time of the slowest epoch."""
 
 
 class EpochFigures(Noun):
-    """One epoch of a run: what its plan did, and how the world was just after it."""
+    """One epoch of a run: the effects of its plan, and the state of the world directly after it."""
 
     number: _Count
     at: Timestamp
     submitted: _Count
-    """Since the last epoch, as all that follows up to `interrupted`; the first has the jobs of the start."""
+    """Since the last epoch, as the fields up to `interrupted`; the first epoch has the initial jobs."""
     finished: _Count
     killed: _Count
     interrupted: _Count
@@ -124,32 +124,32 @@ class EpochFigures(Noun):
     jain_index: float
     hourly_cost: float
     objective: int | None
-    """None of a baseline, which has none."""
+    """None for a baseline, which has no objective."""
     bound: int | None
     solver: str
     """
-    Whose plan it was, or the name of a baseline; `settled` if nothing had changed since the last plan and no
-    other was made.
+    Solver of the plan, or the name of a baseline; `settled` if nothing changed since the last plan and no new
+    plan was made.
     """
     seconds: float = 0.0
-    """To plan it, or for a baseline to decide."""
+    """Time to plan, or of a baseline to decide."""
 
 
 class Run(Noun):
-    """One policy with one choice of solvers, over the whole trace."""
+    """Result of one policy with one choice of solvers, over the whole trace."""
 
     name: str
     policy: str
-    """Where the policy came from."""
+    """Source of the policy."""
     solver: str
     scores: Scorecard
     epochs: tuple[EpochFigures, ...]
     stopped: Literal["finished", "time", "stuck"]
-    """Why it ended: nothing was left to do, its time was over, or nothing would have happened any more."""
+    """Why it ended: all jobs were over, its time was over, or no further progress was possible."""
 
 
 class Simulation(Noun):
-    """Runs over the same trace, side by side."""
+    """Runs over the same trace."""
 
     format_version: Literal["1.0"] = SIMULATION_FORMAT
     source: str
@@ -157,11 +157,11 @@ class Simulation(Noun):
     seed: int
     began: Timestamp
     every: Annotated[int, Field(ge=1)]
-    """Seconds from one epoch to the next; where epochs are at events, from one to the next at most."""
+    """Seconds between epochs; with `at_events` the longest time between two."""
     at_events: bool = False
-    """Epochs are where jobs come and end and nodes change, not at regular times."""
+    """True if epochs are at arrivals and ends of jobs and at node changes, not at regular times."""
     nodes: _Count
     gpus: _Count
     added_queues: tuple[str, ...] = ()
-    """Queues of arriving jobs that the source does not have: they have no quota."""
+    """Queues of arriving jobs that the source lacks; they have no quota."""
     runs: tuple[Run, ...]

@@ -1,4 +1,4 @@
-"""Replay: a trace under one policy, epoch by epoch, by the planner that production uses or a baseline."""
+"""Replay of a trace under one policy, epoch by epoch, with the production planner or a baseline."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
 Stopped: TypeAlias = Literal["finished", "time", "stuck"]
 
 QUIET: Final = timedelta(days=1)
-"""A simulation without an end is stuck once so long nothing has run, come or changed."""
+"""A simulation without an end time is stuck if for this long nothing has run, arrived or changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a replay is."""
+    """Progress of a replay."""
 
     epochs: int
     at: datetime
     part: float
-    """Of the whole, by time or by jobs; 1 is all."""
+    """Completed part from 0 to 1, by time or by jobs."""
     waiting: int
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A trace that was replayed."""
+    """Result of a replay."""
 
     scores: Scorecard
     epochs: tuple[EpochFigures, ...]
     stopped: Stopped
     lives: tuple[Life, ...]
-    """What became of each scored job, in the order they came."""
+    """Each scored job with its start and end, in order of arrival."""
 
 
 def replay(
@@ -67,12 +67,12 @@ def replay(
     watch: Watch = lambda _: None,
 ) -> Replayed:
     """
-    Plan, carry the plan out, let time pass, and again; with the name of a baseline that decides instead.
+    Repeat for each epoch: plan, carry out the plan, advance time. A named `baseline` replaces the planner.
 
     Raises
     ------
     PlannerError
-        An epoch could not be planned; says which.
+        An epoch could not be planned; the message names it.
     """
     decider: Decider = Planning(policy, seed) if baseline is None else Ruling(baseline, policy)
     world = opening(trace)
@@ -107,7 +107,7 @@ def replay(
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """How far a replay had come when something was last going on."""
+    """State of a replay at the last activity."""
 
     world: World
     flow: Flow
@@ -115,7 +115,7 @@ class _Mark:
 
 
 def _over(world: World, busy: _Mark) -> Stopped | None:
-    """Why nothing more is planned; None if more is."""
+    """Why the replay ends; None if it continues."""
     if not world.coming and all(task.job.held for task in world.tasks.values()):
         return "finished"
     return "stuck" if world.now - busy.world.now >= QUIET and not world.outages else None

@@ -1,9 +1,9 @@
 """
-Task: a job as the world knows it, with the work it truly has to do and how far it has come.
+Task: a job of the simulated world, with its true amount of work and its progress.
 
-Work is counted in whole numbers, so that nothing is lost or won by rounding: one unit is a thousandth of what
-the job does in a second at full size on the fastest GPU model it may use. Elastic jobs work as fast as their
-scaling says, or in proportion to their replicas.
+Work is an integer, so that rounding has no effect. One unit is a thousandth of the job's work in one second
+at full size on the fastest GPU model that it may use. The speed of elastic jobs follows their scaling, or is
+proportional to their replicas.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A time in which a job holds the same places."""
+    """A span in which a job holds the same places."""
 
     begins: datetime
-    """When it gets them."""
+    """Time when it gets the places."""
     works: datetime
-    """When it does its first work there: not before it has come back from its checkpoint."""
+    """Time of its first work there, after the recovery from its checkpoint."""
     rate: int
-    """Units of work a second."""
+    """Units of work per second."""
     gpu_milli: int
     gpu_model: str | None
-    """The slowest it runs on."""
+    """The slowest GPU model that it runs on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What became of a stretch: seconds, in order, without gaps."""
+    """Use of an ended stretch, in seconds."""
 
     stretch: Stretch
     until: datetime
     idle: int
-    """Coming back from a checkpoint."""
+    """Seconds of recovery from a checkpoint."""
     lost: int
-    """Working for nothing: what was done after the last checkpoint was lost."""
+    """Seconds of work after the last checkpoint, which was lost."""
 
     @property
     def seconds(self) -> int:
-        """All of it."""
+        """Seconds of the whole stretch."""
         return _seconds(self.until, self.stretch.begins)
 
 
@@ -61,73 +61,73 @@ class Task:
     """One job of the world."""
 
     job: Job
-    """As a planner sees it."""
+    """The job in snapshots for the planner."""
     need: int
-    """Units of work it truly takes."""
+    """True amount of work in units."""
     kept: int = 0
-    """Units that were done and saved before the present stretch, or before it was stopped."""
+    """Units that were done and saved before the present stretch, or before its last stop."""
     stretch: Stretch | None = None
-    """None while it waits."""
+    """None while it is pending."""
     ran: bool = False
-    """It has begun once, and so comes back from a checkpoint when it begins again."""
+    """True if it has started before, so that a further start begins with a recovery."""
     given: int = 0
-    """Thousandths of GPUs times seconds that it held before the present stretch."""
+    """Service before the present stretch, in thousandths of GPUs times seconds."""
 
     @staticmethod
     def of(job: Job, duration: int) -> Task:
-        """A waiting job that takes so many seconds at full size on its fastest GPU model."""
+        """A pending job with this duration in seconds at full size on its fastest GPU model."""
         return Task(job, need=duration * MILLI)
 
     @property
     def begun(self) -> Stretch:
-        """The present stretch, of a job that runs."""
+        """The present stretch of a running job."""
         assert self.stretch is not None  # noqa: S101 - for the type checker
         return self.stretch
 
     def done(self, at: datetime) -> int:
-        """Units done by then, saved or not."""
+        """Units done by a time, saved or not."""
         return self.kept if self.stretch is None else self.kept + self.stretch.rate * self._worked(at)
 
     def saved(self, at: datetime, every: int) -> int:
-        """Units that survive if it is stopped then, a checkpoint having been made every so many seconds."""
+        """Units that survive a stop at a time, with a checkpoint every `every` seconds."""
         if self.stretch is None or not every:
             return self.kept
         return self.kept + self.stretch.rate * (self._worked(at) // every * every)
 
     def unsaved(self, at: datetime, every: int) -> int:
-        """Seconds it worked for nothing if it is stopped then, with a checkpoint every so many seconds."""
+        """Seconds of work lost by a stop at a time, with a checkpoint every `every` seconds."""
         return self._worked(at) % every if every else self._worked(at)
 
     def checkpointed_at(self, at: datetime, every: int) -> datetime | None:
-        """Its last checkpoint in the present stretch; None if there was none yet."""
+        """Its last checkpoint in the present stretch; None if there is none yet."""
         if self.stretch is None or not every or (worked := self._worked(at)) < every:
             return None
         return self.stretch.works + timedelta(seconds=worked // every * every)
 
     def ends(self) -> datetime:
-        """When its work is done, in whole seconds, if nothing happens to it."""
+        """Time when its work is done, in whole seconds, without further changes."""
         stretch = self.begun
         return stretch.works + timedelta(seconds=-(-max(0, self.need - self.kept) // stretch.rate))
 
     def attained(self, at: datetime) -> int:
-        """Thousandths of GPUs times seconds that it has held in the simulation, whatever came of it."""
+        """Attained service in the simulation, lost work included, in thousandths of GPUs times seconds."""
         stretch = self.stretch
         held = 0 if stretch is None else stretch.gpu_milli * max(0, _seconds(at, stretch.begins))
         return self.given + held
 
     def over_at(self) -> datetime:
-        """When it is gone if nothing happens to it: its work is done, or it is killed before."""
+        """Time when it ends without further changes: its work is done, or it is killed before."""
         end, running = self.ends(), self.job.running
         return end if running is None or running.kill_at is None else min(end, running.kill_at)
 
     def ended(self, at: datetime) -> Held:
-        """Its stretch, as one in which nothing is lost."""
+        """Its stretch, ended at a time without lost work."""
         stretch = self.begun
         idle = max(0, _seconds(min(at, stretch.works), stretch.begins))
         return Held(stretch, max(at, stretch.begins), idle=idle, lost=0)
 
     def stopped(self, at: datetime, physics: Physics) -> tuple[Task, Held]:
-        """The job as it waits again, and what became of its stretch; what it had not saved is lost."""
+        """The job as pending after a stop, and its ended stretch; unsaved work is lost."""
         held = self.ended(at)
         every = physics.checkpoint_every
         lost = self.unsaved(at, every)
@@ -150,7 +150,7 @@ class Task:
 def stretch_of(
     job: Job, replicas: tuple[Replica, ...], nodes: dict[str, Node], *, begins: datetime, delay: int
 ) -> Stretch:
-    """A stretch on these places, with some seconds before it works."""
+    """A stretch at these places, with `delay` seconds before the first work."""
     models = {model for each in replicas if each.gpus and (model := _model_of(nodes, each.node)) is not None}
     slowest = min(sorted(models), key=job.speed_milli, default=None)
     return Stretch(

@@ -1,4 +1,4 @@
-"""Trace: everything that happens in a simulation whatever is planned, and how the world behaves."""
+"""Trace: the events of a simulation that do not depend on plans, and the rules of the world."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.traces.outages import Outage
 
 CHECKPOINT_EVERY: Final = 1800
-"""Seconds between two checkpoints of a job, unless said otherwise."""
+"""Default seconds between two checkpoints of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Physics:
-    """How jobs behave that are disturbed: the same in every run, whatever its policy believes."""
+    """Checkpoint and restart times of the jobs; the same in every run, whatever its policy assumes."""
 
     checkpoint_every: int = CHECKPOINT_EVERY
-    """Seconds of work after which a job has saved its state again; 0 is never."""
+    """Seconds of work between two checkpoints; 0 is never."""
     checkpoint: int = 60
-    """Seconds to save the state of a job that is stopped or moved, unless the job says otherwise."""
+    """Seconds to save the state of a job that is stopped or migrated, unless the job has its own value."""
     restart: int = 300
-    """Seconds to bring it back from its last checkpoint, unless the job says otherwise."""
+    """Seconds to restore a job from its last checkpoint, unless the job has its own value."""
 
     @staticmethod
     def of(policy: Policy, checkpoint_every: int) -> Physics:
-        """Delays as a policy states them."""
+        """The delays of a policy."""
         rules = policy.disruption
         return Physics(checkpoint_every, rules.checkpoint, rules.restart)
 
     def recovery_of(self, job: Job) -> int:
-        """Seconds before a job that was stopped works again when it starts."""
+        """Seconds from the restart of a stopped job to its next work."""
         checkpoint = self.checkpoint if job.checkpoint_duration is None else job.checkpoint_duration
         restart = self.restart if job.restart_duration is None else job.restart_duration
         return checkpoint + restart
@@ -51,17 +51,17 @@ class Physics:
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """How far what a planner is told of durations is from the truth."""
+    """Errors of the expected durations that the planner gets."""
 
     factor: float | None = 1.0
-    """Wrong by up to this factor either way; 1 is the truth, None tells nothing."""
+    """Largest error factor in both directions; 1 is exact, None gives no durations."""
     seed: int = 0
 
     def of(self, job: str, duration: int) -> int | None:
-        """What is told of a job that takes so many seconds; the same in every run."""
+        """Expected duration of a job with this true duration; the same in every run."""
         if self.factor is None:
             return None
-        # A seed that is text, and `random()` alone, give the same on every machine.
+        # A text seed and `random()` give the same value on every machine.
         chance = random.Random(f"{self.seed} {job}").random()  # noqa: S311 - a workload, no secret
         wrong_by: float = self.factor ** (2 * chance - 1)
         return max(1, round(duration * wrong_by))
@@ -69,7 +69,7 @@ class Estimates:
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """A job that is still to be submitted, as its user will submit it, with its true duration."""
+    """A job that will be submitted, with its true duration in seconds."""
 
     job: Job
     duration: int
@@ -77,31 +77,31 @@ class Coming:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a simulation begins with, and what comes by and by."""
+    """Initial snapshot and later events of a simulation."""
 
     start: Snapshot
     coming: tuple[Coming, ...] = ()
-    """By time and name, from the start on."""
+    """By time and name."""
     outages: tuple[Outage, ...] = ()
     """By time."""
     physics: Physics = Physics()
     added_queues: tuple[str, ...] = ()
-    """Queues of arriving jobs that the snapshot does not have: without a quota."""
+    """Queues of arriving jobs that the snapshot lacks; they have no quota."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which part of a trace is replayed, and how fast."""
+    """Part of a trace that is replayed, and its speed."""
 
     skip: int = 0
-    """Seconds of the trace that are left out at its beginning."""
+    """Seconds left out at the beginning of the trace."""
     seconds: int | None = None
-    """Jobs come for so long in the simulation; None is until none is left."""
+    """Seconds of the simulation during which jobs arrive; None is without a limit."""
     load_milli: int = MILLI
-    """Jobs come so many times as fast, in thousandths."""
+    """Factor on the arrival rate, in thousandths."""
 
     def enters(self, arrival: Arrival) -> int | None:
-        """Second of the simulation in which a job comes; None if it does not."""
+        """Second of the simulation in which a job arrives; None if it is left out."""
         if arrival.after < self.skip:
             return None
         second = (arrival.after - self.skip) * MILLI // self.load_milli
@@ -119,12 +119,12 @@ def make_trace(
     place: str = "arrivals",
 ) -> Trace:
     """
-    Put together what is replayed; `place` is where the arrivals come from, for messages.
+    Build the trace of a replay; `place` is the source of the arrivals, for messages.
 
     Raises
     ------
     BadInputError
-        With all that makes arrivals and snapshot contradict each other.
+        Arrivals and snapshot contradict each other; lists all contradictions.
     """
     window, estimates = window or Window(), estimates or Estimates()
     coming = tuple(
@@ -152,12 +152,12 @@ def _submitted(arrival: Arrival, snapshot: Snapshot, second: int, estimates: Est
 
 
 def _problems(start: Snapshot, coming: tuple[Coming, ...], place: str) -> tuple[InputProblem, ...]:
-    """What would be wrong with a snapshot in which all jobs have been submitted at once."""
+    """Inconsistencies of a snapshot in which all jobs are already submitted."""
     jobs = tuple(each.job.model_copy(update={"submitted_at": start.taken_at}) for each in coming)
     whole = start.model_copy(update={"jobs": (*start.jobs, *jobs)})
     return tuple(
         InputProblem(place, each.message)
         for each in inconsistencies(whole)
-        # The world may be damaged, but no job may come that was never possible.
+        # Damage in the initial snapshot is allowed, but an arriving job must be consistent.
         if each.damage is None or (each.location[0] == "jobs" and int(each.location[1]) >= len(start.jobs))
     )

@@ -1,7 +1,7 @@
 """
-World: a cluster and its jobs in memory, and what a planner sees of them.
+World: a cluster and its jobs in memory, and the snapshot that a planner gets.
 
-A value: what acts on it, or lets time pass in it, makes another one.
+A world is immutable: an action or a time step returns a new world.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
     from gpuplan.planner.sources.traces.outages import Outage
 
 REMEMBERED: Final = 500
-"""Finished jobs that a planner may learn durations from, the latest; others only while someone needs them."""
+"""Number of recent finished jobs to learn durations from; older ones stay only if a job depends on them."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """All there is at one instant, and what is still to come whatever is planned."""
+    """State at one time, with the events still to come, which are independent of the plans."""
 
     began: datetime
     now: datetime
     cluster: Cluster
     queues: tuple[Queue, ...]
     tasks: dict[str, Task]
-    """By job, running and waiting."""
+    """Running and pending jobs, by name."""
     physics: Physics
     coming: tuple[Coming, ...] = ()
     outages: tuple[Outage, ...] = ()
     finished: tuple[FinishedJob, ...] = ()
-    """In the order they ended."""
+    """In the order of their ends."""
 
     def snapshot(self) -> Snapshot:
-        """What a planner sees: neither true durations nor what is still to come."""
+        """Snapshot for the planner, without true durations and future events."""
         return Snapshot(
             taken_at=self.now,
             cluster=self.cluster,
@@ -67,10 +67,10 @@ class World:
 
 def opening(trace: Trace) -> World:
     """
-    The world in which a trace begins.
+    The world at the beginning of a trace.
 
-    Jobs of the snapshot take as long as they are expected to: by what they declare, or what the like of them
-    took, or an hour; one that runs longer already goes on for a part of the time it ran.
+    The true duration of the snapshot's jobs is their expected duration: the declared one, or that of similar
+    finished jobs, or an hour. A job that already exceeds it runs on for a part of the time that it ran.
     """
     start = trace.start
     durations = Durations(start, Policy())
@@ -97,14 +97,14 @@ def _task(job: Job, trace: Trace, durations: Durations) -> Task:
         return task
     now, works = trace.start.taken_at, works_since(running)
     nodes = dict(trace.start.cluster.node_by_name)
-    # What it had saved is as good as done before: its stretch begins with its last checkpoint.
+    # Saved work counts as done before, so the stretch begins at the last checkpoint.
     safe = max(works, running.last_checkpoint_at or works)
     begins = safe if works <= now else running.started_at
     stretch = stretch_of(
         job, running.replicas, nodes, begins=begins, delay=int((safe - begins).total_seconds())
     )
     kept += stretch.rate * int((safe - works).total_seconds())
-    # How long it would take, were it not killed before.
+    # Remaining time without the kill time.
     unbound = job.model_copy(update={"running": running.model_copy(update={"kill_at": None})})
     left = durations.remaining(unbound) - recovering_seconds(job, now) + unsaved_seconds(job, now)
     return replace(task, need=kept + stretch.rate * left, kept=kept, stretch=stretch)

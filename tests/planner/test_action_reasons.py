@@ -39,7 +39,7 @@ def test_a_job_gives_up_quota_for_who_starts_elsewhere():
 
     found = reason(plan, "preempt/old")
     assert found.code is ReasonCode.MAKES_ROOM
-    assert found.text.startswith("gives up 4 GPUs of queue all for a; ran 1h")
+    assert found.text.startswith("frees 4 GPUs of queue all for a; ran 1h")
     assert found.numbers["makes_room_for"] == "a"
     assert (found.numbers["queue"], found.numbers["gpus"]) == ("all", 4)
     waits = next(each for each in plan.waiting if each.job == "old")
@@ -55,7 +55,7 @@ def test_a_move_gives_up_the_quota_of_a_gpu_model():
         world, placement("old", replica("t0", gpus=(0, 1))), placement("a", replica("n1", gpus=EIGHT))
     )
 
-    assert reason(plan, "migrate/old").text.startswith("gives up 2 GPUs of queue q for a")
+    assert reason(plan, "migrate/old").text.startswith("frees 2 GPUs of queue q for a")
 
 
 def test_a_job_gives_up_power_of_its_rack():
@@ -68,7 +68,7 @@ def test_a_job_gives_up_power_of_its_rack():
     plan = drafted(world, placement("a", replica("n1", gpus=EIGHT)), stopped=["old"])
 
     found = reason(plan, "preempt/old")
-    assert found.text.startswith("gives up 1,400 W of rack r7 for a")
+    assert found.text.startswith("frees 1,400 W of rack r7 for a")
     assert (found.numbers["rack"], found.numbers["watts"]) == ("r7", 1400)
 
 

@@ -147,11 +147,11 @@ def test_a_job_resumes_when_it_is_planned_to():
             for each in plan.actions
         )
         assert list(contradictions(plan.model_copy(update={"actions": forged}))) == [
-            "action preempt/train-a says another time at which job train-a resumes than it is planned"
+            "action preempt/train-a resumes job train-a at another time than the planned start"
         ]
 
 
 def test_nobody_is_killed_under_a_policy_that_kills_nobody():
     plan = PLAN.model_copy(update={"policy": looking_ahead()})
 
-    assert list(contradictions(plan)) == ["action start/sweep kills its job, though the policy kills nobody"]
+    assert list(contradictions(plan)) == ["action start/sweep kills its job, though the policy kills no job"]

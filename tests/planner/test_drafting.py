@@ -389,7 +389,7 @@ def test_a_node_given_back_says_what_is_saved():
     found = action(PLAN, "scale_down/old-2")
 
     assert (found.pool, found.preconditions) == ("old", (NodeEmpty(node="old-2"),))
-    assert found.reason.text == "nobody needs it; saves 20.00/h"
+    assert found.reason.text == "no job needs it; saves 20.00/h"
 
 
 def test_a_node_that_is_still_in_use_is_cordoned_and_drained_before_it_goes():

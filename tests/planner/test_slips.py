@@ -105,13 +105,13 @@ def test_its_own_conditions():
 
 
 def test_a_quota_that_was_cut():
-    assert why(promised(), queues=[queue(nominal=4)]) == "queue q may hold no more so much"
+    assert why(promised(), queues=[queue(nominal=4)]) == "queue q may no longer hold that much"
 
 
 def test_the_policy():
     foreseen = (Planned("a", 1, whole("n0"), promised=False), Planned("b", 1, whole("n1")))
 
-    assert why(promised(), policy=Policy()) == "the policy looks no further than this instant"
+    assert why(promised(), policy=Policy()) == "the policy plans no later starts"
     assert why(promised(20)) == "it is beyond the policy's horizon"
     assert (
         why(promised(), planned=LATER, policy=looking_ahead(mode="aggressive", max_delay=HOUR))

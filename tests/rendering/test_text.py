@@ -114,9 +114,9 @@ def test_every_type_of_action_at_eighty_columns():
           ~ drain        old-1
                          confirms that eval has left a node to be removed
           - scale_down   old-1        pool old
-                         nobody needs it; saves 20.00/h
+                         no job needs it; saves 20.00/h
           - scale_down   old-2        pool old
-                         nobody needs it; saves 20.00/h
+                         no job needs it; saves 20.00/h
 
           . wait  train-moe  8 × 8 GPUs  queue research
                   needs 64 GPUs; queue research may never hold more than 48 GPUs

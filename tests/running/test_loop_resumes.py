@@ -125,7 +125,7 @@ def test_what_people_left_undone_of_a_plan_that_awaits_approval_is_left_to_them(
     first, left, after = one.records()
     assert first.outcome is after.outcome is EpochOutcome.AWAITS_APPROVAL
     assert (left.plan_id, left.done_before, left.undone) == (plan.plan_id, 1, 1)
-    assert "left to people" in left.error
+    assert "needs an operator's approval" in left.error
     assert len(one.plans_of_steps()) == 1
 
 

@@ -1,1 +1,1 @@
-"""What a plan says of later slots: promises, delays, deadlines, blockers of starts."""
+"""Parts of a plan about later slots: promises, delays, deadlines, blockers of starts."""

@@ -1,4 +1,4 @@
-"""What becomes of deadlines: when each job that has one is expected to complete, and if that is in time."""
+"""Projected completion of each job with a deadline, and whether it is in time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,15 @@ def deadline_outlooks(future: Future) -> Iterator[DeadlineOutlook]:
 
 def deadline_outlook(job: Job, future: Future) -> DeadlineOutlook:
     """
-    What becomes of the deadline of one job that has one.
+    Projected completion of one job with a deadline.
 
-    A job that is planned in no slot is late if even the end of the horizon is too late for it; where the plan
-    looks no further than this instant, that is not known.
+    A job without a start in the plan is late if a start at the end of the horizon would be too late. With a
+    single slot this is unknown.
+
+    Raises
+    ------
+    ValueError
+        The job has no deadline.
     """
     if job.deadline is None:
         raise ValueError(f"expected a job with a deadline, found {job.name!r}")
@@ -42,6 +47,7 @@ def deadline_outlook(job: Job, future: Future) -> DeadlineOutlook:
 
 
 def _state(job: Job, finish: int | None, left: int, future: Future) -> DeadlineState:
+    # A job is critical if it can wait for less than half of its duration.
     seconds = future.fastest(job)
     stay = future.stays.get(job.name)
     started = stay is not None and stay.slot == 0

@@ -1,4 +1,4 @@
-"""Room for a promise beside given jobs: on its nodes, under power caps, and in the quotas of its queue."""
+"""Capacity for a promised start next to given jobs: on its nodes, under power caps, in the quotas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SlipRoom:
-    """Answers for one plan; what running jobs hold counts as they are after it."""
+    """Capacity checks for one plan; running jobs count with the places that they have after the plan."""
 
     def __init__(self, future: Future) -> None:
         self._future = future
@@ -32,17 +32,17 @@ class SlipRoom:
         )
 
     def short_of_room(self, job: Job, replicas: Sequence[Replica], stays: Iterable[Stay]) -> list[str]:
-        """Nodes on which replicas of a job find too little beside others, sorted."""
+        """Nodes with too few free resources for a job's replicas next to the other jobs, sorted."""
         wanted = sorted({replica.node for replica in replicas} & self._future.nodes.keys())
         nodes = [self._future.nodes[name] for name in wanted]
         free = free_capacity(nodes, _placements(stays), snapshot=self._future.snapshot)
         return [name for name in wanted if not self._fits(job, replicas, name, free[name])]
 
     def short_of_power(self, job: Job, replicas: Sequence[Replica], stays: Iterable[Stay]) -> list[str]:
-        """Nodes whose GPUs, or those of their rack, would draw too much beside others, sorted."""
+        """Nodes where the job would exceed the power cap of the node or rack next to the others, sorted."""
         around, found = _placements(stays), []
         for name in sorted({replica.node for replica in replicas}):
-            # Its other replicas draw from the same rack.
+            # The job's other replicas may draw from the same rack.
             others = tuple(replica for replica in replicas if replica.node != name)
             mine = [Placement(job=job.name, replicas=others)] if others else []
             needed = sum(replica.quota_milli for replica in replicas if replica.node == name)
@@ -51,7 +51,7 @@ class SlipRoom:
         return found
 
     def short_of_quota(self, job: Job, replicas: Sequence[Replica], stays: Iterable[Stay]) -> str | None:
-        """The queue whose limit a job would break beside others; None if it breaks none."""
+        """The queue in which a job would exceed a limit next to the other jobs; None if there is none."""
         model = self._future.gpu_model(job, replicas)
         needed = sum(replica.quota_milli for replica in replicas)
         room = QuotaRoom(self._future.snapshot, _placements(stays), added=self._future.target.added)
@@ -61,7 +61,7 @@ class SlipRoom:
     def _fits(self, job: Job, replicas: Sequence[Replica], name: str, free: NodeFree) -> bool:
         here = [replica for replica in replicas if replica.node == name]
         node = self._future.nodes[name]
-        # Which of a node's whole GPUs a job gets is settled when it starts: only their number counts.
+        # A promise fixes only the number of a node's whole GPUs; their indices are chosen at the start.
         whole = sum(
             isinstance(held, GpuShare) and held.milli == MILLI for replica in here for held in replica.gpus
         )

@@ -1,4 +1,4 @@
-"""Why a promise is put off or withdrawn: what stands on the promised places at the promised time."""
+"""Why a promised start is delayed or withdrawn: what blocks the promised places at the promised time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Slips:
-    """Answers for the jobs of one plan that wait and hold a promise."""
+    """Texts for the pending jobs of one plan that have a promised start."""
 
     def __init__(self, future: Future) -> None:
         self._future = future
@@ -29,7 +29,7 @@ class Slips:
         self._room = SlipRoom(future)
 
     def text(self, name: str) -> str:
-        """Why the promise of a job is not kept as it was; empty if it is kept, or its start comes earlier."""
+        """Why the promise of a job is not kept; empty if it is kept or the job starts earlier."""
         job = self._future.snapshot.job_by_name[name]
         promise, planned = job.promise, self._future.planned.get(name)
         if promise is None or job.running is not None:
@@ -49,10 +49,10 @@ class Slips:
         )
 
     def _policy(self, start: int | None, promised: int) -> str:
-        """What the policy has to say about it."""
+        """A setting of the policy that causes the delay; empty if there is none."""
         horizon = self._future.policy.horizon
         if self._future.slots.count == 1:
-            return "the policy looks no further than this instant"
+            return "the policy plans no later starts"
         rules = horizon.backfill
         if start is not None and promised < start <= promised + rules.max_delay:
             return f"by at most the policy's max_delay of {duration(rules.max_delay)}"
@@ -64,14 +64,14 @@ class Slips:
         return ""
 
     def _of_the_job(self, job: Job, promised: int) -> str:
-        """Its own conditions, which are met only later or never."""
+        """Conditions of the job itself that are met only after the promised start, or never."""
         if job.held:
             return "it is held by its user or an operator"
         now = self._future.snapshot.taken_at
         if job.depends_on:
             state = self._prerequisites.dependencies(job)
             if state.hopeless:
-                return "what it depends on can never come true any more"
+                return "its dependencies can no longer be met"
             late = [
                 each
                 for each in state.decisive
@@ -89,7 +89,7 @@ class Slips:
         return ""
 
     def _of_its_nodes(self, job: Job, promise: Promise) -> str:
-        """Nodes and GPUs of the promise that no job may start on."""
+        """Nodes and GPUs of the promise on which no job may start."""
         for replica in promise.replicas:
             node = self._future.nodes.get(replica.node)
             if node is None or replica.node in self._future.target.removed:
@@ -103,7 +103,7 @@ class Slips:
                     return f"node {node.name} {text}"
             gpus = node.gpus.by_index if node.gpus else {}
             healthy = {index for index, gpu in gpus.items() if gpu.healthy}
-            # Which of a node's whole GPUs a job gets is settled when it starts.
+            # A promise fixes only the number of a node's whole GPUs; their indices are chosen at the start.
             if job.request.gpus and len(healthy) >= len(replica.gpus):
                 continue
             if lost := sorted({held.index for held in replica.gpus} - healthy):
@@ -111,7 +111,7 @@ class Slips:
         return ""
 
     def _of_its_places(self, job: Job, promise: Promise) -> str:
-        """Jobs that are expected to run for longer on what it needs, and windows that close its nodes."""
+        """Jobs expected to run longer on the promised resources, and windows that close its nodes."""
         future, now = self._future, self._future.snapshot.taken_at
         promised = max(0, future.second(promise.start))
         staying = [
@@ -131,10 +131,10 @@ class Slips:
         return ""
 
     def _colliding(self, job: Job, promise: Promise, stays: list[Stay]) -> list[tuple[Stay, str]]:
-        """Those of several jobs that hold what a promise is short of, and on which node."""
+        """The jobs that hold the resources that a promise lacks, each with the node where it does."""
         short = self._room.short_of_room(job, promise.replicas, stays)
         if found := _on(stays, short):
-            # Who holds something else is not to blame, unless nobody is alone.
+            # Prefer the jobs without which the promise would fit; if there is none, name all of them.
             alone = [
                 each
                 for each in found
@@ -157,7 +157,7 @@ class Slips:
         ]
 
     def _is_below(self, queue: str, other: str) -> bool:
-        """True if a queue is another one or below it."""
+        """True if a queue is equal to another queue or below it."""
         parents = {each.name: each.parent for each in self._future.snapshot.queues}
         name: str | None = queue
         while name is not None and name != other:
@@ -165,17 +165,17 @@ class Slips:
         return name is not None
 
     def _of_quota(self, job: Job) -> str:
-        """A limit that the job alone would break."""
+        """A queue limit that the job alone would exceed."""
         if job.promise is None:
             return ""
         model = self._future.gpu_model(job, job.promise.replicas)
         needed = sum(replica.quota_milli for replica in job.promise.replicas)
         room = QuotaRoom(self._future.snapshot, self._future.target.placements)
         found = room.alone(job.queue, needed, (model,) if model else ()).shortage
-        return f"queue {found.queue} may hold no more so much" if found else ""
+        return f"queue {found.queue} may no longer hold that much" if found else ""
 
     def _of_others(self, job: Job, promise: Promise) -> str:
-        """A promise to another job that is kept at that time, or was put off itself until then."""
+        """Another job's promised start that occupies the resources at that time."""
         future, now = self._future, self._future.snapshot.taken_at
         promised = max(0, future.second(promise.start))
         until = promised + future.durations.seconds(job, future.gpu_model(job, promise.replicas))
@@ -196,7 +196,7 @@ class Slips:
 
 
 def _on(stays: Iterable[Stay], nodes: Collection[str]) -> list[tuple[Stay, str]]:
-    """Those of several jobs that are on one of the nodes, with that node."""
+    """The jobs that are on one of the nodes, each with the first such node."""
     return [
         (stay, min(here))
         for stay in stays

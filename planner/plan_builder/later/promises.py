@@ -1,4 +1,4 @@
-"""Later starts of a plan, what became of earlier promises, and whom a start goes in front of."""
+"""Later starts of a plan, the state of earlier promises, and the promised starts that a start precedes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Promises:
-    """Answers for one plan."""
+    """Later starts and promises of one plan."""
 
     future: Future
     _cache: dict[str, tuple[Stay, ...]] = field(default_factory=dict)
 
     def planned(self) -> tuple[PlannedStart, ...]:
-        """Later starts with their instants, by job."""
+        """Later starts with their times, by job."""
         return tuple(
             PlannedStart(
                 job=name,
@@ -41,7 +41,7 @@ class Promises:
         )
 
     def waiting(self, name: str, reason: Reason) -> Waiting:
-        """A job that waits, with its later start if it has one."""
+        """A pending job, with its later start if it has one."""
         planned, job = self.future.planned.get(name), self.future.snapshot.job_by_name[name]
         promise = job.promise
         return Waiting(
@@ -57,9 +57,9 @@ class Promises:
 
     def ahead_of(self, name: str) -> tuple[Stay, ...]:
         """
-        Promised starts on the nodes of a job that starts now, from its own end on: it goes in front of them.
+        Promised starts on the nodes of a job that starts now, at or after its end; the earliest first.
 
-        The earliest first.
+        The job is backfilled in front of them.
         """
         if name not in self._cache:
             self._cache[name] = tuple(self._behind(name))
@@ -67,10 +67,10 @@ class Promises:
 
     def kill_at(self, name: str) -> datetime | None:
         """
-        When a job that starts now is killed: its time is over, and it started in front of a promise.
+        Kill time of a job that starts now in front of a promised start: the end of its expected duration.
 
-        No job is killed whose duration is only the policy's default, or that has fewer replicas than its
-        duration is stated for; nor one that was promised a start itself: that is no backfill.
+        None if the duration is only the policy's default, or if the job has fewer replicas than its duration
+        is stated for. None also for a job with a promise of its own: its start is no backfill.
         """
         job = self.future.snapshot.job_by_name[name]
         if len(self.future.stays[name].replicas) < job.gang.maximum:
@@ -83,12 +83,12 @@ class Promises:
         return self.future.moment(self.future.stays[name].seconds)
 
     def resumes_at(self, name: str) -> datetime | None:
-        """When a job that is stopped starts again; None if the plan does not say."""
+        """When a preempted job starts again; None if the plan has no start for it."""
         planned = self.future.planned.get(name)
         return None if planned is None else self.future.begin(planned.slot)
 
     def remarks(self, name: str, numbers: dict[str, int | float | str]) -> list[str]:
-        """What a start has to do with promises, in words: its own, and those of who comes after it."""
+        """Remarks on the promises that a start concerns: its own, and the promised starts after it."""
         found = []
         now = self.future.snapshot.taken_at
         if (promise := self.future.snapshot.job_by_name[name].promise) is not None:

@@ -1,4 +1,4 @@
-"""What a planned start waits for, in words, read off the plan: what held it up in the slot before."""
+"""Text for what a planned start waits for: what blocks the job in the slot before its start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class WaitsFor:
-    """Answers for the planned starts of one plan; each answer follows the word "waits"."""
+    """Texts for the planned starts of one plan; each text continues the word "waits"."""
 
     def __init__(self, future: Future) -> None:
         self._future = future
@@ -31,7 +31,7 @@ class WaitsFor:
         self._earnings = Earnings(future.snapshot, future.policy, future.durations)
 
     def text(self, name: str) -> str:
-        """What the start of a planned job waits for; the first that applies, and `for room` if none does."""
+        """What a planned start waits for: the first cause that applies, and `for room` if none does."""
         stay = self._future.stays[name]
         return (
             self._on_its_own_account(stay)
@@ -45,7 +45,7 @@ class WaitsFor:
         )
 
     def _on_its_own_account(self, stay: Stay) -> str:
-        """Other jobs, a begin time, or data, where it starts as soon as they let it."""
+        """Dependencies, a begin time or data, if the job starts in the first slot that they allow."""
         job, now = stay.job, self._future.snapshot.taken_at
         if job.depends_on:
             state = self._prerequisites.dependencies(job)
@@ -60,7 +60,7 @@ class WaitsFor:
         return ""
 
     def _on_its_nodes(self, stay: Stay) -> str:
-        """Nodes that are still to become ready, or are closed if it starts a slot earlier."""
+        """Nodes that become ready only then, or that a window would close for a start one slot earlier."""
         now = self._future.snapshot.taken_at
         for name in _nodes(stay.replicas):
             node = self._future.nodes.get(name)
@@ -74,7 +74,7 @@ class WaitsFor:
         return ""
 
     def _on_who_ends(self, stay: Stay, *, its_gpus: bool) -> str:
-        """Jobs that end just then on its GPUs, or anywhere on its nodes."""
+        """Jobs that end in that slot on its GPUs, or anywhere on its nodes."""
         ending = {
             other.job.name
             for name in _nodes(stay.replicas)
@@ -86,7 +86,7 @@ class WaitsFor:
         return f"until {_end(sorted(ending))}" if ending else ""
 
     def _on_its_group(self, stay: Stay) -> str:
-        """Others of its group, whose own start waits for something."""
+        """Other jobs of its co-start group."""
         group = stay.job.co_start
         if group is None:
             return ""
@@ -98,7 +98,7 @@ class WaitsFor:
         return f"for its group {group}" if others else ""
 
     def _on_quota(self, stay: Stay) -> str:
-        """A limit of its queue, or of one above it, that it would break a slot earlier."""
+        """A limit of its queue or of an ancestor that a start one slot earlier would exceed."""
         room = self._held.room(stay.slot - 1)
         model = self._future.gpu_model(stay.job, stay.replicas)
         needed = sum(replica.quota_milli for replica in stay.replicas)
@@ -106,7 +106,7 @@ class WaitsFor:
         return f"for quota of queue {found.queue}" if found else ""
 
     def _on_price(self, stay: Stay) -> str:
-        """A tariff that would be dearer a slot earlier."""
+        """A tariff that is higher one slot earlier."""
         job, replicas = stay.job, len(stay.replicas)
         model = self._future.gpu_model(job, stay.replicas)
         now, before = (
@@ -120,7 +120,7 @@ class WaitsFor:
 
 
 def overlap(some: Iterable[Replica], others: Sequence[Replica]) -> bool:
-    """True if two jobs hold parts of one GPU that cannot be held at a time."""
+    """True if two jobs hold parts of one GPU that they cannot hold at the same time."""
     return any(
         one.node == other.node and _collide(mine, theirs)
         for one in some
@@ -135,7 +135,7 @@ def _collide(mine: GpuShare | MigSlice, theirs: GpuShare | MigSlice) -> bool:
         return False
     if isinstance(mine, GpuShare) and isinstance(theirs, GpuShare):
         return mine.milli + theirs.milli > MILLI
-    # Instances of one GPU may or may not stand in each other's way: who ends there is named either way.
+    # MIG instances of one GPU may overlap or not; the ending job is reported in both cases.
     return True
 
 

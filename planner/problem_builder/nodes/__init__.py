@@ -1,1 +1,1 @@
-"""Nodes of the question: groups, free amounts, pools, power."""
+"""Nodes of the problem: groups, free capacity, pools, power caps."""

@@ -1,4 +1,4 @@
-"""What each node of a question has free while every running job stays."""
+"""Free capacity of each node of a problem while all running jobs stay."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def free_nodes(
     returns: Mapping[str, tuple[Return, ...]],
 ) -> tuple[FreeNode, ...]:
     """
-    The nodes in the order of the sites.
+    The nodes in the order of `sites`.
 
-    By name, `held` has thousandths of GPUs that are held on a node, `closing` what giving it back brings,
-    `returns` what running jobs give back to it.
+    By node name: `held` has the thousandths of GPUs in use, `closing` the points of removing the node,
+    `returns` the amounts that running jobs release when they end.
     """
     free, slices = holdings_of(snapshot).free, _slices(snapshot)
     found = []
     for index, node in enumerate(sites.nodes):
         name = node.name
-        # Those that pools may still open are empty.
+        # Nodes that pools may still add are empty.
         left = free.get(name) or NodeFree.of(node)
         amounts = shapes.left(node, left, held.get(name, 0))
         found.append(
@@ -57,7 +57,7 @@ def free_nodes(
 
 
 def _details(gpus: NodeGpus | None, used: Mapping[int, list[MigInstance]]) -> dict[str, Any]:
-    """What is said of single GPUs of a node, if anything is."""
+    """Per-GPU fields of a node; empty if the node lists no single GPUs."""
     if gpus is None or not gpus.details:
         return {}
     return {
@@ -97,7 +97,7 @@ def _gpu_groups(gpus: NodeGpus) -> tuple[tuple[int, int], ...]:
 
 
 def _slices(snapshot: Snapshot) -> dict[str, dict[int, list[MigInstance]]]:
-    """MIG instances in use by node and GPU index."""
+    """MIG instances in use, by node and GPU index."""
     used: dict[str, dict[int, list[MigInstance]]] = defaultdict(lambda: defaultdict(list))
     for placement in snapshot.running_placements:
         for replica in placement.on_mig:

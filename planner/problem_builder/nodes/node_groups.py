@@ -1,4 +1,4 @@
-"""Sites: the nodes of a question, in groups that no candidate can tell apart, and in domains."""
+"""Nodes of a problem, in groups of nodes that are equal for all candidates, and in domains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Sites:
-    """Existing nodes first, then those that come within the horizon, then those that pools may still open."""
+    """Existing nodes, then nodes that become ready within the horizon, then nodes that pools may add."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Sites:
     ) -> None:
         coming = {node.name: slot for node in cluster.nodes if (slot := _opens(node, timing))}
         existing = [node for node in cluster.nodes if node.schedulable]
-        # Looked at as they will be.
+        # Eligibility is checked for the time when these nodes are ready.
         existing += [node.model_copy(update={"ready": True}) for node in cluster.nodes if node.name in coming]
         self.nodes: list[Node] = list(existing)
         self.groups: list[NodeGroup] = _existing_groups(existing, _Asked(cluster, candidates, timing), coming)
@@ -44,11 +44,11 @@ class Sites:
                 self.groups.append(NodeGroup(opened[0].gpu_model, opened[0].gpu_count, indices, pool=pool))
                 self.nodes.extend(opened)
         self.opens = tuple(coming.get(self.nodes[group.nodes[0]].name, 0) for group in self.groups)
-        """By group: the slot from which on its nodes take jobs."""
+        """First slot in which the nodes take jobs, by group."""
         self.windowed = frozenset(
             index for index in range(len(self.groups)) if timing.windows.of(self.first_of(index).name)
         )
-        """Groups whose nodes have windows."""
+        """Groups of nodes with reservation windows."""
         self._policy = policy
         self._datasets = {dataset.name: dataset for dataset in cluster.datasets}
         self._allowed: dict[Filters, dict[str | None, tuple[int, ...]]] = {}
@@ -58,7 +58,7 @@ class Sites:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Nodes by name."""
+        """Index of each node, by name."""
         return {node.name: index for index, node in enumerate(self.nodes)}
 
     @cached_property
@@ -77,11 +77,11 @@ class Sites:
         return {model: allowed[model]} if model in allowed else {}
 
     def first_of(self, group: int) -> Node:
-        """A node that stands for all of its group."""
+        """The first node of a group; all nodes of a group are equal for candidates."""
         return self.nodes[self.groups[group].nodes[0]]
 
     def open_in(self, groups: tuple[int, ...], slot: int) -> tuple[int, ...]:
-        """Those of the groups that take jobs in a slot; nobody waits for nodes that pools may still open."""
+        """Groups that take jobs in a slot; nodes that pools may add count only in slot 0."""
         found = self._open.get((groups, slot))
         if found is None:
             kept = tuple(
@@ -89,7 +89,7 @@ class Sites:
                 for group in groups
                 if self.opens[group] <= slot and (slot == 0 or self.groups[group].pool is None)
             )
-            # Equal answers are one object: there are many of them.
+            # Equal results share one tuple, since there are many of them.
             found = self._open[groups, slot] = self._equal.setdefault(kept, kept)
         return found
 
@@ -97,14 +97,14 @@ class Sites:
         allowed: dict[str | None, list[int]] = defaultdict(list)
         needs_gpu = job.request.needs_gpu
         for index, group in enumerate(self.groups):
-            # No node with GPUs is opened for jobs that use none.
+            # No node with GPUs is added for jobs without GPUs.
             suits = needs_gpu or group.pool is None or not group.gpus
             if suits and refusal(job, self.first_of(index)) is None:
                 allowed[group.gpu_model if needs_gpu else None].append(index)
         return {model: tuple(indices) for model, indices in allowed.items()}
 
     def node_points(self, job: Job, groups: Iterable[int]) -> tuple[tuple[int, int], ...]:
-        """(group, points) of a replica of a job where they are not 0: data to fetch, wishes not met."""
+        """(group, points) per replica, nonzero only: datasets to fetch, node preferences not met."""
         if not job.datasets and not job.preferred_nodes:
             return ()
         groups = sorted(groups)
@@ -124,18 +124,18 @@ class Sites:
         return -currency_points(self._policy, fetched) - missed
 
     def domains(self, levels: Iterable[Level]) -> tuple[tuple[Level, tuple[int, ...]], ...]:
-        """The domain of each node at each level, numbered in the order of the nodes."""
+        """Domain number of each node at each level, numbered in the order of the nodes."""
         return tuple((level, self._domains(level)) for level in sorted(set(levels)))
 
     def _domains(self, level: Level) -> tuple[int, ...]:
         numbers: dict[tuple[Any, ...], int] = {}
-        # A node without a domain is one of its own: no path has its name alone, wrapped so.
+        # A node without a domain forms its own; no domain path has this nested form, so there is no clash.
         paths = (node.domain(level) or ((node.name,),) for node in self.nodes)
         return tuple(numbers.setdefault(path, len(numbers)) for path in paths)
 
 
 class _Asked:
-    """All that candidates look at in a node."""
+    """Node attributes that the candidates' filters and prices depend on."""
 
     def __init__(self, cluster: Cluster, candidates: Iterable[Candidate], timing: Timing) -> None:
         jobs = {candidate.job.name: candidate.job for candidate in candidates}.values()
@@ -155,7 +155,7 @@ class _Asked:
         }
 
     def key(self, node: Node) -> tuple[Any, ...]:
-        """Equal for nodes between which it makes no difference; it can be sorted."""
+        """Sortable key that is equal for nodes that are equal for all candidates."""
         asked_region = node.region in self._regions
         return (
             _gpu_key(node.gpus) if node.gpus else ("", 0, 0, False, ()),
@@ -169,7 +169,7 @@ class _Asked:
 
 
 def _gpu_key(gpus: NodeGpus) -> tuple[Any, ...]:
-    # Where instances may be cut is not known, those present are all there is.
+    # Without a known MIG geometry no instance can be created, so only the present ones count.
     present = (
         () if mig_geometry(gpus.model) else {one.profile for gpu in gpus.details for one in gpu.mig or ()}
     )
@@ -177,7 +177,7 @@ def _gpu_key(gpus: NodeGpus) -> tuple[Any, ...]:
 
 
 def _existing_groups(nodes: list[Node], asked: _Asked, coming: Mapping[str, int]) -> list[NodeGroup]:
-    """Groups of nodes that take jobs now, then those of nodes that will, `coming` has when."""
+    """Groups of nodes that take jobs now, then those of later nodes; `coming` has their slots."""
     members: dict[Any, list[int]] = defaultdict(list)
     for index, node in enumerate(nodes):
         members[coming.get(node.name, 0), asked.key(node)].append(index)
@@ -188,10 +188,10 @@ def _existing_groups(nodes: list[Node], asked: _Asked, coming: Mapping[str, int]
 
 
 def _opens(node: Node, timing: Timing) -> int | None:
-    """The later slot from which on a node takes jobs; None if that is now, or never within the horizon."""
+    """The later slot from which a node takes jobs; None if it does now, or not within the horizon."""
     if node.ready or node.ready_at is None or node.cordoned or node.drain:
         return None
-    # A node that ought to be ready by now may be broken.
+    # A node past its ready time may be broken, so it is not planned on.
     slot = timing.slots.after(timing.second(node.ready_at))
     return slot if 0 < slot < timing.slots.count else None
 

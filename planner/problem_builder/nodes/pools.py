@@ -1,4 +1,4 @@
-"""Pools: nodes that may be opened, and nodes that may be given back."""
+"""Node pools: nodes that may be added, and nodes that may be removed."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """What may be done to one pool."""
+    """Possible changes of one pool."""
 
     pool: NodePool
     price: int
-    """Of adding one node, in points."""
+    """Points that adding one node costs."""
     saving: int
-    """Of removing one; negative where it is not worth the change by itself."""
+    """Points that removing one node saves; negative if the change costs more than it saves."""
     opened: tuple[Node, ...]
-    """As they would be."""
+    """The nodes that may be added."""
     spare: frozenset[str]
-    """Names of nodes that may be given back once they are empty."""
+    """Names of nodes that may be removed once they are empty."""
     most_closed: int
 
 
 def scalings(snapshot: Snapshot, policy: Policy, candidates: Iterable[Candidate]) -> list[Scaling]:
-    """Every pool with which something may be done, by name."""
+    """All pools with possible changes, by name."""
     cluster, now = snapshot.cluster, snapshot.taken_at
     demand = _Demand(candidates)
     names = {node.name for node in cluster.nodes}
@@ -49,7 +49,7 @@ def scalings(snapshot: Snapshot, policy: Policy, candidates: Iterable[Candidate]
         room = pool.maximum - len(members) if policy.pools.may_add(pool, now) else 0
         opened = _opened(pool, names, min(room, demand.replicas(pool.template)) if room > 0 else 0)
         most_closed = max(0, len(members) - pool.minimum) if policy.pools.may_remove(pool, now) else 0
-        # A node that costs nothing may be in the way of a whole one only where fragments are priced.
+        # Removing a node without a saving pays only if fragmentation is priced.
         pays = most_closed and (saving > 0 or policy.prices.fragmentation)
         spare = frozenset(node.name for node in members if node.schedulable) if pays else frozenset()
         if opened or spare:
@@ -58,7 +58,7 @@ def scalings(snapshot: Snapshot, policy: Policy, candidates: Iterable[Candidate]
 
 
 def _opened(pool: NodePool, names: set[str], count: int) -> tuple[Node, ...]:
-    """New nodes, under the first names that nobody has; `names` is kept up to date."""
+    """New nodes with the first unused names; `names` is updated in place."""
     opened: list[Node] = []
     number = 0
     while len(opened) < count:
@@ -72,7 +72,7 @@ def _opened(pool: NodePool, names: set[str], count: int) -> tuple[Node, ...]:
 
 
 class _Demand:
-    """How many replicas there are at most that a node could take: more nodes stay empty."""
+    """Upper bound on the replicas that a node could take; more added nodes than that stay empty."""
 
     def __init__(self, candidates: Iterable[Candidate]) -> None:
         self._replicas: Counter[Filters] = Counter()
@@ -93,7 +93,7 @@ class _Demand:
 def pool_options(
     scalings: Iterable[Scaling], index: dict[str, int], closable: frozenset[str]
 ) -> tuple[PoolOption, ...]:
-    """The pools of a question; `closable` are the nodes that can be emptied."""
+    """The pools of a problem; `closable` are the nodes that can be emptied."""
     return tuple(
         PoolOption(
             name=scaling.pool.name,

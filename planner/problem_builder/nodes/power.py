@@ -1,4 +1,4 @@
-"""Power caps of racks; those of single nodes are a countable resource (see `shapes`)."""
+"""Power caps of racks; caps of single nodes are a countable resource (see `resource_vectors`)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def power_caps(
     returns: Mapping[Rack, tuple[tuple[int, int, int | None], ...]],
 ) -> tuple[PowerCap, ...]:
     """
-    Caps that could bind, over the nodes of the question.
+    Caps that could bind, over the nodes of the problem.
 
-    `held_milli` has the thousandths of GPUs that running jobs hold, by node name; those on nodes that take
-    nothing new draw power too. `returns` has what running jobs give back (see `PowerCap.returns`).
+    `held_milli` has the thousandths of GPUs that running jobs hold, by node name. It includes nodes that take
+    no new replicas, since they draw power too. For `returns` see `PowerCap.returns`.
     """
     cluster = snapshot.cluster
     if not cluster.rack_power:
@@ -59,7 +59,7 @@ def power_caps(
 def _elsewhere(
     snapshot: Snapshot, names: set[str], incumbents: Iterable[Incumbent]
 ) -> dict[Rack, dict[int, int]]:
-    """Thousandths of watts that incumbents draw on nodes outside of the question, by rack and incumbent."""
+    """Thousandths of watts that incumbents draw on nodes outside the problem, by rack and incumbent."""
     drawn: dict[Rack, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for index, incumbent in enumerate(incumbents):
         placement = snapshot.job_by_name[incumbent.job].placement

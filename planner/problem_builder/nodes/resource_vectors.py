@@ -1,4 +1,4 @@
-"""Shapes: what replicas take of a node, over the countable resources of one question."""
+"""Resource vectors: demand of replicas and free amounts of nodes, over the countable resources."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from gpuplan.planner.problem_builder.candidates import Runner
 
 STANDARD: Final = ("CPU cores", "memory in MiB", "disk in MiB")
-"""With spaces, as no name in a document has: a countable resource cannot be taken for one of them."""
+"""These names have spaces, so no countable resource of a document can have the same name."""
 
 POWER: Final = "GPU power in thousandths of GPUs"
 
 
 class Shapes:
-    """The countable resources of one question, and what is taken and free of them."""
+    """The countable resources of one problem, with demand and free amounts."""
 
     def __init__(self, cluster: Cluster, nodes: Iterable[Node], jobs: Iterable[Job]) -> None:
         self._cluster = cluster
@@ -36,11 +36,11 @@ class Shapes:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """Names; that of power last, if any node has a cap."""
+        """Names; GPU power is last, if any node has a power cap."""
         return (*STANDARD, *self._further, *([POWER] if self.capped else []))
 
     def asked(self, job: Job) -> Shape:
-        """What a new replica of a job takes."""
+        """Resources that a new replica of a job takes."""
         request = job.request
         return Shape(
             gpus=request.gpus,
@@ -50,7 +50,7 @@ class Shapes:
         )
 
     def in_full(self, job: Job) -> tuple[int, ...]:
-        """What a new replica of a job asks for, where it counts for less; empty if it counts in full."""
+        """Full request of a new replica if overcommit charges less; empty if it is charged in full."""
         request = job.request
         amounts = request.cpu_milli, request.memory_mib
         if charged(request, job.qos, self._cluster) == amounts:
@@ -58,7 +58,7 @@ class Shapes:
         return amounts + self._amounts(request, job, request.total_gpu_milli)[2:]
 
     def freed(self, runner: Runner) -> Shape:
-        """What each replica of a running job holds; all of them hold the same."""
+        """Resources that each replica of a running job holds; all its replicas hold the same."""
         replica, job = runner.running.replicas[0], runner.job
         key = replica.amounts, job.qos
         if key not in self._freed:
@@ -72,14 +72,14 @@ class Shapes:
         return self._freed[key]
 
     def held(self, replica: Replica, job: Job) -> tuple[int, ...]:
-        """What one replica of a running job counts for of each resource."""
+        """Charged amount of each resource for one replica of a running job."""
         return self._amounts(replica, job, replica.quota_milli)
 
     def left(self, node: Node, left: NodeFree, held_milli: int) -> tuple[int, ...]:
         """
-        What a node has free of each resource, of whose GPUs so many thousandths are held.
+        Free amount of each resource of a node; `held_milli` thousandths of its GPUs are in use.
 
-        Negative where more is held than there is.
+        Negative on an overcommitted node.
         """
         standard = left.cpu_milli, left.memory_mib, left.disk_mib
         if not self._further and not self.capped:

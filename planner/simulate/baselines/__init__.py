@@ -1,9 +1,9 @@
 """
-Baselines: scheduling rules of the literature, to compare plans with.
+Baselines: scheduling rules of the literature, for comparison with plans.
 
-Each decides from what planning may know: a snapshot, the durations that planning expects, and how much
-service each job has had. It looks at neither priorities nor weights. Rules on places hold as in a plan; those
-on preemption do not, as the rules stop jobs as their papers do.
+Each rule uses the planner's information: a snapshot, the expected durations, and the attained service of each
+job. It ignores priorities and weights. Placement rules hold as in a plan. The policy's preemption rules do
+not, since each baseline preempts as its paper says.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from gpuplan.planner.simulate.baselines.scorers import Scorer
 
     Rule: TypeAlias = Callable[[Places, Sequence[Contender]], None]
-    """Places waiting jobs, given in the order they came in, and takes running ones off."""
+    """Places pending jobs, given in order of arrival, and takes running jobs off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """One rule, and how it chooses nodes."""
+    """One rule, and its choice of nodes."""
 
     rule: Rule
     scorer: Scorer | None = None
-    """None is best fit as greedy has it (see `solvers.bestfit`)."""
+    """None is the best fit of the greedy solver (see `solvers.state.node_scoring`)."""
 
 
 def decide(
     name: str, snapshot: Snapshot, policy: Policy, attained: Mapping[str, int]
 ) -> tuple[Placement, ...]:
     """
-    Where jobs run by a baseline: everything that then does, by job.
+    Placements of all running jobs after a baseline's decision, by job.
 
-    `attained` is by job how many thousandths of GPUs times seconds it has been given, 0 if left out.
+    `attained` is the attained service by job, in thousandths of GPUs times seconds; missing jobs have 0.
     """
     baseline = baseline_of(name)
     places = Places(snapshot, policy, baseline.scorer)
@@ -59,12 +59,12 @@ def decide(
 
 def baseline_of(name: str) -> Baseline:
     """
-    The baseline of a name.
+    The baseline with this name.
 
     Raises
     ------
     PlannerError
-        There is none; says which there are.
+        There is none; the message lists all names.
     """
     if name not in BASELINES:
         raise PlannerError(f"expected a baseline among {', '.join(BASELINES)}; found {name!r}")
@@ -115,4 +115,4 @@ BASELINES: Final[dict[str, Baseline]] = {
     "least-allocated": Baseline(_SKIPPING, scorers.least_allocated),
     "requested-to-capacity-ratio": Baseline(_SKIPPING, scorers.requested_to_capacity_ratio),
 }
-"""By name, in the order in which docs/simulation.md describes them."""
+"""By name, in the order of docs/simulation.md."""

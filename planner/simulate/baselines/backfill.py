@@ -1,9 +1,9 @@
 """
-Backfilling: the first jobs that cannot start hold a reservation, and others start only beside these.
+Backfilling: the first jobs that cannot start get reservations, and other jobs start only if they delay none.
 
-A reservation is nodes from a time on, at which running jobs and those reserved before are expected to have
-left them. With one at a time this is EASY backfilling, with one for all conservative backfilling. A job that
-something else than room keeps waiting, such as a quota, holds none.
+A reservation holds nodes from the time when running jobs and earlier reservations are expected to free them.
+With one reservation at a time this is EASY backfilling, with one for each job conservative backfilling. A
+job that waits for something else, such as quota, gets none.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     """(seconds from now, option, replicas that fit on each of its nodes for as long as the job takes)."""
 
 _PLENTY = 2**31
+"""More replicas than any node has room for."""
 
 
 def backfill(places: Places, order: Iterable[Contender], *, depth: int | None) -> None:
-    """Start waiting jobs in order where that delays no reservation; at most `depth` jobs hold one."""
+    """Start pending jobs in order if that delays no reservation; at most `depth` jobs have one."""
     queue = list(order)
     outlook = Outlook(places, queue)
     reserved = 0
@@ -52,7 +53,7 @@ def backfill(places: Places, order: Iterable[Contender], *, depth: int | None) -
 
 
 class Outlook:
-    """What is free on each node from each instant of a change on, as durations are expected."""
+    """Free amounts of each node over time, from the expected durations."""
 
     def __init__(self, places: Places, order: Iterable[Contender]) -> None:
         self._places = places
@@ -60,7 +61,7 @@ class Outlook:
         now: Ints = np.column_stack([capacity.gpu_left, capacity.free])
         self._times = [0]
         self._free: Ints = now[None].copy()
-        """Shape (instants, nodes, GPUs and resources)."""
+        """Shape (times, nodes, GPUs and resources)."""
         for each in order:
             if each.running and each.name in places.number_of:
                 self._change(each.left, None, self._sites(each), 1)
@@ -70,7 +71,7 @@ class Outlook:
         return self._places.ledger.nodes_of(option)
 
     def opening(self, job_class: JobClass, each: Contender, *, later: bool) -> Opening | None:
-        """The first time at which a job has room to its end; only now, unless `later`."""
+        """First time at which a job has room until its end; only time 0 unless `later`."""
         best: Opening | None = None
         for option in job_class.options:
             first = self._first(job_class, option, each.seconds(option.gpu_model), later=later)
@@ -100,11 +101,11 @@ class Outlook:
         return None
 
     def _until(self, second: int) -> int:
-        """How many of the instants come before a second."""
+        """Number of change times before a second."""
         return bisect_left(self._times, second)
 
     def _room(self, shape: Shape, nodes: Ints, instants: int) -> Ints:
-        """Replicas of a shape that fit on each node at each of the first instants."""
+        """Replicas of a shape that fit on each node at each of the first `instants` change times."""
         asked = np.array([shape.quota_milli, *shape.amounts], dtype=np.int64)
         needed = np.flatnonzero(asked)
         if not len(needed):
@@ -114,13 +115,13 @@ class Outlook:
         return room
 
     def occupy(self, each: Contender) -> None:
-        """Take in that a job has started."""
+        """Subtract the resources of a job that has started."""
         number = self._places.number_of[each.name]
         model = self._places.ledger.placed[number].option.gpu_model
         self._change(0, each.seconds(model), self._sites(each), -1)
 
     def reserve(self, job_class: JobClass, each: Contender, opening: Opening) -> None:
-        """Reserve places for a later start, on the nodes with the least room first."""
+        """Reserve places for a later start, first on the nodes with the least room."""
         start, option, room = opening
         nodes, missing = self.nodes_of(option), job_class.minimum
         taken = []
@@ -136,14 +137,14 @@ class Outlook:
         return ((site.node, shape) for site in placed.sites)
 
     def _change(self, start: int, end: int | None, sites: Iterable[tuple[int, Shape]], times: int) -> None:
-        """More or less is free on the nodes of sites in a span of time; an `end` of None is for good."""
+        """Add (`times` 1) or subtract (-1) free amounts of sites in a span; `end` None is without an end."""
         first = self._instant(start)
         last = None if end is None else self._instant(end)
         for node, shape in sites:
             self._free[first:last, node] += times * np.array([shape.quota_milli, *shape.amounts])
 
     def _instant(self, second: int) -> int:
-        """The index of an instant, which is put in if nothing changed then so far."""
+        """Index of a change time; inserts it if it is new."""
         index = bisect_left(self._times, second)
         if index == len(self._times) or self._times[index] != second:
             self._times.insert(index, second)

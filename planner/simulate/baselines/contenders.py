@@ -1,4 +1,4 @@
-"""Contender: one job as a baseline sees it, told from a snapshot and from what the job has been given."""
+"""Contender: one job as input of a baseline, from a snapshot and its attained service."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A job that runs, or waits and may start."""
+    """A running job, or a pending job that may start."""
 
     job: Job
     gpu_milli: int
-    """Thousandths of GPUs it holds, or asks for at full size."""
+    """Thousandths of GPUs that it holds, or requests at full size."""
     whole: int
-    """Seconds it is expected to take, all of it, on its fastest GPU model."""
+    """Expected total duration in seconds, on its fastest GPU model."""
     left: int
-    """Seconds it is expected to go on, or to take if it starts now on its fastest GPU model."""
+    """Expected remaining seconds; of a pending job, from a start now on its fastest GPU model."""
     attained: int
-    """Thousandths of GPUs times seconds that it has been given so far."""
+    """Attained service in thousandths of GPUs times seconds."""
     age: int
-    """Seconds since it was submitted."""
+    """Seconds since its submission."""
     seconds: Callable[[str | None], int]
-    """Seconds a waiting job takes if it starts on a GPU model."""
+    """Expected duration of a pending job on a GPU model."""
 
     @property
     def name(self) -> str:
-        """Of its job."""
+        """Name of the job."""
         return self.job.name
 
     @property
     def running(self) -> bool:
-        """True if it runs."""
+        """True if the job is running."""
         return self.job.running is not None
 
     @property
     def first_come(self) -> tuple[datetime, str]:
-        """When it came, and its name among those that came at once."""
+        """Submission time, then name."""
         return self.job.submitted_at, self.job.name
 
     @property
     def arrival(self) -> tuple[bool, datetime, str]:
-        """Among equals those that run come first, then those that came first."""
+        """Tie-break: running jobs first, then by submission time."""
         return not self.running, *self.first_come
 
 
 def contenders(snapshot: Snapshot, policy: Policy, attained: Mapping[str, int]) -> tuple[Contender, ...]:
-    """The jobs of a snapshot that are not held, first come first; `attained` is by job, 0 if left out."""
+    """Jobs of a snapshot that are not held, by submission time; jobs missing in `attained` have 0."""
     durations = Durations(snapshot, policy)
     found = (
         _contender(job, snapshot, durations, attained.get(job.name, 0))
@@ -85,20 +85,20 @@ def _contender(job: Job, snapshot: Snapshot, durations: Durations, attained: int
 
 
 def may_stop(contender: Contender) -> bool:
-    """True if its user lets it be stopped."""
+    """True if the job is preemptible."""
     return contender.job.preemptible
 
 
 def turn_is_over(contender: Contender) -> bool:
     """
-    True if it may be stopped, and has saved its state since it last started.
+    True if the job is preemptible, and has a checkpoint since its last start.
 
-    Jobs that take turns would else lose in each turn all that they did.
+    Without this condition, jobs that take turns would lose all work of each turn.
     """
     running = contender.job.running
     return may_stop(contender) and running is not None and running.last_checkpoint_at is not None
 
 
 def gpus_of(contender: Contender) -> float:
-    """GPUs that a job counts for, at least a thousandth, so that jobs without GPUs have an order too."""
+    """GPUs of a job, at least a thousandth, so that jobs without GPUs have an order too."""
     return max(1, contender.gpu_milli) / MILLI

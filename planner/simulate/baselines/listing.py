@@ -1,4 +1,4 @@
-"""List scheduling: jobs in an order, each placed if there is room, with running ones stopped or not."""
+"""List scheduling: jobs are placed in a given order if there is room, with or without preemption."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def start_in_order(places: Places, order: Iterable[Contender], *, skipping: bool) -> None:
     """
-    Start waiting jobs in order; without `skipping` the first for which there is no room ends it.
+    Start pending jobs in order; without `skipping`, stop at the first job without room.
 
-    One for which there never is, as things stand, does not hold up the others.
+    A job that would not fit even without the other jobs does not block the jobs after it.
     """
     for each in order:
         if each.running or each.name in places.number_of or places.start(each.name):
@@ -26,10 +26,10 @@ def start_in_order(places: Places, order: Iterable[Contender], *, skipping: bool
 
 def serve_in_order(places: Places, order: Sequence[Contender], may_stop: Callable[[Contender], bool]) -> None:
     """
-    Each job has room as if those behind it in the order were not there, but for those that may not stop.
+    Place each job as if the jobs after it in the order did not exist, except those that may not stop.
 
-    A running job stays where it is unless a job ahead of it needs its place; it then goes on elsewhere if
-    there is room. A job for which there is no room is skipped.
+    A running job stays in place unless an earlier job needs its place; it then continues elsewhere if there
+    is room. A job without room is skipped.
     """
     for position, each in enumerate(order):
         if each.name in places.number_of or places.start(each.name):
@@ -43,7 +43,7 @@ def serve_in_order(places: Places, order: Sequence[Contender], may_stop: Callabl
 
 
 def _make_room(places: Places, wanting: Contender, behind: list[Contender]) -> None:
-    """Take off the last in order until a job fits, and put back those it does not need the places of."""
+    """Take off the last jobs in order until a job fits, and put back jobs at places that it does not need."""
     job_class = places.class_of(wanting.name)
     if job_class is None:
         return
@@ -56,6 +56,6 @@ def _make_room(places: Places, wanting: Contender, behind: list[Contender]) -> N
         places.take_off(gone[-1].name)
         if places.free_milli >= needed and places.start(wanting.name):
             break
-    # The better ones return first; where the job did not fit, all of them find their places free.
+    # Earlier jobs in the order return first; if the job did not fit, all places are free again.
     for each in reversed(gone):
         places.put_back(each.name)

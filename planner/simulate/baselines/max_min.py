@@ -1,4 +1,4 @@
-"""Max-min: jobs take turns so that each gets the part of time that Gavel's linear program gives it."""
+"""Max-min: jobs take turns so that each gets its part of time from Gavel's linear program."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 def max_min(places: Places, jobs: Sequence[Contender]) -> None:
     """
-    Serve in the order of share ÷ part of time received, the largest first: what Gavel does each round.
+    Serve by share ÷ received part of time, the largest first, as Gavel does in each round.
 
-    The part received is attained service ÷ (GPUs · age). A job starts on the model of which it has the
-    largest part first. Jobs without GPUs, or without a model where they fit, come last.
+    The received part is attained service ÷ (GPUs · age). A job tries the GPU model with its largest share
+    first. Jobs without GPUs, or without a model that fits them, come last.
     """
     models, capacity = _capacity(places)
     known = [(each, job_class) for each in jobs if (job_class := places.class_of(each.name)) is not None]
@@ -46,7 +46,7 @@ def max_min(places: Places, jobs: Sequence[Contender]) -> None:
 
 
 def _capacity(places: Places) -> tuple[list[str], list[float]]:
-    """GPU models, and the GPUs of each that jobs may be given."""
+    """GPU models, and the number of usable GPUs of each."""
     total: dict[str, int] = {}
     for group in places.problem.groups:
         if group.gpu_model is not None and group.pool is None:
@@ -59,7 +59,7 @@ def _capacity(places: Places) -> tuple[list[str], list[float]]:
 def _speeds(
     each: Contender, job_class: JobClass, models: Sequence[str], capacity: Sequence[float]
 ) -> list[float]:
-    """Of a job on each model, in parts of its fastest; 0 where it cannot be."""
+    """Speed of a job on each model, relative to its fastest; 0 if it cannot run there."""
     possible = {option.gpu_model for option in job_class.options}
     return [
         each.job.speed_milli(model) / MILLI if model in possible and gpus_of(each) <= gpus else 0.0

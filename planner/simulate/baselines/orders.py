@@ -1,4 +1,4 @@
-"""Orders: in which sequence the rules of the literature serve jobs, as keys to sort by, least first."""
+"""Job orders of the rules of the literature, as sort keys; the smallest key is served first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Key: TypeAlias = tuple[float, tuple[bool, datetime, str]]
 
 _FIRST_LEVEL: Final = MILLI * 3600
-"""Service attained up to which a job is in the first queue of LAS: a GPU-hour; each next queue doubles it."""
+"""Bound of attained service in the first queue of LAS: a GPU-hour; it doubles with each further queue."""
 
 
 def shortest(each: Contender) -> Key:
@@ -46,10 +46,10 @@ def longest_remaining(each: Contender) -> Key:
 
 def least_attained(each: Contender) -> Key:
     """
-    LAS: the least service attained, GPUs times time, in queues between which the bound doubles.
+    LAS: the least attained service, GPUs times time, in queues with doubling bounds.
 
-    Within one queue those that run come first, then those that came first: as in Tiresias that keeps jobs
-    from stopping each other again and again.
+    Within a queue, running jobs come first, then the earliest submissions. As in Tiresias, this prevents jobs
+    from preempting each other repeatedly.
     """
     return max(0, math.ceil(math.log2(max(1, each.attained) / _FIRST_LEVEL))), each.arrival
 
@@ -58,7 +58,7 @@ def least_slack(each: Contender) -> Key:
     """
     Least slack: the largest finish-time fairness ρ if the job runs from now on.
 
-    ρ = (age + left) / (duration · contention), and contention is the same for all at one instant.
+    ρ = (age + left) / (duration · contention), where contention is equal for all jobs at one time.
     """
     return -(each.age + each.left) / max(1, each.whole), each.arrival
 
@@ -67,10 +67,10 @@ def by_dominant_share(
     places: Places, jobs: Sequence[Contender], waiting: Sequence[Contender]
 ) -> Iterator[Contender]:
     """
-    DRF: the first job of the queue whose dominant share is least, again and again.
+    DRF: yields, repeatedly, the first job of the queue with the least dominant share.
 
-    A queue's dominant share is its largest part of the cluster's GPUs, CPU or memory. Between two jobs the
-    caller may start one; what it then holds counts.
+    A queue's dominant share is its largest part of the cluster's GPUs, CPU or memory. The caller may start
+    the yielded job; its resources then count for its queue.
     """
     totals = _totals(places.cluster)
     held: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
@@ -91,7 +91,7 @@ def by_dominant_share(
 
 
 def _asked(job: Job, replicas: int) -> list[int]:
-    """Thousandths of GPUs, CPU and memory of so many replicas of a job."""
+    """Thousandths of GPUs, CPU and memory of a number of replicas of a job."""
     request = job.request
     return [amount * replicas for amount in (request.total_gpu_milli, request.cpu_milli, request.memory_mib)]
 

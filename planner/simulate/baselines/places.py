@@ -1,10 +1,10 @@
 """
-Places: where jobs are while a baseline decides, with every rule on places kept by the ledger.
+Placements during a baseline's decision; the ledger enforces all placement rules.
 
-To the ledger all jobs are new, running ones too, which hold the very places they run on: so each may be taken
-off and put back, and what is free once some have ended can be asked for. Capacity, filters, quotas, domains
-and GPU shares are as in any plan. A running job that may not start today where it runs, or that others depend
-on, stays out of this: it goes on.
+The ledger gets all jobs as new, running jobs too, which are then put on their present places. So each job can
+be taken off and put back, and free capacity without some jobs can be computed. Capacity, filters, quotas,
+domains and GPU shares are as in any plan. A running job that could not start at its places today, or that
+others depend on, is not part of this: it runs on.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from gpuplan.planner.simulate.baselines.scorers import Scorer
 
 _NO_CHANGES: Final = Disruption(preempt=False, resize=False, migrate=False)
-"""What baselines do to running jobs is done by taking these off, not by the ledger's own means."""
+"""Baselines change running jobs by taking them off, not by the disruptions that the ledger supports."""
 
 
 class Places:
-    """The jobs that are placed, by name, on a ledger; every change is made through this."""
+    """The placed jobs on a ledger; all changes go through this class."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, scorer: Scorer | None = None) -> None:
         self._snapshot = snapshot
@@ -66,11 +66,11 @@ class Places:
         if scorer is not None:
             self.ledger.scorer = scorer(self.ledger.capacity)
         self.number_of: dict[str, int] = {}
-        """By job: the number it is placed under."""
+        """Ledger number of each placed job."""
         self._own: dict[str, int] = {}
-        """The same of running jobs that are where they run."""
+        """Ledger numbers of running jobs at their present places."""
         self._full: set[int] = set()
-        """Classes for which there was no room since something was last taken off."""
+        """Classes that found no room since a job was last taken off."""
         self._class_of = {
             name: index for index, job_class in enumerate(problem.classes) for name in job_class.jobs
         }
@@ -80,7 +80,7 @@ class Places:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster that the places are in."""
+        """The cluster of the snapshot."""
         return self._snapshot.cluster
 
     @property
@@ -97,9 +97,9 @@ class Places:
         self, name: str, options: tuple[Option, ...] | None = None, nodes: NDArray[np.int64] | None = None
     ) -> bool:
         """
-        Place a job, together with those that start with it; False, and nothing done, if there is no room.
+        Place a job together with its co-start group; False without a change if there is no room.
 
-        `options` and `nodes` narrow the choice.
+        `options` and `nodes` restrict the choice.
         """
         index = self._class_of.get(name)
         if index is None or name in self.number_of or index in self._full:
@@ -121,7 +121,7 @@ class Places:
         return True
 
     def fits_alone(self, name: str) -> bool:
-        """True if a job would have room were all others gone, so that it waits for them and nothing else."""
+        """True if a job would have room without all other jobs, so that it waits only for them."""
         mark, full = self.ledger.mark(), set(self._full)
         number_of, own = dict(self.number_of), dict(self._own)
         for each in number_of:
@@ -132,24 +132,24 @@ class Places:
         return fits
 
     def prefer(self, name: str, share: dict[str, float]) -> None:
-        """Let a job start on the GPU model with the largest share for which there is room."""
+        """Let a job try GPU models in descending order of its shares."""
         self._share_of[name] = share
 
     def _preferred(self, name: str, index: int) -> tuple[Option, ...]:
-        """The options of a job, best paid first unless it prefers others."""
+        """Options of a job in descending order of points, or of its shares if set by `prefer`."""
         options = self.problem.classes[index].options
         if (share := self._share_of.get(name)) is None:
             return options
         return tuple(sorted(options, key=lambda option: -share.get(option.gpu_model or "", 0.0)))
 
     def take_off(self, name: str) -> None:
-        """Take a placed job off its places."""
+        """Remove a placed job from its places."""
         self._own.pop(name, None)
         self.ledger.remove(self.number_of.pop(name))
         self._full.clear()
 
     def put_back(self, name: str) -> bool:
-        """Put a running job on the places where it runs; False if they are not free any more."""
+        """Put a running job back on its present places; False if they are no longer free."""
         index, sites = self._class_of.get(name), self._sites[name]
         if index is None or sites is None or index in self._party_of:
             return False
@@ -169,7 +169,7 @@ class Places:
         return next((option for option in job_class.options if groups <= set(option.groups)), None)
 
     def placements(self) -> tuple[Placement, ...]:
-        """Everything that then runs, by job."""
+        """Placements of all jobs that then run, by job."""
         placed, problem = self.ledger.placed, self.problem
         found = {
             job.name: job.placement
@@ -188,7 +188,7 @@ class Places:
 
 
 def _without_prices(problem: Problem) -> Problem:
-    """The problem in which every start pays, wherever it is: only rules keep a job from a place."""
+    """The problem with equal points for all starts and nodes, so that only rules restrict places."""
     charges = problem.charges
     switch_mode = None if charges.switch_mode is None else 0
     free = Charges(switch_mode=switch_mode, may_repartition=charges.may_repartition)
@@ -205,20 +205,20 @@ def _without_prices(problem: Problem) -> Problem:
 
 
 def _as_waiting(job: Job) -> Job:
-    """The job without its places, and not promised any."""
+    """The job as pending, without a promise."""
     if job.running is None and job.promise is None:
         return job
     return job.model_copy(update={"running": None, "promise": None})
 
 
 def _needed(snapshot: Snapshot) -> set[str]:
-    """Running jobs whose start others count on, or that started together with others."""
+    """Running jobs that pending jobs depend on, or that are in a co-start group."""
     awaited = {each.job for job in snapshot.waiting for each in job.depends_on}
     return {job.name for job in snapshot.jobs if job.running and (job.name in awaited or job.co_start)}
 
 
 def _sites(job: Job, index_of: dict[str, int]) -> tuple[Site, ...] | None:
-    """Where a job runs; None if one of its nodes takes no job any more."""
+    """Sites of a running job; None if one of its nodes takes no jobs."""
     replicas = job.running.replicas if job.running else ()
     if any(replica.node not in index_of for replica in replicas):
         return None

@@ -1,8 +1,8 @@
 """
-Scorers: which of the nodes with room takes the next replica, as first fit, best fit and Kubernetes have it.
+Scorers: the choice among nodes with room for the next replica, by first fit, best fit or Kubernetes' rules.
 
-Kubernetes' are the scoring strategies of its plugin NodeResourcesFit, over GPUs, CPU and memory. A resource
-that a replica does not ask for, or a node lacks, does not count.
+Kubernetes' rules are the scoring strategies of its NodeResourcesFit plugin, over GPUs, CPU and memory. A
+resource that a replica does not request, or that a node lacks, does not count.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     Floats: TypeAlias = NDArray[np.float64]
 
     Scorer: TypeAlias = Callable[[Capacity], NodeScorer]
-    """Made once for the nodes as they are while no job holds anything that could be taken off."""
+    """Created once, for the nodes as they are without the jobs that can be taken off."""
 
 _EQUAL: Final = (1, 1, 1)
 _GPUS_FIRST: Final = (3, 1, 1)
-"""Weights of GPUs, CPU and memory in the example of bin packing of Kubernetes' documentation."""
+"""Weights of GPUs, CPU and memory from the bin packing example in Kubernetes' documentation."""
 
 
 def first_fit(_capacity: Capacity) -> NodeScorer:
@@ -37,7 +37,7 @@ def first_fit(_capacity: Capacity) -> NodeScorer:
 
 
 def best_fit(capacity: Capacity) -> NodeScorer:
-    """The node that then has the fewest GPUs free; without GPUs, the least CPU."""
+    """The node with the fewest free GPUs; for jobs without GPUs, the least free CPU."""
     most = max(1, int(capacity.gpu_left.max(initial=0)))
     most_cpu = max(1, int(capacity.free[:, 0].max(initial=0)))
 
@@ -49,24 +49,24 @@ def best_fit(capacity: Capacity) -> NodeScorer:
 
 
 def most_allocated(capacity: Capacity) -> NodeScorer:
-    """MostAllocated: the node of which the largest part is then requested."""
+    """MostAllocated: the node with the largest requested part after the placement."""
     used = _requested_part(capacity, _EQUAL)
     return lambda *about: 1.0 - used(*about)
 
 
 def least_allocated(capacity: Capacity) -> NodeScorer:
-    """LeastAllocated: the node of which the smallest part is then requested."""
+    """LeastAllocated: the node with the smallest requested part after the placement."""
     return _requested_part(capacity, _EQUAL)
 
 
 def requested_to_capacity_ratio(capacity: Capacity) -> NodeScorer:
-    """RequestedToCapacityRatio: the shape 0 → 0, 100 → 10, where GPUs weigh three times as much."""
+    """RequestedToCapacityRatio: the shape 0 → 0, 100 → 10, with triple weight for GPUs."""
     used = _requested_part(capacity, _GPUS_FIRST)
     return lambda *about: 1.0 - used(*about)
 
 
 def _requested_part(capacity: Capacity, weights: Sequence[int]) -> NodeScorer:
-    """Mean over the resources of the part of a node that is requested once a replica is there."""
+    """Weighted mean, over the resources, of the requested part of a node after the placement."""
     gpu_total = capacity.gpu_left.copy()
     totals = capacity.free[:, :2].copy()
 

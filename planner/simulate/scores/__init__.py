@@ -1,1 +1,1 @@
-"""What a simulation is judged by."""
+"""Scores of a simulation."""

@@ -1,14 +1,14 @@
 """
-Contention: how many times its GPUs a cluster was asked for while a job was there, and how fair its end was.
+Contention: demand for GPUs relative to the cluster's GPUs while a job is in the system, for fairness.
 
-Finish-time fairness (Mahajan et al., Themis, NSDI 2020) compares a job's time in the system with what it
-would have been in a cluster of its own, smaller by the average contention N. With N averaged over the job's
-own stay, as in Shockwave (Zheng et al., NSDI 2023), and counted in GPUs, as jobs differ in size:
+Finish-time fairness (Mahajan et al., Themis, NSDI 2020) compares a job's time in the system with its time in
+a dedicated cluster that is smaller by the average contention N. Here N is averaged over the job's own stay,
+as in Shockwave (Zheng et al., NSDI 2023), and is counted in GPUs, since jobs differ in size:
 
     ρ_j = (end_j − submitted_j) / (exclusive duration_j · max(1, N_j))
     N_j = mean over the stay of Σ_k GPUs that the jobs k then in the system ask for / GPUs of the cluster
 
-A job with ρ > 1 would have been better off with an equal share.
+A job with ρ > 1 would have finished earlier with an equal share.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from gpuplan.models.job import Job
 
 UNFAIR: Final = 1.05
-"""Jobs with a ρ above this count as treated unfairly (Shockwave's threshold)."""
+"""A job with a ρ above this counts as unfairly treated (Shockwave's threshold)."""
 
 
 def demand_of(job: Job) -> int:
-    """Thousandths of GPUs that a job asks for."""
+    """Thousandths of GPUs that a job requests at full size."""
     return job.request.total_gpu_milli * job.gang.maximum
 
 
 class Contention:
-    """Demand for GPUs over time, made from when each job came and went."""
+    """Demand for GPUs over time, from the arrival and departure of each job."""
 
     def __init__(self, stays: Iterable[tuple[datetime, datetime | None, int]], gpu_milli: float) -> None:
-        """`stays` are (came, gone, demand) of jobs; `gpu_milli` is what there was on average."""
+        """`stays` are (arrival, departure, demand) of jobs; `gpu_milli` is the average capacity."""
         changes: dict[datetime, int] = {}
         for came, gone, demand in stays:
             changes[came] = changes.get(came, 0) + demand
@@ -50,14 +50,14 @@ class Contention:
         self._before = list(accumulate(asked, initial=0.0))
 
     def mean(self, begin: datetime, end: datetime) -> float:
-        """N between two instants; 0 where there are no GPUs."""
+        """N between two times; 0 without GPUs."""
         seconds = (end - begin).total_seconds()
         if seconds <= 0 or self._gpu_milli <= 0:
             return 0.0
         return (self._asked(end) - self._asked(begin)) / seconds / self._gpu_milli
 
     def _asked(self, until: datetime) -> float:
-        """Thousandths of GPUs times seconds that were asked for up to an instant."""
+        """Demand up to a time, in thousandths of GPUs times seconds."""
         index = bisect_right(self._times, until) - 1
         if index < 0:
             return 0.0

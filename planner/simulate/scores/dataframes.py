@@ -1,4 +1,4 @@
-"""Frames: what a simulation found as pandas tables, for files and for whoever goes on from there."""
+"""Results of a simulation as pandas data frames, for files and further analysis."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Score: TypeAlias = tuple[str, float, bool]
 
 
 def series(simulation: Simulation) -> pd.DataFrame:
-    """One line for each epoch of each run."""
+    """One row for each epoch of each run."""
     rows = [
         {"run": run.name} | epoch.model_dump() | {"at": print_timestamp(epoch.at)}
         for run in simulation.runs
@@ -28,13 +28,13 @@ def series(simulation: Simulation) -> pd.DataFrame:
 
 
 def scores(simulation: Simulation) -> pd.DataFrame:
-    """One line for each score of each run, and whether it is a lower bound."""
+    """One row for each score of each run, and whether it is a lower bound."""
     rows = [(run.name, *score) for run in simulation.runs for score in _scores(run.scores)]
     return pd.DataFrame(rows, columns=["run", "score", "value", "at_least"])
 
 
 def _scores(card: Scorecard) -> Iterator[_Score]:
-    """Scores by name; those over jobs, if there were any, once for each part of their distribution."""
+    """Scores by name; a distribution over jobs gives one score for each of its parts."""
     for name in type(card).model_fields:
         value = getattr(card, name)
         if isinstance(value, Distribution):

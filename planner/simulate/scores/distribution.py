@@ -1,4 +1,4 @@
-"""Distribution of a figure over jobs, some of which had not come so far when the simulation ended."""
+"""Distribution of a figure over jobs, with censored values of jobs not over at the simulation's end."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Observed:
-    """What is known of one job."""
+    """The figure of one job."""
 
     value: float
     censored: bool = False
-    """It will be at least this: the simulation ended before it was known."""
+    """True if `value` is a lower bound: the simulation ended before the value was known."""
 
 
 def distribution(observed: Iterable[Observed]) -> Distribution | None:
     """
-    Mean and percentiles by nearest rank; None of nothing.
+    Mean and percentiles by nearest rank; None without jobs.
 
-    A job that is not over counts with what it has reached. A percentile is exact as long as no such job is
-    among those up to it, since then all others stay above; else it is a lower bound.
+    A censored job counts with its present value. A percentile is exact if no censored job is at or below it,
+    since all other values stay above it. Otherwise it is a lower bound.
     """
     ordered = sorted(observed)
     if not ordered:

@@ -1,4 +1,4 @@
-"""Scoring: what became of each job, and the scorecard that follows from all of them."""
+"""Record of each job's course, and the scorecard computed from all of them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from gpuplan.planner.simulate.world import World
 
 SHORTEST: Final = 10
-"""Seconds that a job counts for at least in its slowdown and its finish-time fairness."""
+"""Lower limit of a job's duration in seconds, in slowdown and finish-time fairness."""
 
 SMALLEST: Final = 100
-"""Thousandths of a GPU that a job is worth at least."""
+"""Lower limit of a job's GPUs in its worth, in thousandths."""
 
 _RESTARTS: Final = (Kind.PREEMPTED, Kind.INTERRUPTED, Kind.MOVED, Kind.RESIZED)
 
@@ -39,7 +39,7 @@ _GPU_HOUR: Final = MILLI * _SECONDS_PER_HOUR
 
 @dataclass(slots=True)
 class Life:
-    """One scored job, from its submission on; `duration` is the true one."""
+    """One scored job from its submission on; `duration` is the true one."""
 
     job: Job
     duration: int
@@ -50,19 +50,19 @@ class Life:
 
 @dataclass
 class Account:
-    """Everything a run is scored by, told as it happens."""
+    """Collects the data for the scores during a run."""
 
     trace: Trace
     world: World
-    """As it began."""
+    """The initial world."""
     flow: Flow = NOTHING
     counts: Counter[Kind] = field(default_factory=Counter)
     lost: int = 0
-    """Thousandths of GPUs times seconds, as the next."""
+    """In thousandths of GPUs times seconds, as is `idle`."""
     idle: int = 0
     tariffs: float = 0.0
     ends: dict[str, datetime] = field(default_factory=dict)
-    """When each job was gone, scored or not."""
+    """End of each job, scored or not."""
     lives: dict[str, Life] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class Account:
         self._coming = {each.job.name: each for each in self.trace.coming}
 
     def hear(self, elapsed: Elapsed) -> None:
-        """Take what became of jobs, and what went by, into account."""
+        """Record the events and the flow of a time step."""
         self.flow += elapsed.flow
         for each in elapsed.happened:
             self.counts[each.kind] += 1
@@ -87,7 +87,7 @@ class Account:
                     life.ended_at, life.killed = each.at, each.kind is Kind.KILLED
 
     def scorecard(self, world: World, epochs: Sequence[EpochFigures]) -> Scorecard:
-        """The scores of a run that ended with this world."""
+        """Scores of a run that ended with this world."""
         for name, task in world.tasks.items():
             if task.stretch is not None:
                 self._charge(name, task.ended(world.now), world.now)
@@ -138,7 +138,7 @@ class Account:
         )
 
     def _fairness(self, world: World, over: Sequence[Life]) -> tuple[Figure | None, Figure | None]:
-        """(worst ρ, part of the jobs that are unfairly late); None where no job has GPUs, or none is over."""
+        """(largest ρ, part of the jobs that are unfairly late); None without jobs with GPUs or ended ones."""
         began = self.world.now
         lives = [life for life in over if demand_of(life.job)]
         ended = [(life, life.ended_at) for life in lives if life.ended_at is not None]
@@ -160,8 +160,8 @@ class Account:
         return worst, Figure(value=round(unfair, 6), at_least=at_least)
 
     def _charge(self, job: str, held: Held, at: datetime) -> None:
-        """What a stretch that is over then cost, from the start of the simulation on."""
-        # Where nodes were still to come up when the job was stopped, it did not start.
+        """Record lost and idle GPU time and tariffs of an ended stretch, from the simulation's start on."""
+        # The job did not start if it was stopped before its nodes were ready.
         if held.stretch.begins <= at and (life := self.lives.get(job)) is not None:
             life.started_at = life.started_at or held.stretch.begins
         gpu_milli = held.stretch.gpu_milli
@@ -178,7 +178,7 @@ class Account:
 
 
 def _makespan(lives: Iterable[Life], world: World) -> Figure | None:
-    """From the start to the end of the last job, or until now if some are left."""
+    """Seconds from the start to the end of the last job, or until now if some are left."""
     ends = [life.ended_at for life in lives]
     if not ends:
         return None
@@ -188,13 +188,13 @@ def _makespan(lives: Iterable[Life], world: World) -> Figure | None:
 
 
 def _under(tariff: Tariff, begins: datetime, seconds: int) -> int:
-    """Of so many seconds, those in which a tariff applies."""
+    """Seconds of a span in which a tariff applies."""
     spans = tariff.spans(begins, seconds)
     return sum(max(0, min(end, seconds) - max(first, 0)) for first, end in spans)
 
 
 def _until(life: Life, instant: datetime | None, now: datetime) -> Observed:
-    """Seconds from the submission to an instant, or until now if it has not come."""
+    """Seconds from the submission to `instant`, or, censored, until now if that is None."""
     reached = now if instant is None else instant
     return Observed(max(0.0, (reached - life.job.submitted_at).total_seconds()), instant is None)
 
@@ -208,7 +208,7 @@ def _worth_wait(lives: Iterable[Life], now: datetime) -> Figure | None:
 
 
 def _worth(job: Job) -> int:
-    """What waiting jobs are worth relative to each other, by no run's policy."""
+    """Relative weight of a pending job, independent of the runs' policies."""
     gpu_milli = max(SMALLEST, job.request.total_gpu_milli * job.gang.maximum)
     return job.weight_milli * (1 + job.priority) * gpu_milli
 

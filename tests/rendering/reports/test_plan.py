@@ -48,7 +48,7 @@ def test_everything_a_plan_does_is_on_the_page():
     assert "~ shrink tune 2 → 1 × 2 GPUs batch h100-02" in text
     assert "± repartition mig-1 gpu 0 2 × 3g.40gb → 3g.40gb + 2 × 1g.10gb for infer-a" in text
     assert "+ scale_up cloud-1 pool cloud, 8 × H100-80GB needed by eval and render" in text
-    assert "- scale_down old-2 pool old nobody needs it" in text
+    assert "- scale_down old-2 pool old no job needs it" in text
     assert re.search(r"completion \+18,000 .*nodes -4,000 .*preemption -1,500 .*resize -200", text)
 
 
