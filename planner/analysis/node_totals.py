@@ -59,7 +59,7 @@ def gpus_used(node: Node, free: NodeFree, replicas: Callable[[], Iterable[Replic
 
 
 def gpus_startable(node: Node, free: NodeFree, gpus: int) -> tuple[int, int]:
-    """Return the free GPU capacity if jobs may start there, and what replicas of `gpus` GPUs can use of it."""
+    """Return the free GPU capacity if jobs may start there, and its part for replicas of `gpus` GPUs."""
     offer = node.gpus
     if offer is None or not node.schedulable:
         return 0, 0
