@@ -138,7 +138,7 @@ class Ground:
         return self._barriers.by_priority
 
     def _barred(self, question: Question, counts: Mapping[str, int]) -> set[str]:
-        """Nodes whose free capacity this job may not use."""
+        """Nodes with free capacity that this job may not use."""
         job = question.job
         nodes = [self._node(name, question) for name in counts]
         barriers = self._barriers

@@ -42,7 +42,7 @@ class Question:
     nodes: tuple[Node, ...] = ()
     """New nodes and changed nodes, by name."""
     stopped: frozenset[str] = frozenset()
-    """Running jobs that are stopped, and jobs whose start by the plan is dropped."""
+    """Running jobs that are stopped, and jobs that the plan would start but now does not."""
     over: frozenset[str] = frozenset()
     """Jobs that have ended successfully."""
     begun: tuple[Placement, ...] = ()

@@ -84,7 +84,7 @@ def below(plan: Plan, root: str) -> frozenset[str]:
     for queue in plan.snapshot.queues:
         children[queue.parent].append(queue.name)
     found = [root]
-    for name in found:  # grows as it is walked
+    for name in found:  # the loop itself appends to the list
         found += children[name]
     return frozenset(found)
 

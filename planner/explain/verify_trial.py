@@ -111,7 +111,7 @@ class Judge:
 
     @cached_property
     def _only_starts(self) -> bool:
-        """True if the plan covers this instant alone and only starts, keeps or leaves jobs waiting."""
+        """True if the plan covers this instant alone and only starts or keeps jobs and repartitions GPUs."""
         actions = self.ground.plan.actions
         calm = all(isinstance(action, Starting | Keep | Wait | Repartition) for action in actions)
         return calm and self.ground.outlook.future.slots.count == 1

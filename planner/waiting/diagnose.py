@@ -268,7 +268,7 @@ class _Examiner:
     def _would_grow(
         self, job: Job, needs: dict[str, int], match: Match, gpu_models: tuple[str, ...]
     ) -> _Growing | None:
-        """The first pool whose new nodes, with what is free already, would hold the job."""
+        """The first pool that can hold the job with its new nodes and with what is free already."""
         for index, growing in enumerate(self._growing, len(self._free)):
             model = growing.place.node.gpu_model
             if index not in match.nodes or (job.request.needs_gpu and model not in gpu_models):

@@ -42,7 +42,7 @@ class Match:
         return np.array(self.nodes, dtype=np.int64)
 
     def of_models(self, gpu_models: Iterable[str]) -> Ints:
-        """The part of `indices` whose nodes have one of the given GPU models."""
+        """The part of `indices` that has one of the given GPU models."""
         found = [index for model in gpu_models for index in self.by_model[model]]
         return np.sort(np.array(found, dtype=np.int64))
 

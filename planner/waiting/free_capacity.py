@@ -29,7 +29,7 @@ GPUS: Final = "whole gpus"
 SHARE: Final = "gpu share"
 """Thousandths of one GPU."""
 MIG: Final = "mig instances "
-"""Prefix of the dimension of a set of MIG profiles; its amount is the replicas whose instances fit."""
+"""Prefix of the dimension of a set of MIG profiles; its amount is the replicas with room for them."""
 POWER: Final = "gpu power"
 """Thousandths of GPUs that power caps leave on the node."""
 CPU: Final = "cpu milli"
@@ -39,7 +39,7 @@ DISK: Final = "disk mib"
 _UNCAPPED: Final = 10**12
 
 _RACK: Final = "rack number"
-"""Number of the rack with a power cap; -1 for nodes whose GPUs no rack cap counts."""
+"""Number of the rack with a power cap; -1 for nodes with GPUs that no rack cap counts."""
 
 _ALL_GPUS: Final = "gpu milli"
 """Free thousandths of all GPUs of a node, parts of GPUs included."""

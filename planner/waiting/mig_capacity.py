@@ -1,4 +1,4 @@
-"""How many replicas find MIG instances on a node beside those in use, within the policy's repartitioning."""
+"""How many replicas find MIG instances on a node beside those in use, within the repartition policy."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MigRoom:
         self._best_starts: dict[str | None, _BestStarts] = {}
 
     def replicas(self, node: Node, free: NodeFree, profiles: Profiles) -> int:
-        """Number of replicas whose instances fit on the node at the same time."""
+        """Number of replicas that find their instances on the node at the same time."""
         states = self._states(node, free) if node.gpus and self._may_have(node.gpus) else None
         if not states:
             return 0

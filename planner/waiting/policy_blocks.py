@@ -46,7 +46,7 @@ class WaysOut:
         self, job: Job, needs: dict[str, int], allowed: Callable[[Node], bool] = lambda _: True
     ) -> list[str]:
         """
-        Describe the pools whose new nodes would fit the job, and why they get no nodes.
+        Describe the pools in which new nodes would fit the job, and why they get no nodes.
 
         `allowed` states whether quotas admit the job on such a node.
         """

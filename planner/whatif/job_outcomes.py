@@ -95,7 +95,7 @@ def lost_by_changes(base: Snapshot, changed: Snapshot, policy: Policy) -> LostBy
 def fates(
     base: Snapshot, before: dict[str, Outlook], after: dict[str, Outlook], lost: LostByChanges
 ) -> tuple[JobFate, ...]:
-    """Jobs whose outcome differs from the base, by outcome, then most GPUs first."""
+    """Jobs with an outcome that differs from the base, by outcome, then most GPUs first."""
     found = [
         fate
         for job in base.jobs

@@ -106,7 +106,7 @@ class Explanation(Noun):
     reason: Reason
     duration: Duration
     scaling: Scaling | None = Field(default=None, exclude_if=lambda value: value is None)
-    """None for a job that is not elastic, or whose speed is proportional to its replicas."""
+    """None for a job that is not elastic, or with a speed proportional to its replicas."""
     depends_on: tuple[AwaitedJob, ...] = ()
     depends_on_at_least: Count | None = None
     """Number of dependencies that suffice; None means all."""
@@ -115,7 +115,7 @@ class Explanation(Noun):
     nodes_before: tuple[Name, ...] = ()
     """For a job that the plan preempts, migrates or resizes: the nodes where it runs now; sorted."""
     exchange: tuple[Exchange, ...] = ()
-    """Jobs whose places it takes, and jobs that take its places; by name."""
+    """Jobs from which it takes places, and jobs that take its places; by name."""
     horizon_end: Timestamp | None = None
     """End of the planning horizon; None if the plan covers this instant alone."""
     projected_start: Timestamp | None = None

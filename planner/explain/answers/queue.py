@@ -38,7 +38,7 @@ class WaitingFor(Noun):
 
 
 class Reclaimable(Noun):
-    """A running job that this queue may reclaim from whatever its priority, because its own queue borrows."""
+    """A running job that may be preempted to reclaim quota for this queue, whatever its priority."""
 
     job: Name
     queue: Name

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from gpuplan.planner.explain.verify_trial import Judge, Start
 
 _HIGHEST: Final = 10_000
+"""Highest priority that a job may have."""
+
 _MOST_CHOSEN_FROM: Final = 40
 _MOST_THRESHOLDS: Final = 3
 

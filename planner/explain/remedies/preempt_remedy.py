@@ -90,7 +90,7 @@ def stop_lever(name: str, ground: Ground) -> Lever:
 
 
 def lost_gpu_hours(names: Iterable[str], ground: Ground) -> float:
-    """Work of running jobs since their last checkpoints."""
+    """GPU-hours of work of running jobs since their last checkpoints."""
     plan = ground.plan
     jobs, now = plan.snapshot.job_by_name, plan.snapshot.taken_at
     total = sum(unsaved_gpu_milli_seconds(jobs[name], now) for name in names)

@@ -105,7 +105,7 @@ class Fate(StrEnum):
 
 
 class JobFate(Noun):
-    """A job whose outcome in a scenario differs from the base."""
+    """A job with an outcome in a scenario that differs from the base."""
 
     job: Name
     """Name of the job."""
@@ -151,7 +151,7 @@ class Trial(Noun):
     differences: dict[str, float] = Field(default_factory=dict)
     """Figures minus those of the base, without zeros."""
     jobs: tuple[JobFate, ...] = ()
-    """Jobs of the base whose outcome differs here, the worst outcome first."""
+    """Jobs of the base with a different outcome here, the worst outcome first."""
 
 
 class Comparison(Noun):

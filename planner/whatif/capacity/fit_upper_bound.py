@@ -94,7 +94,7 @@ def _alike(dimension: str) -> bool:
 
 
 def _gangs(job: Job, nodes: Iterable[Node], replicas: dict[str, int]) -> int:
-    """Number of copies whose replicas satisfy the job's required domain and its spread limit."""
+    """Number of copies that satisfy the job's required domain and its spread limit."""
     size, level = job.gang.minimum, job.locality.required if job.gang.minimum > 1 else None
     return sum(_spread_out(job, each, replicas, size) for each in _domains(nodes, level))
 
