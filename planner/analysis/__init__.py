@@ -1,1 +1,1 @@
-"""Figures and facts about a snapshot and a plan that several readers need."""
+"""Figures and facts about a snapshot and a plan that several packages use."""

@@ -1,4 +1,4 @@
-"""Holdings: what jobs hold on each node and in each queue, counted once and then only where it changes."""
+"""Holdings: what jobs hold on each node and in each queue, counted once and then updated incrementally."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ Usage: TypeAlias = "dict[str, Counter[str]]"
 
 
 class Resident(NamedTuple):
-    """One replica of a job."""
+    """One replica of a job on its node."""
 
     job: Job
     replica: Replica
 
 
 def residents(job: Job) -> Iterator[Resident]:
-    """The replicas of a job that runs; none of one that waits."""
+    """Yield the replicas of a running job; none for a waiting job."""
     return (Resident(job, replica) for replica in (job.running.replicas if job.running else ()))
 
 
 class Holdings:
     """
-    What jobs hold of a cluster while some of them are where they are; nothing in it may be changed.
+    What a set of jobs holds in a cluster; immutable for callers.
 
-    Replicas on nodes that there are not are known, and count for nothing.
+    Replicas on nodes that the cluster does not have are kept, but count for nothing.
     """
 
     def __init__(self, cluster: Cluster, there: dict[str, tuple[Resident, ...]]) -> None:
         self._cluster = cluster
         self.there = there
-        """Who is on each node, by its name; nobody where a name is missing."""
+        """Residents by node name; a missing name means that the node has none."""
 
     @classmethod
     def of(cls, cluster: Cluster, jobs: Iterable[Job]) -> Holdings:
-        """Those of the jobs that run."""
+        """Count the holdings of the running jobs among these."""
         there: dict[str, list[Resident]] = defaultdict(list)
         for job in jobs:
             for resident in residents(job):
@@ -62,7 +62,7 @@ class Holdings:
         return cls(cluster, {name: tuple(found) for name, found in there.items()})
 
     def but(self, cluster: Cluster, gone: Iterable[Resident], come: Iterable[Resident]) -> Holdings:
-        """Those of a cluster in which some are gone and others have come: only there it is counted anew."""
+        """Derive the holdings after some residents leave and others arrive; recounts only changed nodes."""
         lists: dict[str, list[Resident]] = {}
         for resident in gone:
             name = resident.replica.node
@@ -86,33 +86,33 @@ class Holdings:
 
     @cached_property
     def free(self) -> dict[str, NodeFree]:
-        """What is free on each node, by name."""
+        """Free capacity by node name."""
         return {name: self._left(name) for name in self._cluster.node_by_name}
 
     @cached_property
     def usage(self) -> Usage:
-        """What the jobs directly in each queue hold of each GPU model."""
+        """Usage of the jobs directly in each queue, by GPU model."""
         usage: Usage = defaultdict(Counter)
         self._count(usage, self.there, 1)
         return usage
 
     def column(self, amount: str) -> _Ints:
-        """One of the `NodeAmounts` of each node, in the order of the cluster."""
+        """Return one field of `NodeAmounts` for all nodes, in the order of the cluster."""
         column: _Ints = self._table[NodeAmounts._fields.index(amount)]
         return column
 
     def total(self, amount: str) -> int:
-        """The sum of a column."""
+        """Return the sum of a column."""
         return int(self.column(amount).sum())
 
     @cached_property
     def _table(self) -> _Ints:
-        """A row for each amount, a column for each node."""
+        """Matrix with one row per amount and one column per node."""
         rows = [self._amounts(name) for name in self._cluster.node_by_name]
         return np.array(rows, np.int64).reshape(-1, len(NodeAmounts._fields)).T.copy()
 
     def _table_from(self, table: _Ints, changed: frozenset[str]) -> _Ints:
-        """From that of other holdings on the same nodes, some of which have changed."""
+        """Copy the table of holdings on the same nodes, with the columns of the changed nodes recomputed."""
         table = table.copy()
         for column, name in enumerate(self._cluster.node_by_name):
             if name in changed:
@@ -124,7 +124,7 @@ class Holdings:
         return NodeAmounts.of(node, free, partial(self.replicas, name))
 
     def replicas(self, node: str) -> list[Replica]:
-        """Who is on a node."""
+        """Return the replicas on a node."""
         return [replica for _, replica in self.there.get(node, ())]
 
     def _left(self, name: str) -> NodeFree:
@@ -145,7 +145,7 @@ class Holdings:
             usage[queue][model] += sign * milli
 
     def _other_nodes(self, cluster: Cluster) -> set[str]:
-        """Names of the nodes that only one of two clusters has, or that differ."""
+        """Names of the nodes that differ between the clusters or exist in only one of them."""
         if cluster is self._cluster:
             return set()
         before, after = self._cluster.node_by_name, cluster.node_by_name
@@ -153,7 +153,7 @@ class Holdings:
 
 
 def holdings_of(snapshot: Snapshot) -> Holdings:
-    """What the running jobs of a snapshot hold."""
+    """Return what the running jobs of a snapshot hold, computed once per snapshot."""
     found = snapshot.derived.get(Holdings)
     if not isinstance(found, Holdings):
         found = snapshot.derived[Holdings] = Holdings.of(snapshot.cluster, snapshot.jobs)
@@ -161,7 +161,7 @@ def holdings_of(snapshot: Snapshot) -> Holdings:
 
 
 def count_from(other: Snapshot, snapshot: Snapshot) -> None:
-    """Count what running jobs hold from another snapshot on, if that has been counted there."""
+    """Derive the holdings of a snapshot from those of another one, if the other has them counted."""
     if Holdings in other.derived:
         before, after = other.job_by_name, snapshot.job_by_name
         changed = [job for job in snapshot.jobs if before.get(job.name) is not job]

@@ -1,4 +1,4 @@
-"""The cluster as a target leaves it: nodes added and removed, MIG layouts as they then are."""
+"""The cluster once a target is applied: nodes added and removed, MIG layouts changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LayoutChange:
     node: str
     gpu: int
     before: tuple[MigInstance, ...] | None
-    """None: MIG mode is off."""
+    """None if MIG mode is off."""
     after: tuple[MigInstance, ...]
 
 
@@ -34,9 +34,9 @@ def layout_changes(
     nodes: Iterable[Node], *, before: Iterable[Placement], after: Iterable[Placement]
 ) -> tuple[LayoutChange, ...]:
     """
-    GPUs that get another MIG layout, by node and GPU index.
+    Find the GPUs that get another MIG layout, by node and GPU index.
 
-    Only where instances come into use: what is merely given up stays as it is.
+    A layout changes only if it gets new instances in use; instances that become idle stay.
     """
     used, running = _instances(after), _instances(before)
     return tuple(
@@ -65,7 +65,7 @@ def cluster_after(
     snapshot: Snapshot, target: Target, layouts: Sequence[LayoutChange] | None = None
 ) -> Cluster:
     """
-    The snapshot's cluster once everything of the target is done; its nodes by name.
+    Return the snapshot's cluster once the target is applied; a changed cluster has its nodes sorted by name.
 
     `layouts` are the changes of MIG layouts, if they are known already.
     """

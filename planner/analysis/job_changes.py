@@ -1,4 +1,4 @@
-"""What a target changes: job by job, GPU by GPU, node by node, with no order yet and no words."""
+"""What a target changes by job, GPU and node; without the order of actions and without texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Deed(StrEnum):
-    """What becomes of a job; the values are the types of its action."""
+    """Kind of change of a job; the values are the types of its action."""
 
     START = "start"
     KEEP = "keep"
@@ -36,16 +36,16 @@ class Deed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """A job that does not stay as it is."""
+    """The change of one job."""
 
     job: Job
     deed: Deed
     before: Placement | None
     after: Placement | None
     leaving: tuple[Replica, ...]
-    """Replicas given up; all of a job that moves."""
+    """Replicas given up; all replicas of a job that migrates."""
     arriving: tuple[Replica, ...]
-    """New replicas; all of a job that moves."""
+    """New replicas; all replicas of a job that migrates."""
 
     @property
     def nodes_left(self) -> tuple[str, ...]:
@@ -67,12 +67,12 @@ class Changes:
 
     @cached_property
     def jobs(self) -> tuple[JobChange, ...]:
-        """Jobs that start, stop, move or change in size, by name."""
+        """Jobs that start, stop, migrate or change in size, by name."""
         return tuple(sorted(self._sifted[0], key=lambda change: change.job.name))
 
     @cached_property
     def settled(self) -> Target:
-        """The target sorted by name, jobs that stay written as they are in the snapshot."""
+        """The target sorted by name; unchanged jobs have the same placement object as in the snapshot."""
         return Target(
             placements=tuple(sorted(self._sifted[1], key=attrgetter("job"))),
             added=tuple(self.added.values()),
@@ -82,12 +82,12 @@ class Changes:
 
     @cached_property
     def _sifted(self) -> tuple[list[JobChange], list[Placement]]:
-        """Jobs that change, and where all jobs then are; in the snapshot's order."""
+        """Changes of jobs, and the placements of all jobs after them, in the snapshot's order."""
         placed = {placement.job: placement for placement in self.target.placements}
         changes, placements = [], []
         for job in self.snapshot.jobs:
             before, after = job.placement, placed.get(job.name)
-            # Of most jobs nothing changes, not even the object.
+            # Most jobs do not change and keep the same placement object.
             if before is not after:
                 change = job_change(job, after)
                 if change.deed in _AT_REST:
@@ -100,24 +100,24 @@ class Changes:
 
     @cached_property
     def cluster(self) -> Cluster:
-        """The cluster as the target leaves it."""
+        """The cluster once the target is applied."""
         return cluster_after(self.snapshot, self.target, self.layouts)
 
     @cached_property
     def holdings(self) -> Holdings:
-        """What jobs then hold."""
+        """Holdings once the target is applied."""
         gone = (Resident(change.job, replica) for change in self.jobs for replica in change.leaving)
         come = (Resident(change.job, replica) for change in self.jobs for replica in change.arriving)
         return holdings_of(self.snapshot).but(self.cluster, gone, come)
 
     @property
     def free(self) -> dict[str, NodeFree]:
-        """What is then free on each node, by name."""
+        """Free capacity by node name once the target is applied."""
         return self.holdings.free
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
-        """Nodes by name, those to be added and those to be removed included."""
+        """Nodes by name, including nodes to be added and to be removed."""
         return self.snapshot.cluster.node_by_name | self.added
 
     @cached_property
@@ -126,7 +126,7 @@ class Changes:
         return {node.name: node for node in sorted(self.target.added, key=lambda node: node.name)}
 
     def provisioning(self, pool: str | None) -> int:
-        """Seconds until a new node of a pool takes jobs."""
+        """Return the seconds until a new node of a pool is ready for jobs; 0 without such a pool."""
         return next((one.provisioning for one in self.snapshot.cluster.pools if one.name == pool), 0)
 
     @cached_property
@@ -136,7 +136,7 @@ class Changes:
 
     @cached_property
     def layouts(self) -> tuple[LayoutChange, ...]:
-        """GPUs whose MIG layout changes, by node and index: none unless instances come into use."""
+        """Changes of MIG layouts, by node and index; none unless an arriving replica uses MIG instances."""
         if not any(replica.mig_slices for change in self.jobs for replica in change.arriving):
             return ()
         stay = [node for node in self.nodes.values() if node.name not in self.target.removed]
@@ -149,7 +149,7 @@ class Changes:
 
     @cached_property
     def emptied(self) -> tuple[str, ...]:
-        """Nodes to be removed or drained that the last job leaves, sorted."""
+        """Nodes to be removed or drained that their last job leaves, sorted."""
         left = {name for change in self.jobs for name in change.nodes_left}
         going = {name for name in left if name in self.target.removed or self.nodes[name].drain}
         if not going:
@@ -163,12 +163,12 @@ _AT_REST: Final = (Deed.KEEP, Deed.WAIT)
 
 def job_change(job: Job, after: Placement | None) -> JobChange:
     """
-    What becomes of one job.
+    Return the change of one job from its present placement to `after`.
 
     Raises
     ------
     ValueError
-        It runs, and shall run with more or fewer replicas and on other places too: no action does that.
+        The running job would change its number of replicas and also its places; no action does both.
     """
     before = job.placement
     if before is None or after is None:
@@ -186,7 +186,7 @@ def job_change(job: Job, after: Placement | None) -> JobChange:
     arriving = tuple(after.replicas[number] for number in unmatched(after.replicas, before.replicas))
     match bool(leaving), bool(arriving):
         case False, False:
-            # The order of replicas and of their GPUs means nothing.
+            # The order of replicas and of their GPUs has no meaning.
             return JobChange(job, Deed.KEEP, before, before, (), ())
         case True, False:
             return JobChange(job, Deed.SHRINK, before, after, leaving, ())

@@ -1,4 +1,4 @@
-"""Work that a plan loses: what is in no checkpoint of the jobs that it stops, shrinks or moves."""
+"""Work that a plan loses: the unsaved work of the jobs that it stops, shrinks or migrates."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def lost_gpu_hours(actions: Iterable[Action]) -> float:
-    """GPU-hours that actions lose together, to a thousandth, as told in their reasons."""
+    """Sum the GPU-hours that actions lose, as stated in their reasons; rounded to a thousandth."""
     return round(sum(float(action.reason.numbers.get("lost_gpu_hours", 0)) for action in actions), 3)
 
 
 def unsaved_gpu_milli_seconds(job: Job, now: datetime) -> int:
-    """Work of a job that is in no checkpoint, in thousandths of GPUs times seconds; 0 of one that waits."""
+    """Return a job's unsaved work, in thousandths of GPUs times seconds; 0 for a waiting job."""
     if job.running is None:
         return 0
     return unsaved_seconds(job, now) * sum(replica.quota_milli for replica in job.running.replicas)

@@ -1,4 +1,4 @@
-"""The cluster in figures: each function is one figure of a plan, its docstring the formula."""
+"""Figures of a cluster and a plan: one function per figure; its docstring gives the formula."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def measure(changes: Changes) -> Metrics:
-    """All figures once a target is done."""
+    """Compute all figures for the state after a target is applied."""
     snapshot, target, cluster = changes.snapshot, changes.target, changes.cluster
     placements = target.placements
     deeds = Counter(change.deed for change in changes.jobs)
@@ -49,11 +49,11 @@ def measure(changes: Changes) -> Metrics:
 
 def allocation_ratio(cluster: Cluster, placements: Iterable[Placement]) -> float:
     """
-    Allocated part of the GPUs that can be used: the healthy ones of ready nodes.
+    Allocated fraction of the usable GPUs: healthy GPUs of ready nodes.
 
         Σ_g min(1, allocated(g)) / |usable GPUs|
 
-    A MIG slice counts with its compute slices out of 7. Without usable GPUs the ratio is 0.
+    A MIG slice counts as its compute slices out of 7. Without usable GPUs the ratio is 0.
     """
     used, usable = gpus_in_use(cluster, placements)
     return _ratio(used.total(), usable.total())
@@ -64,7 +64,7 @@ def _allocated_part(holdings: Holdings) -> float:
 
 
 def gpus_in_use(cluster: Cluster, placements: Iterable[Placement]) -> tuple[Counter[str], Counter[str]]:
-    """Thousandths of GPUs by model, on healthy GPUs of ready nodes: those allocated, and all."""
+    """Return thousandths of GPUs by model on healthy GPUs of ready nodes: (allocated, usable)."""
     placements = tuple(placements)
     there: dict[str, list[Replica]] = defaultdict(list)
     for placement in placements:
@@ -84,12 +84,12 @@ def fragmentation_ratio(
     cluster: Cluster, free: Mapping[str, NodeFree], *, gpus: int = REFERENCE_GPUS
 ) -> float:
     """
-    Part of the free GPUs that no replica of so many whole GPUs could use.
+    Fraction of the free GPUs that no replica of `gpus` whole GPUs could use.
 
         1 − Σ_n b_n · ⌊whole_n / b_n⌋ / Σ_n free_n        with b_n = min(gpus, GPUs of n)
 
-    over nodes on which jobs may start; `whole_n` counts its wholly free GPUs and `free_n` all that is free
-    of its GPUs. GPUs that are unhealthy or in MIG mode are left out. With nothing free the ratio is 0.
+    over nodes on which jobs may start; `whole_n` counts the wholly free GPUs of n, and `free_n` is all free
+    GPU capacity of n. Unhealthy GPUs and GPUs in MIG mode are left out. If nothing is free, the ratio is 0.
     """
     found = [gpus_startable(node, free[node.name], gpus) for node in cluster.nodes]
     startable = sum(milli for milli, _ in found)
@@ -103,13 +103,13 @@ def _unusable_part(holdings: Holdings) -> float:
 
 def jain_index(snapshot: Snapshot, placements: Iterable[Placement]) -> float:
     """
-    Jain's fairness index of how far the queues' demands are met: 1 is equal, 1/n is one queue served alone.
+    Jain's fairness index over the met fractions of the queues' demands: 1 is equal, 1/n is one queue alone.
 
         (Σ_q x_q)² / (n · Σ_q x_q²)        with x_q = allocated_q / demand_q
 
-    over the n queues whose own jobs demand GPUs: what the running ones hold, before the plan or after it if
-    that is more, and the waiting ones that are not held at their full size. Where nobody demands or gets
-    anything it is 1.
+    over the n queues with a demand. The demand is the sum over the queue's own jobs: for a running job what
+    it holds before or after the plan, whichever is more; for a waiting job that is not held its maximum size.
+    If there is no demand or nothing is allocated, the index is 1.
     """
     allocated, demand = defaultdict[str, int](int), defaultdict[str, int](int)
     held = {placement.job: placement.quota_milli for placement in placements}
@@ -131,5 +131,5 @@ def hourly_cost(cluster: Cluster) -> float:
 
 
 def _ratio(part: int, whole: int) -> float:
-    """To six decimals, as it is written to files; 0 of nothing."""
+    """Rounded to six decimals, as written to files; 0 if `whole` is 0."""
     return round(part / whole, 6) if whole else 0.0

@@ -1,4 +1,4 @@
-"""A node in a few numbers, those that are looked at on all nodes at once."""
+"""Amounts of one node that are evaluated over all nodes at once."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import Replica
 
 REFERENCE_GPUS: Final = 8
-"""Whole GPUs on one node that the reference request of the fragmentation ratio asks for."""
+"""Whole GPUs on one node in the reference request of the fragmentation ratio."""
 
 
 class NodeAmounts(NamedTuple):
-    """What is free of a node, negative where too much is held, and how its GPUs are used, in thousandths."""
+    """Free amounts of a node (negative if overcommitted), and the use of its GPUs in thousandths."""
 
     whole_gpus: int
     largest_share: int
@@ -30,13 +30,13 @@ class NodeAmounts(NamedTuple):
     used: int
     usable: int
     startable: int
-    """Free, if jobs may start there."""
+    """Free GPU capacity if jobs may start there, else 0."""
     in_blocks: int
-    """Of that, what replicas of so many whole GPUs as the reference request has could use."""
+    """Part of `startable` that replicas of the reference request could use."""
 
     @classmethod
     def of(cls, node: Node, free: NodeFree, replicas: Callable[[], Iterable[Replica]]) -> NodeAmounts:
-        """Those of a node and who is on it."""
+        """Compute the amounts of a node with these replicas on it."""
         return cls(
             *(free.whole_gpus, free.largest_share, free.all_shares),
             *(free.cpu_milli, free.memory_mib, free.disk_mib),
@@ -46,20 +46,20 @@ class NodeAmounts(NamedTuple):
 
 
 def gpus_used(node: Node, free: NodeFree, replicas: Callable[[], Iterable[Replica]]) -> tuple[int, int]:
-    """Allocated of the GPUs that can be used, the healthy ones of a ready node; and what can be used."""
+    """Return (allocated, usable) thousandths of GPUs; usable are the healthy GPUs of a ready node."""
     gpus = node.gpus
     if gpus is None or not node.ready:
         return 0, 0
     usable = MILLI * gpus.count
     if not gpus.details and not free.mig_used:
         return usable - free.all_shares, usable
-    # Details are of few GPUs: all others are healthy.
+    # Only a few GPUs have details; all others are healthy.
     faulty = {gpu.index for gpu in gpus.details if not gpu.healthy and gpu.index < gpus.count}
     return _allocated(replicas(), gpus.count, faulty), usable - MILLI * len(faulty)
 
 
 def gpus_startable(node: Node, free: NodeFree, gpus: int) -> tuple[int, int]:
-    """Free, if jobs may start there; and of that, what replicas of so many whole GPUs could use."""
+    """Return the free GPU capacity if jobs may start there, and its part for replicas of `gpus` GPUs."""
     offer = node.gpus
     if offer is None or not node.schedulable:
         return 0, 0
@@ -69,7 +69,7 @@ def gpus_startable(node: Node, free: NodeFree, gpus: int) -> tuple[int, int]:
 
 
 def _allocated(replicas: Iterable[Replica], count: int, faulty: Collection[int]) -> int:
-    """Thousandths that replicas hold of a node's healthy GPUs, of each no more than there is."""
+    """Thousandths that replicas hold of a node's healthy GPUs, at most the whole of each GPU."""
     held = Counter[int]()
     for replica in replicas:
         for index, milli in replica.milli_by_gpu.items():

@@ -1,4 +1,4 @@
-"""What differs between two policies, knob by knob."""
+"""Settings that differ between two policies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 def changed_knobs(old: Policy, new: Policy) -> Iterator[tuple[str, Any, Any]]:
     """
-    (path, before, after) of every knob that differs, by path, such as `disruption.preempt`.
+    Yield (path, before, after) of every setting that differs, by path, such as `disruption.preempt`.
 
-    Values are as in the document, None where a policy does not have the knob; a list is one knob.
+    Values are as in the document; None if a policy does not have the setting. A list is one setting.
     """
     before, after = (dict(_knobs(policy.model_dump(mode="json"))) for policy in (old, new))
     for path in sorted(before.keys() | after.keys()):

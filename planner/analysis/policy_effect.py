@@ -1,4 +1,4 @@
-"""What a policy sets that counts for no job: nobody is refused for it, but whoever set it should know."""
+"""Policy settings that affect no job: they cause no error, but a warning tells the policy's author."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
-    """All of it in plans of this snapshot, a sentence each."""
+    """Yield one sentence for each setting without effect in plans of this snapshot."""
     objective, chosen = policy.objective, policy.weights
     known = {queue.name for queue in snapshot.queues}
     if missing := sorted(objective.queues.keys() - known):
@@ -24,6 +24,6 @@ def without_effect(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
     if Goal.VALUE not in objective.goals and {"basis", "ageing"} & chosen.model_fields_set:
         names = [f"weights.{name}" for name in ("basis", "ageing") if name in chosen.model_fields_set]
         yield (
-            f"{' and '.join(names)} without effect: only the goal value asks for it, and this one is "
+            f"{' and '.join(names)} without effect: only the goal value uses it, and the goal is "
             f"{objective.goal}"
         )

@@ -1,4 +1,4 @@
-"""What must have come true before a job may start: other jobs, its begin time, its data; not the room."""
+"""Prerequisites of a start other than capacity: dependencies on jobs, the begin time, datasets."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ _NOW: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """When one dependency is expected to be satisfied."""
+    """Expected time at which one dependency is satisfied."""
 
     dependency: Dependency
     slot: int | None
-    """From which on it counts; 0 is now, None is not within the horizon, as far as the plan goes."""
+    """Slot from which it is satisfied; 0 is now, None is not within the horizon by this plan."""
     second: int | None = None
-    """When that happens, after the snapshot, as far as one knows."""
+    """Expected time in seconds after the snapshot; None if unknown."""
     never: bool = False
-    """It can never be satisfied any more."""
+    """True if it can no longer be satisfied."""
     failed: bool = False
-    """For the job has failed."""
+    """True if the reason for `never` is that the job has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DependencyState:
-    """The dependencies of one job together."""
+    """State of all dependencies of one job."""
 
     needed: int
-    """Still to be satisfied, those that are now left out."""
+    """Number of dependencies that still have to be satisfied."""
     satisfied: int
     outstanding: tuple[Foreseen, ...]
-    """Not satisfied now and still possible, the earliest first."""
+    """Dependencies that are not satisfied yet but can be, earliest first."""
     never: tuple[Foreseen, ...]
     slot: int | None
-    """From which on enough are satisfied; None is not within the horizon."""
+    """Slot from which enough are satisfied; None is not within the horizon."""
 
     @property
     def hopeless(self) -> bool:
-        """True if too few can ever be satisfied."""
+        """True if too few dependencies can still be satisfied."""
         return len(self.outstanding) < self.needed
 
     @property
     def decisive(self) -> tuple[Foreseen, ...]:
-        """Those without which the job cannot start: the earliest so many as are needed."""
+        """The first `needed` of the outstanding dependencies: the job can start after them."""
         return self.outstanding[: self.needed]
 
 
 class Prerequisites:
-    """Answers for the jobs of one plan."""
+    """Evaluates the prerequisites of the jobs of one plan."""
 
     def __init__(self, future: Future) -> None:
         self._future = future
@@ -74,7 +74,7 @@ class Prerequisites:
         }
 
     def dependencies(self, job: Job) -> DependencyState:
-        """What has become of the jobs it depends on, and what is to be expected of them."""
+        """Return the state of the job's dependencies, with expected times."""
         found = [self._foreseen(each) for each in job.depends_on]
         satisfied = sum(each.slot == _NOW for each in found)
         wanted = len(found) if job.depends_on_at_least is None else job.depends_on_at_least
@@ -87,13 +87,13 @@ class Prerequisites:
         return DependencyState(needed, satisfied, tuple(outstanding), never, slot)
 
     def not_before(self, job: Job) -> datetime | None:
-        """The begin time its user wants, if it is still to come."""
+        """Return the job's requested begin time if it is in the future."""
         if job.not_before is None or job.not_before <= self._future.snapshot.taken_at:
             return None
         return job.not_before
 
     def data(self, job: Job) -> tuple[str, datetime] | None:
-        """The last dataset it reads that is still to come, and when."""
+        """Return the last of the job's datasets to become available, and when; None if all are available."""
         found = [(self._available[name], name) for name in job.datasets if name in self._available]
         if not found:
             return None
@@ -101,17 +101,17 @@ class Prerequisites:
         return name, moment
 
     def begins(self, job: Job) -> int:
-        """The second before which the job may not start, by its begin time and its data; 0 is now."""
+        """Return the earliest start in seconds from now, by begin time and datasets; 0 is now."""
         moments = [moment for moment in (self.not_before(job), (self.data(job) or ("", None))[1]) if moment]
         return max((self._future.second(moment) for moment in moments), default=0)
 
     def never_starts(self, job: Job) -> bool:
-        """True if too few of the jobs it depends on can ever become what it waits for."""
+        """True if too few of the job's dependencies can ever be satisfied."""
         return job.name in self._hopeless
 
     @cached_property
     def _hopeless(self) -> set[str]:
-        """Jobs that never start; found without recursion, as chains of jobs may be long."""
+        """Jobs that never start; found without recursion, because chains of jobs may be long."""
         dependents: dict[str, list[str]] = defaultdict(list)
         spare: dict[str, int] = {}
         for job in self._jobs.values():

@@ -1,4 +1,4 @@
-"""The future of a plan: when each of its jobs is expected to start and to end, and where it is meanwhile."""
+"""Projected schedule of a plan: expected start, end and placement of each of its jobs."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A job on its places, from one slot on until before another; `until` H is to the end or longer."""
+    """A job in its placement from `slot` until before `until`; `until` = H means to the end or beyond."""
 
     job: Job
     replicas: tuple[Replica, ...]
     start: int
-    """Seconds after the snapshot; 0 for all that runs once the plan is carried out."""
+    """Seconds after the snapshot; 0 for all jobs that run once the plan is applied."""
     seconds: int
-    """It is expected to go on from its start."""
+    """Expected time from its start to its end."""
     slot: int
     until: int
 
     @property
     def end(self) -> int:
-        """Seconds after the snapshot."""
+        """Expected end in seconds after the snapshot."""
         return self.start + self.seconds
 
 
 @dataclass(frozen=True)
 class Future:
-    """What a target comes to in time; all seconds are after the snapshot was taken."""
+    """Projection of a target over time; all seconds count from the snapshot."""
 
     snapshot: Snapshot
     policy: Policy
@@ -54,7 +54,7 @@ class Future:
 
     @cached_property
     def durations(self) -> Durations:
-        """How long the jobs take."""
+        """Expected durations of the jobs."""
         return Durations(self.snapshot, self.policy)
 
     @cached_property
@@ -64,12 +64,12 @@ class Future:
 
     @cached_property
     def windows(self) -> Windows:
-        """When nodes are closed."""
+        """Reservation windows, in which nodes are closed."""
         return Windows(self.snapshot, self.policy, self.durations)
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
-        """Nodes by name, those that the plan adds included."""
+        """Nodes by name, including nodes that the plan adds."""
         return self.snapshot.cluster.node_by_name | {node.name: node for node in self.target.added}
 
     @cached_property
@@ -79,7 +79,7 @@ class Future:
 
     @cached_property
     def stays(self) -> dict[str, Stay]:
-        """Every job that runs, starts, or is planned to start, by name."""
+        """Stays of all jobs that run, start now or start later, by name."""
         jobs = self.snapshot.job_by_name
         found = {}
         for placement in self.target.placements:
@@ -92,7 +92,7 @@ class Future:
 
     @cached_property
     def on_node(self) -> dict[str, list[Stay]]:
-        """Who is on each node at some time, by job."""
+        """Stays on each node at any time, sorted by job."""
         found: dict[str, list[Stay]] = defaultdict(list)
         for _, stay in sorted(self.stays.items()):
             for name in sorted({replica.node for replica in stay.replicas}):
@@ -100,19 +100,19 @@ class Future:
         return found
 
     def moment(self, second: int) -> datetime:
-        """The instant so many seconds after the snapshot."""
+        """Return the instant `second` seconds after the snapshot."""
         return self.snapshot.taken_at + timedelta(seconds=second)
 
     def second(self, moment: datetime) -> int:
-        """Seconds of an instant after the snapshot, negative before it."""
+        """Return the seconds from the snapshot to an instant, negative before the snapshot."""
         return int((moment - self.snapshot.taken_at).total_seconds())
 
     def begin(self, slot: int) -> datetime:
-        """The beginning of a slot."""
+        """Return the begin of a slot."""
         return self.moment(self.slots.edges[slot])
 
     def gpu_model(self, job: Job, replicas: Sequence[Replica]) -> str | None:
-        """The slowest GPU model a job is on with such replicas; None without GPUs."""
+        """Return the slowest GPU model among the replicas of a job; None without GPUs."""
         if not job.request.needs_gpu:
             return None
         nodes = (self.nodes.get(replica.node) for replica in replicas if replica.gpus)
@@ -121,9 +121,9 @@ class Future:
 
     def fastest(self, job: Job) -> int:
         """
-        Seconds from the job's next start to its end, on the fastest GPU model it may use and there is.
+        Return seconds from the job's next start to its end, on its fastest eligible GPU model in the cluster.
 
-        For one that runs, that is a start after it is stopped now.
+        For a running job, that is a start after it is stopped now.
         """
         seconds = self.durations.again if job.running else self.durations.seconds
         models = sorted({model for node in self.nodes.values() if (model := node.gpu_model)})
@@ -139,7 +139,7 @@ class Future:
         return Stay(job, replicas, start, seconds, slot, until)
 
     def _seconds(self, job: Job, replicas: tuple[Replica, ...], *, later: bool) -> int:
-        """How long it goes on: what is left of a job that starts, or of one that runs."""
+        """Expected time of a stay: what is left of a starting or running job."""
         model = self.gpu_model(job, replicas)
         if job.running is None:
             return self.durations.seconds(job, model)

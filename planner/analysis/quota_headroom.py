@@ -1,4 +1,4 @@
-"""How much more the queues may hold: where on its way up the queue tree a job runs into a limit."""
+"""Quota headroom: the first limit up the queue tree that a job would exceed."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QuotaShortage:
-    """A limit that a job would break, in thousandths of GPUs."""
+    """A limit that a job would exceed, in thousandths of GPUs."""
 
     queue: str
     gpu_model: str
-    """`ALL_MODELS` for the limit of all models together."""
+    """`ALL_MODELS` for the limit over all models together."""
     used: int
     limit: int
     needed: int
-    """What of the job counts at this queue: a queue below may keep a part."""
+    """Part of the job's demand that counts at this queue; a queue below may cover a part."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaAnswer:
-    """Where a job may go as far as quotas are concerned."""
+    """GPU models on which quotas admit a job."""
 
     gpu_models: tuple[str, ...]
-    """Models on which it keeps every limit."""
+    """Models on which the job exceeds no limit."""
     shortage: QuotaShortage | None
-    """The limit in the way, if there is none of them left."""
+    """The exceeded limit if no model is left, else None."""
 
 
 class QuotaRoom:
-    """Limits of a queue tree and their usage by given placements."""
+    """Limits of a queue tree, and their usage by given placements."""
 
     def __init__(
         self, snapshot: Snapshot, placements: Iterable[Placement], *, added: Iterable[Node] = ()
@@ -50,13 +50,13 @@ class QuotaRoom:
 
     @classmethod
     def holding(cls, queues: tuple[Queue, ...], own: Mapping[str, Counter[str]]) -> QuotaRoom:
-        """The room of queues whose jobs hold so much: thousandths of GPUs by queue and GPU model."""
+        """Build it from usage: thousandths of GPUs by queue and GPU model, held by the queue's own jobs."""
         room = cls.__new__(cls)
         room.set(queues, own)
         return room
 
     def set(self, queues: tuple[Queue, ...], own: Mapping[str, Counter[str]]) -> None:
-        """Take the limits of these queues, and what their jobs hold."""
+        """Set the limits of these queues and the usage of their jobs."""
         models = sorted({model for queue in queues for model in queue.gpu_models})
         self._limits = {resource: queue_limits(queues, resource) for resource in (ALL_MODELS, *models)}
         self._usage = {
@@ -65,11 +65,11 @@ class QuotaRoom:
         self._nothing = {queue.name: 0 for queue in queues}
 
     def alone(self, queue: str, needed: int, gpu_models: Iterable[str]) -> QuotaAnswer:
-        """As if every queue were empty."""
+        """Answer as if every queue were empty."""
         return self._answer(queue, needed, gpu_models, alone=True)
 
     def now(self, queue: str, needed: int, gpu_models: Iterable[str]) -> QuotaAnswer:
-        """With the placements in force."""
+        """Answer with the given usage."""
         return self._answer(queue, needed, gpu_models, alone=False)
 
     def _answer(self, queue: str, needed: int, gpu_models: Iterable[str], *, alone: bool) -> QuotaAnswer:
@@ -86,7 +86,7 @@ class QuotaRoom:
         allowed = tuple(model for model, shortage in by_model.items() if shortage is None)
         if allowed or not by_model:
             return QuotaAnswer(allowed, None)
-        # All of them are in the way; the nearest one tells the user most.
+        # No model is left; the smallest excess is the most useful message.
         nearest = min(
             (shortage for shortage in by_model.values() if shortage is not None),
             key=lambda shortage: (shortage.used + shortage.needed - shortage.limit, shortage.gpu_model),
@@ -98,9 +98,9 @@ def own_usage(
     snapshot: Snapshot, placements: Iterable[Placement], *, added: Iterable[Node] = ()
 ) -> dict[str, Counter[str]]:
     """
-    Thousandths of GPUs held by the jobs directly in each queue, by queue and GPU model.
+    Return thousandths of GPUs held by the jobs directly in each queue, by queue and GPU model.
 
-    `added` are nodes of the placements that the snapshot does not have yet.
+    `added` are nodes of placements that the snapshot does not have yet.
     """
     models = snapshot.cluster.gpu_model_by_node
     if new := {node.name: node.gpus.model for node in added if node.gpus}:
@@ -119,7 +119,7 @@ def own_usage(
 
 
 def of_resource(usage: Mapping[str, Counter[str]], resource: str) -> dict[str, int]:
-    """Usage by queue of one GPU model, or of all with `ALL_MODELS`."""
+    """Usage by queue of one GPU model, or of all models with `ALL_MODELS`."""
     return {
         queue: held.total() if resource == ALL_MODELS else held[resource] for queue, held in usage.items()
     }
@@ -128,13 +128,13 @@ def of_resource(usage: Mapping[str, Counter[str]], resource: str) -> dict[str, i
 def _shortage(
     limits: QueueLimits, usage: Mapping[str, int], *, queue: str, needed: int, resource: str
 ) -> QuotaShortage | None:
-    """The first limit on the way up that so much more would break; None if all are kept."""
+    """Return the first limit up the tree that `needed` more would exceed; None if there is none."""
     name: str | None = queue
     while name is not None and needed > 0:
         used, limit, kept = usage[name], limits.limit[name], limits.kept[name]
         if limit is not None and used + needed > limit:
             return QuotaShortage(name, resource, used, limit, needed)
-        # What a queue keeps for itself does not count above it.
+        # Quota that a queue does not lend covers demand that then does not count at its parent.
         needed = max(0, used + needed - kept) - max(0, used - kept)
         name = limits.parent[name]
     return None

@@ -1,4 +1,4 @@
-"""What a change of a job counts on being free, node by node."""
+"""Capacity that a change of a job requires to be free, by node."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from gpuplan.models.placement import GpuShare, MigSlice, Replica
     from gpuplan.planner.analysis.job_changes import JobChange
 
-# Each has a space in it, which no name of a countable resource has.
+# Each name contains a space, so that it differs from all names of countable resources.
 _OWN_FIELDS: Final = ("cpu milli", "memory mib", "disk mib")
 
 
 def frees(change: JobChange, cluster: Cluster) -> tuple[Free, ...]:
-    """What a job takes on each node beyond what it gives up there itself, by node."""
+    """Return what a job takes on each node beyond what it gives up there itself, sorted by node."""
     taken: dict[str, list[Replica]] = defaultdict(list)
     left: dict[str, list[Replica]] = defaultdict(list)
     for replica in change.arriving:
@@ -51,7 +51,7 @@ def _free(
 
 
 def _amounts(change: JobChange, replicas: Iterable[Replica], cluster: Cluster) -> Counter[str]:
-    """What replicas count for beside their GPUs."""
+    """Demand of replicas except for their GPUs."""
     amounts: Counter[str] = Counter()
     for replica in replicas:
         own = (*charged(replica, change.job.qos, cluster), replica.disk_mib)
@@ -61,7 +61,7 @@ def _amounts(change: JobChange, replicas: Iterable[Replica], cluster: Cluster) -
 
 
 def _new_gpus(taken: Iterable[Replica], left: Iterable[Replica]) -> tuple[GpuShare | MigSlice, ...]:
-    """The GPUs, shares and instances taken that are not given up at the same time."""
+    """The GPUs, shares and MIG instances taken that the job does not give up at the same time."""
     own = Counter(held for replica in left for held in replica.gpus)
     found = []
     for replica in taken:

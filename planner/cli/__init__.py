@@ -1,7 +1,7 @@
 """
-The command line: parse, call, print, exit code; no logic.
+The command line: parses, calls, prints and returns the exit code; it has no logic of its own.
 
-Nothing heavy is imported before a command runs, so that `gpuplan --help` answers at once.
+Heavy modules are imported only when a command runs, so that `gpuplan --help` answers at once.
 """
 
 from __future__ import annotations
@@ -83,18 +83,18 @@ for _command in (
 
 
 def main() -> None:
-    """Run the command line; whatever goes wrong becomes a message and an exit code."""
-    # A command is one short computation over a large heap: collecting cycles costs a sixth of its time.
+    """Run the command line; every error becomes a message and an exit code."""
+    # A command is one short computation over a large heap: garbage collection takes a sixth of its time.
     gc.disable()
     try:
         code = cli.main(standalone_mode=False)
-    except BaseException as error:  # noqa: BLE001 - all that can end a command is told here, and only here
+    except BaseException as error:  # noqa: BLE001 - the one place that reports every end of a command
         code = _told(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _told(error: BaseException) -> int:
-    """Tell what ended a command, and what to do next; the exit code."""
+    """Print what ended a command and what to do next; return the exit code."""
     from gpuplan.models.errors import BadInputError, PlannerError
 
     code = EXIT_ERROR
@@ -114,7 +114,7 @@ def _told(error: BaseException) -> int:
             say(f"Error: {error}", err=True)
             code = error.exit_code
         case BrokenPipeError():
-            # The reader of a pipe has seen enough; keep the interpreter from complaining about it at exit.
+            # The reader has closed the pipe; without stdout the interpreter reports no error about it.
             sys.stdout = None
             code = 0
         case OSError():
@@ -129,12 +129,12 @@ def _told(error: BaseException) -> int:
 
 
 def _fault(error: BaseException) -> str:
-    """What to do about an error that gpuplan does not raise on purpose."""
+    """Message and advice for an error that gpuplan does not raise on purpose."""
     match error:
         case MemoryError():
             return (
                 "there is not enough memory.\n"
-                "Give gpuplan more, or a smaller snapshot; docs/benchmarks.md says what sizes take."
+                "Give gpuplan more, or a smaller snapshot; docs/benchmarks.md lists the memory by size."
             )
         case sqlite3.Error():
             return (

@@ -1,4 +1,4 @@
-"""Arguments that name something: files, plans of the history, and jobs, queues and nodes of a source."""
+"""Argument types for names: files, plans of a run, and jobs, queues and nodes of a source."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 ANY_PATH: Final = click.Path(readable=False, allow_dash=True)
-"""A file, a directory or `-`: whether it can be read is judged where it is read."""
+"""A file, a directory or `-`; the reader of the file reports if it cannot be read."""
 
 PLANS: Final = Path(".gpuplan") / "plans"
-"""Folder of the plans of `gpuplan run`, unless it is told another one."""
+"""Default folder of the plans of `gpuplan run`."""
 
 _SHORTEST_ID: Final = 4
-"""Characters of a plan's id that may stand for it."""
+"""Shortest prefix of a plan's id that is accepted."""
 
 _LARGEST_COMPLETED: Final = 5_000_000
-"""Bytes of a source that is read while a person waits at the prompt: about a quarter of a second."""
+"""Largest source in bytes that completion reads: it takes about a quarter of a second at the prompt."""
 
 
 class PlanFile(click.ParamType[str]):
-    """A plan file, or the id (or its beginning) of a plan in the folder of a run; converted to a path."""
+    """A plan file, or the id of a plan in the folder of a run, or a prefix of it; converted to a path."""
 
     name = "plan"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The path as it was given where there is such a file, else that of the plan with the id."""
+        """Return the path as given if there is such a file, else the path of the plan with this id."""
         text = str(value)
         if len(text) < _SHORTEST_ID or not set(text) <= set("0123456789abcdef") or Path(text).exists():
             return text
-        # Files are named NUMBER-ID.json, by the first 8 characters of the id.
+        # Files are named NUMBER-ID.json, with the first 8 characters of the id.
         found = sorted(PLANS.glob(f"*-{text[:8]}*.json"), reverse=True)
         if len({path.name.partition("-")[2] for path in found}) > 1:
             names = ", ".join(path.stem.partition("-")[2] for path in found)
@@ -53,7 +53,7 @@ class PlanFile(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Ids of the plans of the last run that begin so; without any, files."""
+        """Complete ids of the plans of the last run; file names if none matches."""
         del ctx, param
         ids = {path.stem.partition("-")[2] for path in PLANS.glob("*-*.json")} if incomplete else set()
         found = [CompletionItem(name) for name in sorted(ids) if name.startswith(incomplete)]
@@ -61,7 +61,7 @@ class PlanFile(click.ParamType[str]):
 
 
 class NameIn(click.ParamType[str]):
-    """The name of a job, queue or node of the source that the command line names."""
+    """The name of a job, queue or node of the source on the same command line."""
 
     name = "text"
 
@@ -72,7 +72,7 @@ class NameIn(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Names that begin with what is there; none where the source cannot be read, or is large."""
+        """Complete names; no completion if the source cannot be read or is large."""
         del param
         source = ctx.params.get("source") or ctx.params.get("state")
         snapshot = _quietly_read(str(source)) if source else None
@@ -93,7 +93,7 @@ class NameIn(click.ParamType[str]):
 
 
 def _quietly_read(source: str) -> Snapshot | None:
-    """The snapshot of a source, a saved plan or a simulated cluster; None if there is none to be had."""
+    """Return the snapshot of a source, a saved plan or a simulated cluster; None if it cannot be read."""
     from gpuplan.models.errors import PlannerError
     from gpuplan.planner.plan_file.plan_file import load_plan
     from gpuplan.planner.sources.files import load_snapshot

@@ -1,4 +1,4 @@
-"""`gpuplan snapshot`, `validate`, `schema`: documents in and out."""
+"""`gpuplan snapshot`, `validate`, `schema`: read, check and describe documents."""
 
 from __future__ import annotations
 
@@ -95,15 +95,15 @@ def _required(path: Path | None, option: str) -> Path:
 
 @click.command("validate", epilog="Example: gpuplan validate scenarios/quickstart")
 @click.argument("source", type=ANY_PATH)
-@click.option("--strict", is_flag=True, help="Refuse a snapshot that counts on what the world has lost.")
+@click.option("--strict", is_flag=True, help="Refuse a snapshot that refers to lost nodes or GPUs.")
 @json_option
 def validate_command(source: str, *, strict: bool, as_json: bool) -> int:
     """
     Report all problems of SOURCE at once, with file and line.
 
-    What the world has lost since, such as a node on which a job runs, is told and does not make it invalid.
-    Warnings are about what is allowed and was hardly meant: GPU models that no node has, replicas that no
-    node can hold, quotas beyond the cluster.
+    Losses of the cluster, such as a missing node on which a job runs, are reported and do not make SOURCE
+    invalid. Warnings report what is allowed but is probably a mistake: GPU models that no node has, replicas
+    that no node can hold, quotas larger than the cluster.
     """
     from gpuplan.models.errors import BadInputError
     from gpuplan.models.validation.input_warnings import input_warnings

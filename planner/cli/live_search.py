@@ -1,4 +1,4 @@
-"""Planning an epoch before people's eyes: a live region on a terminal, and a log where asked for."""
+"""Plan an epoch with a live display of the search on a terminal, and with an optional search log."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def searched(
     seen: list[Milestone] | None = None,
 ) -> Plan:
     """
-    Plan an epoch, the `last` one known or not; Ctrl-C ends its search with the best plan so far.
+    Plan an epoch, optionally after a `last` plan; Ctrl-C ends the search with the best plan so far.
 
-    Milestones of the search are added to those `seen`.
+    Milestones of the search are appended to `seen`.
     """
     from datetime import UTC, datetime
     from functools import partial
@@ -66,17 +66,17 @@ def searched(
             plan = plan_it(watch=watch)
             lines.finished(plan.solution, plan.plan_id)
     if lines.fault is not None:
-        say(f"The log of the search, {log}, lacks its rest: {lines.fault}.", err=True)
+        say(f"The search log {log} is not complete: {lines.fault}.", err=True)
     return plan
 
 
 @contextmanager
 def searching(what: str, limit: float) -> Iterator[Callable[[Milestone], None]]:
     """
-    Show a search that may take `limit` seconds; yields what is to be told of each milestone.
+    Show a search that may take `limit` seconds; yields the function to call with each milestone.
 
-    Telling stores the milestone and returns: drawing is a thread's affair, so that neither the search nor
-    Ctrl-C waits for a terminal. With -v the lines of the log show how it goes, and would tear the region.
+    The function only stores the milestone. A thread draws, so that neither the search nor Ctrl-C waits for a
+    terminal. With -v there is no live region, because log lines show the progress and would break it.
     """
     if not shows_progress() or logging.getLogger(__name__).isEnabledFor(logging.INFO):
         yield lambda _: None

@@ -1,4 +1,4 @@
-"""Option types and the few things all commands do with the terminal."""
+"""Option types, and terminal functions that all commands share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SHARE = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)")
 
 PIPE_WIDTH = 1_000_000
-"""Columns of text that goes to a file or a pipe, unless COLUMNS says otherwise: nothing is cut or wrapped."""
+"""Columns for text to a file or a pipe, unless COLUMNS is set: nothing is cut or wrapped."""
 
 
 class Duration(click.ParamType[int]):
@@ -27,7 +27,7 @@ class Duration(click.ParamType[int]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Milliseconds of a duration."""
+        """Return the milliseconds of a duration."""
         if isinstance(value, int):
             return value
         from gpuplan.models.units import parse_milliseconds
@@ -39,12 +39,12 @@ class Duration(click.ParamType[int]):
 
 
 class Share(click.ParamType[float]):
-    """`1%`, `0.5 %` or `0.01`, from nothing to the whole; converted to a fraction."""
+    """`1%`, `0.5 %` or `0.01`, from 0 to 1; converted to a fraction."""
 
     name = "share"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The fraction."""
+        """Return the fraction."""
         if isinstance(value, float):
             return value
         found = _SHARE.fullmatch(value.strip())
@@ -60,7 +60,7 @@ class Share(click.ParamType[float]):
 
 
 def stray_option(of: Collection[str]) -> str | None:
-    """The first option among these parameters of the running command that stands on its command line."""
+    """Return the first of these parameters of the running command that its command line sets, else None."""
     context = click.get_current_context()
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -70,7 +70,7 @@ def stray_option(of: Collection[str]) -> str | None:
 
 
 def terminal_width() -> int:
-    """Columns to write in."""
+    """Return the number of columns for output."""
     if is_terminal(sys.stdout):
         return shutil.get_terminal_size().columns
     columns = os.environ.get("COLUMNS", "")
@@ -78,17 +78,17 @@ def terminal_width() -> int:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """True of a terminal; a stream that was closed before the start is None."""
+    """True for a terminal; a stream that was closed before the start is None."""
     return stream is not None and stream.isatty()
 
 
 def wants_colour() -> bool:
-    """Colour only on a terminal that has not asked for none (no-color.org)."""
+    """True on a terminal, unless NO_COLOR (no-color.org) or TERM=dumb turns colour off."""
     return is_terminal(sys.stdout) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def ascii_only() -> bool:
-    """True if standard output cannot carry × and ≤."""
+    """True if standard output cannot encode × and ≤."""
     if sys.stdout is None:
         return False
     try:
@@ -99,12 +99,12 @@ def ascii_only() -> bool:
 
 
 def shows_progress() -> bool:
-    """True if standard error is a terminal that can take back what it shows."""
+    """True if standard error is a terminal that can erase what it shows."""
     return is_terminal(sys.stderr) and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
 
 
 def spinner() -> str:
-    """The name of a rich spinner that standard error can carry."""
+    """Return the name of a rich spinner that standard error can encode."""
     try:
         "⠋".encode(sys.stderr.encoding or "ascii")
     except UnicodeEncodeError:
@@ -113,7 +113,7 @@ def spinner() -> str:
 
 
 def progress_label(text: str) -> str:
-    """A text as rich shows it beside a spinner or a bar, word for word."""
+    """Escape a text so that rich shows it literally beside a spinner or a bar."""
     from rich.markup import escape
 
     from gpuplan.planner.formatting import on_one_line
@@ -123,7 +123,7 @@ def progress_label(text: str) -> str:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Show on a terminal that something is going on; silent elsewhere."""
+    """Show a spinner on a terminal; nothing elsewhere."""
     if not shows_progress():
         yield
         return

@@ -1,4 +1,4 @@
-"""How what was found is shown: options of the commands that show something, and the printing."""
+"""Options for the form of output, and the functions that print results."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ _OPTIONS = (
 
 json_option = _OPTIONS[0]
 
-all_option = click.option(
-    "-a", "--all", "everything", is_flag=True, help="Every action on a line of its own."
-)
+all_option = click.option("-a", "--all", "everything", is_flag=True, help="One line for every action.")
 
 
 def layout_options(command: _Command) -> _Command:
-    """Options of a command that shows what it found; `show` takes them."""
+    """Add the output options to a command; `show` takes them."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -42,7 +40,7 @@ def show_json(document: Any) -> None:
 
 
 def show(found: Noun, text: Callable[..., str], *, as_json: bool, plain: bool, **about: Any) -> None:
-    """Print what was found: as one document, or as text."""
+    """Print a result as one JSON document or as text."""
     if as_json:
         say_json(found.model_dump_json(indent=2))
     else:
@@ -50,6 +48,6 @@ def show(found: Noun, text: Callable[..., str], *, as_json: bool, plain: bool, *
 
 
 def show_text(found: Noun, text: Callable[..., str], *, plain: bool, **about: Any) -> None:
-    """Print a text of what was found that fits the terminal."""
+    """Print a result as text that fits the terminal."""
     narrow, width = plain or ascii_only(), terminal_width()
     say_in_colour(lambda colour: text(found, width=width, colour=colour, ascii_only=narrow, **about))

@@ -1,4 +1,4 @@
-"""Files that commands write: none of them is a file that the same command reads, nor another output."""
+"""Output files of commands: a command refuses to overwrite its own inputs and its other outputs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _STDIN = "-"
 
 
 class NewFile(click.ParamType[Path]):
-    """A file to be written, by the end of its name of one of some kinds; refused before any work is done."""
+    """An output file with one of the allowed suffixes; checked before any work is done."""
 
     name = "path"
 
     def __init__(self, *kinds: str, folder: bool = False) -> None:
         self._kinds = kinds
         self._folder = folder
-        """Where the path is a directory, the files of a scenario are written into it."""
+        """True: a directory is allowed, and the files of a scenario are written into it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Its path, at which it can be written."""
+        """Return the path after the check that it is writable."""
         from gpuplan.planner.io.atomic_write import require_writable
 
         path = Path(value)
@@ -41,7 +41,7 @@ class NewFile(click.ParamType[Path]):
         return path
 
     def files(self, path: Path) -> list[Path]:
-        """What is written, given the path."""
+        """Return the files that are written for a path."""
         if not (self._folder and path.is_dir()):
             return [path]
         from gpuplan.planner.sources.documents.scenario_folder import SCENARIO_FILES
@@ -53,16 +53,16 @@ PICTURE = NewFile(".svg", ".png")
 
 
 class WritingCommand(click.Command):
-    """A command with outputs; before it begins, it refuses to write over what it reads."""
+    """A command with output files; it refuses to overwrite its inputs before it begins."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, unless an output of it is an input or another output."""
+        """Run the command, unless one of its outputs is an input or another output."""
         from gpuplan.models.errors import PlannerError
 
         written: dict[tuple[int, int] | Path, str] = {}
         for option, path in _outputs(ctx):
             if path.exists() and not path.is_file():
-                continue  # a device or a pipe keeps nothing that could be destroyed
+                continue  # a device or a pipe has no content to overwrite
             clash = written.setdefault(_identity(path) or path.resolve(), option)
             reads = _reader_of(path, ctx)
             if reads or clash != option:
@@ -75,7 +75,7 @@ class WritingCommand(click.Command):
 
 
 def _outputs(ctx: click.Context) -> Iterator[tuple[str, Path]]:
-    """The files that are to be written, each with its option."""
+    """Yield the output files, each with its option."""
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
         if isinstance(parameter.type, NewFile) and value is not None:
@@ -83,7 +83,7 @@ def _outputs(ctx: click.Context) -> Iterator[tuple[str, Path]]:
 
 
 def _reader_of(output: Path, ctx: click.Context) -> str | None:
-    """The parameter of the command that names this very file, or a directory with it among its documents."""
+    """Return the parameter that names the same file, or a directory with it among its documents."""
     wanted = _identity(output)
     if wanted is None:
         return None
@@ -99,10 +99,10 @@ def _reader_of(output: Path, ctx: click.Context) -> str | None:
 
 
 def _reads(value: str, wanted: tuple[int, int]) -> bool:
-    """True if a value of the command line leads to a file, under whatever name."""
+    """True if a value of the command line refers to the file, under any name."""
     if value == _STDIN:
         return _identity(None) == wanted
-    if not os.path.isdir(value):  # noqa: PTH112 - a value may be no path at all, which Path.is_dir raises on
+    if not os.path.isdir(value):  # noqa: PTH112 - Path.is_dir raises if the value is not a path
         return _identity(Path(value)) == wanted
     from gpuplan.planner.sources.files import is_plan_file, kept_documents
 
@@ -110,7 +110,7 @@ def _reads(value: str, wanted: tuple[int, int]) -> bool:
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:
-    """Device and inode of a regular file, of standard input if no path is given; None of anything else."""
+    """Device and inode of a regular file, or of standard input if path is None; None for anything else."""
     with suppress(OSError, ValueError):
         found = os.fstat(sys.stdin.fileno()) if path is None else path.stat()
         return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None

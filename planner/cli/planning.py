@@ -1,4 +1,4 @@
-"""What commands that plan have in common: the question that is asked, and how hard it is thought about."""
+"""Options and input that all planning commands share: snapshot, policy, solver and search limits."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _OPTIONS = (
         show_default=True,
         help="auto: as the policy says.",
     ),
-    click.option("--stop-gap", type=Share(), help="Stop when proven to be so close to the best, such as 1%."),
-    click.option("--strict", is_flag=True, help="Refuse a snapshot that counts on what the world has lost."),
+    click.option("--stop-gap", type=Share(), help="Stop at this proven gap to the best plan, such as 1%."),
+    click.option("--strict", is_flag=True, help="Refuse a snapshot that refers to lost nodes or GPUs."),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of the solvers."),
     click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock."),
 )
@@ -47,17 +47,17 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be planned."""
+    """A snapshot to plan, with its policy and seed."""
 
     snapshot: Snapshot
     policy: Policy
     policy_file: str | None
-    """Where the policy was read from; None for the default one."""
+    """File of the policy; None for the default policy."""
     seed: int
 
 
 def planning_options(command: _Command) -> _Command:
-    """Options of a command that plans a SOURCE; `read_question` takes them."""
+    """Add the planning options to a command; `read_question` takes them."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -74,7 +74,7 @@ def read_question(
     deterministic: bool,
     strict: bool = False,
 ) -> Question:
-    """Read a snapshot and its policy, with what the command line overrides."""
+    """Read a snapshot and its policy, with the overrides of the command line."""
     from gpuplan.planner.sources.files import default_policy_path, load_policy, load_snapshot
 
     with working("reading"):
@@ -86,13 +86,13 @@ def read_question(
 
 
 def read_sound_question(source: str, **planning: Any) -> Question:
-    """As `read_question`, about the snapshot without what is lost."""
+    """Same as `read_question`, for the snapshot without lost places."""
     question = read_question(source, **planning)
     return replace(question, snapshot=sound_part(question.snapshot))
 
 
 def sound_part(snapshot: Snapshot) -> Snapshot:
-    """The snapshot without what is lost; how much that is goes to standard error."""
+    """Return the snapshot without lost places; prints to standard error how many jobs that concerns."""
     from gpuplan.models.validation.damage import survey
     from gpuplan.planner.formatting import counted
 
@@ -111,7 +111,7 @@ def with_options(
     deterministic: bool,
     stop_gap: float | None = None,
 ) -> Policy:
-    """The policy with what the command line overrides."""
+    """Return the policy with the overrides of the command line."""
     from gpuplan.models.policy.policy import BudgetMode, SolverName
 
     budget = policy.budget

@@ -1,4 +1,4 @@
-"""Several plans being made before people's eyes: a bar on a terminal, silence elsewhere."""
+"""Progress of several plans: a bar on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Show how many of so many are done; yields what is to be told the name of each that ends."""
+    """Show how many of `total` are done; yields the function to call with the name of each finished one."""
     if not shows_progress():
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""The one place from which text goes to the terminal, which obeys nothing in it but its colours."""
+"""The only functions that print to the terminal; control sequences in data are made harmless."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print a text of one or more lines; `err` to standard error."""
+    """Print a text of one or more lines; `err` selects standard error."""
     from gpuplan.planner.formatting import printable
 
     click.echo(printable(text), err=err, nl=nl)
 
 
 def say_json(text: str, *, nl: bool = True) -> None:
-    """Print a JSON text; what a terminal would obey in it is written as JSON escapes."""
+    """Print a JSON text; control characters in it are written as JSON escapes."""
     from gpuplan.planner.formatting import printable_json
 
     click.echo(printable_json(text), nl=nl)
 
 
 def say_in_colour(told: Callable[[bool], str]) -> None:
-    """Print a text that can be told with colours or without, which it is where its data has escapes in it."""
+    """Print a text in colour if the terminal shows colours and the data has no control characters."""
     from gpuplan.planner.formatting import printable
 
     plain = told(False)
@@ -38,17 +38,17 @@ def say_in_colour(told: Callable[[bool], str]) -> None:
 
 
 def say_usage_error(error: click.ClickException) -> None:
-    """Print what click found wrong with the command line."""
+    """Print click's message about an error in the command line."""
     text = StringIO()
     error.show(file=text)
     say(text.getvalue(), err=True, nl=False)
 
 
 class LogLines(logging.Formatter):
-    """Lines of the log for people."""
+    """Formatter of log lines for people."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record, without anything that a terminal would obey."""
+        """Format the record without control characters."""
         from gpuplan.planner.formatting import printable
 
         return printable(super().format(record))

@@ -1,4 +1,4 @@
-"""Where several plans are made: options of the commands that make several, and the engine they mean."""
+"""Options of commands that make several plans, and the engine that the options select."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 _OPTIONS = (
     click.option(
-        "--jobs", type=click.IntRange(min=1), help="Plans made at a time; by default one a processor."
+        "--jobs", type=click.IntRange(min=1), help="Plans made in parallel; by default one per processor."
     ),
     click.option(
         "--engine",
@@ -30,7 +30,7 @@ _OPTIONS = (
 
 
 def engine_options(command: _Command) -> _Command:
-    """Options of a command that makes several plans; `engine_of` takes them."""
+    """Add the engine options to a command; `engine_of` takes them."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -38,7 +38,7 @@ def engine_options(command: _Command) -> _Command:
 
 @contextmanager
 def engine_of(name: str, *, jobs: int | None, scheduler: str | None) -> Iterator[Engine]:
-    """The engine that options mean."""
+    """Yield the engine that the options select."""
     from gpuplan.planner.whatif.grid.workers import Processes, processors
 
     if name == "local":
@@ -49,7 +49,7 @@ def engine_of(name: str, *, jobs: int | None, scheduler: str | None) -> Iterator
     if scheduler is None:
         raise click.UsageError("--scheduler is required for --engine dask.")
     if jobs is not None:
-        raise click.UsageError("--jobs is for --engine local; a Dask cluster has as many workers as it has.")
+        raise click.UsageError("--jobs is for --engine local; a Dask cluster sets its own number of workers.")
     try:
         from gpuplan.planner.whatif.grid.dask_workers import dask_cluster
     except ImportError:

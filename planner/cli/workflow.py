@@ -1,4 +1,4 @@
-"""The list of commands in `gpuplan --help`, in the order in which they are used."""
+"""The list of commands in `gpuplan --help`, in the order of their use."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "Ask what if": ("whatif", "fit", "capacity", "sweep", "simulate"),
     "Look up": ("schema",),
 }
-"""Commands by what they are for."""
+"""Commands by purpose."""
 
 
 class Workflow(click.Group):
-    """A group whose commands are listed by section."""
+    """A command group that lists its commands by section."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write one list of commands for each section; a command in no section is an error."""

@@ -1,1 +1,1 @@
-"""What differs between plans, and between a plan and the cluster of today."""
+"""Differences between a plan and its snapshot, and between a plan and the live cluster."""

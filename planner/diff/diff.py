@@ -1,4 +1,4 @@
-"""diff(plan) → Diff: what the plan changes; with a newer snapshot also what has changed since."""
+"""diff(plan) → Diff: what the plan changes; with a newer snapshot also the drift since the plan."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
-    """Compare the plan's own snapshot with the cluster after the plan; and that snapshot with a newer one."""
+    """Compare the plan's snapshot with the cluster after the plan, and optionally with a newer snapshot."""
     sound = survey(live.canonical()).sound if live else None
     after = cluster_after(plan.snapshot, plan.target)
     changes = Changes(plan.snapshot, plan.target)
@@ -137,7 +137,7 @@ def _queues(plan: Plan) -> tuple[QueueDiff, ...]:
 
 
 def _parents_first(queues: tuple[Queue, ...]) -> Iterator[str]:
-    """Each queue followed by all that is below it, siblings by name."""
+    """Yield each queue followed by all queues below it, siblings by name."""
     children: dict[str | None, list[str]] = defaultdict(list)
     for queue in sorted(queues, key=lambda queue: queue.name, reverse=True):
         children[queue.parent].append(queue.name)

@@ -1,4 +1,4 @@
-"""Whether the cluster is still as a plan expects it, for the actions of the plan that are left to do."""
+"""Drift: whether the cluster still is as the remaining actions of a plan expect it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 def drift(plan: Plan, live: Snapshot, *, done: Collection[str], mode: Drift) -> tuple[DriftItem, ...]:
     """
-    What is not as the changes that are left count on, sorted; `done` holds ids of actions already done.
+    Return the differences from what the remaining changes expect, sorted; `done` has the ids of done actions.
 
-    Strict: every job they change or still promise something, every node they use, empty or change, with
-    all that runs on it, and every pool they resize is as in the plan's own snapshot once the done actions are
-    applied to it. Preconditions: their preconditions hold when they are done one after the other.
+    Mode strict: three things equal the plan's snapshot after the done actions: the jobs that the remaining
+    changes change or promise something, the nodes that they use, empty or change with all jobs there, and the
+    pools that they resize. Mode preconditions: each precondition holds when the changes are done in order.
     """
     live = live.canonical()
     changes = changes_of(plan.actions)
@@ -45,7 +45,7 @@ def drift(plan: Plan, live: Snapshot, *, done: Collection[str], mode: Drift) -> 
             step = promise_step(plan)
             promised = step.promises if step and step.id not in done else ()
             items = [*_strict(plan.snapshot.canonical(), live, left=left, applied=applied, promised=promised)]
-            # Where nothing has changed these hold too, unless the plan contradicts itself.
+            # Without drift the preconditions hold too, unless the plan contradicts itself.
             items = items or [*_unmet(LiveView.of(live, left), left)]
         case Drift.PRECONDITIONS:
             items = [*_unmet(LiveView.of(live, left), left)]
@@ -82,7 +82,7 @@ def _strict(
         found = live.cluster.node_by_name.get(name)
         expected = _as_time_passed(nodes.get(name), found, live, ordered=name in ordered)
         yield from node_changes(name, expected, found)
-    # Of the jobs that are still to be changed all is told above.
+    # The jobs that are still to be changed are reported above.
     stay = (placement for placement in running.values() if placement.job not in changing)
     found_running = (placement for placement in live.running_placements if placement.job not in changing)
     yield from holder_changes(holders(stay, touched), holders(found_running, touched), live)
@@ -91,7 +91,7 @@ def _strict(
 
 
 def _job_changes(name: str, expected: Job | None, found: Job | None, *, stopped: bool) -> Iterator[DriftItem]:
-    """How a job differs; of one that the plan has stopped the cluster says what that left of it."""
+    """How a job differs; for a job that the plan has stopped, the cluster decides its saved progress."""
     told = ("promise", "running", "progress", "preemptions") if stopped else ("promise",)
     if expected is not None and expected.running is not None and not stopped:
         item = running_drift(name, found, found.placement if found else None, expected.placement)
@@ -110,9 +110,9 @@ def _as_time_passed(
     expected: Node | None, found: Node | None, live: Snapshot, *, ordered: bool
 ) -> Node | None:
     """
-    The node expected, its provisioning as far as it ought to be by now.
+    The expected node, with the state of its provisioning that is due by now.
 
-    When a node that the plan itself ordered will be ready is for the cluster to say.
+    For a node that the plan itself ordered, the cluster decides when it will be ready.
     """
     if expected is None or found is None or expected.ready_at == found.ready_at:
         return expected
@@ -131,5 +131,5 @@ def _pool_changes(name: str, before: Cluster, now: Cluster) -> Iterator[DriftIte
     elif expected is None:
         yield DriftItem(f"pool {name}", "is new", "no such pool when the plan was made", "a pool")
     else:
-        # Whether it was scaled too short a time ago is for the verifier to say.
+        # The verifier checks whether the pool was scaled too recently.
         yield from field_changes(f"pool {name}", expected.scaled_as(found).document(), found.document())

@@ -1,4 +1,4 @@
-"""What a newer snapshot shows differently than a plan's own, and whether the plan could still be applied."""
+"""How a newer snapshot differs from a plan's own, and whether the plan can still be applied."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def drifted(plan: Plan, live: Snapshot) -> tuple[Drifted, ...]:
-    """Every job, node, queue and pool that is no longer as it was; what the plan counts on comes first."""
+    """List every job, node, queue and pool that has changed; those that the plan relies on come first."""
     base = plan.snapshot
     changes = changes_of(plan.actions)
     used = {name for change in changes for name in nodes_touched(change)}
@@ -56,7 +56,7 @@ def drifted(plan: Plan, live: Snapshot) -> tuple[Drifted, ...]:
 
 
 def stale(plan: Plan, live: Snapshot) -> tuple[str, ...]:
-    """What an apply would refuse the plan for, with the drift its policy accepts."""
+    """List the reasons for which apply would refuse the plan, in the drift mode of its policy."""
     done = done_in(plan, live)
     if all(change.id in done for change in changes_of(plan.actions)):
         return ()
@@ -81,7 +81,7 @@ def _job_changes(before: Mapping[str, Job], after: Mapping[str, Job]) -> Iterato
 
 
 def _changes(before: Mapping[str, Noun], after: Mapping[str, Noun]) -> Iterator[tuple[str, str]]:
-    """What became of each named thing that is not as it was."""
+    """Yield (name, change) of each thing that differs."""
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
         if new is None:

@@ -1,4 +1,4 @@
-"""How nodes, and what runs on them, differ from what a plan expects: one item for each difference."""
+"""Drift items: how nodes, and the jobs on them, differ from what a plan expects; one item per difference."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from gpuplan.models.snapshot import Snapshot
 
 Holders: TypeAlias = dict[str, dict[str, tuple["Replica", ...]]]
-"""By node and job: what runs there."""
+"""Replicas by node and job."""
 
 
 def node_changes(name: str, expected: Node | None, found: Node | None) -> Iterator[DriftItem]:
-    """How a node differs; None stands for no such node."""
+    """Yield how a node differs; None means that there is no such node."""
     subject = f"node {name}"
     if expected is None:
         if found is not None:
@@ -60,7 +60,7 @@ def _healthy(node: Node) -> set[int]:
 def field_changes(
     subject: str, expected: dict[str, object], found: dict[str, object], *, told: Collection[str] = ()
 ) -> Iterator[DriftItem]:
-    """How two documents differ, field by field."""
+    """Yield how two documents differ, field by field; fields in `told` are skipped."""
     for field in sorted((expected.keys() | found.keys()) - set(told)):
         before, after = expected.get(field), found.get(field)
         if before != after:
@@ -68,7 +68,7 @@ def field_changes(
 
 
 def promise_changes(name: str, expected: Promise | None, found: Promise | None) -> Iterator[DriftItem]:
-    """How what a job was promised differs."""
+    """Yield how a job's promised start differs."""
     if expected != found:
         yield DriftItem(f"job {name}", "was promised another start", _start(expected), _start(found))
 
@@ -85,7 +85,7 @@ def _shown(value: object) -> str:
 
 
 def holders(placements: Iterable[Placement], nodes: Collection[str]) -> Holders:
-    """What runs on some nodes."""
+    """Return what runs on these nodes."""
     found: Holders = {name: {} for name in nodes}
     for placement in placements:
         for replica in placement.replicas:
@@ -96,7 +96,7 @@ def holders(placements: Iterable[Placement], nodes: Collection[str]) -> Holders:
 
 
 def holder_changes(expected: Holders, found: Holders, live: Snapshot) -> Iterator[DriftItem]:
-    """One item for each job and kind of change, whatever the number of nodes."""
+    """Yield one item per job and kind of change, whatever the number of nodes."""
     changes: dict[tuple[str, str], list[str]] = defaultdict(list)
     for node in sorted(expected):
         before, after = expected[node], found[node]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def promise_diffs(plan: Plan, live: Snapshot | None = None) -> tuple[PromiseDiff, ...]:
-    """Every job that was promised a start, or is, or is in the newer snapshot; by job."""
+    """List the jobs with a promised start before the plan, after it, or in the newer snapshot; by job."""
     before, now = _promised(plan.snapshot), _promised(live) if live else {}
     after = {each.job: each.start for each in plan.planned if each.promised}
     placed = {placement.job for placement in plan.placements}
@@ -43,7 +43,7 @@ def _change(before: datetime | None, after: datetime | None, *, starts: bool) ->
         return PromiseChange.STARTED
     if before is None or after is None:
         if before is None:
-            # Neither, where only the newer snapshot knows of a promise.
+            # Both are None if only the newer snapshot has a promise.
             return PromiseChange.KEPT if after is None else PromiseChange.MADE
         return PromiseChange.WITHDRAWN
     if before == after:

@@ -1,4 +1,4 @@
-"""Why a job starts, runs or waits, what would make it start, and how queues and nodes stand."""
+"""Explain one job of a plan (why it starts, runs or waits; what would start it), one queue or one node."""
 
 from gpuplan.planner.explain.job import explain
 

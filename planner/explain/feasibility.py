@@ -1,10 +1,9 @@
 """
-Ground: where a job could go once a plan is in force, whatever of it a question changes.
+Feasibility of a start: the nodes that could take one job once a plan is applied, under hypothetical changes.
 
-It judges one gang on what others leave free, which is simple enough to be decided without a search: it counts
-how many replicas each node takes (`Counting`), and looks at the rules that go beyond a node. Everything it
-looks at is necessary for a start; so where it finds no room there is none. Where it finds some, the verifier
-still has to agree.
+A single gang on what the other jobs leave free needs no search: `Counting` counts how many replicas each node
+takes, and this module adds the rules that go beyond one node. Every check is a necessary condition for a
+start. If a check fails, the job cannot start; if all pass, the verifier still has to confirm the start.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Nodes among which a whole job finds its places: of one GPU model where it needs GPUs, in one domain."""
+    """Nodes that can take a whole job: of one GPU model if the job needs GPUs, and in one domain."""
 
     gpu_model: str | None
     counts: dict[str, int]
-    """Replicas that each node takes, none of them 0."""
+    """Replicas that each node takes, all positive."""
 
     @property
     def roomiest(self) -> list[str]:
-        """The nodes, those that take most first."""
+        """Node names; nodes that take the most replicas come first."""
         return sorted(self.counts, key=lambda name: (-self.counts[name], name))
 
 
 class Ground:
-    """What a plan leaves free, for questions about single jobs; each answer leaves it as it is."""
+    """What a plan leaves free, for questions about single jobs; questions do not change it."""
 
     def __init__(self, plan: Plan) -> None:
         snapshot = plan.snapshot
@@ -64,12 +63,12 @@ class Ground:
         self.quotas = Quotas(self._changes, self.counting, self.outlook.future)
 
     def question(self, job: Job) -> Question:
-        """May a job start, with all that have to start with it?"""
+        """Ask whether a job may start, together with all jobs that have to start with it."""
         jobs = self.plan.snapshot.job_by_name
         return Question.about(self.plan, job, tuple(jobs[name] for name in self.outlook.companions(job)))
 
     def has_room(self, question: Question) -> bool:
-        """True if nothing that is counted keeps the job, and all that start with it, from starting."""
+        """True if no counted limit keeps the job, or a job that starts with it, from starting."""
         if not question.others:
             return bool(self.rooms(question))
         rooms = {each.job.name: self.rooms(each) for each in question.by_member()}
@@ -78,7 +77,7 @@ class Ground:
         )
 
     def rooms(self, question: Question) -> list[Room]:
-        """Where the job may start, were those without room that start with it; empty if it cannot at all."""
+        """Where the job may start if the jobs that start with it took no capacity; empty if nowhere."""
         job = question.job
         never, not_yet = self.outlook.never, self.outlook.not_yet
         if job.held or never(job, question.second) is not None or not_yet(job, question.second) is not None:
@@ -101,18 +100,18 @@ class Ground:
         return found
 
     def allowed_models(self, question: Question) -> tuple[str, ...]:
-        """GPU models that the job may use and on which quotas let the whole of it start."""
+        """GPU models that the job may use and on which quotas admit the whole job."""
         return self.quotas.answer(question).gpu_models
 
     def shortage(self, question: Question) -> QuotaShortage | None:
-        """The limit that keeps the job from starting anywhere; None if none does."""
+        """The quota limit that keeps the job from starting on any model; None if there is none."""
         return self.quotas.answer(question).shortage
 
     def _has_room_beside(self, question: Question, rooms: Mapping[str, Sequence[Room]]) -> bool:
         """
-        False if the nodes that a job may use take too little of it and of those that start with it.
+        False if the eligible nodes of a job take too few replicas of it and of the jobs that start with it.
 
-        Each replica of these counts for as many of the job's as it takes the place of; `rooms` are by job.
+        Each replica of those jobs counts as the replicas of the job that it displaces. `rooms` is by job.
         """
         job = question.job
         alike = [other for other in question.others if filters(other) == filters(job)]
@@ -123,7 +122,7 @@ class Ground:
         wanted = job.gang.minimum + sum(
             times * other.gang.minimum for times, other in zip(instead, alike, strict=True)
         )
-        # Who is done sooner may use what is promised to others later.
+        # A job that ends sooner may use capacity that is promised to other jobs later.
         most: dict[str, int] = {}
         for each in (job, *alike):
             gang = Gang(minimum=wanted, maximum=wanted)
@@ -135,11 +134,11 @@ class Ground:
 
     @property
     def reserves_what_it_frees(self) -> bool:
-        """True if the plan stops jobs, so that what they held is for jobs of higher priority."""
+        """True if the plan preempts jobs: what they held is reserved for jobs of higher priority."""
         return self._barriers.by_priority
 
     def _barred(self, question: Question, counts: Mapping[str, int]) -> set[str]:
-        """Nodes that have room which is not for this job."""
+        """Nodes with free capacity that this job may not use."""
         job = question.job
         nodes = [self._node(name, question) for name in counts]
         barriers = self._barriers
@@ -156,7 +155,7 @@ class Ground:
     def _kinds(
         self, question: Question, counts: Iterable[str], models: tuple[str, ...]
     ) -> dict[str, list[str]]:
-        """Nodes by what the whole job must be on alike: a GPU model; one kind for a job without GPUs."""
+        """Nodes by GPU model, because a whole job runs on one model; one kind for a job without GPUs."""
         kinds: dict[str, list[str]] = defaultdict(list)
         for name in counts:
             model = self._node(name, question).gpu_model or ""
@@ -181,11 +180,11 @@ class Ground:
         return found
 
     def _node(self, name: str, question: Question) -> Node:
-        """A node as the question has it."""
+        """A node with the changes of the question."""
         return question.node_by_name.get(name) or self.nodes[name]
 
     def _fits(self, question: Question, counts: Mapping[str, int]) -> bool:
-        """True if the nodes have room for all of the job, as far apart as it must be, and power."""
+        """True if the nodes can take the whole job within its spread limit and the racks' power caps."""
         job = question.job
         replicas = sum(counts.values())
         if job.spread is not None:

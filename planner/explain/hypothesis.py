@@ -1,4 +1,4 @@
-"""Question: may this job start, with everything else as a plan leaves it and a few things changed?"""
+"""Question: could this job start if a few things changed and the rest stayed as the plan leaves it?"""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Question:
     """
-    A plan, a job that waits in it, and what is different from what the plan knows.
+    A plan, a job that waits in it, and the changes against what the plan knows.
 
-    Nothing here is decided: a question only says how the world would be.
+    It decides nothing; it only describes the hypothetical state.
     """
 
     plan: Plan
     job: Job
-    """As it would be."""
+    """The job with its changes."""
     policy: Policy
     queues: tuple[Queue, ...]
     rack_power: tuple[RackPower, ...]
     others: tuple[Job, ...] = ()
-    """Jobs that wait as well and have to start together with the job, as they would be."""
+    """Other waiting jobs that have to start together with the job, with their changes."""
     nodes: tuple[Node, ...] = ()
-    """New ones, and others than they are, by name."""
+    """New nodes and changed nodes, by name."""
     stopped: frozenset[str] = frozenset()
-    """Jobs that run no more, or that the plan would not start."""
+    """Running jobs that are stopped, and jobs that the plan would start but now does not."""
     over: frozenset[str] = frozenset()
-    """Jobs that have ended well."""
+    """Jobs that have ended successfully."""
     begun: tuple[Placement, ...] = ()
-    """Later starts of the plan that have taken place."""
+    """Placements of later starts of the plan that have happened."""
     second: int = 0
-    """When it is asked, after the snapshot was taken."""
+    """Time of the question, in seconds after the snapshot."""
 
     @classmethod
     def about(cls, plan: Plan, job: Job, others: tuple[Job, ...] = ()) -> Question:
-        """Nothing is changed."""
+        """Return a question with no changes."""
         snapshot = plan.snapshot
         return cls(plan, job, plan.policy, snapshot.queues, snapshot.cluster.rack_power, others)
 
     @property
     def members(self) -> tuple[Job, ...]:
-        """The job, and all that start together with it."""
+        """The job, and all jobs that start together with it."""
         return (self.job, *self.others)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Of the members."""
+        """Names of the members."""
         return frozenset(job.name for job in self.members)
 
     def by_member(self) -> tuple[Question, ...]:
@@ -79,20 +79,20 @@ class Question:
 
     @cached_property
     def gone(self) -> frozenset[str]:
-        """Jobs that hold nothing any more."""
+        """Jobs that no longer hold anything."""
         return self.stopped | self.over
 
     @cached_property
     def node_by_name(self) -> dict[str, Node]:
-        """The nodes that are new or others than they are."""
+        """The new and the changed nodes."""
         return {node.name: node for node in self.nodes}
 
     def snapshot(self, jobs: Mapping[str, Job], cluster: Cluster, *, by_hand: bool = False) -> Snapshot:
         """
-        The world as it would be, where it else has these jobs by name and this cluster.
+        Build the hypothetical snapshot from these jobs by name and this cluster.
 
-        A stopped job runs or waits in it as the plan found it, so that stopping it is the plan's affair;
-        `by_hand` somebody has stopped it before, and holds it.
+        By default a stopped job runs or waits in it as in the plan's snapshot, so that the plan itself stops
+        it. With `by_hand` an operator has already stopped the job and holds it.
         """
         snapshot, members = self.plan.snapshot, {job.name: job for job in self.members}
         found = []
@@ -121,7 +121,7 @@ class Question:
         )
 
     def target(self, placements: tuple[Placement, ...], *, without: frozenset[str] | None = None) -> Target:
-        """The plan's target without some jobs, by default all that are gone, and with the members there."""
+        """Return the plan's target without some jobs (by default `gone`) and with the members placed."""
         target = self.plan.target
         gone = self.gone if without is None else without
         left = [each for each in target.placements if each.job not in gone]

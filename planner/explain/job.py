@@ -1,4 +1,4 @@
-"""explain(plan, job) → Explanation: why one job starts, runs or waits, when it starts, and what for."""
+"""explain(plan, job) → Explanation: why one job starts, runs or waits, and when it starts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 def explain(plan: Plan, name: str, *, source: str) -> Explanation:
     """
-    Gather what a plan says about a job; `source` is where the plan or its snapshot is from, for messages.
+    Gather what a plan says about a job; messages name `source` as the origin of the plan or its snapshot.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def _nodes_before(action: JobAction) -> tuple[str, ...]:
 
 
 def _exchange(action: JobAction, plan: Plan) -> Iterator[Exchange]:
-    """What is done to those that the reason of an action names."""
+    """What the plan does to the jobs that the reason of an action names."""
     numbers = action.reason.numbers
     told = (str(numbers.get(key, "")) for key in ("takes_the_place_of", "makes_room_for"))
     names = {name for each in told for name in each.split(", ") if name}
@@ -127,7 +127,7 @@ def _duration(job: Job, stay: Stay | None, future: Future, worth: Worth) -> Dura
     estimate = future.durations.expected(job)
     learnt = estimate.source not in (DurationSource.DECLARED, DurationSource.DEFAULT)
     model = future.gpu_model(job, stay.replicas) if stay else None
-    # As it waits, or did before it came to its places; one that stays where it is has not been stopped.
+    # The job in its waiting state, for saved progress and recovery; a running job that goes on now has none.
     goes_on = stay is not None and stay.slot == 0
     waits = job if job.running is None else None if goes_on else future.durations.stopped(job)
     progress = waits.progress if waits else job.progress
@@ -149,7 +149,7 @@ def _duration(job: Job, stay: Stay | None, future: Future, worth: Worth) -> Dura
 
 
 def _left(job: Job, stay: Stay | None, future: Future) -> int | None:
-    """Seconds to its end of a job that has run; None of any other."""
+    """Seconds to the end of a job that has run; None for any other job."""
     if not job.has_run:
         return None
     return future.fastest(job) if stay is None else stay.seconds
@@ -177,7 +177,7 @@ def _key(foreseen: Foreseen) -> tuple[str, str]:
 
 
 def _neighbours(stay: Stay, future: Future) -> Iterator[Neighbour]:
-    """Jobs on its nodes at some time before its start, by node and end."""
+    """Jobs on the nodes of a stay at some time before its start, by node and end."""
     for node in sorted({replica.node for replica in stay.replicas}):
         there = [other for other in future.on_node.get(node, ()) if other.job.name != stay.job.name]
         for other in sorted(there, key=lambda each: (each.end, each.job.name)):

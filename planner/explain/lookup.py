@@ -1,4 +1,4 @@
-"""What a name means: a job, a queue or a node of a plan."""
+"""Resolve a name to a job, a queue or a node of a plan."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _KINDS: Final[tuple[Kind, ...]] = ("job", "queue", "node")
 
 def meaning(plan: Plan, name: str, *, source: str) -> tuple[Kind, str]:
     """
-    The kind of thing that has a name, and its name; `job/x`, `queue/x` and `node/x` tell kinds apart.
+    Return the kind and the plain name of what a name refers to; `job/x`, `queue/x` and `node/x` fix the kind.
 
     Raises
     ------
     BadInputError
-        Nothing has the name, or things of several kinds have it; `source` is where the plan is from.
+        Nothing has the name, or things of several kinds have it; messages name `source` as the plan's origin.
     """
     known: Mapping[Kind, Collection[str]] = {
         "job": plan.snapshot.job_by_name,

@@ -1,4 +1,4 @@
-"""explain_node(plan, name) → NodeExplanation: who holds what of a node, and why nobody starts on the rest."""
+"""explain_node(plan, name) → NodeExplanation: what jobs hold on a node, and why none starts on the rest."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def explain_node(plan: Plan, name: str) -> NodeExplanation:
-    """Gather what a plan says about a node, one that it adds or removes included."""
+    """Gather what a plan says about a node; the plan may add or remove the node."""
     ground = Ground(plan)
     known = plan.snapshot.cluster.node_by_name | {node.name: node for node in plan.target.added}
     node = ground.nodes.get(name, known[name])
@@ -73,7 +73,7 @@ def explain_node(plan: Plan, name: str) -> NodeExplanation:
 
 
 def _place(name: str, question: Question, ground: Ground) -> Place:
-    """What is free on the node, by the power of its rack as well."""
+    """Free capacity of the node, limited by its rack's power cap too."""
     place = ground.counting.place(name, question)
     left = ground.counting.power.of_racks(question.rack_power, ()).get(rack_of(place.node))
     watts = place.node.gpus.watts if place.node.gpus else 0
@@ -155,7 +155,7 @@ def _closures(name: str, ground: Ground) -> Iterator[NodeClosure]:
 
 
 def _stranded(place: Place, ground: Ground) -> Iterator[Stranded]:
-    """Of the waiting jobs that may use the node, what one replica lacks there, or else waits for."""
+    """Waiting jobs that may use the node, by what one replica lacks there or else waits for."""
     plan = ground.plan
     jobs = plan.snapshot.job_by_name
     found: dict[str, list[str]] = defaultdict(list)
@@ -174,7 +174,7 @@ def _stranded(place: Place, ground: Ground) -> Iterator[Stranded]:
 
 
 def _lacking(job: Job, needs: dict[str, int], place: Place) -> str | None:
-    """What is missing for one replica; empty if nothing is, None if the node is not for the job."""
+    """What one replica lacks on the node; empty if nothing, None if the node is not eligible for the job."""
     if refusal(job, place.node) is not None:
         return None
     pool = FreePool([place])
@@ -185,7 +185,7 @@ def _lacking(job: Job, needs: dict[str, int], place: Place) -> str | None:
 
 
 def _words(dimension: str, pool: FreePool) -> str:
-    """A resource with what is free of it."""
+    """A resource in words, with its free amount."""
     free = 0 if dimension.startswith(MIG) else pool.largest(dimension)
     match dimension:
         case _ if dimension.startswith(MIG):

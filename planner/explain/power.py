@@ -1,4 +1,4 @@
-"""Power: what the caps of nodes and racks leave once a plan is carried out."""
+"""Power that the caps of nodes and racks leave once a plan is applied."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class Power:
-    """What is drawn on each node and rack, and by whom; amounts are thousandths of watts."""
+    """Power drawn on each node and rack, by job; amounts are thousandths of watts."""
 
     def __init__(self, cluster: Cluster, placements: Iterable[Placement]) -> None:
         nodes = cluster.node_by_name
         self.capped = bool(cluster.rack_power) or any(node.power_cap_watts for node in cluster.nodes)
         self._on_rack: dict[Rack, list[tuple[str, str, int]]] = defaultdict(list)
-        """Job, node and amount."""
+        """(job, node, amount) by rack."""
         for placement in placements if cluster.rack_power else ():
             for replica in placement.replicas:
                 node = nodes[replica.node]
@@ -30,7 +30,7 @@ class Power:
                 self._on_rack[rack_of(node)].append((placement.job, node.name, amount))
 
     def of_node(self, node: Node, staying: Iterable[Replica]) -> int | None:
-        """Thousandths of its GPUs that the node's own cap leaves beside replicas; None without a cap."""
+        """Thousandths of GPUs that the node's own cap allows beside the replicas; None without a cap."""
         watts = _watts(node)
         if not node.power_cap_watts or not watts:
             return None
@@ -38,7 +38,7 @@ class Power:
         return max(0, node.power_cap_watts * MILLI - drawn) // watts
 
     def of_racks(self, caps: Iterable[RackPower], gone: Collection[str]) -> dict[Rack, int]:
-        """What is left of the cap of each rack, without some jobs."""
+        """Remaining power under the cap of each rack, not counting the jobs in `gone`."""
         left: dict[Rack, int] = {}
         for cap in caps:
             key = rack_of(cap)
@@ -47,7 +47,7 @@ class Power:
         return left
 
     def drawn(self, rack: Rack, gone: Collection[str], *, away_from: Collection[str] = ()) -> int:
-        """What is drawn on a rack without some jobs, on nodes other than some."""
+        """Power drawn on a rack, not counting the jobs in `gone` and the nodes in `away_from`."""
         return sum(
             amount for job, node, amount in self._on_rack[rack] if job not in gone and node not in away_from
         )
@@ -56,7 +56,7 @@ class Power:
 def within_racks(
     nodes: Mapping[str, Node], counts: Mapping[str, int], need: int, left: Mapping[Rack, int]
 ) -> int:
-    """Of replicas counted by node, as many as racks have power for; each needs thousandths of GPUs."""
+    """Number of the counted replicas that racks have power for; `need` is thousandths of GPUs each."""
     total = 0
     racks: dict[Rack, list[int]] = defaultdict(lambda: [0, 0])
     for name, count in counts.items():

@@ -1,4 +1,4 @@
-"""explain_queue(plan, name) → QueueExplanation: what a queue may hold and holds, and who waits in it."""
+"""explain_queue(plan, name) → QueueExplanation: a queue's quotas and usage, and its waiting jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_TOLD: Final = 5
 _MOST_ASKED: Final = 30
-"""Waiting jobs that one GPU of quota more is tried for, the worthiest."""
+"""Number of waiting jobs that one more GPU of quota is tried for, first in the waiting order."""
 
 
 def explain_queue(plan: Plan, name: str) -> QueueExplanation:
@@ -79,12 +79,12 @@ def explain_queue(plan: Plan, name: str) -> QueueExplanation:
 
 
 def below(plan: Plan, root: str) -> frozenset[str]:
-    """A queue and all below it."""
+    """A queue and all queues below it."""
     children: dict[str | None, list[str]] = defaultdict(list)
     for queue in plan.snapshot.queues:
         children[queue.parent].append(queue.name)
     found = [root]
-    for name in found:  # grows as it is walked
+    for name in found:  # the loop itself appends to the list
         found += children[name]
     return frozenset(found)
 
@@ -96,7 +96,7 @@ def _quotas(queue: Queue, waiting: list[Job], ground: Ground) -> Iterator[QuotaU
         limits = queue_limits(ground.plan.snapshot.queues, resource)
         own = of_resource(ground.quotas.own(0), resource)
         used, limit = limits.usage(own)[queue.name], limits.limit[queue.name]
-        # A limit is the quota of the subtree and what may be borrowed beside it; a root borrows nothing.
+        # A limit is the quota of the subtree plus what it may borrow; a root borrows nothing.
         borrowing = quota.borrowing_limit if quota and queue.parent else 0
         subtree = quota.nominal if quota else 0
         if limit is not None:
@@ -115,7 +115,7 @@ def _quotas(queue: Queue, waiting: list[Job], ground: Ground) -> Iterator[QuotaU
 
 
 def _missing(quota: Quota | None, resource: str, waiting: list[Job], held: int) -> int:
-    """Of a guarantee, with all that is asked for counted: what running jobs hold, and waiting ones could."""
+    """Unmet part of a guarantee; demand is what running jobs hold plus what waiting jobs could hold."""
     if quota is None or quota.guarantee is None:
         return 0
     asked = sum(
@@ -128,9 +128,9 @@ def _missing(quota: Quota | None, resource: str, waiting: list[Job], held: int) 
 
 
 def _note(kinds: Counter[ReasonCode]) -> str:
-    """What most of its jobs wait for."""
+    """The reason that most of the queue's jobs wait for, in words."""
     if not kinds:
-        return "nobody of it waits that could use more"
+        return "it has no waiting job that could use more"
     code, jobs = min(kinds.items(), key=lambda each: (-each[1], each[0]))
     return f"{counted(jobs, 'job')} of it wait{'s' if jobs == 1 else ''}, most for {code.value}"
 
@@ -142,7 +142,7 @@ def _reclaimable(
     if not rules.preempt:
         return
     for job in plan.snapshot.jobs:
-        # One thousandth of a GPU: whether the queue may take back anything at all.
+        # One thousandth of a GPU asks whether the queue may reclaim anything at all.
         if job.queue in family or not reclaiming.may_take(queue.name, 1, holding_of(job, plan.snapshot)):
             continue
         if job.name in ground.placed and rules.may_disturb(job, plan.snapshot.taken_at):
@@ -151,7 +151,7 @@ def _reclaimable(
 
 
 def _short_of_quota(queue: Queue, waiting: list[Job], ground: Ground) -> list[Job]:
-    """The worthiest jobs that wait for quota; none for a queue that has no quota of its own to be raised."""
+    """The first jobs in order that wait for quota; none for a queue without a quota of its own."""
     plan = ground.plan
     if queue.quota is None:
         return []
@@ -162,13 +162,13 @@ def _short_of_quota(queue: Queue, waiting: list[Job], ground: Ground) -> list[Jo
 
 
 def before(job: Job, plan: Plan, earnings: Earnings) -> tuple[float, float]:
-    """Sorts waiting jobs, the first to go first: by priority in tiers, then by points for each GPU."""
+    """Sort key of waiting jobs, first to start first: priority where priorities are tiers, points per GPU."""
     tiers = plan.policy.priority.order is PriorityOrder.TIERS
     return (-job.priority if tiers else 0, -earnings.points_per_gpu(job))
 
 
 def _one_more(queue: Queue, asked: list[Job], ground: Ground) -> tuple[str, int] | None:
-    """The first job that starts with one GPU of quota more, and the points it brings."""
+    """The first job that starts with one more GPU of quota, and the points it brings."""
     plan = ground.plan
     if not asked or queue.quota is None:
         return None

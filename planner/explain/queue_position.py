@@ -1,4 +1,4 @@
-"""How a waiting job stands: quotas on its way, room on its nodes, who is before it, and who holds both."""
+"""Position of a waiting job: its quotas, free capacity, the jobs ahead, and the jobs that hold either."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FOR_ROOM: Final = (
 
 
 def standing(question: Question, ground: Ground) -> Standing:
-    """Everything about one job that waits."""
+    """Gather the position of one waiting job."""
     job = question.job
     matching = [node.name for node in ground.cluster.nodes if refusal(job, node) is None]
     short = ground.shortage(question)
@@ -69,7 +69,7 @@ def standing(question: Question, ground: Ground) -> Standing:
 
 
 def _quotas(question: Question, ground: Ground) -> Iterator[QuotaStanding]:
-    """The limits from the job's queue up, of all models together and of those that the job may use."""
+    """The limits from the job's queue up to the root, for all models together and for its eligible models."""
     job = question.job
     own = ground.quotas.own(0)
     models = sorted(job.gpu_models) or sorted({model for held in own.values() for model in held})
@@ -94,7 +94,7 @@ def _quotas(question: Question, ground: Ground) -> Iterator[QuotaStanding]:
 
 
 def _largest_free(matching: list[str], question: Question, ground: Ground) -> FreeBlock | None:
-    """The node with most whole GPUs free, and of several the one with most CPUs."""
+    """The node with the most whole GPUs free; ties go to the largest share, then CPUs, then memory."""
     if not matching:
         return None
     places = [ground.counting.offered(name, question) for name in matching]
@@ -132,10 +132,10 @@ def _urgency(job: Job, earnings: Earnings, now: datetime) -> dict[str, Any]:
 
 def _ahead(job: Job, short: QuotaShortage | None, ground: Ground, earnings: Earnings) -> Iterator[Rival]:
     """
-    Waiting jobs that go before another and wait for the same, in their order.
+    Waiting jobs that are ahead of a job and wait for the same thing, in order.
 
-    Before it go those of higher priority, where priorities are tiers, and those with more points for each
-    GPU. For the same: for the quota of the queue that is in the way, or for room on nodes that both may use.
+    Ahead are jobs of higher priority, where priorities are tiers, and then jobs with more points per GPU. The
+    same thing is the quota of the queue that blocks the job, or else capacity on nodes that both may use.
     """
     plan = ground.plan
     jobs, own = plan.snapshot.job_by_name, before(job, plan, earnings)
@@ -164,7 +164,7 @@ def _ahead(job: Job, short: QuotaShortage | None, ground: Ground, earnings: Earn
 def _holders(
     question: Question, matching: set[str], short: QuotaShortage | None, ground: Ground
 ) -> Iterator[Holder]:
-    """Jobs that run once the plan is carried out and hold the quota or the nodes, the first to end first."""
+    """Jobs that run once the plan is applied and hold the quota or the nodes, by expected end."""
     plan = ground.plan
     family = below(plan, short.queue) if short else frozenset[str]()
     reclaiming = Reclaiming(plan.snapshot, plan.policy)

@@ -1,4 +1,4 @@
-"""Quotas: which GPU models they leave to a job, now and until it is done, as a question has them."""
+"""Quotas of a hypothetical state: the GPU models they allow a job to use, now and until it ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Quotas:
-    """What the queues of a plan hold in each slot, and may."""
+    """Usage and limits of the queues of a plan in each time slot."""
 
     def __init__(self, changes: Changes, counting: Counting, future: Future) -> None:
         self._snapshot, self._added = changes.snapshot, changes.target.added
@@ -33,7 +33,7 @@ class Quotas:
         self._usable: dict[Any, frozenset[str]] = {}
 
     def answer(self, question: Question) -> QuotaAnswer:
-        """As quotas stand now, and whenever somebody is to begin before the job is done."""
+        """GPU models that quotas allow now and in each later slot before the job ends."""
         job = question.job
         needed = job.request.total_gpu_milli * job.gang.minimum
         answer = self._room(question, 0).now(job.queue, needed, sorted(self._models(job, question)))
@@ -58,7 +58,7 @@ class Quotas:
         return self._usable[key] | _models(job, question.nodes)
 
     def _room(self, question: Question, slot: int) -> QuotaRoom:
-        """What the queues hold in a slot, and may; with those that start together with the job."""
+        """Usage and limits in a slot, with the jobs that start together with the job counted in."""
         planned = question.names & self._future.planned.keys() if slot else frozenset[str]()
         same = not (question.gone or question.begun or question.others or planned)
         if same and question.queues is self._snapshot.queues:
@@ -74,14 +74,14 @@ class Quotas:
         for other in question.others:
             if slot and slot >= self._counting.until(question.seen_by(other.name)):
                 continue
-            # Of one that may use several models, only the sum is certain.
+            # If a job may use several models, only its sum over the models is certain.
             models = self._models(other, question)
             model = next(iter(models)) if len(models) == 1 else ""
             own[other.queue][model] += other.request.total_gpu_milli * other.gang.minimum
         return QuotaRoom.holding(question.queues, own)
 
     def _as_planned(self, slot: int) -> QuotaRoom:
-        """As the plan has it."""
+        """Usage and limits in a slot of the unchanged plan."""
         if slot not in self._rooms:
             self._rooms[slot] = QuotaRoom.holding(self._snapshot.queues, self.own(slot))
         return self._rooms[slot]

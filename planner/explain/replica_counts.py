@@ -1,8 +1,8 @@
 """
-Counting: how many replicas of a job each node takes once a plan is in force, as far as a question leaves it.
+Counting: how many replicas of a job each node takes once a plan is applied, with the changes of a question.
 
-Replicas are equal, so that counting them decides what else would need a search. Rules that look further than
-one node are for `Ground`.
+Replicas are equal, so counting them decides what otherwise needs a search. Rules that go beyond one node are
+in `Ground`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Counting:
-    """What the nodes have free, nothing that is promised to others included."""
+    """Free capacity of the nodes, without what is promised to other jobs."""
 
     def __init__(self, changes: Changes, policy: Policy, future: Future) -> None:
         self._snapshot, self._target, self._mig = changes.snapshot, changes.target, policy.mig
@@ -52,14 +52,14 @@ class Counting:
         self._counts: dict[Any, dict[str, int]] = {}
 
     def needs(self, job: Job) -> dict[str, int]:
-        """What one replica needs by dimension."""
+        """Demand of one replica by dimension."""
         return needs_of(job, self.cluster, capped=self.power.capped)
 
     def counts(self, question: Question) -> dict[str, int]:
-        """Replicas by node, counted up to the whole job; nodes that take none are left out."""
+        """Replicas by node, counted up to the size of the job; nodes that take none are left out."""
         job, rules = question.job, question.policy.mig
         needs = self.needs(job)
-        # What is promised to a job is in nobody's way but that of others.
+        # A promise to a member blocks only other jobs, so the counts depend on the members with a promise.
         own = (self.until(question), tuple(sorted(question.names & self._future.planned.keys())))
         key = (
             tuple(needs.items()),
@@ -86,9 +86,9 @@ class Counting:
         self, names: frozenset[str], question: Question, counts: Mapping[str, int], *, enough: int
     ) -> int:
         """
-        Replicas more than counted that find room on the nodes of some jobs without these.
+        Additional replicas that fit on the nodes of some jobs if these jobs are stopped.
 
-        No more are counted than are enough.
+        Counting ends as soon as `enough` is reached.
         """
         needs = self.needs(question.job)
         without = replace(question, stopped=question.stopped | names)
@@ -104,7 +104,7 @@ class Counting:
         return total
 
     def _may_take(self, name: str, needs: Mapping[str, int], held: Iterable[Replica]) -> bool:
-        """False if a node has too little of what is scarce for one replica, even without some others."""
+        """False if a node lacks GPUs, CPUs or memory for one replica even without the held replicas."""
         free = self._places[name].free
         gpu_milli, cpu_milli, memory_mib = list(free.gpu_milli), free.cpu_milli, free.memory_mib
         for replica in held:
@@ -120,7 +120,7 @@ class Counting:
         )
 
     def place(self, name: str, question: Question) -> Place:
-        """One node as the question has it, with what is free there; of power caps its own counts."""
+        """One node with its free capacity in the question; of the power caps only its own is counted."""
         node = question.node_by_name.get(name) or self._nodes[name]
         staying = self.there(name, question)
         free, cluster = NodeFree.of(node), self._snapshot.cluster
@@ -131,7 +131,7 @@ class Counting:
         return Place(node, free, MigRoom(held, question.policy.mig, self._switched), power)
 
     def there(self, name: str, question: Question) -> list[Resident]:
-        """Who is on a node, as the question has it."""
+        """Residents of a node in the question."""
         jobs = self._snapshot.job_by_name
         found = [each for each in self.on_node.get(name, ()) if each.job.name not in question.gone]
         begun = (
@@ -143,12 +143,12 @@ class Counting:
         return [*found, *begun]
 
     def offered(self, name: str, question: Question) -> Place:
-        """One node with what is free there for the job, nothing that is promised to others before its end."""
+        """One node with its free capacity for the job, without what is promised to others before its end."""
         place, until = self.place(name, question), self.until(question)
         return self._kept_free(place, until, question) if until else place
 
     def promised_away(self, name: str, question: Question) -> Counter[int]:
-        """Thousandths of its GPUs, by index, that are free on a node and promised before the job is done."""
+        """Free thousandths of a node's GPUs, by index, that are promised to others before the job's end."""
         if not (until := self.until(question)):
             return Counter()
         free = self.place(name, question).free.gpu_milli
@@ -174,17 +174,17 @@ class Counting:
         return {place.node.name: count for place, count in zip(open_, counts, strict=True) if count}
 
     def _is_too_good(self, node: Node, job: Job) -> bool:
-        """True of a new node with GPUs and a job without."""
+        """True for a job without GPUs on a new node with GPUs."""
         return node.gpus is not None and not job.request.needs_gpu and node.name in self._added
 
     def until(self, question: Question) -> int:
-        """The first slot in which the job would be done; 0 where nothing later is promised."""
+        """The first slot in which the job would have ended; 0 if the plan has no later starts."""
         if not self._future.planned or question.second:
             return 0
         return self._future.slots.until(0, self._future.fastest(question.job))
 
     def _promised(self, name: str, until: int, question: Question) -> Counter[int]:
-        """Most that promised starts of others before a slot hold of each GPU of a node at a time."""
+        """By GPU of a node, the most that one promised start of another job before a slot holds."""
         future = self._future
         held: Counter[int] = Counter()
         for stay in future.on_node.get(name, ()):
@@ -195,7 +195,7 @@ class Counting:
         return held
 
     def _kept_free(self, place: Place, until: int, question: Question) -> Place:
-        """The node without the GPUs that are promised to somebody before a slot."""
+        """The node without the GPU capacity that is promised to other jobs before a slot."""
         if not (held := self._promised(place.node.name, until, question)):
             return place
         free = place.free
@@ -209,14 +209,14 @@ class Counting:
 
 
 def _times(places: list[Place], dimension: str, need: int) -> list[int]:
-    """How often each node has so much of one thing."""
+    """How often each node's free amount of one dimension contains `need`."""
     if dimension == SHARE:
         return [sum(milli // need for milli in place.free.gpu_milli if milli > 0) for place in places]
     return [int(free) // need for free in column_of(places, dimension)]
 
 
 def _placements(there: Iterable[Resident]) -> list[Placement]:
-    """Of the replicas on one node."""
+    """Placements of the replicas on one node."""
     replicas: dict[str, list[Replica]] = defaultdict(list)
     for job, replica in there:
         replicas[job.name].append(replica)
@@ -227,6 +227,6 @@ def _milli_by_gpu(replicas: Iterable[Replica], node: str) -> Counter[int]:
     held: Counter[int] = Counter()
     for replica in replicas:
         for part in replica.gpus if replica.node == node else ():
-            # A MIG instance takes the GPU out of what whole GPUs and shares may be had of.
+            # A GPU with a MIG instance cannot serve whole GPUs or shares.
             held[part.index] += getattr(part, "milli", MILLI)
     return held

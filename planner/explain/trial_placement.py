@@ -1,8 +1,8 @@
 """
-Placing jobs in rooms: concrete places from the production planner, for the verifier to judge.
+Trial placement: concrete places from the production planner, for the verifier to check.
 
-The planner is asked about a few nodes only, on which everybody else stays where the plan has them. Quotas and
-everything of time were looked at before, and the verifier looks again.
+The planner gets a few nodes only, on which all other jobs stay where the plan has them. Quotas and time rules
+are checked before, and the verifier checks them again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpuplan.planner.explain.hypothesis import Question
 
 _SPARE_NODES: Final = 8
-"""Beside as many as the jobs have replicas: among them the planner chooses."""
+"""Nodes offered beyond one per replica, so that the planner has a choice."""
 
 _ANY_QUEUE: Final = "queue"
 
@@ -46,7 +46,7 @@ _FREE_OF_TIME: Final[dict[str, Any]] = {
 
 
 def placements_in(rooms: list[tuple[str, Room]], question: Question, ground: Ground) -> tuple[Placement, ...]:
-    """Places for all members of the question in rooms, each for one of them; empty if none are found."""
+    """Place all members of the question, each in its own rooms; empty if no placement is found."""
     enough = sum(job.gang.minimum for job in question.members) + _SPARE_NODES
     few = [(name, room.roomiest[:enough]) for name, room in rooms]
     everything = [(name, room.roomiest) for name, room in rooms]
@@ -58,7 +58,7 @@ def placements_in(rooms: list[tuple[str, Room]], question: Question, ground: Gro
 def _placed_on(
     choice: list[tuple[str, list[str]]], question: Question, ground: Ground
 ) -> tuple[Placement, ...]:
-    """Places on nodes chosen for each member."""
+    """Place the members on the nodes chosen for each of them."""
     snapshot = question.plan.snapshot
     chosen: dict[str, dict[str, str]] = defaultdict(dict)
     for job, names in choice:
@@ -99,7 +99,7 @@ def _placed_on(
 
 
 def _eager(job: Job) -> Job:
-    """The job as one that starts now if it fits at all, whatever it costs or otherwise waits for."""
+    """The job with its minimum size, top priority and no time rules: it starts now if it fits at all."""
     gang = job.gang.model_copy(update={"maximum": job.gang.minimum})
     return job.model_copy(
         update={
@@ -115,7 +115,7 @@ def _eager(job: Job) -> Job:
 
 
 def _power_here(nodes: tuple[Node, ...], question: Question, ground: Ground) -> Iterator[RackPower]:
-    """What the caps of racks leave to these nodes, without what is drawn on others."""
+    """The rack caps that are left for these nodes, after what other nodes draw."""
     here = {node.name for node in nodes}
     for cap in question.rack_power:
         rack = rack_of(cap)
@@ -126,7 +126,7 @@ def _power_here(nodes: tuple[Node, ...], question: Question, ground: Ground) -> 
 
 
 def _staying(nodes: tuple[Node, ...], question: Question, ground: Ground) -> Iterator[Job]:
-    """Who is on the nodes, or is promised a part of them, as jobs that run and stay."""
+    """Residents of the nodes, and stand-ins for promised starts there, as running jobs that cannot move."""
     snapshot = question.plan.snapshot
     held: dict[str, list[Replica]] = defaultdict(list)
     for node in nodes:
@@ -135,7 +135,7 @@ def _staying(nodes: tuple[Node, ...], question: Question, ground: Ground) -> Ite
     for name, replicas in sorted(held.items()):
         yield _steady(snapshot.job_by_name[name], tuple(replicas), snapshot)
     for node in nodes:
-        # Who is done soonest has most; that the others are done in time the verifier looks at.
+        # The member that ends first has the fewest promises to respect; the verifier checks the others.
         by_member = [ground.counting.promised_away(node.name, each) for each in question.by_member()]
         promised = min(by_member, key=lambda each: each.total())
         parts = tuple(GpuShare(index=index, milli=milli) for index, milli in sorted(promised.items()))

@@ -1,4 +1,4 @@
-"""Judging: a question is answered by concrete places that break no rule, and by what they are worth."""
+"""Verification of a trial: concrete places that break no rule answer a question, with their points."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ _MOST_ROOMS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The job, and those that start together with it, on places which the verifier accepts."""
+    """Placements of a job, and of the jobs that start together with it, that the verifier accepts."""
 
     placements: tuple[Placement, ...]
     points: int
-    """The objective with it, less the objective without."""
+    """Objective with the start, minus the objective without it."""
     by_hand: bool = False
-    """A rule forbids a plan to stop those who stop: an operator may."""
+    """True if a rule forbids a plan to stop these jobs, but an operator may stop them."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names, sorted."""
+        """Names of the nodes, sorted."""
         return tuple(sorted({replica.node for each in self.placements for replica in each.replicas}))
 
 
 @dataclass(frozen=True)
 class Judge:
-    """Asks the verifier about starts beside all that one plan does."""
+    """Verifies additional starts on top of all actions of one plan."""
 
     ground: Ground
     _objectives: dict[tuple[frozenset[str], frozenset[str]], int] = field(default_factory=dict)
-    """Without the job, by who waits instead and who is over."""
+    """Objective without the job, by the set of deferred jobs and the set of ended jobs."""
 
     def start(self, question: Question) -> Start | None:
-        """The job on places that break no rule; None if none were found."""
+        """Start the job on places that break no rule; None if no such places are found."""
         for rooms in self._choices(question):
             placements = placements_in(rooms, question, self.ground)
             if placements and (judged := self._judged(question, placements)) is not None:
@@ -57,7 +57,7 @@ class Judge:
         return None
 
     def _choices(self, question: Question) -> Iterator[list[tuple[str, Room]]]:
-        """One of the best rooms after the other; where jobs start together, those of all of them at once."""
+        """The best rooms one at a time; for jobs that start together, the best rooms of all at once."""
         best = []
         for each in question.by_member():
             rooms = sorted(self.ground.rooms(each), key=partial(_order, each.job))[:_MOST_ROOMS]
@@ -65,7 +65,7 @@ class Judge:
         yield from [best] if question.others else ([each] for each in best)
 
     def _judged(self, question: Question, placements: tuple[Placement, ...]) -> tuple[int, bool] | None:
-        """What the placements are worth, by the prices of now, and if by hand; None if they break a rule."""
+        """Points of the placements at present prices, and `by_hand`; None if they break a rule."""
         found, by_hand = self._verified(replace(question, second=0), placements), False
         if question.second:
             if self._verified(question, placements).violations:
@@ -73,16 +73,16 @@ class Judge:
         elif found.violations:
             if not question.stopped:
                 return None
-            # What the plan may not do, an operator may still do by hand; the price is the same.
+            # An operator may do by hand what the plan may not; the price is the same.
             by_hand = True
             if self._verified(question, placements, by_hand=True).violations:
                 return None
         return found.objective - self._before(question), by_hand
 
     def _before(self, question: Question) -> int:
-        """The objective of the plan, in a world that knows of those who are over."""
+        """Objective of the plan in a snapshot in which the same jobs have ended."""
         jobs = question.plan.snapshot.job_by_name
-        # Who runs is known in any world; who is to wait instead must not be taken to run already.
+        # Any snapshot knows the running jobs; a deferred job must not count as running already.
         deferred = frozenset(name for name in question.stopped if jobs[name].running is None)
         key = deferred, question.over
         known = self._objectives.get(key)
@@ -96,10 +96,10 @@ class Judge:
         self, question: Question, placements: tuple[Placement, ...], *, by_hand: bool = False
     ) -> Verification:
         """
-        The verifier's word on the plan with the job on some places, or without it.
+        Verify the plan with the job on some places, or without it.
 
-        Of a plan that only starts jobs, it is asked about the world with these running, which is the same
-        question and takes it a third of the time. So it is of every plan if some time has gone by since.
+        If the plan only starts jobs, the verifier gets a snapshot in which they run already. This is the same
+        question and takes a third of the time. The same holds for every plan once time has passed since it.
         """
         ground, plan = self.ground, question.plan
         target = question.target(placements, without=None if placements else question.over)
@@ -111,14 +111,14 @@ class Judge:
 
     @cached_property
     def _only_starts(self) -> bool:
-        """True if the plan looks no further than this instant, and disturbs nobody, nor changes any node."""
+        """True if the plan covers this instant alone and only starts or keeps jobs and repartitions GPUs."""
         actions = self.ground.plan.actions
         calm = all(isinstance(action, Starting | Keep | Wait | Repartition) for action in actions)
         return calm and self.ground.outlook.future.slots.count == 1
 
     @cached_property
     def _settled(self) -> dict[str, Job]:
-        """The jobs as the plan leaves them: those that it places run, and no others do."""
+        """The jobs as the plan leaves them: exactly the placed jobs run."""
         snapshot, placed = self.ground.plan.snapshot, self.ground.placed
         jobs, durations = dict(snapshot.job_by_name), self.ground.outlook.future.durations
         for name, job in snapshot.job_by_name.items():
@@ -128,7 +128,7 @@ class Judge:
                     resumed_at=durations.resumes_at(job),
                     replicas=placement.replicas,
                 )
-                # The very replicas of the target: whoever compares the two need not look into them.
+                # The same replicas object as in the target, so that a comparison of the two is by identity.
                 held = running.model_copy(update={"replicas": placement.replicas})
                 jobs[name] = job.model_copy(update={"running": held})
             elif job.running:
@@ -137,5 +137,5 @@ class Judge:
 
 
 def _order(job: Job, room: Room) -> tuple[int, int, str]:
-    """Fast GPU models first, then small rooms: what is left is worth more in one piece."""
+    """Sort key: fast GPU models first, then small rooms, because large rooms are worth more left whole."""
     return -job.speed_milli(room.gpu_model), sum(room.counts.values()), room.gpu_model or ""

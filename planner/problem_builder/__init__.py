@@ -39,7 +39,7 @@ _THIS_INSTANT: Final = (0, 3600)
 
 def pose(snapshot: Snapshot, policy: Policy, cache: EpochCache | None = None) -> Problem:
     """Build the problem of one epoch: a pure function of snapshot and policy, whatever their order."""
-    snapshot = snapshot.canonical()
+    snapshot, cache = snapshot.canonical(), cache or EpochCache()
     usage = holdings_of(snapshot).usage
     timing = Timing(snapshot, policy)
     # 1. Jobs that may get new replicas, now or later, and running jobs that the plan may change.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def left_out(snapshot: Snapshot, policy: Policy, cache: EpochCache) -> tuple[LeftOut, ...]:
     """Kinds of changes left out with a count above 0; a proof of optimality does not cover them."""
-    found = _jobs(snapshot, policy), _nodes(snapshot, policy)
+    found = _jobs(snapshot, policy, cache), _nodes(snapshot, policy)
     return tuple(LeftOut(what=what, count=count) for each in found for what, count in each if count)
 
 

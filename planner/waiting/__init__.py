@@ -1,4 +1,4 @@
-"""Why jobs wait once a plan is in force: the most severe reason that applies, with numbers."""
+"""Why jobs wait once a plan is applied: for each job the most severe reason that applies, with numbers."""
 
 from gpuplan.planner.waiting.diagnose import waiting_reasons
 

@@ -1,4 +1,4 @@
-"""Ahead: jobs of higher priority that start first, where the policy has priorities in order."""
+"""Jobs of higher priority that start first, where the policy starts jobs in order of priority (tiers)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _Began: TypeAlias = "tuple[Job, tuple[Replica, ...]]"
 
 
 class Ahead:
-    """Answers for one target."""
+    """Names the jobs of higher priority that one target starts or grows ahead of a waiting job."""
 
     def __init__(self, changes: Changes, policy: Policy) -> None:
         self._tree = {queue.name: queue.parent for queue in changes.snapshot.queues}
         self._began: list[_Began] = []
         self._on_nodes: dict[int, tuple[FreePool, list[_Began]]] = {}
-        """What started on the nodes of a pool, by its identity."""
+        """Starts on the nodes of a pool, by the pool's `id`; the stored pool keeps its `id` from reuse."""
         self._in_queues: dict[str, list[_Began]] = {}
-        """What started in the queues under a root."""
+        """Starts in the queues below a root queue."""
         self._words: dict[tuple[str, int | str, int, bool], list[str]] = {}
         if policy.priority.order is PriorityOrder.TIERS:
             self._began = [
@@ -39,11 +39,11 @@ class Ahead:
 
     @property
     def by_priority(self) -> bool:
-        """True if the priority of a job decides what is said."""
+        """True if the answers depend on the priority of a job."""
         return bool(self._began)
 
     def on_nodes(self, job: Job, pool: FreePool) -> list[str]:
-        """What started on the nodes of a pool before a job, in words."""
+        """Describe the starts of higher-priority jobs on the nodes of a pool."""
         if not self._began:
             return []
         if id(pool) not in self._on_nodes:
@@ -55,7 +55,7 @@ class Ahead:
         return self._told(job, "pool", id(pool), self._on_nodes[id(pool)][1])
 
     def in_queues(self, job: Job) -> list[str]:
-        """What started in queues that share quota with the job's before it, in words."""
+        """Describe the starts of higher-priority jobs in queues under the same root as the job's queue."""
         if not self._began:
             return []
         root = self._root(job.queue)

@@ -1,4 +1,4 @@
-"""What keeps a job from nodes that have room: who was stopped there, and whom it must not meet."""
+"""Nodes with free capacity that a job may not use: freed for other jobs, or closed by anti-affinity."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Barriers:
-    """Answers for one target."""
+    """Finds the nodes of one target that a job may not use although they have free capacity."""
 
     def __init__(self, changes: Changes, policy: Policy) -> None:
         snapshot, target = changes.snapshot, changes.target
         self._left = _left_by(changes)
-        """By node and GPU index, None for all else of the node."""
+        """Victims' holdings and priorities by node and GPU index; index None is the rest of the node."""
         self._gap = policy.disruption.priority_gap
         self._reclaiming = Reclaiming(snapshot, policy)
         self._idle = self._idle_beside(changes)
@@ -46,16 +46,16 @@ class Barriers:
 
     @property
     def by_priority(self) -> bool:
-        """True if the priority of a job matters to where it may go."""
+        """True if the eligible nodes of a job depend on its priority."""
         return bool(self._left)
 
     @property
     def by_company(self) -> bool:
-        """True if the labels of a job matter to where it may go."""
+        """True if the eligible nodes of a job depend on its labels."""
         return self._avoiding
 
     def reserved(self, job: Job, places: Iterable[Place]) -> set[str]:
-        """Nodes, by name, where too little is free beside what was freed for others."""
+        """Names of nodes where too little is free beside what was freed for other jobs."""
         if not self._left:
             return set()
         return {place.node.name for place in places if self._is_reserved(job, place)}
@@ -73,7 +73,7 @@ class Barriers:
         return bool(request.mig) or not enough or not request.needs_gpu
 
     def _bars(self, job: Job, node: str, gpu: int | None) -> bool:
-        """True if a job may not take what some other has given up there."""
+        """True if a job may not take what a preempted or shrunk job has freed there."""
         return any(
             job.priority < priority + self._gap
             and not self._reclaiming.may_take(job.queue, least_asked(job), held)
@@ -81,7 +81,7 @@ class Barriers:
         )
 
     def _idle_beside(self, changes: Changes) -> dict[tuple[str, int | None], int]:
-        """Thousandths of each GPU that some job has given up which are free beside that, by node and GPU."""
+        """By node and GPU: thousandths that are free besides what stopped or shrunk jobs free there."""
         idle = {key: MILLI for key in self._left if key[1] is not None}
         if not idle:
             return {}
@@ -91,13 +91,13 @@ class Barriers:
                     idle[key] -= milli
         for change in changes.jobs:
             for key, milli in _taken(change.arriving):
-                # What may follow the victim has taken what the victim gave up.
+                # An arriving job that may follow the victim takes the freed part, so the idle part stays.
                 if key in idle and self._bars(change.job, *key):
                     idle[key] -= milli
         return idle
 
     def avoided(self, job: Job, nodes: Iterable[Node]) -> set[str]:
-        """Nodes, by name, in a domain with a job that this one must not meet."""
+        """Names of nodes that share a domain with a job excluded by anti-affinity, in either direction."""
         levels: dict[Level, set[object]] = defaultdict(set)
         for level, places in self._apart_from(job):
             levels[level].update(_domain(node, level) for node in places)
@@ -118,7 +118,7 @@ class Barriers:
 
 
 def _left_by(changes: Changes) -> dict[tuple[str, int | None], set[tuple[Holding, int]]]:
-    """By node and GPU what jobs that are stopped or shrunk there hold, and their priorities."""
+    """By node and GPU: holdings and priorities of the jobs that the plan preempts or shrinks there."""
     left: dict[tuple[str, int | None], set[tuple[Holding, int]]] = defaultdict(set)
     for change in changes.jobs:
         if change.deed in (Deed.PREEMPT, Deed.SHRINK):
@@ -130,28 +130,28 @@ def _left_by(changes: Changes) -> dict[tuple[str, int | None], set[tuple[Holding
 
 
 def _taken(replicas: Iterable[Replica]) -> Iterator[tuple[tuple[str, int | None], int]]:
-    """(node and GPU index, thousandths of it) of what replicas hold."""
+    """Yield ((node, GPU index), thousandths held) of replicas."""
     return (
         ((replica.node, gpu), milli) for replica in replicas for gpu, milli in replica.milli_by_gpu.items()
     )
 
 
 def _domain(node: Node, level: Level) -> object:
-    """A node without a domain of the level is one of its own."""
+    """Domain of a node; a node without a domain of the level is a domain of its own."""
     return node.domain(level) or node.name
 
 
 class PowerLeft(NamedTuple):
-    """What power caps still allow."""
+    """Power that the caps still allow."""
 
     by_node: dict[str, int]
-    """Thousandths of its GPUs that its own cap and that of its rack allow a node; without a cap left out."""
+    """Thousandths of a node's GPUs that its own and its rack's cap allow; only nodes under a cap."""
     by_rack: dict[Rack, int]
-    """Thousandths of watts, of all nodes of a rack together."""
+    """Thousandths of watts, for all nodes of a rack together."""
 
 
 def power_left(cluster: Cluster, placements: Iterable[Placement]) -> PowerLeft:
-    """What power caps still allow beside placements."""
+    """Compute the power that the caps still allow beside these placements."""
     if not cluster.rack_power and not any(node.power_cap_watts for node in cluster.nodes):
         return PowerLeft({}, {})
     nodes = cluster.node_by_name

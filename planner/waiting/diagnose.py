@@ -1,8 +1,8 @@
 """
-Why a job waits once a plan is in force: the most severe reason that applies, with numbers.
+Why a job waits once a plan is applied: the most severe reason that applies, with numbers.
 
-The order of severity is that of `ReasonCode`. Jobs that differ only in name share one answer, so that
-thousands of them cost what their few kinds cost.
+`ReasonCode` defines the order of severity. Jobs that differ only in name share one answer, so the cost grows
+with the number of kinds of jobs, not with the number of jobs.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def waiting_reasons(
     changes: Changes | None = None,
 ) -> dict[str, Reason]:
     """
-    The reason of every job without a placement, by job name, given the placements of all others.
+    Return the reason of every job without a placement, by job name, given the placements of all others.
 
-    `preempted` names for each job that is stopped who follows it; `proven` is whether no plan can be better;
-    `changes` are those of the target, if they are known already.
+    `preempted` maps each preempted job to the jobs that take its place. `proven` states that no plan can be
+    better. `changes` are the changes of the target, if they are known already.
     """
     changes = changes or Changes(snapshot, target)
     stopped = [change.job.name for change in changes.jobs if change.after is None]
@@ -75,16 +75,16 @@ def waiting_reasons(
 
 @dataclass(frozen=True, slots=True)
 class _Growing:
-    """A pool that may get more nodes."""
+    """A pool that the policy allows to grow."""
 
     pool: NodePool
     place: Place
-    """One new node."""
+    """One new node of the pool."""
     addable: int
 
 
 class _Examiner:
-    """Looks for the reason of one job after the other; what they have in common is computed once."""
+    """Finds the reasons of single jobs; what the jobs have in common is computed once."""
 
     def __init__(self, changes: Changes, policy: Policy, waiting: Iterable[Job], *, proven: bool) -> None:
         snapshot, target, free = changes.snapshot, changes.target, changes.free
@@ -118,7 +118,7 @@ class _Examiner:
         self._free_pools: dict[Any, list[FreePool]] = {}
 
     def kind(self, job: Job) -> tuple[Any, ...]:
-        """All that a reason depends on in a job."""
+        """Everything about a job that its reason depends on."""
         priced = bool(job.datasets or job.preferred_nodes or self._growing)
         return (
             job.likeness,
@@ -131,7 +131,7 @@ class _Examiner:
         )
 
     def reason(self, job: Job) -> Reason:
-        """The most severe reason."""
+        """Return the most severe reason."""
         if job.held:
             return messages.held()
         if (never := self._outlook.never(job)) is not None:
@@ -162,7 +162,7 @@ class _Examiner:
         return self._no_room(job, needs, match, now.gpu_models)
 
     def _no_room(self, job: Job, needs: dict[str, int], match: Match, gpu_models: tuple[str, ...]) -> Reason:
-        """What is missing on the nodes that match, as far as the quotas allow them."""
+        """Return what is missing on the eligible nodes of the GPU models that the quotas allow."""
         replicas = job.gang.minimum
         pools = self._choices(job, match, gpu_models)
         counted = [(pool.fitting(needs, replicas), pool) for pool in pools]
@@ -171,7 +171,7 @@ class _Examiner:
             if (growing := self._would_grow(job, needs, match, gpu_models)) is not None:
                 price = node_points(self._policy, growing.pool)
                 return messages.new_nodes(growing.pool.name, price, self._value(job))
-            # Of several GPU models, the one that comes nearest to enough tells most.
+            # The GPU model that comes closest to enough capacity gives the most useful message.
             first = next(iter(needs), "")
             _, pool = max(counted, key=lambda choice: (choice[0], choice[1].total(first)))
             found = room_messages.too_little_free(pool, needs, replicas) or room_messages.fragmented(
@@ -204,7 +204,7 @@ class _Examiner:
         return together(job, left, needs)[0] >= job.gang.minimum
 
     def _not_chosen(self, job: Job, pools: Sequence[FreePool]) -> Reason:
-        """It would fit: what it costs there, or how sure one may be that it is better left out."""
+        """Reason of a job that would fit: its cost there, a later start, or that no plan with it won."""
         if job.weight_milli == 0:
             return messages.worthless()
         costs = (self._replica_points(job, place) for place in _places(pools))
@@ -218,7 +218,7 @@ class _Examiner:
         )
 
     def together(self, reasons: dict[str, Reason]) -> dict[str, Reason]:
-        """The reasons, those of jobs put right that would fit and wait for others of their group."""
+        """Return the reasons; jobs that would fit but wait for their co-start group get that reason."""
         found = dict(reasons)
         for name, reason in reasons.items():
             if reason.code is not ReasonCode.NOT_CHOSEN:
@@ -226,13 +226,13 @@ class _Examiner:
             job = self._snapshot.job_by_name[name]
             if others := [other for other in self._outlook.companions(job) if other in reasons]:
                 told = [(other, reasons[other]) for other in others]
-                # Who would fit itself tells less than who does not.
+                # A companion that does not fit explains more than one that would fit.
                 told.sort(key=lambda each: (each[1].code is ReasonCode.NOT_CHOSEN, each[0]))
                 found[name] = group_waits(job.co_start or "", told)
         return found
 
     def _replica_points(self, job: Job, place: Place) -> int:
-        """What a replica costs on a node beside disturbing others: data to be read, wishes not met."""
+        """Points that a replica costs on a node, disruptions aside: data to read, unmet preferences."""
         read = sum(
             dataset.zones.get(place.node.zone, dataset.elsewhere)
             for dataset in self._snapshot.cluster.datasets
@@ -243,15 +243,15 @@ class _Examiner:
 
     @cached_property
     def _earnings(self) -> Earnings:
-        """Asked for only where places have a price: to learn durations takes time."""
+        """Built only if places have a price, because learning durations takes time."""
         return Earnings(self._snapshot, self._policy)
 
     def _value(self, job: Job) -> int:
-        """Points of the job at its smallest, started now on its fastest GPU model."""
+        """Points of the job at its minimum size, started now on its fastest GPU model."""
         return self._earnings.completion(job, None, job.gang.minimum)
 
     def _choices(self, job: Job, match: Match, gpu_models: tuple[str, ...]) -> list[FreePool]:
-        """The sets of nodes within which the whole job must find its place."""
+        """The sets of nodes, one of which must hold the whole job."""
         if not job.request.needs_gpu:
             sets: tuple[tuple[str, ...] | None, ...] = (None,)
         elif job.gang.minimum == 1:
@@ -268,7 +268,7 @@ class _Examiner:
     def _would_grow(
         self, job: Job, needs: dict[str, int], match: Match, gpu_models: tuple[str, ...]
     ) -> _Growing | None:
-        """The first pool that has room for the job if it gets more nodes, with what is free already."""
+        """The first pool that can hold the job with its new nodes and with what is free already."""
         for index, growing in enumerate(self._growing, len(self._free)):
             model = growing.place.node.gpu_model
             if index not in match.nodes or (job.request.needs_gpu and model not in gpu_models):
@@ -281,7 +281,7 @@ class _Examiner:
         return None
 
     def _pools(self) -> list[_Growing]:
-        """Pools that may be given nodes, each with one of its new ones."""
+        """Pools that may grow, each with one new node."""
         found = []
         for pool in self._cluster.pools:
             there = sum(node.pool == pool.name for node in self._cluster.nodes)

@@ -1,4 +1,4 @@
-"""How many replicas find room as close together, and as far apart, as their job requires."""
+"""How many replicas of a job fit within its required domain and its spread limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def together(job: Job, pool: FreePool, needs: dict[str, int]) -> tuple[int, str]:
-    """Replicas that find room as close, and as far apart, as the job requires; and the domain of the most."""
+    """Return how many replicas fit within the best domain under the spread limit, and that domain's name."""
     level = job.locality.required
     if level is None or job.gang.minimum == 1:
         return _spread_out(job, pool, needs), ""
@@ -32,7 +32,7 @@ def _spread_out(job: Job, pool: FreePool, needs: dict[str, int]) -> int:
 
 
 def _domains(pool: FreePool, level: Level) -> dict[str, FreePool]:
-    """The nodes by domain; one without a domain is one of its own."""
+    """Nodes by domain; a node without a domain is a domain of its own."""
     members: dict[str, list[Place]] = defaultdict(list)
     for place in pool.places:
         domain = place.node.domain(level)

@@ -1,4 +1,4 @@
-"""Which nodes a job may use: asked once for each kind of job and of node, never for every pair."""
+"""Eligible nodes of jobs, computed once per kind of job and kind of node instead of once per pair."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """The nodes a job may use and why it may not use the others."""
+    """The eligible nodes of a job, and why the other nodes are not eligible."""
 
     nodes: tuple[int, ...]
-    """Indices, ascending."""
+    """Indices of the nodes, ascending."""
     gpu_models: tuple[str, ...]
-    """Of these nodes, sorted."""
+    """GPU models of these nodes, sorted."""
     refusals: Counter[str]
-    """Nodes by reason."""
+    """Number of refused nodes by reason."""
     by_model: dict[str | None, list[int]]
-    """Indices by the GPU model of the node."""
+    """Indices of the nodes by GPU model."""
 
     @cached_property
     def indices(self) -> Ints:
@@ -42,13 +42,13 @@ class Match:
         return np.array(self.nodes, dtype=np.int64)
 
     def of_models(self, gpu_models: Iterable[str]) -> Ints:
-        """Those of `indices` whose nodes have one of some GPU models."""
+        """The part of `indices` that has one of the given GPU models."""
         found = [index for model in gpu_models for index in self.by_model[model]]
         return np.sort(np.array(found, dtype=np.int64))
 
 
 class Matcher:
-    """Answers for some nodes and jobs; `new` nodes are those that the plan opens or could open."""
+    """Matches jobs with nodes; `new` are indices of nodes that the plan adds or could add."""
 
     def __init__(self, nodes: Sequence[Node], jobs: Iterable[Job], new: Collection[int] = ()) -> None:
         self._nodes = nodes
@@ -59,7 +59,7 @@ class Matcher:
         self._match_by_filters: dict[Any, Match] = {}
 
     def match(self, job: Job) -> Match:
-        """The nodes for a job; jobs with equal filters share one answer."""
+        """Return the nodes for a job; jobs with equal filters share one answer."""
         key = filters(job)
         found = self._match_by_filters.get(key)
         if found is None:
@@ -86,7 +86,7 @@ class Matcher:
 
     @cached_property
     def _kinds(self) -> list[list[int]]:
-        """Nodes that `refusal` cannot tell apart for any of the jobs."""
+        """Indices of nodes, grouped so that `refusal` gives one answer per group for each of the jobs."""
         kinds: dict[Any, list[int]] = defaultdict(list)
         for index, node in enumerate(self._nodes):
             labels = node.labels
@@ -103,9 +103,9 @@ class Matcher:
 
 def _gpus(gpus: NodeGpus) -> tuple[object, ...]:
     """
-    What `refusal` looks at in GPUs.
+    The properties of GPUs that `refusal` reads.
 
-    MIG profiles present tell what a GPU model without a known geometry offers.
+    For a GPU model without a known MIG geometry, the present MIG profiles are what it offers.
     """
     profiles = {instance.profile for gpu in gpus.details for instance in gpu.mig or ()}
     return gpus.model, gpus.memory_mib, gpus.time_sliced, frozenset(profiles)

@@ -1,4 +1,4 @@
-"""Nodes as if nobody were on them: of those that offer the same, one is asked for all."""
+"""Capacity of empty nodes; nodes that offer the same share one answer."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class EmptyNodes:
-    """Answers for some nodes."""
+    """Pools of a set of nodes without any jobs on them."""
 
     def __init__(self, nodes: Sequence[Node], mig: MigRoom) -> None:
-        """`mig` is that of no placements."""
+        """Keep the nodes; `mig` is the MIG capacity without placements."""
         self._nodes, self._mig = nodes, mig
         first: dict[Hashable, int] = {}
         alike = (first.setdefault(_offer(node), index) for index, node in enumerate(nodes))
@@ -30,13 +30,13 @@ class EmptyNodes:
         self._all: dict[Match, FreePool] = {}
 
     def kinds(self, match: Match) -> FreePool:
-        """One of each kind of the nodes that match."""
+        """Return the matching nodes, one of each kind."""
         if match not in self._kinds:
             self._kinds[match] = self._pool(np.unique(self._first_alike[match.indices]).tolist())
         return self._kinds[match]
 
     def all(self, match: Match) -> FreePool:
-        """The nodes that match."""
+        """Return all matching nodes."""
         if match not in self._all:
             self._all[match] = self._pool(match.nodes)
         return self._all[match]
@@ -47,7 +47,7 @@ class EmptyNodes:
 
 
 def _offer(node: Node) -> Hashable:
-    """All that jobs may have of an empty node."""
+    """Everything that jobs can use of an empty node."""
     gpus = node.gpus
     return (
         (gpus.model, gpus.count, gpus.details) if gpus else None,

@@ -1,4 +1,4 @@
-"""FreePool: what a set of nodes has free, and how many replicas of a request that makes."""
+"""FreePool: free capacity of a set of nodes, and how many replicas of a request fit in it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
     Ints: TypeAlias = NDArray[np.int64]
 
-# Each has a space in it, which no name of a countable resource has.
+# Each name contains a space, so that it differs from all names of countable resources.
 GPUS: Final = "whole gpus"
-"""Of one node."""
+"""Whole GPUs of one node."""
 SHARE: Final = "gpu share"
 """Thousandths of one GPU."""
 MIG: Final = "mig instances "
-"""Begins the dimension of each set of profiles; its amount is the replicas whose instances fit."""
+"""Prefix of the dimension of a set of MIG profiles; its amount is the replicas with room for them."""
 POWER: Final = "gpu power"
-"""Thousandths of GPUs that the node's power cap leaves."""
+"""Thousandths of GPUs that power caps leave on the node."""
 CPU: Final = "cpu milli"
 MEMORY: Final = "memory mib"
 DISK: Final = "disk mib"
@@ -39,10 +39,10 @@ DISK: Final = "disk mib"
 _UNCAPPED: Final = 10**12
 
 _RACK: Final = "rack number"
-"""The same for nodes of one rack with a power cap; -1 for those whose GPUs it does not count."""
+"""Number of the rack with a power cap; -1 for nodes with GPUs that no rack cap counts."""
 
 _ALL_GPUS: Final = "gpu milli"
-"""Thousandths of all GPUs of a node, parts of GPUs included."""
+"""Free thousandths of all GPUs of a node, parts of GPUs included."""
 
 _AMOUNT: Final = {
     GPUS: "whole_gpus",
@@ -52,11 +52,11 @@ _AMOUNT: Final = {
     MEMORY: "memory_mib",
     DISK: "disk_mib",
 }
-"""Attributes of `NodeFree`."""
+"""Attributes of `NodeFree` by dimension."""
 
 
 class Place(NamedTuple):
-    """A node with what is free on it."""
+    """A node with its free capacity."""
 
     node: Node
     free: NodeFree
@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
 
 def column_of(places: Iterable[Place], dimension: str) -> list[int]:
-    """Free of one dimension by place, never negative."""
+    """Free amount of one dimension by place, never negative."""
     if dimension.startswith(MIG):
         profiles = profiles_in(dimension)
         return [place.mig.replicas(place.node, place.free, profiles) for place in places]
@@ -87,15 +87,15 @@ def column_of(places: Iterable[Place], dimension: str) -> list[int]:
 
 
 def _is_capped(place: Place) -> bool:
-    """True if the cap of a rack counts the node's GPUs."""
+    """True if a rack's power cap counts the node's GPUs."""
     return place.rack_power is not None and bool(place.node.gpus and place.node.gpus.watts)
 
 
 def needs_of(job: Job, cluster: Cluster, *, capped: bool) -> dict[str, int]:
     """
-    What one replica needs by dimension, the one people look at first in front; nothing at 0.
+    Demand of one replica by dimension, without zeros; dimensions that matter most to people come first.
 
-    `capped` is whether any node has a power cap.
+    `capped` states whether any node has a power cap.
     """
     request = job.request
     cpu_milli, memory_mib = charged(request, job.qos, cluster)
@@ -114,13 +114,13 @@ def needs_of(job: Job, cluster: Cluster, *, capped: bool) -> dict[str, int]:
 
 
 def profiles_in(dimension: str) -> Profiles:
-    """The profiles that a dimension of MIG instances stands for."""
+    """The MIG profiles that a dimension name encodes."""
     words = dimension.removeprefix(MIG).split()
     return tuple(zip(words[::2], map(int, words[1::2]), strict=True))
 
 
 class FreePool:
-    """Free amounts of some nodes, as arrays: thousands of requests are counted against thousands of nodes."""
+    """Free amounts of some nodes as arrays: thousands of requests are counted on thousands of nodes."""
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = places
@@ -133,22 +133,22 @@ class FreePool:
         return self._places
 
     def part(self, indices: Ints) -> FreePool:
-        """The pool of the places at some positions."""
+        """Return the pool of the places at these positions."""
         return _Part(self, indices)
 
     def __len__(self) -> int:
         return len(self.places)
 
     def largest(self, dimension: str) -> int:
-        """Most that one node (for a share: one GPU) has free."""
+        """Largest free amount of one node (for a share: of one GPU)."""
         return int(self.column(dimension).max(initial=0))
 
     def having(self, dimension: str, need: int) -> int:
-        """Nodes with at least so much."""
+        """Number of nodes with at least this free amount."""
         return int(np.count_nonzero(self.column(dimension) >= need))
 
     def total(self, dimension: str) -> int:
-        """Free in all; for GPUs and shares in thousandths, parts of GPUs included."""
+        """Total free amount; for GPUs and shares in thousandths, parts of GPUs included."""
         counted = _ALL_GPUS if dimension in (GPUS, SHARE) else dimension
         if counted not in self._totals:
             amounts = self.column(counted)
@@ -159,7 +159,7 @@ class FreePool:
         return self._totals[counted]
 
     def fitting(self, needs: Mapping[str, int], enough: int) -> int:
-        """Replicas with such needs that find room at the same time, counted until there are enough."""
+        """Number of replicas with these needs that fit at the same time; counting stops at `enough`."""
         if not needs:
             return enough if len(self) else 0
         (first, least), *others = needs.items()
@@ -173,7 +173,7 @@ class FreePool:
         return min(enough, self._within_racks(nodes, times, power) if power else int(times.sum()))
 
     def _within_racks(self, nodes: Ints, counts: Ints, need: int) -> int:
-        """The sum of what is counted on some nodes, in each rack no more than its cap has power for."""
+        """Sum of counts over some nodes, limited in each rack by its power cap."""
         racks = self.column(_RACK)[nodes]
         total = int(counts[racks < 0].sum())
         for rack in np.unique(racks[racks >= 0]).tolist():
@@ -185,20 +185,20 @@ class FreePool:
         return total
 
     def slices(self, profiles: Profiles) -> int:
-        """Memory slices of the instances of one replica, on the GPU model where they are fewest."""
+        """Memory slices that one replica's instances take, on the GPU model where they take the fewest."""
         return min((place.mig.slices(place.node, profiles) for place in self.places), default=0)
 
     def free_slices(self) -> tuple[int, int]:
-        """Memory slices free on GPUs that are or may be in MIG mode, and how many such GPUs there are."""
+        """Free memory slices on GPUs that are or may be in MIG mode, and the number of such GPUs."""
         slices = sum(place.mig.free_slices(place.node, place.free) for place in self.places)
         return slices, sum(place.mig.cut(place.node, place.free) for place in self.places)
 
     def largest_profile(self) -> str:
-        """The largest MIG profile of which one more instance fits; empty if none does."""
+        """Largest MIG profile of which one more instance fits; empty if there is none."""
         return max((place.mig.largest(place.node, place.free) for place in self.places), default=(0, ""))[1]
 
     def _times(self, nodes: Ints, dimension: str, need: int) -> Ints:
-        """How often some nodes have so much."""
+        """How often each node's free amount contains `need`."""
         if dimension != SHARE:
             return self.column(dimension)[nodes] // need
         free = (self.places[index].free.gpu_milli for index in nodes.tolist())
@@ -216,7 +216,7 @@ class FreePool:
 
 
 class ClusterPool(FreePool):
-    """All nodes of a cluster: most of what its holdings leave free has been counted."""
+    """All nodes of a cluster; most columns come from its holdings, which have counted them already."""
 
     def __init__(self, places: Sequence[Place], holdings: Holdings) -> None:
         super().__init__(places)
@@ -230,7 +230,7 @@ class ClusterPool(FreePool):
 
 
 class _Part(FreePool):
-    """Some nodes of a pool, which knows their amounts."""
+    """Some nodes of a pool; the amounts come from the pool's columns."""
 
     def __init__(self, whole: FreePool, indices: Ints) -> None:
         super().__init__(())
@@ -238,7 +238,7 @@ class _Part(FreePool):
 
     @cached_property
     def places(self) -> Sequence[Place]:
-        """Those of the whole at its positions."""
+        """The places of the whole pool at this part's positions."""
         there = self._whole.places
         return [there[index] for index in self._indices.tolist()]
 

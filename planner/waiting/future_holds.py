@@ -1,4 +1,4 @@
-"""What is held in later slots: quota and GPUs that are free now and promised to others."""
+"""Quota and GPUs that are free now but held in later slots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class HeldLater:
-    """Answers for one plan; a slot begins before others end in it, so that everything counts to its end."""
+    """Holdings of one plan in later slots; a job counts in the whole slot in which it ends."""
 
     def __init__(self, future: Future) -> None:
         self._future = future
@@ -24,7 +24,7 @@ class HeldLater:
         self._free: dict[tuple[str, int], int] = {}
 
     def room(self, slot: int) -> QuotaRoom:
-        """What the queues hold in a slot, and may."""
+        """Return usage and limits of the queues in a slot."""
         if slot not in self._rooms:
             there = [
                 Placement(job=name, replicas=stay.replicas)
@@ -35,11 +35,11 @@ class HeldLater:
         return self._rooms[slot]
 
     def places(self, nodes: Iterable[Node], need: int, until: int) -> int:
-        """At most so many replicas find GPUs on nodes up to a slot, each needing so many thousandths."""
+        """Upper bound on replicas that fit on nodes up to a slot; each needs `need` thousandths of GPUs."""
         return sum(self._free_until(node, until) // need for node in nodes)
 
     def promised(self, nodes: Iterable[Node], until: int) -> list[Stay]:
-        """Promised starts on nodes before a slot, the earliest first."""
+        """Return the promised starts on nodes before a slot, earliest first."""
         found = {
             stay.job.name: stay
             for node in nodes
@@ -49,7 +49,7 @@ class HeldLater:
         return sorted(found.values(), key=lambda stay: (stay.slot, stay.job.name))
 
     def _free_until(self, node: Node, until: int) -> int:
-        """Thousandths of its GPUs that are free in every slot before one."""
+        """Thousandths of a node's GPUs that are free in every slot before `until`."""
         if node.gpus is None:
             return 0
         if (node.name, until) not in self._free:

@@ -1,4 +1,4 @@
-"""How each reason for waiting reads: one sentence with its numbers, and the numbers again for programs."""
+"""Messages of waiting reasons: one sentence with its numbers, and the numbers again for programs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _MOST_REFUSALS_TOLD: Final = 3
 
 
 def held() -> Reason:
-    """Somebody keeps the job from starting."""
+    """The user or an operator holds the job."""
     return reason(ReasonCode.HELD, "held by its user or an operator")
 
 
 def preempted(followers: Sequence[str]) -> Reason:
-    """The plan stops the job."""
+    """The plan preempts the job; `followers` are the jobs that take its place."""
     text = f"stopped to make room for {named(followers)}" if followers else "stopped by this plan"
     return reason(ReasonCode.PREEMPTED, text, makes_room_for=", ".join(followers))
 
 
 def no_match(job: Job, match: Match, present: set[str]) -> Reason:
-    """No node passes the filters; `present` are the GPU models of the cluster."""
+    """No node passes the job's filters; `present` are the GPU models of the cluster."""
     if job.request.needs_gpu and job.gpu_models and not present & job.gpu_models.keys():
         wanted, there = " or ".join(sorted(job.gpu_models)), ", ".join(sorted(present)) or "no GPUs"
         return reason(ReasonCode.NO_MATCHING_NODE, f"no node has GPU model {wanted}; the cluster has {there}")
@@ -48,7 +48,7 @@ def no_match(job: Job, match: Match, present: set[str]) -> Reason:
 
 
 def beyond_quota(code: ReasonCode, found: QuotaShortage) -> Reason:
-    """A limit is in the way, now or always."""
+    """A quota limit blocks the job, now or in every case."""
     kind = "" if found.gpu_model == ALL_MODELS else f"{found.gpu_model} "
     limit = f"{decimal(found.limit)} {kind}GPU{'' if 0 < found.limit <= MILLI else 's'}"
     if code is ReasonCode.EXCEEDS_MAX_QUOTA:
@@ -71,7 +71,7 @@ AVOIDED: Final = "has room only beside jobs it must not meet"
 
 
 def too_far_apart(job: Job, found: int, domain: str) -> Reason:
-    """Each replica finds room, but not all of them as close or as far apart as they must be."""
+    """Each replica fits, but not all of them within the required domain and the spread limit."""
     wanted = f"needs {times(job.gang.minimum)}{replica_size(job.request)}"
     spread = f", at most {job.spread.most:,} on each {_word(job.spread.level)}" if job.spread else ""
     level = job.locality.required
@@ -94,12 +94,12 @@ def too_far_apart(job: Job, found: int, domain: str) -> Reason:
 
 
 def barred(text: str, nodes: Collection[str]) -> Reason:
-    """There is room, but on nodes that are not for this job."""
+    """The only nodes with capacity are closed to this job."""
     return reason(ReasonCode.NOT_CHOSEN, f"{text} ({named(sorted(nodes))})", nodes=len(nodes))
 
 
 def new_nodes(pool: str, price: int, value: int) -> Reason:
-    """Only nodes that do not exist yet have room."""
+    """Only new nodes would have capacity."""
     return reason(
         ReasonCode.NOT_CHOSEN,
         f"has room only on new nodes of pool {pool}, at {price:,} points each; brings {value:,} points",
@@ -110,7 +110,7 @@ def new_nodes(pool: str, price: int, value: int) -> Reason:
 
 
 def too_dear(cost: int, value: int) -> Reason:
-    """Where it would run costs more than it brings."""
+    """The places where the job fits cost more than it brings."""
     return reason(
         ReasonCode.NOT_CHOSEN,
         f"would fit, but costs at least {cost:,} points there and brings {value:,}",
@@ -120,12 +120,12 @@ def too_dear(cost: int, value: int) -> Reason:
 
 
 def worthless() -> Reason:
-    """Its weight is 0."""
+    """The job's weight is 0."""
     return reason(ReasonCode.NOT_CHOSEN, "has weight 0: starting it earns nothing")
 
 
 def not_chosen(*, proven: bool) -> Reason:
-    """The job would fit, and still no place was given to it."""
+    """The job would fit, but the plan does not start it."""
     if proven:
         return reason(ReasonCode.NOT_CHOSEN, "would fit, but no plan with it scores more")
     return reason(ReasonCode.NOT_CHOSEN, "would fit, but no place was chosen for it in the time given")

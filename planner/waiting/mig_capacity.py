@@ -1,4 +1,4 @@
-"""How many replicas find MIG instances on a node, beside those in use and as the policy lets GPUs be cut."""
+"""How many replicas find MIG instances on a node beside those in use, within the repartition policy."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from gpuplan.models.policy.policy import MigPolicy
 
 Profiles: TypeAlias = tuple[tuple[str, int], ...]
-"""What one replica asks for: (profile, count), sorted."""
+"""Request of one replica: (profile, count), sorted."""
 
 _State: TypeAlias = tuple[bool, frozenset[MigInstance], frozenset[MigInstance]]
-"""Of one GPU: whether it may be cut anew, the instances in use, those that exist and are idle."""
+"""State of one GPU: whether it may be repartitioned, its instances in use, its idle instances."""
 
 
 class MigRoom:
-    """The GPUs of all nodes that MIG instances may be had of."""
+    """MIG capacity: the GPUs of all nodes that can offer MIG instances."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class MigRoom:
         policy: MigPolicy,
         switched: Collection[tuple[str, int]] = (),
     ) -> None:
-        """`switched` are the GPUs, by node and index, whose MIG mode the plan switches on."""
+        """Keep the instances in use; `switched` are GPUs (node, index) that the plan switches to MIG mode."""
         used: dict[str, dict[int, set[MigInstance]]] = {}
         for placement in placements:
             for replica in placement.on_mig:
@@ -50,7 +50,7 @@ class MigRoom:
         self._best_starts: dict[str | None, _BestStarts] = {}
 
     def replicas(self, node: Node, free: NodeFree, profiles: Profiles) -> int:
-        """Replicas whose instances find room on the node at the same time."""
+        """Number of replicas that find their instances on the node at the same time."""
         states = self._states(node, free) if node.gpus and self._may_have(node.gpus) else None
         if not states:
             return 0
@@ -74,7 +74,7 @@ class MigRoom:
         )
 
     def slices(self, node: Node, profiles: Profiles) -> int:
-        """Memory slices of the instances of one replica on the node's GPU model."""
+        """Memory slices that one replica's instances take on the node's GPU model."""
         geometry = _geometry_of(node)
         return sum(
             count * len(memory_slices(MigInstance(profile=profile, start=0), geometry))
@@ -82,11 +82,11 @@ class MigRoom:
         )
 
     def cut(self, node: Node, free: NodeFree) -> int:
-        """GPUs of the node that are or may be in MIG mode."""
+        """Number of the node's GPUs that are or may be in MIG mode."""
         return self._states(node, free).total()
 
     def largest(self, node: Node, free: NodeFree) -> tuple[int, str]:
-        """The largest profile of which one more instance fits: memory slices and name."""
+        """Largest profile of which one more instance fits: (memory slices, name)."""
         geometry = _geometry_of(node)
         profiles = geometry.profiles.values() if geometry else ()
         found = (
@@ -97,7 +97,7 @@ class MigRoom:
         return max((one for one in found if self.replicas(node, free, ((one[1], 1),))), default=(0, ""))
 
     def _states(self, node: Node, free: NodeFree) -> Counter[_State]:
-        """GPUs by what can be had of them."""
+        """Number of GPUs that are or may be in MIG mode, by state."""
         states: Counter[_State] = Counter()
         if node.gpus is None or not self._may_have(node.gpus):
             return states
@@ -108,14 +108,14 @@ class MigRoom:
         return states
 
     def _may_have(self, gpus: NodeGpus) -> bool:
-        """False for most GPUs: they are not in MIG mode, and stay so."""
+        """False for most GPUs: they are not in MIG mode and stay so."""
         return bool(gpus.details or (self._policy.switch_mode and mig_geometry(gpus.model)))
 
     def _may_be_switched(self, node: Node, free: NodeFree, index: int) -> bool:
         return bool(self._policy.switch_mode and _geometry_of(node) and free.gpu_milli[index] == MILLI)
 
     def _state(self, node: Node, gpu: Gpu, used: frozenset[MigInstance]) -> _State:
-        # What switches a GPU to MIG mode also cuts it: `mig.repartition` is about those in the mode before.
+        # Switching a GPU to MIG mode also partitions it; `mig.repartition` concerns GPUs already in MIG mode.
         switched = gpu.mig is None or (node.name, gpu.index) in self._switched
         may_be_cut = switched or self._policy.repartition
         return may_be_cut, used, frozenset(gpu.mig or ()) - used
@@ -126,7 +126,7 @@ def _geometry_of(node: Node) -> MigGeometry | None:
 
 
 class _Board:
-    """The GPUs of one node while instances are put on them, one after the other."""
+    """GPUs of one node while instances are placed on them one by one."""
 
     def __init__(self, best: _BestStarts, states: Counter[_State]) -> None:
         self._best = best
@@ -137,9 +137,9 @@ class _Board:
         ]
 
     def replicas(self, profiles: Profiles) -> int:
-        """Whole replicas that fit, the largest instances first and each where it spoils the least."""
+        """Number of whole replicas that fit; large instances first, each at its best position."""
         if len(profiles) == 1:
-            # Instances of one profile never stand in each other's way but by filling the GPU.
+            # Instances of one profile block each other only by filling the GPU.
             ((profile, each),) = profiles
             return sum(self._best.most(state, profile) for state in self._gpus) // each
         sizes = {profile: self._best.size(profile) for profile, _ in profiles}
@@ -153,7 +153,7 @@ class _Board:
         return count
 
     def _place(self, profile: str) -> bool:
-        """Put one instance where the fewest other starts are lost; False if it fits nowhere."""
+        """Place one instance where it loses the fewest other starts; False if it fits nowhere."""
         found = (
             (best.lost, number, best.instance)
             for number, state in enumerate(self._gpus)
@@ -168,15 +168,15 @@ class _Board:
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """Where one more instance spoils the least on a GPU."""
+    """Position of one more instance on a GPU that loses the fewest starts of other instances."""
 
     lost: int
-    """Starts of other instances that it takes away."""
+    """Possible starts of other instances that it blocks."""
     instance: MigInstance
 
 
 class _BestStarts:
-    """Where instances go on the GPUs of one model: asked once for all GPUs in the same state."""
+    """Best positions of instances on GPUs of one model, computed once per state of a GPU."""
 
     def __init__(self, geometry: MigGeometry | None) -> None:
         self._geometry = geometry
@@ -184,7 +184,7 @@ class _BestStarts:
         self._most: dict[tuple[_State, str], int] = {}
 
     def of(self, state: _State, profile: str) -> _Best | None:
-        """The best place for one more instance, of several the first; None if there is none."""
+        """Best position for one more instance, the lowest on ties; None if there is none."""
         key = state, profile
         if key not in self._known:
             may_be_cut, used, idle = state
@@ -197,7 +197,7 @@ class _BestStarts:
         return self._known[key]
 
     def most(self, state: _State, profile: str) -> int:
-        """Instances of one profile that go on a GPU, each where it spoils the least."""
+        """Number of instances of one profile that fit on a GPU, each at its best position."""
         key = state, profile
         if key not in self._most:
             best = self.of(state, profile)
@@ -205,7 +205,7 @@ class _BestStarts:
         return self._most[key]
 
     def size(self, profile: str) -> int:
-        """Memory slices of an instance."""
+        """Memory slices of one instance."""
         return len(memory_slices(MigInstance(profile=profile, start=0), self._geometry))
 
     def _starts(
@@ -222,7 +222,7 @@ class _BestStarts:
         ]
 
     def _open(self, used: frozenset[MigInstance]) -> int:
-        """Places left for an instance of any profile."""
+        """Number of possible starts left for instances of any profile."""
         if self._geometry is None:
             return 0
         covered = _covered(used, self._geometry)
@@ -234,7 +234,7 @@ class _BestStarts:
 
 
 def _with(state: _State, instance: MigInstance) -> _State:
-    """The GPU with one more instance in use."""
+    """The state of a GPU with one more instance in use."""
     may_be_cut, used, idle = state
     return may_be_cut, used | {instance}, idle - {instance}
 

@@ -1,4 +1,4 @@
-"""What a policy, a dwell or a pool's maximum forbids that could make room for a job that finds none."""
+"""Policy switches, dwell times and pool maxima that keep the plan from freeing capacity for a job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class WaysOut:
-    """Answers for one target; `cluster` is the cluster as the target leaves it."""
+    """Finds what the policy forbids for one target; `cluster` is the cluster as the target leaves it."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, target: Target, cluster: Cluster) -> None:
         self._policy, self._cluster, self._now = policy, cluster, snapshot.taken_at
@@ -39,16 +39,16 @@ class WaysOut:
 
     @property
     def by_priority(self) -> bool:
-        """True if the priority of a job matters to the answer."""
+        """True if the answers depend on the priority of a job."""
         return bool(self._priorities or self._dwelling)
 
     def closed_pools(
         self, job: Job, needs: dict[str, int], allowed: Callable[[Node], bool] = lambda _: True
     ) -> list[str]:
         """
-        Pools whose new nodes would suit the job, and why they get none.
+        Describe the pools in which new nodes would fit the job, and why they get no nodes.
 
-        `allowed` is whether quotas let the job onto such a node.
+        `allowed` states whether quotas admit the job on such a node.
         """
         suiting = [
             pool for pool in self._cluster.pools if self._suits(job, needs, pool) and allowed(pool.template)
@@ -62,7 +62,7 @@ class WaysOut:
         return [f"pool {pool.name} is at its maximum of {counted(pool.maximum, 'node')}" for pool in suiting]
 
     def forbidden(self, job: Job, needs: dict[str, int], pool: FreePool) -> list[str]:
-        """What the policy forbids on nodes that suit the job."""
+        """Describe what the policy forbids on the eligible nodes of the job."""
         found = []
         if self._priorities and job.priority >= self._least_on(pool, with_gpus=job.request.needs_gpu):
             found.append("preemption is off")
@@ -72,7 +72,7 @@ class WaysOut:
         return found
 
     def _held_back(self, pools: list[NodePool]) -> list[str]:
-        """What keeps all of some pools from getting nodes, though they are below their maximum."""
+        """Why none of these pools gets nodes although all are below their maximum; empty if one may."""
         rules = self._policy.pools
         if not rules.scale_up:
             return ["pools.scale_up is off"]
@@ -84,7 +84,7 @@ class WaysOut:
         return [f"pool {name} gave a node back and gets none before {until}"]
 
     def _resting(self, job: Job, pool: FreePool) -> list[str]:
-        """The first jobs that would make room, had they not been resized a short time ago."""
+        """Running jobs that could yield capacity but for the dwell after a resize; names only the first."""
         if not self._dwelling:
             return []
         there, gap = {place.node.name for place in pool.places}, self._policy.disruption.priority_gap
@@ -100,7 +100,7 @@ class WaysOut:
         return [f"{name} was resized and is not disturbed before {clock(until, self._now)}{others}"]
 
     def would_fit_recut(self, job: Job, needs: dict[str, int], pool: FreePool) -> bool:
-        """True if only MIG layouts, which the policy leaves as they are, keep the job out."""
+        """True if the job would fit with new MIG layouts, but the policy forbids to repartition."""
         if self._policy.mig.repartition or not job.request.mig:
             return False
         recut = self._recut_pools.get(pool)
@@ -111,14 +111,14 @@ class WaysOut:
         return recut.fitting(needs, job.gang.minimum) >= job.gang.minimum
 
     def would_suit_recut(self, job: Job, needs: dict[str, int], empty: Sequence[Place]) -> bool:
-        """True if one replica would fit such a node, were it empty and its MIG layouts made anew."""
+        """True if a replica fits on one of these empty nodes with MIG layouts that the policy forbids."""
         if self._policy.mig.repartition or not job.request.mig:
             return False
         room = MigRoom((), self._recutting)
         return FreePool([Place(place.node, place.free, room) for place in empty]).fitting(needs, 1) > 0
 
     def _least_on(self, pool: FreePool, *, with_gpus: bool) -> float:
-        """The least priority that could stop somebody on one of the nodes."""
+        """Lowest priority that could preempt a job on one of the nodes."""
         key = pool, with_gpus
         least = self._least_priority.get(key)
         if least is None:
@@ -140,7 +140,7 @@ class WaysOut:
 def _dwelling(
     snapshot: Snapshot, policy: Policy, target: Target
 ) -> list[tuple[datetime, Job, frozenset[str]]]:
-    """Jobs that only their last resize keeps from being disturbed: until when, and where they are."""
+    """Jobs that may not be disturbed only because of their last resize: end of the dwell, job and nodes."""
     rules, now = policy.disruption, snapshot.taken_at
     if not (rules.preempt or rules.resize):
         return []
@@ -162,7 +162,7 @@ def _dwelling(
 
 
 def _priorities(snapshot: Snapshot, policy: Policy, target: Target) -> dict[tuple[str, bool], int]:
-    """By node, and whether GPUs are wanted: the least priority that could stop somebody there."""
+    """Lowest priority that could preempt a job, by (node, whether the preemption must free GPUs)."""
     rules, jobs = policy.disruption, snapshot.job_by_name
     least: dict[tuple[str, bool], int] = {}
     for placement in target.placements:
@@ -178,6 +178,6 @@ def _priorities(snapshot: Snapshot, policy: Policy, target: Target) -> dict[tupl
 
 
 def adding(reason: Reason, remarks: Iterable[str]) -> Reason:
-    """The reason with remarks at the end of its sentence."""
+    """Return the reason with remarks appended to its sentence."""
     text = "; ".join([reason.text, *remarks])
     return reason.model_copy(update={"text": text})

@@ -1,4 +1,4 @@
-"""How too little room reads: of what, how much is needed and how much there is."""
+"""Messages of a capacity shortage: the resource, the amount needed and the amount free."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def too_large(empty: FreePool, needs: Mapping[str, int]) -> Reason:
-    """One replica fits no matching node, even an empty one."""
+    """One replica fits on no matching node, even if the node were empty."""
     nodes = counted(len(empty), "matching node")
     for dimension, need in needs.items():
         if dimension.startswith(MIG) and not empty.largest(dimension):
@@ -51,7 +51,7 @@ def too_large(empty: FreePool, needs: Mapping[str, int]) -> Reason:
 
 
 def wrong_layout(needs: Mapping[str, int]) -> Reason:
-    """Its MIG instances exist nowhere, and the policy lets none be made."""
+    """No GPU has the needed MIG instances, and the policy forbids to repartition."""
     wanted = listed(
         _amount(dimension, need) for dimension, need in needs.items() if dimension.startswith(MIG)
     )
@@ -63,7 +63,7 @@ def wrong_layout(needs: Mapping[str, int]) -> Reason:
 
 
 def too_little_free(pool: FreePool, needs: Mapping[str, int], replicas: int) -> Reason | None:
-    """The first thing of which the nodes together have too little free; None if there is enough of all."""
+    """First resource of which the nodes together have too little free; None if there is enough of all."""
     for dimension, need in needs.items():
         if dimension.startswith(MIG):
             if (found := _too_few_slices(pool, dimension, replicas)) is not None:
@@ -83,7 +83,7 @@ def too_little_free(pool: FreePool, needs: Mapping[str, int], replicas: int) -> 
 
 
 def fragmented(pool: FreePool, needs: Mapping[str, int], replicas: int) -> Reason:
-    """There is enough of everything in all, but not in pieces that one replica can use."""
+    """The totals suffice, but the free pieces are too small for the replicas."""
     for dimension, need in needs.items():
         if (found := pool.fitting({dimension: need}, replicas)) < replicas:
             if dimension.startswith(MIG):
@@ -102,7 +102,7 @@ def fragmented(pool: FreePool, needs: Mapping[str, int], replicas: int) -> Reaso
 
 
 def _too_few_slices(pool: FreePool, dimension: str, replicas: int) -> Reason | None:
-    """Fewer memory slices are free than the instances have; None if there are enough."""
+    """Fewer memory slices are free than the instances take; None if there are enough."""
     needed = replicas * pool.slices(profiles_in(dimension))
     free, gpus = pool.free_slices()
     if free >= needed:
@@ -117,7 +117,7 @@ def _too_few_slices(pool: FreePool, dimension: str, replicas: int) -> Reason | N
 
 
 def _no_layout(pool: FreePool, dimension: str, replicas: int, found: int) -> Reason:
-    """Enough memory slices are free, but not where an instance may stand."""
+    """Enough memory slices are free, but not at positions where an instance may start."""
     free, gpus = pool.free_slices()
     largest = pool.largest_profile()
     fits = (
@@ -169,12 +169,12 @@ def _not_together(needs: Mapping[str, int], replicas: int, found: int, where: st
 
 
 def times(replicas: int) -> str:
-    """What stands before the size of one replica: `4 × `, or nothing."""
+    """Prefix of the size of one replica: `4 × `, or empty for one replica."""
     return "" if replicas == 1 else f"{replicas:,} × "
 
 
 def reason(code: ReasonCode, text: str, **numbers: float | str) -> Reason:
-    """A reason, its numbers by name."""
+    """Build a reason with its numbers by name."""
     return Reason(code=code, text=text, numbers=numbers)
 
 
@@ -197,7 +197,7 @@ def _amount(dimension: str, amount: int) -> str:
 
 
 def _bare(dimension: str, amount: int) -> str:
-    """The amount without the unit that the sentence has just named."""
+    """The amount without its unit, which the sentence has named already."""
     return (
         f"{_number(dimension, amount):,}" if dimension in (GPUS, SHARE, CPU) else _amount(dimension, amount)
     )

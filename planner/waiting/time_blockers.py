@@ -1,4 +1,4 @@
-"""Reasons of time for jobs that wait: what must come true first, closed nodes, groups that start together."""
+"""Time-related reasons of waiting jobs: prerequisites, reservation windows, promises, co-start groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Outlook:
-    """Answers for one target."""
+    """Finds time-related reasons for one target."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, target: Target) -> None:
         self.future = Future(snapshot, policy, target)
@@ -40,7 +40,7 @@ class Outlook:
                 self._groups[job.co_start].append(job.name)
 
     def kind(self, job: Job) -> tuple[object, ...] | None:
-        """All that reasons of time depend on in a job; None for one that they do not touch."""
+        """Everything about a job that time-related reasons depend on; None if they cannot affect it."""
         if job.depends_on or job.not_before or job.hard_deadline or job.co_start:
             return (job.name,)
         if job.datasets and self._prerequisites.data(job):
@@ -49,7 +49,7 @@ class Outlook:
             return None
         planned = self.future.planned.get(job.name)
         promised = planned.promised if planned else None
-        # How long it takes matters only before a window, and to who has no later start.
+        # The duration matters only before a window, or for a job without a later start.
         timely = self._closing or planned is None
         work = self.future.durations.work(job) if timely else None
         hold = self.future.windows.hold
@@ -57,11 +57,11 @@ class Outlook:
         return promised, work, job.user if self._closing else None, starves
 
     def begins(self, job: Job) -> int:
-        """The second before which the job may not start, by its begin time and its data; 0 is now."""
+        """Earliest start in seconds from now, by the job's begin time and its datasets."""
         return self._prerequisites.begins(job)
 
     def never(self, job: Job, second: int = 0) -> Reason | None:
-        """Why the job can never start from some second on."""
+        """Why the job can never start at or after `second`; None if it can."""
         if job.depends_on and (state := self._prerequisites.dependencies(job)).hopeless:
             return time_messages.never_satisfied(state)
         if job.hard_deadline and job.deadline is not None:
@@ -74,7 +74,7 @@ class Outlook:
         return None
 
     def not_yet(self, job: Job, second: int = 0) -> Reason | None:
-        """What must come true before a job that is not `never` to start may do so at some second."""
+        """What must happen before the job may start at `second`; None if nothing. Call it after `never`."""
         if job.depends_on and (state := self._prerequisites.dependencies(job)).needed:
             return time_messages.depends(state, self.future)
         if self.begins(job) <= second:
@@ -86,7 +86,7 @@ class Outlook:
         return time_messages.not_before(moment, now) if moment is not None else None
 
     def closed(self, job: Job, nodes: Iterable[Node], second: int = 0) -> dict[str, Window]:
-        """The window that closes each node, by name, before the job would be done that starts there then."""
+        """Nodes by name with the window that would close them before a job started at `second` ends."""
         if not self._closing:
             return {}
         found = {}
@@ -98,7 +98,7 @@ class Outlook:
         return found
 
     def closing(self, job: Job, closed: Mapping[str, Window], *, every: bool) -> Reason:
-        """The reason of closed nodes: the window that is over last, and how many others there are."""
+        """Reason of closed nodes: the window that ends last, and the number of other windows."""
         names = {each.reservation.name for each in closed.values()}
         window = max(closed.values(), key=lambda each: (each.ends, each.reservation.name))
         seconds = self.future.durations.seconds(job, None)
@@ -107,7 +107,7 @@ class Outlook:
         )
 
     def opening(self, job: Job) -> Reason | None:
-        """That the only matching nodes are still to become ready; None if none is."""
+        """Reason that matching nodes exist but are not ready yet; None if there are no such nodes."""
         now = self.future.snapshot.taken_at
         found = [
             (node.ready_at, node.name)
@@ -120,12 +120,12 @@ class Outlook:
         return time_messages.not_ready(*min(found), now) if found else None
 
     def later(self, job: Job) -> Reason | None:
-        """That the plan has a later start for a job which would fit now."""
+        """Reason that the plan has a later start for a job that would fit now; None without a later start."""
         planned = self.future.planned.get(job.name)
         return None if planned is None else time_messages.later(promised=planned.promised)
 
     def promised_away(self, job: Job, matching: Iterable[Node]) -> Reason | None:
-        """That room or quota is free now, and is promised to others before the job would be done."""
+        """Reason that capacity or quota is free now but promised to other jobs before the job would end."""
         if not self.future.planned:
             return None
         nodes = list(matching)
@@ -141,7 +141,7 @@ class Outlook:
         return None
 
     def companions(self, job: Job) -> tuple[str, ...]:
-        """Others that wait and have to start together with the job, sorted."""
+        """Names of other waiting jobs that have to start together with the job, sorted."""
         if job.co_start is None or job.co_start in self._runs_already:
             return ()
         return tuple(sorted(name for name in self._groups[job.co_start] if name != job.name))

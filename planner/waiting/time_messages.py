@@ -1,4 +1,4 @@
-"""How reasons read that have to do with time: dependencies, begin times, data, windows, deadlines, groups."""
+"""Messages of time-related reasons: dependencies, begin times, data, windows, deadlines, groups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DONE: Final = {
     DependencyKind.COMPLETED: "ended",
     DependencyKind.CHECKPOINTED: "saved a checkpoint",
 }
-"""What a job has done once a dependency on it is satisfied."""
+"""Past participle of each kind of dependency, for "the job has …"."""
 
 
 def until_done(found: Sequence[Foreseen]) -> str:
@@ -41,7 +41,7 @@ def until_done(found: Sequence[Foreseen]) -> str:
 
 
 def never_satisfied(state: DependencyState) -> Reason:
-    """Too few of the jobs it depends on can still become what it waits for."""
+    """Too few of the job's dependencies can still be satisfied."""
     names = sorted(each.dependency.job for each in state.never)
     failed = all(each.failed for each in state.never)
     what = "failed" if failed else "can never be what it waits for"
@@ -61,7 +61,7 @@ def never_satisfied(state: DependencyState) -> Reason:
 
 
 def depends(state: DependencyState, future: Future) -> Reason:
-    """Jobs it depends on are not what it waits for yet."""
+    """Some of the job's dependencies are not satisfied yet."""
     open_ = state.outstanding
     if state.needed < len(open_):
         names = named([each.dependency.job for each in open_])
@@ -81,7 +81,7 @@ def depends(state: DependencyState, future: Future) -> Reason:
 
 
 def not_before(moment: datetime, now: datetime) -> Reason:
-    """Its user wants it to start later."""
+    """The job's requested start time is in the future."""
     return reason(
         ReasonCode.BEGIN_TIME,
         f"waits for its start time, {clock(moment, now)}",
@@ -90,7 +90,7 @@ def not_before(moment: datetime, now: datetime) -> Reason:
 
 
 def data_to_come(dataset: str, moment: datetime, now: datetime) -> Reason:
-    """It reads data that is not there yet."""
+    """The job reads a dataset that is not available yet."""
     return reason(
         ReasonCode.BEGIN_TIME,
         f"waits for dataset {dataset}, available at {clock(moment, now)}",
@@ -100,7 +100,7 @@ def data_to_come(dataset: str, moment: datetime, now: datetime) -> Reason:
 
 
 def deadline_impossible(*, begins: int, seconds: int, deadline: int, future: Future) -> Reason:
-    """It would be late and is of no use then; `begins` is the first second at which it may start."""
+    """The job cannot meet its hard deadline; `begins` is the first second at which it may start."""
     now = future.snapshot.taken_at
     by = clock(future.moment(deadline), now)
     start = f"cannot start before {clock(future.moment(begins), now)}, " if begins else ""
@@ -128,7 +128,7 @@ def window_text(window: Window, future: Future) -> str:
 
 
 def window_closed(window: Window, future: Future, *, every: bool, seconds: int, others: int = 0) -> Reason:
-    """All matching nodes, or all with room, are closed by windows before the job would be done."""
+    """Windows close all matching nodes, or all nodes with capacity, before the job would end."""
     now = future.snapshot.taken_at
     begins, ends = (clock(future.moment(second), now) for second in (window.begins, window.ends))
     span = f"from {begins} to {ends}" if window.begins > 0 else f"until {ends}"
@@ -155,7 +155,7 @@ def not_ready(moment: datetime, node: str, now: datetime) -> Reason:
 
 
 def group_waits(group: str, others: Sequence[tuple[str, Reason]]) -> Reason:
-    """It starts together with others that wait, given with their reasons, the most telling first."""
+    """The job starts together with other waiting jobs; `others` has the most informative reason first."""
     names = named(sorted(name for name, _ in others))
     text = f"starts only together with {names} of group {group}"
     first, why = others[0]
@@ -167,13 +167,13 @@ def group_waits(group: str, others: Sequence[tuple[str, Reason]]) -> Reason:
 
 
 def later(*, promised: bool) -> Reason:
-    """It would fit now, and the plan has a later start for it, whose time is told elsewhere."""
+    """The job would fit now, but the plan starts it later; other output gives the time."""
     what = "the start promised to it" if promised else "its later start"
     return reason(ReasonCode.NOT_CHOSEN, f"would fit, but {what} is better for all in sum")
 
 
 def quota_promised(found: QuotaShortage, future: Future, slot: int) -> Reason:
-    """It would fit now, and its queue is promised to others before it would be done."""
+    """The job would fit now, but its queue's quota is promised to other jobs before the job would end."""
     kind = "" if found.gpu_model == ALL_MODELS else f"{found.gpu_model} "
     at = clock(future.begin(slot), future.snapshot.taken_at)
     return reason(
@@ -188,7 +188,7 @@ def quota_promised(found: QuotaShortage, future: Future, slot: int) -> Reason:
 
 
 def room_promised(others: Sequence[Stay], future: Future) -> Reason | None:
-    """It would fit now, and its places are promised to others before it would be done; None without any."""
+    """The job would fit now, but its places are promised to `others` before it would end; None if empty."""
     if not others:
         return None
     first = others[0]

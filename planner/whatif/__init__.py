@@ -1,1 +1,1 @@
-"""What-if: worlds that differ from a snapshot and its policy, planned and compared."""
+"""What-if: hypothetical worlds (snapshot and policy with changes), planned and compared with the base."""

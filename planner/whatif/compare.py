@@ -1,4 +1,4 @@
-"""compare(…) → Comparison: the base and every scenario planned alike, and what became of expectations."""
+"""compare(…) → Comparison: plan the base and every scenario in the same way, and check expectations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BASE: Final = "base"
 
 _NO_FIGURES: Final = frozenset({"plan_id", "status", "solver", "seconds", "terms", "waiting", "gpu_models"})
-"""Fields of `Figures` that are no figures of the plan itself."""
+"""Fields of `Figures` that are not compared as figures."""
 
 COMPARED: Final = tuple(name for name in Figures.model_fields if name not in _NO_FIGURES)
 
@@ -40,7 +40,7 @@ def compare(
     seed: int,
     ended: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Plan the base and all scenarios on an engine; `ended` is told the name of each that is done."""
+    """Plan the base and all scenarios on an engine; `ended` is called with the name of each finished one."""
     cases = [Case(snapshot, policy, seed, by_job=True)]
     for scenario, patched in scenarios:
         asked = tuple(each.job for each in scenario.expectations if each.job is not None)
@@ -98,7 +98,7 @@ def _trial(scenario: Scenario, found: Tried, base: Tried, before: Patched, patch
 
 
 def _with_losses(figures: Figures, lost: LostByChanges) -> Figures:
-    """The figures of a plan with what was lost before it."""
+    """The figures of a plan, with the losses from the scenario's changes added."""
     hours = sum(lost.gpu_hours.values())
     update = {
         "lost_gpu_hours": round(figures.lost_gpu_hours + hours, 3),
@@ -114,7 +114,7 @@ def _goal(policy: Policy) -> str:
 
 
 def differences(figures: Figures, base: Figures, *, comparable: bool = True) -> dict[str, float]:
-    """Figures that are not those of the base, less these; those in points if they are comparable."""
+    """Figures minus the base's, where they differ; figures in points only if they are comparable."""
     found = {}
     for name in COMPARED:
         if name in IN_POINTS and not comparable:

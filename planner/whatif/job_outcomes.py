@@ -1,4 +1,4 @@
-"""What becomes of each job in a scenario, against the base, and the work that the scenario's changes lose."""
+"""Outcome of each job in a scenario compared with the base, and the work that the changes themselves lose."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ class Outlook:
     """What a plan does with one job."""
 
     placement: Placement | None
-    """Where it then runs; None if it waits."""
+    """Placement in the plan; None if the job waits."""
     starts: datetime | None
-    """When it is expected to start, if it waits and that is known."""
+    """Projected start, if the job waits and the start is known."""
     lost_gpu_hours: float
     """Work that the plan itself loses."""
     why: str
 
     @property
     def gpu_milli(self) -> int:
-        """Thousandths of GPUs that it then holds."""
+        """Thousandths of GPUs that it holds in the plan."""
         return self.placement.quota_milli if self.placement else 0
 
     @property
     def replicas(self) -> int:
-        """Replicas that then run."""
+        """Replicas that run in the plan."""
         return len(self.placement.replicas) if self.placement else 0
 
 
 @dataclass(frozen=True, slots=True)
 class LostByChanges:
-    """What the changes of a scenario lose before anything is planned."""
+    """Losses from the changes of a scenario, before planning."""
 
     gpu_hours: dict[str, float]
-    """By job that they stop."""
+    """Lost work by job that the changes stop."""
     points: int
-    """Price of stopping these jobs."""
+    """Disruption cost of these jobs in points."""
 
 
 def outlooks(plan: Plan) -> dict[str, Outlook]:
-    """What a plan does with each job, by name."""
+    """Collect what a plan does with each job, by name."""
     placed = {placement.job: placement for placement in plan.placements}
     waiting = {each.job: each for each in plan.waiting}
     found = {}
@@ -79,7 +79,7 @@ def outlooks(plan: Plan) -> dict[str, Outlook]:
 
 
 def lost_by_changes(base: Snapshot, changed: Snapshot, policy: Policy) -> LostByChanges:
-    """Work of jobs that run in the base and, by the changes alone, no longer run as they did."""
+    """Losses of jobs that run in the base and that the changes alone stop."""
     after, now = changed.job_by_name, base.taken_at
     stopped = [
         job
@@ -95,7 +95,7 @@ def lost_by_changes(base: Snapshot, changed: Snapshot, policy: Policy) -> LostBy
 def fates(
     base: Snapshot, before: dict[str, Outlook], after: dict[str, Outlook], lost: LostByChanges
 ) -> tuple[JobFate, ...]:
-    """Jobs that fare otherwise than in the base, by what becomes of them, most GPUs first."""
+    """Jobs with an outcome that differs from the base, by outcome, then most GPUs first."""
     found = [
         fate
         for job in base.jobs
@@ -106,7 +106,7 @@ def fates(
 
 
 def _fate(job: Job, before: Outlook, after: Outlook, lost: LostByChanges, now: datetime) -> Iterator[JobFate]:
-    """How a job fares otherwise than in the base; nothing if it does not."""
+    """Yield the outcome of a job if it differs from the base."""
     told = _told(job, before, after, now)
     if told is None:
         return
@@ -127,7 +127,7 @@ def _fate(job: Job, before: Outlook, after: Outlook, lost: LostByChanges, now: d
 
 
 def _told(job: Job, before: Outlook, after: Outlook, now: datetime) -> tuple[Fate, str] | None:
-    """What becomes of a job, in a class and in words."""
+    """Outcome of a job as a class and in words; None if it does not differ."""
     if before.placement and not after.placement:
         fate = Fate.STOPS if job.running else Fate.LOSES
         return fate, f"{'stops' if job.running else 'does not start'}: {after.why}"
@@ -145,7 +145,7 @@ def _told(job: Job, before: Outlook, after: Outlook, now: datetime) -> tuple[Fat
 
 
 def _wait(before: datetime | None, after: datetime | None, now: datetime) -> tuple[Fate, str] | None:
-    """A job that waits in both; one whose start nobody foresees in either waits no longer than it did."""
+    """Outcome of a job that waits in both; no difference if its start is unknown in both."""
     if before == after:
         return None
     told = [f"start at {clock(each, now)}" if each else "no start foreseen" for each in (before, after)]
@@ -154,7 +154,7 @@ def _wait(before: datetime | None, after: datetime | None, now: datetime) -> tup
 
 
 def _places(placement: Placement) -> tuple[str, ...]:
-    """The nodes of its replicas, each as often as it has some there."""
+    """The nodes of its replicas, one entry per replica."""
     return tuple(sorted(replica.node for replica in placement.replicas))
 
 

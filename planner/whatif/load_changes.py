@@ -1,4 +1,4 @@
-"""Scenario documents: read, and made fit for a world, or all that is wrong with all of them at once."""
+"""Reads scenario documents and applies them to a base; all problems of all files are reported together."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def load_scenarios(
     paths: Sequence[str], snapshot: Snapshot, policy: Policy
 ) -> list[tuple[Scenario, Patched]]:
     """
-    Read scenarios and make each of them from the base.
+    Read scenarios and apply each of them to the base.
 
     Raises
     ------
     BadInputError
-        With every problem of every file: of the documents in themselves, and of what does not fit the base.
+        With every problem of every file: invalid documents, and changes that do not fit the base.
     """
     loaded: list[tuple[Scenario, Patched]] = []
     problems: list[InputProblem] = []

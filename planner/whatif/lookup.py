@@ -1,4 +1,4 @@
-"""What a question is about: jobs of the snapshot by name, or one from a file; kinds of its nodes."""
+"""Resolve the subjects of a question: jobs of the snapshot by name, a job from a file, kinds of nodes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def jobs_named(names: Sequence[str], snapshot: Snapshot, source: str) -> list[Job]:
     """
-    Jobs of a snapshot; `source` is where that is from, for messages.
+    Return jobs of a snapshot by name; messages name `source` as the snapshot's origin.
 
     Raises
     ------
     BadInputError
-        With every name that no job has.
+        With every name for which there is no job.
     """
     near, known = NearMisses(), snapshot.job_by_name
     problems = tuple(
@@ -40,12 +40,12 @@ def jobs_named(names: Sequence[str], snapshot: Snapshot, source: str) -> list[Jo
 
 def read_job(path: str, snapshot: Snapshot) -> Job:
     """
-    A job from a file of its own, to be asked about beside a snapshot's.
+    Read one job from a file, for a question about it beside the jobs of a snapshot.
 
     Raises
     ------
     BadInputError
-        The file is not a job's, or names a queue that the snapshot does not have.
+        The file is not a job, or the job names a queue that the snapshot does not have.
     """
     job = load_noun(path, Job)
     queues = {queue.name for queue in snapshot.queues}
@@ -58,12 +58,12 @@ def read_job(path: str, snapshot: Snapshot) -> Job:
 
 def kinds_like(names: Sequence[str], snapshot: Snapshot, source: str) -> list[Kind]:
     """
-    Kinds of the nodes with these names; all kinds without any.
+    Return the kinds of the nodes with these names; all kinds if there are no names.
 
     Raises
     ------
     BadInputError
-        With every name that no node has.
+        With every name for which there is no node.
     """
     near, known = NearMisses(), snapshot.cluster.node_by_name
     problems = tuple(

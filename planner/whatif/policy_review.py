@@ -1,4 +1,4 @@
-"""review(old, new) → PolicyReview: two plans of one snapshot, each under a policy of its own."""
+"""review(old, new) → PolicyReview: compare two plans of one snapshot, each under a different policy."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 def plan_of(outcome: Outcome, which: str) -> Plan:
     """
-    The plan that a task has made.
+    Return the plan that a task has made.
 
     Raises
     ------
     PlannerError
-        There is none, for the reason told.
+        There is no plan; the message gives the reason.
     """
     if isinstance(outcome.last, Plan):
         return outcome.last
@@ -42,7 +42,7 @@ def plan_of(outcome: Outcome, which: str) -> Plan:
 
 
 def review(old: Plan, new: Plan) -> PolicyReview:
-    """Who is better or worse off under the new policy, and what it costs; both plans are of one snapshot."""
+    """Find the jobs that gain or lose under the new policy, and the cost; both plans are of one snapshot."""
     changes = list(_job_changes(old, new))
     judged = verify_target(new.snapshot, new.policy, old.target)
     gain = None if judged.violations else new.solution.objective - judged.objective
@@ -143,7 +143,7 @@ def _figures(plan: Plan) -> PolicyPlan:
 
 
 def _unknown(plan: Plan) -> int:
-    """Points that a plan might still gain, as far as was proven."""
+    """Points that a longer search could still gain: bound − objective, or |objective| without a bound."""
     bound, objective = plan.solution.bound, plan.solution.objective
     return abs(objective) if bound is None else bound - objective
 

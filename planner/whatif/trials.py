@@ -1,4 +1,4 @@
-"""One world planned by the production planner, and its plan in figures."""
+"""Plan one world with the production planner, and compute the figures of its plan."""
 
 from __future__ import annotations
 
@@ -28,47 +28,47 @@ if TYPE_CHECKING:
 
 FIGURES: Final = "gpuplan.planner.whatif.trials:attempt"
 PLAN: Final = "gpuplan.planner.whatif.trials:planned"
-"""What may be asked for: a plan in figures, or all of it."""
+"""Entry points of a task: the figures of a plan, or the whole plan."""
 
 _SECONDS: Final = 120.0
 _SECONDS_PER_JOB: Final = 0.01
-"""What reading, posing and drafting may take beside the search, before something must be wrong."""
+"""Generous time for everything besides the search; a task that takes longer is taken to hang."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A snapshot to be planned under a policy."""
+    """A snapshot to plan under a policy."""
 
     snapshot: Snapshot
     policy: Policy
     seed: int
     asked: tuple[str, ...] = ()
-    """Jobs of which it is asked whether they run."""
+    """Jobs for which `Tried.runs` is computed."""
     by_job: bool = False
-    """It is asked what becomes of each job."""
+    """True if `Tried.outlooks` is computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of a world: its figures, or why there are none."""
+    """Result of planning a world: its figures, or why there are none."""
 
     figures: Figures | None = None
     failure: str = ""
     runs: frozenset[str] = frozenset()
-    """Of the jobs asked about, those that run."""
+    """Those of the jobs in `Case.asked` that run."""
     outlooks: dict[str, Outlook] = field(default_factory=dict)
-    """What becomes of each job, if that was asked for."""
+    """Outcome of each job, if `Case.by_job` is set."""
 
 
 def task_of(case: Case, entry: str = FIGURES) -> Task:
-    """Planning a world, as a task for an engine."""
+    """Build the task that plans a world, for an engine."""
     limit = limits_of(case.policy, case.seed).seconds
     allowed = _SECONDS + _SECONDS_PER_JOB * len(case.snapshot.jobs)
     return Task(entry, (case,), limit + allowed)
 
 
 def planned(case: Case, _report: Callable[[object], None]) -> Plan | str:
-    """The plan of a world; of a failure that gpuplan reports on purpose its message."""
+    """Plan a world; return the message if gpuplan raises an expected error."""
     snapshot = case.snapshot
     try:
         return plan_epoch(snapshot, case.policy, seed=case.seed, created_at=snapshot.taken_at)
@@ -77,7 +77,7 @@ def planned(case: Case, _report: Callable[[object], None]) -> Plan | str:
 
 
 def attempt(case: Case, report: Callable[[object], None]) -> Tried:
-    """The plan of a world in figures."""
+    """Plan a world and compute its figures."""
     plan = planned(case, report)
     if isinstance(plan, str):
         return Tried(failure=plan)
@@ -90,21 +90,21 @@ def attempt(case: Case, report: Callable[[object], None]) -> Tried:
 
 
 def tried(outcome: Outcome) -> Tried:
-    """What a task came to, whatever became of its process."""
+    """Convert the outcome of a task, also if its process failed or was killed."""
     if isinstance(outcome.last, Tried):
         return outcome.last
     return Tried(failure=fault_of(outcome, "planning"))
 
 
 def fault_of(outcome: Outcome, what: str) -> str:
-    """Why a task, told in a word, has no result."""
+    """Why a task has no result; `what` names the task in one word."""
     if outcome.killed:
         return f"{what} did not end in time and was killed"
     return f"{what} {outcome.failure or 'gave no answer'}"
 
 
 def figures_of(plan: Plan) -> Figures:
-    """A plan in figures."""
+    """Compute the figures of a plan."""
     target, solution, metrics = plan.target, plan.solution, plan.metrics
     used, usable = gpus_in_use(cluster_after(plan.snapshot, target), plan.placements)
     reasons = Counter(waiting.reason.code for waiting in plan.waiting)

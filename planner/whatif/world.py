@@ -1,4 +1,4 @@
-"""World: a snapshot and its policy in parts, for changes to be made one after the other."""
+"""World: a snapshot and its policy as mutable parts, to which changes are applied one by one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from gpuplan.planner.whatif.patch.scenario_choices import JobChoice, NodeChoice
 
 Faults: TypeAlias = Iterator[str]
-"""What is wrong with a change, given the world it is made in."""
+"""Messages about why a change does not fit the world."""
 
 
 class World:
-    """Every section by name; `snapshot()` puts them together again."""
+    """Every section as a dict by name; `snapshot()` assembles them again."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
         cluster = snapshot.cluster
@@ -37,7 +37,7 @@ class World:
         self._near = NearMisses()
 
     def snapshot(self) -> Snapshot:
-        """The world as a snapshot; the very one it began with if its parts are the same."""
+        """Return the world as a snapshot; the base object itself if nothing has changed."""
         templates = (pool.template for pool in self.pools.values())
         standing = {rack_of(node) for node in (*self.nodes.values(), *templates)}
         cluster = self.base.cluster.model_copy(
@@ -46,7 +46,7 @@ class World:
                 "pools": tuple(self.pools.values()),
                 "tariffs": tuple(self.tariffs.values()),
                 "reservations": tuple(self.reservations.values()),
-                # The cap of a rack that is gone caps nothing.
+                # A rack without nodes needs no cap.
                 "rack_power": tuple(cap for cap in self.base.cluster.rack_power if rack_of(cap) in standing),
             }
         )
@@ -56,14 +56,14 @@ class World:
         return self.base.model_copy(update={"cluster": cluster, "queues": queues, "jobs": jobs}).canonical()
 
     def unknown(self, what: str, name: str, known: Iterable[str]) -> Iterator[str]:
-        """That nothing has a name, unless something has."""
+        """Yield a message if the name is unknown."""
         names = set(known)
         if name not in names:
             hint = self._near.hint(name, sorted(names))
             yield f"there is no {what} '{name}'.\n  Known: {listed(names) or 'none'}.{hint}"
 
     def choose_nodes(self, choice: NodeChoice) -> tuple[list[Node], list[str]]:
-        """The nodes that a choice means, by name; or what is wrong with it."""
+        """Return the selected nodes sorted by name, and the problems of the selector."""
         nodes = self.nodes.values()
         faults = [fault for name in choice.names for fault in self.unknown("node", name, self.nodes)]
         stated = {
@@ -84,7 +84,7 @@ class World:
         return chosen[: choice.count], faults
 
     def choose_jobs(self, choice: JobChoice) -> tuple[list[Job], list[str]]:
-        """The jobs that a choice means, by name; or what is wrong with it."""
+        """Return the selected jobs sorted by name, and the problems of the selector."""
         faults = [fault for name in choice.names for fault in self.unknown("job", name, self.jobs)]
         if choice.queue is not None:
             faults += self.unknown("queue", choice.queue, self.queues)
@@ -96,7 +96,7 @@ class World:
         return chosen, faults
 
     def change_nodes(self, choice: NodeChoice, change: Callable[[Node], Node | None]) -> Faults:
-        """Change each chosen node, or take it away where the change gives none."""
+        """Apply `change` to each selected node; a node for which it returns None is removed."""
         chosen, faults = self.choose_nodes(choice)
         yield from faults
         for node in chosen:
@@ -107,7 +107,7 @@ class World:
                 self.nodes[node.name] = changed
 
     def stop(self, lost: Callable[[Job], bool]) -> None:
-        """Let running jobs wait again with what they have saved, if they are lost."""
+        """Stop the running jobs for which `lost` is true; they wait again with their saved progress."""
         durations = Durations(self.base, self.policy)
         for name, job in self.jobs.items():
             if job.running is not None and lost(job):

@@ -72,4 +72,4 @@ def test_a_full_disk_costs_the_log_and_not_the_plan(gpuplan, quickstart):
 
     assert shown.code == 0
     assert "Plan: 5 to start" in shown.out
-    assert shown.err == "The log of the search, /dev/full, lacks its rest: No space left on device.\n"
+    assert shown.err == "The search log /dev/full is not complete: No space left on device.\n"

@@ -78,7 +78,8 @@ def test_who_waits_instead_waits_with_its_company():
 
     remedy = found(world)[RemedyKind.DEFER]
 
-    assert remedy.parts[0].text == "let x (queue q, priority 5), and y with it, wait, which this plan starts"
+    text = "let x (queue q, priority 5), and y with it, wait instead of starting in this plan"
+    assert remedy.parts[0].text == text
 
 
 def company(**more):

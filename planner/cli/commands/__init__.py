@@ -1,1 +1,1 @@
-"""One file a command."""
+"""Commands, one file each."""

@@ -1,4 +1,4 @@
-"""`gpuplan apply` and `audit`: carry plans out, and read what was done."""
+"""`gpuplan apply` and `audit`: apply plans, and read the audit log."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ drift_option = click.option(
 @click.command("apply", epilog="Example: gpuplan apply plan.json --executor simulated")
 @click.argument("plan_file", type=PlanFile())
 @click.option(
-    "--executor", type=click.Choice(["simulated"]), required=True, help="What carries the plan out."
+    "--executor", type=click.Choice(["simulated"]), required=True, help="Executor that applies the plan."
 )
 @state_option
 @audit_option
 @click.option("--auto-approve", is_flag=True, help="Do not ask.")
-@click.option("--resume", is_flag=True, help="Go on with a plan that was applied in part.")
+@click.option("--resume", is_flag=True, help="Continue a plan that was applied in part.")
 @drift_option
 @json_option
 def apply_command(
@@ -68,9 +68,9 @@ def apply_command(
     as_json: bool,
 ) -> None:
     """
-    Carry out a saved plan: check, ask, act, record each step.
+    Apply a saved plan: check, ask, act, record each step.
 
-    With --json nothing is asked: --auto-approve is needed. What is applied in part is told there too.
+    --json cannot ask, so it needs --auto-approve. Its output also describes a plan that was applied in part.
     A simulated cluster that does not exist yet is created from the plan's own snapshot.
     """
     from datetime import UTC, datetime
@@ -85,7 +85,7 @@ def apply_command(
     from gpuplan.planner.service.shutdown import stopped_by_signals
 
     if as_json and not auto_approve:
-        raise click.UsageError("--json asks nothing: give --auto-approve too.")
+        raise click.UsageError("--json cannot ask for approval: give --auto-approve too.")
     plan = load_plan(plan_file)
     if not plan.has_changes and promise_step(plan) is None:
         if as_json:
@@ -126,7 +126,7 @@ def apply_command(
 
 
 def _outcome_document(plan: Plan, outcome: ApplyOutcome, audit_file: Path) -> dict[str, Any]:
-    """What became of each action, by its id."""
+    """Outcome of each action, by its id."""
     failed = outcome.failed
     return {
         "plan_id": plan.plan_id,
@@ -140,7 +140,7 @@ def _outcome_document(plan: Plan, outcome: ApplyOutcome, audit_file: Path) -> di
 
 
 def who_acts() -> str:
-    """user@host, for the audit log; where the user has no name, as in some containers, its number."""
+    """Return user@host for the audit log; a user without a name, as in some containers, is a number."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -149,7 +149,7 @@ def who_acts() -> str:
 
 
 def _account(plan: Plan, outcome: ApplyOutcome) -> str:
-    """What this run did by kinds of change, and how much was done before."""
+    """Summary of what this run did by kind of change, and how much was done before."""
     from gpuplan.planner.action_labels import counted_kinds
     from gpuplan.planner.apply.effects import changes_of
     from gpuplan.planner.apply.promises import promise_step
@@ -170,7 +170,7 @@ def _done_before(plan: Plan, outcome: ApplyOutcome) -> str:
 
 
 def _approve(plan: Plan, state: Path, audit: AuditLog, *, resume: bool, drift_mode: Drift | None) -> None:
-    """Ask, once it is clear that the plan can be applied; there is nothing to ask if all of it is done."""
+    """Ask for approval if the plan passes its checks and some of it is left to do."""
     from gpuplan.planner.apply.apply import check_plan
     from gpuplan.planner.executors.simulated import SimulatedCluster
 
@@ -211,7 +211,7 @@ def _ask(plan: Plan, standing: Standing) -> None:
 
 @contextmanager
 def _cluster(state: Path, plan: Plan) -> Iterator[SimulatedCluster]:
-    """The simulated cluster; one that is made for a plan that is then refused does not stay."""
+    """Open the simulated cluster; a cluster created for a plan that is then refused is deleted."""
     from gpuplan.models.errors import StalePlanError
     from gpuplan.planner.executors.simulated import SimulatedCluster
     from gpuplan.planner.io.atomic_write import make_directory
@@ -232,7 +232,7 @@ def _cluster(state: Path, plan: Plan) -> Iterator[SimulatedCluster]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int, str], None] | None]:
-    """A progress bar on a terminal; nothing elsewhere."""
+    """Show a progress bar on a terminal; nothing elsewhere."""
     if not is_terminal(sys.stderr):
         yield None
         return
@@ -260,9 +260,9 @@ _log_argument = click.argument("log", type=click.Path(path_type=Path), default=A
 @json_option
 def audit_verify_command(log: Path, *, as_json: bool) -> None:
     """
-    Walk the hash chain of LOG: exit code 23 if a record was changed, added, or removed from the middle.
+    Check the hash chain of LOG: exit code 23 if a record was changed, added, or removed from the middle.
 
-    Records cut off at the end leave an intact chain: keep the hash that is printed to notice that.
+    Records removed at the end leave an intact chain; to detect that, keep the hash that is printed.
     """
     from gpuplan.planner.apply.audit_log import verify_log
     from gpuplan.planner.formatting import counted
@@ -286,7 +286,7 @@ def audit_verify_command(log: Path, *, as_json: bool) -> None:
 @_log_argument
 @json_option
 def audit_show_command(log: Path, *, as_json: bool) -> None:
-    """Print LOG, one line a record, oldest first."""
+    """Print LOG, one line per record, oldest first."""
     from gpuplan.models.units import print_timestamp
     from gpuplan.planner.apply.audit_log import verify_log
 

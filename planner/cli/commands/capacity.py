@@ -1,4 +1,4 @@
-"""`gpuplan capacity`: which nodes to add so that jobs run."""
+"""`gpuplan capacity`: the nodes to add so that jobs run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ EXIT_CANNOT = 20
 @click.command("capacity", epilog="Example: gpuplan capacity scenarios/burst-scale-up --waiting")
 @click.argument("source", type=ANY_PATH)
 @click.argument("jobs", type=NameIn("job"), metavar="[JOB...]", nargs=-1)
-@click.option("--waiting", is_flag=True, help="All jobs that wait and are not held.")
+@click.option("--waiting", is_flag=True, help="All waiting jobs that are not held.")
 @click.option(
     "--most",
     type=click.IntRange(min=0),
-    help="Nodes that each pool may get, whatever its maximum; by default as many as that allows.",
+    help="Most nodes that each pool may get, whatever its maximum; by default up to the maximum.",
 )
 @planning_options
 @layout_options
@@ -37,10 +37,10 @@ def capacity_command(
     """
     Find the cheapest new nodes with which all of the JOBs run.
 
-    Nodes are those of the cluster's pools; nothing that runs is stopped or moved.
+    New nodes come from the cluster's pools; no running job is stopped or moved.
 
-    What is free is used first. Other waiting jobs and times are left out, quotas are not. Ends with 20 if
-    some of the jobs cannot run whatever is added.
+    Free capacity is used first. Other waiting jobs and time rules are ignored, quotas are not. Ends with 20
+    if some of the jobs cannot run with any number of nodes.
     """
     from gpuplan.planner.epoch import limits_of
     from gpuplan.planner.render.whatif.capacity import capacity_text
@@ -48,7 +48,7 @@ def capacity_command(
     from gpuplan.planner.whatif.lookup import jobs_named
 
     if bool(jobs) == waiting:
-        raise click.UsageError("Give the names of jobs, or --waiting for all that wait.")
+        raise click.UsageError("Give the names of jobs, or --waiting for all waiting jobs.")
     question = read_sound_question(source, **planning)
     snapshot, policy, seed = question.snapshot, question.policy, question.seed
     if waiting:

@@ -1,4 +1,4 @@
-"""`gpuplan doctor`: what of this installation works, and what to do about the rest."""
+"""`gpuplan doctor`: checks the installation, with advice for each failure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def doctor_command(*, as_json: bool) -> None:
     """
     Check the installation: versions, solvers and NVML.
 
-    Ends with 1 if anything fails, a solver that no plan would use included; what is absent and not needed is
-    no failure.
+    Ends with 1 if a check fails, even for a solver that no plan would use. A missing optional part is no
+    failure.
     """
     from gpuplan.planner.doctor import checkup
 

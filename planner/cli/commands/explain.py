@@ -1,4 +1,4 @@
-"""`gpuplan explain`: why a job starts, runs or waits, and how a queue or a node stands."""
+"""`gpuplan explain`: why a job starts, runs or waits, and the state of a queue or a node."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def explain_command(source: str, name: str, as_json: bool, plain: bool, **planni
     """
     Explain a job, a queue or a node, and what would help.
 
-    SOURCE is a saved plan, or a snapshot that is planned for this, to which the options of planning apply.
-    job/NAME, queue/NAME and node/NAME tell apart what has the same name.
+    SOURCE is a saved plan, or a snapshot that is planned first; the planning options apply to a snapshot. Use
+    job/NAME, queue/NAME or node/NAME if a name is ambiguous.
     """
     from gpuplan.planner.explain.lookup import meaning
     from gpuplan.planner.plan_file.plan_file import load_plan
@@ -51,7 +51,7 @@ def explain_command(source: str, name: str, as_json: bool, plain: bool, **planni
 
 
 def _explained(plan: Plan, kind: Kind, name: str, source: str) -> tuple[Noun, Callable[..., str]]:
-    """What there is to say, and how it is said."""
+    """Return the explanation and its text renderer."""
     match kind:
         case "job":
             from gpuplan.planner.explain import explain
@@ -71,7 +71,7 @@ def _explained(plan: Plan, kind: Kind, name: str, source: str) -> tuple[Noun, Ca
 
 
 def _is_plan(source: str) -> bool:
-    """True of a file that holds a JSON object with an id and actions; what it lacks is told by reading it."""
+    """True if the file is a JSON object with an id and actions; the plan reader reports what is missing."""
     path = Path(source)
     if path.suffix.lower() != ".json" or not path.is_file():
         return False

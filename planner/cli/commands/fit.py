@@ -1,4 +1,4 @@
-"""`gpuplan fit`: how many more of one job find room."""
+"""`gpuplan fit`: how many more copies of one job fit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 @click.command("fit", epilog="Example: gpuplan fit scenarios/quickstart train-base")
 @click.argument("source", type=ANY_PATH)
 @click.argument("job", type=NameIn("job"), required=False)
-@click.option(
-    "--file", "job_file", type=ANY_PATH, help="File with the document of a job that is not in SOURCE."
-)
-@click.option("--most", type=click.IntRange(min=1), help="Copies that are counted at most. [default: 10,000]")
+@click.option("--file", "job_file", type=ANY_PATH, help="File with a job that is not in SOURCE.")
+@click.option("--most", type=click.IntRange(min=1), help="Most copies to count. [default: 10,000]")
 @planning_options
 @layout_options
 def fit_command(
@@ -37,11 +35,11 @@ def fit_command(
     """
     Count how many more jobs like JOB fit, and what limits it.
 
-    Nothing that runs is stopped or moved for them.
+    No running job is stopped or moved.
 
-    JOB runs or waits in SOURCE. Only what runs is in the way: other waiting jobs, prices and times are left
-    out, quotas and reservations are not. So many copies are placed and verified, and one more is proven not
-    to fit.
+    JOB runs or waits in SOURCE. Only running jobs take capacity: other waiting jobs, prices and time rules
+    are ignored, quotas and reservations are not. The copies are placed and verified, and a bound proves that
+    one more does not fit.
     """
     from gpuplan.planner.epoch import limits_of
     from gpuplan.planner.render.whatif.fit import fit_text

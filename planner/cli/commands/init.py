@@ -1,4 +1,4 @@
-"""`gpuplan init`: a small scenario to begin with."""
+"""`gpuplan init`: writes a small starter scenario."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STARTERS = ("training", "inference", "research", "batch")
     type=click.Choice(_STARTERS),
     default="training",
     show_default=True,
-    help="What the cluster is used for: decides on the jobs and on the policy.",
+    help="Use of the cluster, which decides the jobs and the policy.",
 )
 def init_command(folder: Path, kind: str) -> None:
     """

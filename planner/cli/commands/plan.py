@@ -41,14 +41,14 @@ _VIOLATIONS_SHOWN = 20
 @click.option(
     "--after",
     type=PlanFile(),
-    help="Last plan: its promises are kept, and a cluster at rest after it stays so.",
+    help="Last plan: its promises are kept, and if nothing has changed since, the new plan changes nothing.",
 )
 @click.option("-o", "--out", type=NewFile(), help="Save the plan to this file.")
 @click.option("--report", type=NewFile(), help="Write an HTML report to this file.")
 @click.option(
     "--search-log",
     type=NewFile(),
-    help="Log the search to this file as it goes on (JSON lines).",
+    help="Log the search to this file while it runs (JSON lines).",
 )
 @layout_options
 @all_option
@@ -70,7 +70,7 @@ def plan_command(
 
     SOURCE is a snapshot: a directory of YAML or JSON documents, one file, or - for standard input.
 
-    Ctrl-C ends the search with the best plan so far; a second one ends gpuplan without a plan.
+    Ctrl-C ends the search with the best plan so far; a second Ctrl-C ends gpuplan without a plan.
     """
     from gpuplan.planner.apply.promises import carry_over
     from gpuplan.planner.plan_file.plan_file import load_plan, save_plan
@@ -118,7 +118,7 @@ def _print_plan(plan: Plan, *, as_json: bool, plain: bool, everything: bool, pat
 @layout_options
 @all_option
 def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -> None:
-    """Show a saved plan again, as it was reviewed."""
+    """Show a saved plan in the same form as after planning."""
     from gpuplan.planner.plan_file.plan_file import load_plan
 
     plan = load_plan(plan_file)
@@ -140,9 +140,9 @@ def show_command(plan_file: str, as_json: bool, plain: bool, everything: bool) -
     type=click.Choice(["auto", "milp", "cpsat", "greedy"]),
     default="auto",
     show_default=True,
-    help="policy: auto is as the policies say.",
+    help="policy: solver of both plans; auto: as the policies say.",
 )
-@click.option("--stop-gap", type=Share(), help="policy: stop when so close to the best, such as 1%.")
+@click.option("--stop-gap", type=Share(), help="policy: stop at this proven gap, such as 1%.")
 @click.option("--seed", type=int, default=0, show_default=True, help="policy: seed of the solvers.")
 @click.option("--deterministic", is_flag=True, help="policy: stop solvers by work done, not by the clock.")
 @layout_options
@@ -163,8 +163,9 @@ def diff_command(
 
     Shows jobs, nodes, queues and GPU models.
 
-    With --policy OLD the arguments are NEW and SOURCE, and two policies are compared by what they come to:
-    who gains, who loses, and what is lost; --detailed-exitcode is then 10 if anybody gains or loses.
+    With --policy OLD the arguments are NEW and SOURCE, and the plans of SOURCE under both policies are
+    compared: which jobs gain or lose, and which work is lost. --detailed-exitcode is then 10 if any job gains
+    or loses.
     """
     if old_policy is not None:
         from gpuplan.planner.cli.commands.policy_review import review_policies
@@ -197,8 +198,7 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
     """
     Check each rule and recompute the objective independently.
 
-    Where SOURCE is not what the plan was made from, what counts is the cluster there with those actions
-    carried out that are still to be done.
+    If SOURCE has changed since the plan, the check covers the cluster in SOURCE after the remaining actions.
     """
     from gpuplan.models.validation.damage import survey
     from gpuplan.models.verifier.verify import unnamed_damage
@@ -250,7 +250,7 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
         )
         return 0
     if verification.terms != plan.solution.terms:
-        say(f"The plan states the terms {plan.solution.terms}, its placements earn {verification.terms}.")
+        say(f"The plan states the terms {plan.solution.terms}, its placements give {verification.terms}.")
         return 1
     what = counted(len(plan.placements), "placement")
     if plan.planned:

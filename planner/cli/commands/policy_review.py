@@ -1,4 +1,4 @@
-"""`gpuplan diff --policy OLD NEW SOURCE`: who gains and who loses by a change of policy."""
+"""`gpuplan diff --policy OLD NEW SOURCE`: the jobs that gain or lose by a change of policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def review_policies(
     seed: int,
     deterministic: bool,
 ) -> PolicyReview:
-    """Plan a snapshot under the old and the new policy, beside each other where there are processors."""
+    """Plan a snapshot under the old and the new policy, in parallel if there are two processors."""
     from gpuplan.planner.sources.files import load_policy, load_snapshot
     from gpuplan.planner.whatif.grid.workers import Processes, all_of, processors
     from gpuplan.planner.whatif.policy_review import plan_of, review

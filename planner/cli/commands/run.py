@@ -1,4 +1,4 @@
-"""`gpuplan run` and `history`: plan epoch after epoch, and read what came of it."""
+"""`gpuplan run` and `history`: plan epoch after epoch, and read the results."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _OF_APPLY = ("audit_file", "drift_mode")
 
 
 class Address(click.ParamType[tuple[str, int]]):
-    """`127.0.0.1:9464`, `[::1]:9464`, or a port of this machine alone."""
+    """`127.0.0.1:9464`, `[::1]:9464`, or a port alone, which is bound to the loopback address."""
 
     name = "address"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, int]:
-        """Host and port."""
+        """Return host and port."""
         host, _, port = str(value).rpartition(":")
         if not port.isdecimal() or int(port) > 65_535:
             self.fail(f"expected HOST:PORT such as {_LOOPBACK}:9464, found {value!r}", param, ctx)
@@ -52,20 +52,20 @@ class Address(click.ParamType[tuple[str, int]]):
 )
 @click.argument("source", type=ANY_PATH)
 @click.option(
-    "--every", type=Duration(), default="60s", show_default=True, help="From one epoch to the next."
+    "--every", type=Duration(), default="60s", show_default=True, help="Time from one epoch to the next."
 )
-@click.option("--epochs", type=click.IntRange(min=1), help="End after so many; else when told to.")
+@click.option("--epochs", type=click.IntRange(min=1), help="Number of epochs; by default until a signal.")
 @planning_options
 @click.option(
     "--executor",
     type=click.Choice(["simulated"]),
-    help="Plan for this cluster; it is made from SOURCE if there is none.",
+    help="Plan for this cluster; created from SOURCE if it does not exist.",
 )
 @state_option
-@click.option("--apply", "applies", is_flag=True, help="Carry out plans, as far as the policy allows it.")
+@click.option("--apply", "applies", is_flag=True, help="Apply plans, as far as the policy allows it.")
 @audit_option
 @drift_option
-@click.option("--advance", type=Duration(), help="Move the simulated cluster's clock so far before an epoch.")
+@click.option("--advance", type=Duration(), help="Advance the simulated clock by this before each epoch.")
 @click.option(
     "--plans",
     type=click.Path(path_type=Path),
@@ -82,15 +82,15 @@ class Address(click.ParamType[tuple[str, int]]):
     type=click.Path(path_type=Path),
     default=_FOLDER / "history.db",
     show_default=True,
-    help="What came of each epoch.",
+    help="Database with the result of each epoch.",
 )
-@click.option("--listen", type=Address(), help="Serve metrics there, such as 127.0.0.1:9464.")
+@click.option("--listen", type=Address(), help="Serve metrics at this address, such as 127.0.0.1:9464.")
 @click.option("--metrics-file", type=NewFile(), help="Write metrics to this .prom file.")
 @click.option(
     "--log",
     "log_format",
     type=click.Choice(["text", "json"]),
-    help="Write all events to standard error so; by default as text on a terminal, else trouble alone.",
+    help="Write all events to standard error in this format; default: text on a terminal, else warnings.",
 )
 def run_command(
     source: str,
@@ -117,12 +117,12 @@ def run_command(
     log_format: str | None,
 ) -> int:
     """
-    Plan SOURCE again and again, until SIGTERM or Ctrl-C.
+    Plan SOURCE epoch after epoch, until SIGTERM or Ctrl-C.
 
-    A signal lets the step in progress finish first.
+    After a signal, the step in progress finishes first.
 
-    Each epoch reads SOURCE and the policy anew, saves its plan, and records what came of it. With an executor
-    it is the cluster that is read, and with --apply its plans are carried out.
+    Each epoch reads SOURCE and the policy again, saves its plan, and records the result. With --executor it
+    reads the cluster instead of SOURCE, and with --apply it applies its plans.
     """
     import importlib.metadata
     import random
@@ -208,14 +208,14 @@ def _refuse_contradictions(source: str, executor: str | None, *, applies: bool, 
         raise click.UsageError(f"{stray} is about applying: expected --apply, found none.")
     if every == 0:
         raise click.UsageError("expected an interval above 0 in --every, found 0.")
-    # Were it not there by a mistake, its policy and what that leaves to people would not count.
+    # With a mistyped path the run would ignore the policy in it, and the changes it reserves for operators.
     if not Path(source).exists():
         raise BadInputError((InputProblem(source, "is not there; expected a directory or a file."),))
 
 
 @contextmanager
 def _cluster(source: str, state: Path) -> Iterator[SimulatedCluster]:
-    """The simulated cluster, made from the source where there is none."""
+    """Open the simulated cluster; create it from the source if it does not exist."""
     from gpuplan.planner.executors.simulated import SimulatedCluster
     from gpuplan.planner.io.atomic_write import make_directory
     from gpuplan.planner.sources.files import load_snapshot
@@ -240,7 +240,7 @@ def _now() -> datetime:
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of text.")
 @click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
 def history_command(file: Path, last: int, everything: bool, as_json: bool, plain: bool) -> None:
-    """Show what became of the last epochs of gpuplan run."""
+    """Show the results of the last epochs of gpuplan run."""
     import json
 
     from gpuplan.planner.service.history import read_history

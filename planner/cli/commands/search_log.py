@@ -1,4 +1,4 @@
-"""`gpuplan search-log`: how a search went that `plan --search-log` wrote down."""
+"""`gpuplan search-log`: shows a search that `plan --search-log` has logged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--out", type=PICTURE, help="Draw the gap over time to this file: .svg or .png.")
 @click.option("--ascii", "plain", is_flag=True, help="No characters beyond ASCII.")
 def search_log_command(log_file: str, out: Path | None, plain: bool) -> None:
-    """Show how a search went, from a log of plan --search-log."""
+    """Show the course of a search from a log of plan --search-log."""
     from gpuplan.planner.io.search_log import read_search
     from gpuplan.planner.render.plan.search import search_text
     from gpuplan.planner.render.style import Style

@@ -1,4 +1,4 @@
-"""`gpuplan simulate`: a trace replayed over time, under one policy or several side by side."""
+"""`gpuplan simulate`: replays a trace over time, under one policy or several side by side."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _MILLISECONDS = 1000
 _SOLVERS = ("auto", "milp", "cpsat", "greedy")
 _ALL_BASELINES = "all-baselines"
 _LONGEST_WAIT = 3600
-"""Seconds from one epoch at an event to the next at most, unless said otherwise."""
+"""Default of the longest time in seconds from one epoch to the next, with epochs at events."""
 _WRONGEST = 1000.0
 
 
 class _Estimates(click.ParamType[float]):
-    """`exact`, `none`, or a factor by which durations are wrong at most."""
+    """`exact`, `none`, or the largest factor by which estimated durations are wrong."""
 
     name = "exact|none|FACTOR"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The factor: 1 is exact, and infinity tells nothing."""
+        """Return the factor: 1 is exact, infinity means no estimates."""
         if isinstance(value, float):
             return value
         known = {"exact": 1.0, "none": float("inf")}
@@ -57,7 +57,7 @@ class _Estimates(click.ParamType[float]):
 
 
 def _known_solvers(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of solvers and baselines, each once."""
+    """Return names of solvers and baselines, each once."""
     from gpuplan.planner.simulate.names import BASELINE_NAMES
 
     names = [each for name in value for each in (BASELINE_NAMES if name == _ALL_BASELINES else (name,))]
@@ -74,7 +74,7 @@ class _Every(Duration):
     name = "duration|event"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Milliseconds from one epoch to the next; 0 is where something happens."""
+        """Return milliseconds from one epoch to the next; 0 means epochs at events."""
         if value == "event":
             return 0
         milliseconds = super().convert(value, param, ctx)
@@ -90,23 +90,23 @@ class _Every(Duration):
 @click.option(
     "--arrivals",
     type=click.Path(path_type=Path),
-    help="Jobs that come: an openb pod list or a Philly job list (CSV), or a workload profile (YAML).",
+    help="Arriving jobs: an openb pod list or a Philly job list (CSV), or a workload profile (YAML).",
 )
-@click.option("--skip", type=Duration(), default="0s", help="Leave out so much of the trace's beginning.")
-@click.option("--submit-for", type=Duration(), help="Jobs come for so long only.")
+@click.option("--skip", type=Duration(), default="0s", help="Skip this much from the start of the trace.")
+@click.option("--submit-for", type=Duration(), help="Time span in which jobs arrive.")
 @click.option(
     "--load",
     type=click.FloatRange(0.001, 1000),
     default=1.0,
     show_default=True,
-    help="Jobs come so many times as fast.",
+    help="Factor on the rate at which jobs arrive.",
 )
 @click.option(
     "--estimates",
     type=_Estimates(),
     default="exact",
     show_default=True,
-    help="What planning is told of durations: the truth, nothing, or wrong by up to a factor.",
+    help="Estimated durations for planning: exact, none, or wrong by up to a factor.",
 )
 @click.option("--outages", type=click.Path(path_type=Path), help="Nodes that fail and return (CSV).")
 @click.option(
@@ -114,13 +114,13 @@ class _Every(Duration):
     type=Duration(),
     default="30m",
     show_default=True,
-    help="Running jobs save their state so often; 0s is never.",
+    help="Time between checkpoints of running jobs; 0s is never.",
 )
 @click.option(
     "--policy",
     "policy_files",
     multiple=True,
-    help="Policy file; by default policy.yaml in SOURCE, else defaults. May be given again.",
+    help="Policy file; by default policy.yaml in SOURCE, else defaults. May be repeated.",
 )
 @click.option(
     "--solver",
@@ -131,7 +131,7 @@ class _Every(Duration):
     show_default=True,
     callback=_known_solvers,
     help="auto (as the policy says), milp, cpsat, greedy, or a baseline such as fifo, easy, srpt, max-min; "
-    "`all-baselines` is each of them. May be given again: each policy is run with each solver, a baseline "
+    "`all-baselines` is all baselines. May be repeated: each policy runs with each solver, a baseline runs "
     "once.",
 )
 @click.option(
@@ -139,22 +139,20 @@ class _Every(Duration):
     type=_Every(),
     default="5m",
     show_default=True,
-    help="From one epoch to the next; `event`: one where jobs come or end, or nodes change.",
+    help="Time from one epoch to the next; `event`: an epoch when jobs arrive or end, or nodes change.",
 )
+@click.option("--min-interval", type=Duration(), help="With `--every event`: shortest time between epochs.")
 @click.option(
-    "--min-interval", type=Duration(), help="With `--every event`: epochs are so far apart at least."
+    "--max-interval", type=Duration(), help="With `--every event`: longest time between epochs; default 1h."
 )
-@click.option(
-    "--max-interval", type=Duration(), help="With `--every event`: and no farther than this; by default 1h."
-)
-@click.option("--epochs", type=click.IntRange(1), help="End after so many epochs.")
-@click.option("--for", "length", type=Duration(), help="End after so long; by default when all is over.")
+@click.option("--epochs", type=click.IntRange(1), help="End after this number of epochs.")
+@click.option("--for", "length", type=Duration(), help="Simulated time; by default until all jobs end.")
 @click.option("--time-limit", type=Duration(), help="Wall clock for each epoch, such as 2s.")
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of solvers, drawn jobs and wrong estimates."
+    "--seed", type=int, default=0, show_default=True, help="Seed of solvers, drawn jobs and wrong estimates."
 )
 @click.option("--deterministic", is_flag=True, help="Stop solvers by work done, not by the clock.")
-@click.option("--jobs", type=click.IntRange(1), help="Runs at a time; by default one a processor.")
+@click.option("--jobs", type=click.IntRange(1), help="Parallel runs; by default one per processor.")
 @click.option("--csv", "csv_file", type=NewFile(), help="Write a line for each epoch to this file.")
 @click.option("--scores", "scores_file", type=NewFile(), help="Write a line for each score (CSV).")
 @click.option("--report", type=NewFile(), help="Write an HTML report to this file.")
@@ -172,8 +170,8 @@ def simulate_command(
     """
     Replay jobs over time on SOURCE, epoch by epoch.
 
-    Each policy is run with each solver over the same jobs; what became of waiting, utilization, fairness and
-    cost is shown side by side. SOURCE is a snapshot; its jobs take as long as they say.
+    Each policy runs with each solver over the same jobs. Waiting times, utilization, fairness and cost are
+    shown side by side. SOURCE is a snapshot; its jobs run for the durations that they declare.
     """
     from gpuplan.planner.cli.planning import sound_part
     from gpuplan.planner.render.simulation import simulation_text
@@ -190,7 +188,7 @@ def simulate_command(
         found = hold(trace, cases, clock, seed=seed, at_a_time=jobs or processors(), watch=watch)
     arrivals = None if given["arrivals"] is None else str(given["arrivals"])
     simulation = side_by_side(trace, cases, found, clock, source=source, arrivals=arrivals, seed=seed)
-    # What was found in hours is shown before anything can go wrong with files.
+    # A simulation can take hours: show its result before an error with a file can lose it.
     show(simulation, simulation_text, as_json=as_json, plain=plain)
     _write_tables(simulation, csv_file, scores_file)
     if report is not None:
@@ -198,12 +196,12 @@ def simulate_command(
 
 
 def _clock(given: dict[str, Any]) -> Clock:
-    """When epochs are, as the options say."""
+    """Build the schedule of epochs from the options."""
     from gpuplan.planner.simulate.clock import Clock
 
     every, epochs, length = _seconds(given["every"]), given["epochs"], given["length"]
     if length is not None and epochs is not None:
-        raise click.UsageError("--for and --epochs both say when to end; give one of them.")
+        raise click.UsageError("--for and --epochs both set the end; give one of them.")
     seconds = None if length is None else _seconds(length)
     if every:
         for name in ("min_interval", "max_interval"):
@@ -221,7 +219,7 @@ def _clock(given: dict[str, Any]) -> Clock:
 
 
 def _cases(source: str, given: dict[str, Any]) -> list[Case]:
-    """Each policy with each solver, named by what tells them apart."""
+    """Build each combination of policy and solver, with a short unique name."""
     from gpuplan.planner.cli.planning import with_options
     from gpuplan.planner.simulate.compare_runs import Case
     from gpuplan.planner.sources.files import default_policy_path, load_policy
@@ -239,13 +237,13 @@ def _cases(source: str, given: dict[str, Any]) -> list[Case]:
             name = solver if len(files) == 1 else short if len(solvers) == 1 else f"{short} {solver}"
             chosen = with_options(policy, given["time_limit"], solver, deterministic=given["deterministic"])
             cases.append(Case(name, place, solver, chosen))
-    # A baseline heeds no policy but for what may be expected of durations: that of the first is as good.
+    # A baseline uses only the policy's rules for durations, so one run under the first policy suffices.
     policy, place = load_policy(files[0]), files[0] or "defaults"
     return [*cases, *(Case(name, place, name, policy, baseline=name) for name in baselines)]
 
 
 def _trace(snapshot: Snapshot, cases: Sequence[Case], given: dict[str, Any]) -> Trace:
-    """All that happens in every run; delays are those that the first policy states."""
+    """Build the events common to all runs; delays are those of the first policy."""
     from gpuplan.planner.simulate.trace import Estimates, Physics, Window, make_trace
     from gpuplan.planner.sources.traces.arrivals import read_arrivals
     from gpuplan.planner.sources.traces.outages import read_outages
@@ -269,7 +267,7 @@ def _trace(snapshot: Snapshot, cases: Sequence[Case], given: dict[str, Any]) -> 
 
 
 def _seconds(milliseconds: int) -> int:
-    """Whole seconds of an option; what is less than a second counts for nothing."""
+    """Whole seconds of an option, rounded down."""
     return milliseconds // _MILLISECONDS
 
 
@@ -294,7 +292,7 @@ def _write_report(simulation: Simulation, path: Path) -> None:
 
 @contextmanager
 def _watching(cases: Sequence[Case]) -> Iterator[Callable[[int, Progress], None]]:
-    """A bar for each run on a terminal, silence elsewhere."""
+    """Show a progress bar per run on a terminal; nothing elsewhere."""
     if not shows_progress():
         yield lambda _number, _progress: None
         return

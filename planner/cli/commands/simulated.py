@@ -1,4 +1,4 @@
-"""`gpuplan simulated`: a cluster to try plans on, and what happens in it."""
+"""`gpuplan simulated`: a simulated cluster to try plans on, and events in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ state_option = click.option(
 
 @click.group("simulated", epilog="Example: gpuplan simulated create scenarios/quickstart")
 def simulated_group() -> None:
-    """Create the simulated cluster and let things happen in it."""
+    """Create the simulated cluster and cause events in it."""
 
 
 @simulated_group.command("create", epilog="Example: gpuplan simulated create scenarios/quickstart")
@@ -31,7 +31,7 @@ def simulated_group() -> None:
 @state_option
 @json_option
 def simulated_create_command(source: str, state: Path, *, as_json: bool) -> None:
-    """Create a simulated cluster that is as SOURCE shows it."""
+    """Create a simulated cluster in the state of SOURCE."""
     from gpuplan.planner.executors.simulated import SimulatedCluster
     from gpuplan.planner.formatting import counted
     from gpuplan.planner.io.atomic_write import make_directory
@@ -52,7 +52,7 @@ def simulated_create_command(source: str, state: Path, *, as_json: bool) -> None
 @state_option
 @json_option
 def simulated_advance_command(duration: int, state: Path, *, as_json: bool) -> None:
-    """Move the cluster's clock by DURATION; jobs whose expected end passes are finished, new nodes ready."""
+    """Advance the cluster's clock by DURATION; due jobs finish, and due new nodes become ready."""
     from gpuplan.models.units import print_timestamp
     from gpuplan.planner.executors.simulated import SimulatedCluster
     from gpuplan.planner.formatting import counted
@@ -89,14 +89,14 @@ def simulated_submit_command(jobs_file: str, state: Path, *, as_json: bool) -> N
 
 @simulated_group.command("fail", epilog="Example: gpuplan simulated fail h100-1")
 @click.argument("node", type=NameIn("node"))
-@click.option("--gpu", type=click.IntRange(min=0), help="Not the node: this GPU of it becomes unhealthy.")
+@click.option("--gpu", type=click.IntRange(min=0), help="Only this GPU of the node becomes unhealthy.")
 @state_option
 @json_option
 def simulated_fail_command(node: str, gpu: int | None, state: Path, *, as_json: bool) -> None:
     """
-    Let NODE go down; the jobs on it wait again.
+    Take NODE down; the jobs on it wait again.
 
-    With --gpu only that GPU fails. Its jobs stay there, and the next plan tells of them.
+    With --gpu only that GPU fails. Its jobs stay there, and the next plan reports them.
     """
     from gpuplan.planner.executors.simulated import SimulatedCluster
     from gpuplan.planner.formatting import counted
@@ -118,11 +118,11 @@ def simulated_fail_command(node: str, gpu: int | None, state: Path, *, as_json: 
 
 @simulated_group.command("return", epilog="Example: gpuplan simulated return h100-1")
 @click.argument("node", type=NameIn("node"))
-@click.option("--gpu", type=click.IntRange(min=0), help="Not the node: this GPU of it, which was unhealthy.")
+@click.option("--gpu", type=click.IntRange(min=0), help="Only this unhealthy GPU of the node.")
 @state_option
 @json_option
 def simulated_return_command(node: str, gpu: int | None, state: Path, *, as_json: bool) -> None:
-    """Bring NODE back, which was down."""
+    """Bring a failed NODE back."""
     from gpuplan.planner.executors.simulated import SimulatedCluster
 
     with SimulatedCluster(state) as cluster:

@@ -1,4 +1,4 @@
-"""`gpuplan sweep`: one or two knobs turned, and what that does."""
+"""`gpuplan sweep`: plans for each combination of values of one or two settings (knobs)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TwoFigures(click.ParamType[tuple[str, str]]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        """Their names."""
+        """Return the names of the two figures."""
         from gpuplan.planner.render.whatif.sweep import WEIGHABLE
 
         names = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
@@ -49,7 +49,7 @@ class TwoFigures(click.ParamType[tuple[str, str]]):
     type=TwoFigures(),
     default="hourly_cost,gpu_allocation_ratio",
     show_default=True,
-    help="Two figures; combinations that none beats in both are marked.",
+    help="Two figures; combinations on their Pareto front are marked.",
 )
 @click.option("-o", "--out", type=PICTURE, help="Draw the two figures to this file: .svg or .png.")
 @planning_options
@@ -71,11 +71,11 @@ def sweep_command(
     Plan SOURCE for each combination of values of KNOBs.
 
     \b
-    prices.guarantee=0,100  a knob of the policy, by its path
+    prices.guarantee=0,100  a setting of the policy, by its path
     quota:QUEUE=8,16        nominal quota of a queue
-    demand=1,2,10           so many times the waiting jobs (demand:QUEUE of one queue)
-    pool:POOL=0,4           so many nodes of a pool more
-    like:NODE=0,1           so many nodes more like an existing one
+    demand=1,2,10           multiple of the waiting jobs (demand:QUEUE for one queue)
+    pool:POOL=0,4           number of nodes added to a pool
+    like:NODE=0,1           number of nodes added like an existing one
     price:POOL=1,2.5        price of a pool's new nodes
     solver=milp,greedy
     """  # noqa: D301 - \b is click's

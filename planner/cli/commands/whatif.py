@@ -1,4 +1,4 @@
-"""`gpuplan whatif`: worlds that differ from a snapshot, planned and compared."""
+"""`gpuplan whatif`: plans hypothetical changes of a snapshot and compares them with its own plan."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Steps(click.ParamType[tuple[int, ...]]):
-    """`1,4,16`: whole numbers from 1 on."""
+    """`1,4,16`: positive whole numbers."""
 
     name = "steps"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """The numbers, each once, in order."""
+        """Return the numbers, each once, ascending."""
         parts = value.split(",") if isinstance(value, str) else list(map(str, value))
         if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
             self.fail(f"expected whole numbers from 1 on such as 1,4,16, found {value!r}", param, ctx)
@@ -43,15 +43,15 @@ class Steps(click.ParamType[tuple[int, ...]]):
 )
 @click.argument("source", type=ANY_PATH)
 @click.argument("scenarios", type=ANY_PATH, metavar="[SCENARIO...]", nargs=-1)
-@click.option("--sensitivity", "values_nodes", is_flag=True, help="Tell what more nodes are worth instead.")
+@click.option("--sensitivity", "values_nodes", is_flag=True, help="Compute the value of more nodes instead.")
 @click.option(
     "--steps",
     type=Steps(),
     default="1,4,16",
     show_default=True,
-    help="sensitivity: plan anew with so many nodes more of each kind.",
+    help="sensitivity: plan again with this many more nodes of each kind.",
 )
-@click.option("--like", multiple=True, help="sensitivity: only the kind of this node; several may be given.")
+@click.option("--like", multiple=True, help="sensitivity: only the kind of this node; may be repeated.")
 @planning_options
 @engine_options
 @click.option("--report", type=NewFile(), help="Write an HTML report of the comparison to this file.")
@@ -73,8 +73,8 @@ def whatif_command(
     """
     Compare the plan of SOURCE with that of each SCENARIO.
 
-    A scenario is a file with a name, changes, and what is expected of its plan. `gpuplan schema scenario`
-    prints all that it may hold. Ends with 1 if an expectation is not met or a scenario cannot be planned.
+    A scenario is a file with a name, changes, and expectations of its plan. `gpuplan schema scenario` prints
+    its format. Ends with 1 if an expectation is not met or a scenario cannot be planned.
     """
     from gpuplan.planner.render.whatif.comparison import comparison_text
     from gpuplan.planner.render.whatif.sensitivity import sensitivity_text

@@ -1,1 +1,1 @@
-"""Explanations as data."""
+"""Data models of explanations."""

@@ -1,4 +1,4 @@
-"""Standing: who is before a waiting job, who holds what it needs, and how its quotas stand."""
+"""Standing: the jobs ahead of a waiting job, the jobs that hold what it needs, and its quotas' usage."""
 
 from __future__ import annotations
 
@@ -11,95 +11,95 @@ from gpuplan.models.units import Count, CountedSeconds, Mib, Milli, Name, Timest
 
 
 class QuotaStanding(Noun):
-    """One limit between a job and the root of the queue tree."""
+    """One quota limit between a job's queue and the root of the queue tree."""
 
     queue: Name
     gpu_model: str
-    """Empty for the limit of all models together."""
+    """Empty for the limit over all models together."""
     used_milli: Milli = Field(alias="used")
-    """GPUs that count here once the plan is carried out."""
+    """GPUs that count against this limit once the plan is applied."""
     limit_milli: Milli = Field(alias="limit")
     needed_milli: Milli = Field(alias="needed")
-    """What the job would add here: a queue below may keep a part for itself."""
+    """GPUs the job would add here; a queue below may cover a part from quota that it does not lend."""
     binds: bool
-    """The job would break it."""
+    """True if the job would exceed the limit."""
 
 
 class FreeBlock(Noun):
-    """The node with most room for a job of those it may use, without what is promised to others."""
+    """The eligible node with the most free capacity for a job, without what is promised to other jobs."""
 
     node: Name
     gpus: Count
-    """Wholly free."""
+    """GPUs that are wholly free."""
     largest_share_milli: Milli = Field(alias="largest_share")
-    """Most free of one GPU."""
+    """Largest free part of one GPU."""
     cpu_milli: Milli = Field(alias="cpus")
     memory_mib: Mib
 
 
 class Urgency(Noun):
-    """What decides on the order of waiting jobs, for one of them."""
+    """The figures that decide the place of one job in the order of waiting jobs."""
 
     priority: Count
     points: NonNegativeInt
-    """Of its work, on its fastest GPU model."""
+    """Value of its work, on its fastest GPU model."""
     gpu_milli: Milli = Field(alias="gpus")
-    """That it asks for at most."""
+    """The most GPUs it asks for."""
     weight_milli: Milli = Field(alias="weight")
     goal: Goal
-    """By which it is worth something; what it goes by is one of the figures below."""
+    """The goal that sets its value; the figure that the goal uses is one of those below."""
     left_seconds: CountedSeconds
-    """That the goal takes it to need to its end."""
+    """Time to its end, as its goal estimates it."""
     left_basis: LeftBasis
-    """What that rests on."""
+    """Source of `left_seconds`."""
     served_gpu_seconds: NonNegativeInt
-    """How long it has held GPUs so far, times GPUs."""
+    """GPUs held so far, times how long."""
     rho: NonNegativeFloat
-    """Its time here and to its end, over that with an equal share of the cluster."""
+    """Time since submission and to its end, divided by that time with an equal share of the cluster."""
     waited_seconds: CountedSeconds
 
 
 class Rival(Urgency):
-    """A waiting job that goes before another, and waits for the same."""
+    """A waiting job that is ahead of the explained job and waits for the same quota or nodes."""
 
     job: Name
     queue: Name
 
 
 class Holder(Noun):
-    """A job that runs once the plan is carried out, and holds what another one needs."""
+    """A job that runs once the plan is applied, and holds quota or nodes that the explained job needs."""
 
     job: Name
     queue: Name
     user: Name
     priority: Count
     gpu_milli: Milli = Field(alias="gpus")
-    """On nodes that the other one could use."""
+    """GPUs on nodes that the explained job could use."""
     nodes: tuple[Name, ...]
     ends_at: Timestamp
-    """As expected."""
+    """Expected end."""
     may_be_stopped: bool
-    """By the planner, for the other one as it is."""
+    """True if the planner may preempt it for the explained job at its present priority."""
 
 
 class Standing(Noun):
-    """How a waiting job stands among the others."""
+    """Position of a waiting job among the other jobs."""
 
     points: NonNegativeInt
-    """Of its work, on its fastest GPU model."""
+    """Value of its work, on its fastest GPU model."""
     urgency: Urgency
-    """Of the job itself."""
+    """The job's own figures."""
     replicas_fitting: Count
-    """Replicas that find room now on nodes it may use, whatever quotas say."""
+    """Replicas that its eligible nodes have capacity for now; quotas are not considered."""
     replicas_needed: Count
     matching_nodes: Count
     largest_free: FreeBlock | None = None
-    """None if no node matches."""
+    """None if no node is eligible."""
     quotas: tuple[QuotaStanding, ...] = ()
-    """From its queue up."""
+    """From its queue up to the root."""
     ahead: tuple[Rival, ...] = ()
-    """The first of them: by priority where priorities are tiers, then by points for each GPU."""
+    """The first few: by priority where priorities are tiers, then by points per GPU."""
     ahead_in_all: Count = 0
     holders: tuple[Holder, ...] = ()
-    """The first to end."""
+    """The first few to end."""
     holders_in_all: Count = 0

@@ -1,4 +1,4 @@
-"""Explanation: all that a plan has to say about one job, as data."""
+"""Explanation: everything a plan says about one job, as data."""
 
 from __future__ import annotations
 
@@ -15,81 +15,81 @@ from gpuplan.planner.explain.answers.remedies import Remedies
 
 
 class Duration(Noun):
-    """How long a job is expected to take, and what that rests on."""
+    """Expected duration of a job, and the source of the estimate."""
 
     seconds: CountedSeconds
     """On the fastest of its GPU models."""
     source: DurationSource
     samples: Count = 0
-    """Finished jobs it was learnt from."""
+    """Number of finished jobs the estimate is learnt from."""
     percentile: Count | None = None
-    """Of what they took; None if it was not learnt."""
+    """Percentile of their durations; None if the estimate is not learnt."""
     seconds_in_order: CountedSeconds | None = None
-    """For its place in the order of waiting jobs, where its goal takes not what is left of `seconds`."""
+    """Time left that orders it among waiting jobs, if its goal does not use what is left of `seconds`."""
     basis_in_order: LeftBasis | None = None
-    """What that rests on."""
+    """Source of `seconds_in_order`."""
     gpu_model: Name | None = None
-    """Where the plan has the job run, or planned; None without GPUs and without places."""
+    """GPU model on which the plan runs or later starts the job; None without GPUs or without a placement."""
     seconds_there: CountedSeconds | None = None
-    """The whole of the job on that model."""
+    """Duration of the whole job on that model."""
     seconds_left: CountedSeconds | None = None
-    """To its end, of a job that has run: where the plan has it run, or from its next start on."""
+    """For a job that has run: time to its end, in its placement in the plan or from its next start on."""
     seconds_saved: CountedSeconds | None = None
-    """Of work on its fastest GPU model that its last checkpoint saved, of a job that is stopped or was."""
+    """For a job that is or was stopped: work that its last checkpoint saved, on its fastest GPU model."""
     recovery_seconds: CountedSeconds | None = None
-    """Of what is left, before it works: it comes back from its last checkpoint."""
+    """Part of `seconds_left` that it spends on its restart from the last checkpoint."""
 
 
 class Scaling(Noun):
-    """How fast an elastic job is by its number of replicas."""
+    """Speed of an elastic job as a function of its number of replicas."""
 
     speeds: dict[int, float]
-    """At its least size, its largest, and those of its table between them, on `gpu_model`."""
+    """Speed at its minimum and maximum size, and at the sizes of its table between them, on `gpu_model`."""
     gpu_model: Name | None = None
-    """Where the plan has the job run, or planned; None without GPUs and without places."""
+    """GPU model on which the plan runs or later starts the job; None without GPUs or without a placement."""
     learnt: bool = False
-    """The job states no table: its like teach it."""
+    """True if the job states no table and the speeds are learnt from similar jobs."""
 
 
 class AwaitedJob(Noun):
-    """A job that another one depends on."""
+    """A job that the explained job depends on."""
 
     job: Name
     kind: DependencyKind
     satisfied: bool = False
     never: bool = False
-    """It can never be satisfied any more."""
+    """True if the dependency can no longer be satisfied."""
     expected_at: Timestamp | None = None
-    """None if nobody knows when it will be satisfied, or it is."""
+    """None if the dependency is satisfied, or if the time is unknown."""
 
 
 class Neighbour(Noun):
-    """Another job on the places that a job is given, before or beside it."""
+    """Another job on the nodes that the explained job is placed on, before or beside it."""
 
     job: Name
     node: Name
     starts_at: Timestamp | None = None
-    """None if it runs by now, or starts at once."""
+    """None if it runs already, or starts now."""
     until: Timestamp
     """Its expected end."""
     in_its_place: bool
-    """It holds a GPU that the explained job gets."""
+    """True if it holds a GPU that the explained job gets."""
 
 
 class Exchange(Noun):
-    """What the plan does to another job, for which it takes or gives up places, quota or power."""
+    """What the plan does to another job that exchanges places, quota or power with the explained job."""
 
     job: Name
     action: str
-    """Type of its action."""
+    """Type of the other job's action."""
     points: int
-    """What that does to the objective."""
+    """Effect of that action on the objective."""
     lost_gpu_hours: float = 0.0
-    """Its work since its last checkpoint, if it has to leave."""
+    """Work since its last checkpoint, if it has to leave its place."""
 
 
 class Explanation(Noun):
-    """One job of a plan."""
+    """Explanation of one job of a plan."""
 
     plan_id: str
     epoch: Timestamp
@@ -98,42 +98,42 @@ class Explanation(Noun):
     user: Name
     priority: Count
     asks_for: str
-    """In words: `2 × 8 GPUs`."""
+    """The request in words: `2 × 8 GPUs`."""
     action: str
     """Type of its action: `start`, `keep`, `wait` and so on."""
     finding: Finding | None = None
-    """What it has lost, and what becomes of it."""
+    """What the job has lost in the cluster, and how the plan handles it."""
     reason: Reason
     duration: Duration
     scaling: Scaling | None = Field(default=None, exclude_if=lambda value: value is None)
-    """None of a job that is not elastic, and where speed is in proportion to the replicas."""
+    """None for a job that is not elastic, or with a speed proportional to its replicas."""
     depends_on: tuple[AwaitedJob, ...] = ()
     depends_on_at_least: Count | None = None
-    """So many of them suffice; None is all."""
+    """Number of dependencies that suffice; None means all."""
     nodes: tuple[Name, ...] = ()
-    """Where it runs or starts, or is planned to start; sorted."""
+    """Nodes where it runs, starts, or is planned to start; sorted."""
     nodes_before: tuple[Name, ...] = ()
-    """Where it runs now, of a job that the plan stops, moves or resizes; sorted."""
+    """For a job that the plan preempts, migrates or resizes: the nodes where it runs now; sorted."""
     exchange: tuple[Exchange, ...] = ()
-    """Whose place it takes, and who takes its place; by name."""
+    """Jobs from which it takes places, and jobs that take its places; by name."""
     horizon_end: Timestamp | None = None
-    """The plan looks so far ahead; None if it looks at this instant alone."""
+    """End of the planning horizon; None if the plan covers this instant alone."""
     projected_start: Timestamp | None = None
-    """Of a job that waits; None if the plan has no later start for it."""
+    """For a waiting job; None if the plan has no later start for it."""
     promised: bool = False
-    """That start is held for the job."""
+    """True if that start is reserved for the job."""
     waits_for: str = ""
-    """What that start waits for, in words that follow "waits"."""
+    """What that start waits for, as words to follow "waits"."""
     projected_finish: Timestamp | None = None
     earlier_promise: Timestamp | None = None
-    """The start it was promised before the plan."""
+    """Start that an earlier plan promised."""
     promise_changed: str = ""
-    """Why that promise is put off or withdrawn."""
+    """Why the plan moves or withdraws that promise."""
     kill_at: Timestamp | None = None
     deadline: DeadlineOutlook | None = None
     standing: Standing | None = None
-    """Among the others, of a job that waits and is to wait."""
+    """Position among the other jobs; only for a job that waits and keeps waiting."""
     remedies: Remedies | None = None
-    """What would make it start, of the same."""
+    """Changes that would start the job; only for a job that waits and keeps waiting."""
     neighbours: tuple[Neighbour, ...] = ()
-    """Who is on its nodes up to its projected start, by node and end."""
+    """Jobs on its nodes before its projected start, by node and end."""

@@ -1,4 +1,4 @@
-"""How a node stands once a plan is carried out: who holds what of it, and why nobody starts on the rest."""
+"""State of a node once a plan is applied: what each job holds, and why no waiting job starts on the rest."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class GpuUse(Noun):
     index: Count
     healthy: bool
     layout: str | None
-    """Of a GPU in MIG mode, in words."""
+    """MIG layout in words; None if the GPU is not in MIG mode."""
     holders: tuple[GpuHolder, ...]
-    """By name."""
+    """Sorted by name."""
     free_milli: Milli = Field(alias="free")
-    """0 where it is unhealthy or in MIG mode."""
+    """0 if the GPU is unhealthy or in MIG mode."""
 
 
 class NodeTenant(Noun):
@@ -37,15 +37,15 @@ class NodeTenant(Noun):
     user: Name
     priority: Count
     replicas: Count
-    """On this node."""
+    """Replicas on this node."""
     starts: bool
-    """By this plan."""
+    """True if this plan starts it."""
     ends_at: Timestamp
-    """As expected."""
+    """Expected end."""
 
 
 class NodeBooking(Noun):
-    """A later start that is planned on a node."""
+    """A later start that the plan places on a node."""
 
     job: Name
     starts_at: Timestamp
@@ -61,7 +61,7 @@ class NodeClosure(Noun):
 
 
 class Stranded(Noun):
-    """Why waiting jobs that may use a node do not start on what is free of it."""
+    """A reason why waiting jobs that may use a node do not start on its free capacity."""
 
     why: str
     jobs: Count
@@ -69,7 +69,7 @@ class Stranded(Noun):
 
 
 class NodeExplanation(Noun):
-    """One node of a plan."""
+    """Explanation of one node of a plan."""
 
     plan_id: str
     epoch: Timestamp
@@ -77,10 +77,10 @@ class NodeExplanation(Noun):
     size: str
     """`8 × H100-80GB`."""
     state: tuple[str, ...]
-    """What is out of the ordinary: `cordoned`, `not ready` and such."""
+    """Exceptional states: `cordoned`, `not ready` and similar."""
     pool: Name | None
     place: str
-    """Region, zone, rack and island, as far as they are known."""
+    """Region, zone, rack and NVLink island, as far as they are known."""
     price_per_hour: float
     gpus: tuple[GpuUse, ...]
     free_cpu_milli: Milli = Field(alias="free_cpus")
@@ -88,8 +88,8 @@ class NodeExplanation(Noun):
     free_memory_mib: Mib
     memory_mib: Mib
     tenants: tuple[NodeTenant, ...] = ()
-    """The first to end first."""
+    """Sorted by expected end."""
     bookings: tuple[NodeBooking, ...] = ()
     closures: tuple[NodeClosure, ...] = ()
     stranded: tuple[Stranded, ...] = ()
-    """Most jobs first; nothing where no waiting job may use the node."""
+    """Most jobs first; empty if no waiting job may use the node."""

@@ -1,4 +1,4 @@
-"""How a queue stands once a plan is carried out: what it may hold and holds, and who waits in it for what."""
+"""State of a queue once a plan is applied: its quotas, what it holds, and what its jobs wait for."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from gpuplan.models.units import Count, Milli, Name, Timestamp
 
 
 class QuotaUse(Noun):
-    """One quota of a queue, with all queues below it."""
+    """One quota of a queue; usage includes all queues below it."""
 
     gpu_model: str
     """Empty for all models together."""
     nominal_milli: Milli = Field(alias="nominal")
-    """Its own."""
+    """The queue's own nominal quota."""
     limit_milli: Milli | None = Field(alias="limit")
-    """What it may use at most; None is no limit."""
+    """The most it may use; None means no limit."""
     used_milli: Milli = Field(alias="used")
     borrowed_milli: Milli = Field(alias="borrowed")
-    """Of that, beyond the quota of the queue and those below it."""
+    """Part of `used` beyond the quota of the queue and the queues below it."""
     unused_milli: Milli = Field(alias="unused")
-    """Of that quota; others may have borrowed it."""
+    """Unused part of that quota; other queues may have borrowed it."""
     guarantee_milli: Milli | None = Field(default=None, alias="guarantee")
     missing_milli: Milli = Field(default=0, alias="missing")
-    """Of its guarantee, though it asks for it."""
+    """Part of the guarantee that the queue's jobs ask for and do not get."""
 
 
 class WaitingFor(Noun):
@@ -34,11 +34,11 @@ class WaitingFor(Noun):
     code: ReasonCode
     jobs: Count
     gpu_milli: Milli = Field(alias="gpus")
-    """What they ask for together at least."""
+    """Sum of their minimum requests."""
 
 
 class Reclaimable(Noun):
-    """A running job that may be stopped for this queue whatever its priority, as its own queue borrows."""
+    """A running job that may be preempted to reclaim quota for this queue, whatever its priority."""
 
     job: Name
     queue: Name
@@ -46,7 +46,7 @@ class Reclaimable(Noun):
 
 
 class QueueExplanation(Noun):
-    """One queue of a plan."""
+    """Explanation of one queue of a plan."""
 
     plan_id: str
     epoch: Timestamp
@@ -55,23 +55,24 @@ class QueueExplanation(Noun):
     children: tuple[Name, ...]
     quotas: tuple[QuotaUse, ...]
     running: Count
-    """Jobs of the queue and of those below it, as all that follows."""
+    """Jobs of the queue and of the queues below it; the fields that follow count the same way."""
     started: Count
-    """Of these, by the plan."""
+    """Running jobs that the plan starts."""
     waiting: tuple[WaitingFor, ...] = ()
     """Most jobs first."""
     guarantee_note: str = ""
-    """Why the guarantee is not met, if it is not."""
+    """Why the guarantee is not met; empty if it is met."""
     may_be_reclaimed: bool = False
     """
-    It holds more than its own quota and its guarantee: queues below theirs may take that back, whatever the
-    priorities.
+    True if the queue holds more than its nominal quota and more than its guarantee.
+
+    Queues below what they are entitled to may then reclaim the excess, whatever the priorities.
     """
     reclaimable: tuple[Reclaimable, ...] = ()
-    """The first, by name."""
+    """The first few, by name."""
     reclaimable_in_all: Count = 0
     one_more: Name | None = None
-    """The job that would start if the queue had a GPU of quota more, the worthiest; None if none would."""
+    """First job in the waiting order that would start with one more GPU of quota; None if none would."""
     one_more_points: int | None = None
     one_more_tried: Count = 0
-    """Jobs that it was tried for, the worthiest that wait for quota; 0 for a queue without one of its own."""
+    """Number of jobs tried: the first that wait for quota; 0 for a queue without a quota of its own."""

@@ -1,4 +1,4 @@
-"""Remedies: the smallest changes after which a job that waits starts, and what each of them costs."""
+"""Remedies: the smallest changes after which a waiting job starts, and what each of them costs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class RemedyKind(StrEnum):
     RELEASE = "release"
     """The job is no longer held."""
     BEGIN = "begin"
-    """The job may begin earlier than its user wants."""
+    """The job may start before its `not_before`."""
     QUOTA = "quota"
     GPU_MODEL = "gpu_model"
     """The job may also run on this model."""
     SELECTOR = "selector"
-    """The job does without a condition on nodes."""
+    """The job drops a condition on nodes."""
     TOLERATION = "toleration"
     """The job tolerates a taint."""
     LOCALITY = "locality"
@@ -30,88 +30,88 @@ class RemedyKind(StrEnum):
     """More of its replicas may be in one domain."""
     REPLICAS = "replicas"
     CPUS = "cpus"
-    """Of one replica."""
+    """CPUs of one replica."""
     MEMORY = "memory"
-    """Of one replica, in MiB."""
+    """Memory of one replica, in MiB."""
     POLICY = "policy"
-    """A switch of the policy."""
+    """A policy switch is turned on."""
     PRIORITY = "priority"
-    """Of the job, so that the plan may stop others for it."""
+    """Priority of the job, so that the plan may preempt others for it."""
     STOP = "stop"
-    """Somebody stops a running job, and it waits."""
+    """A running job is stopped and waits."""
     DEFER = "defer"
     """A job that the plan starts waits instead."""
     NODE = "node"
-    """The cluster has nodes more."""
+    """The cluster gets more nodes."""
     UNCORDON = "uncordon"
     POWER = "power"
-    """GPUs of a rack may draw more together."""
+    """The power cap of a rack is raised."""
     WAIT = "wait"
-    """Nothing is done until running jobs have ended."""
+    """Nothing is changed; the job waits until running jobs have ended."""
 
 
 class RemedyPart(Noun):
-    """One change."""
+    """One change of a remedy."""
 
     kind: RemedyKind
     subject: Name
-    """A queue, a job, a node, a pool, a rack, a GPU model, or the name of a knob."""
+    """A queue, a job, a node, a pool, a rack, a GPU model, or the name of a setting."""
     job: Name | None = None
-    """Another job that is changed, which has to start together with the explained one."""
+    """Set if another job is changed: one that has to start together with the explained job."""
     gpu_model: str = ""
-    """Whose quota it is, where there is one for a model alone."""
+    """GPU model of the quota; empty for the quota of all models."""
     before: int | float | str | None = None
     after: int | float | str | None = None
     text: str
-    """One sentence for people, without its subject being told elsewhere."""
+    """One phrase for people that is complete without the other fields."""
 
 
 class Remedy(Noun):
     """
-    Changes after which the job starts, with everything else as the plan leaves it.
+    Changes after which the job starts, with everything else as in the plan.
 
-    The verifier has found no rule broken with the job on these nodes. With a part left out, or an amount one
-    step smaller, the job would find no place.
+    The verifier finds no rule broken with the job on these nodes. With one part left out, or one amount a
+    step smaller, the job would not fit.
     """
 
     parts: tuple[RemedyPart, ...] = Field(min_length=1)
     points: int
-    """The objective with the job started, less the objective of the plan."""
+    """Objective with the job started, minus the objective of the plan."""
     nodes: tuple[Name, ...]
-    """Where it would start, with all that start together with it; sorted."""
+    """Nodes where it would start, together with the jobs of its co-start group; sorted."""
     stops: tuple[Name, ...] = ()
-    """Running jobs that stop; sorted."""
+    """Running jobs that are stopped; sorted."""
     by_hand: bool = False
-    """The policy and its priorities do not let a plan do it: an operator stops these jobs."""
+    """True if the policy or the priorities forbid it to a plan: an operator has to stop these jobs."""
     lost_gpu_hours: float | None = None
-    """Their work since their last checkpoints."""
+    """Work of the stopped jobs since their last checkpoints."""
     price_per_hour: float | None = None
-    """Of nodes more, in the cluster's currency."""
+    """Price of the added nodes, in the cluster's currency."""
     seconds: CountedSeconds | None = None
-    """To be waited."""
+    """Time to wait."""
     starts_at: Timestamp | None = None
-    """Later than now."""
+    """Start, if later than now."""
 
 
 class Fit(Noun):
-    """The job could start as things are: what that would bring, and where."""
+    """A start that is possible with nothing changed: its points and its nodes."""
 
     points: int
     nodes: tuple[Name, ...]
 
 
 class Remedies(Noun):
-    """What would make a job start."""
+    """All remedies for one waiting job."""
 
     fits: Fit | None = None
-    """It could start with nothing changed; no remedy is looked for then."""
+    """Set if the job could start with nothing changed; then no remedy is searched."""
     found: tuple[Remedy, ...] = ()
     """Most points first."""
     more: Count = 0
-    """Found as well and left out: they bring less than others of their kind."""
+    """Number of remedies left out because they bring less than others of their kind."""
     unconfirmed: Count = 0
-    """Seemed to be enough, but the planner found no concrete place, or the verifier a broken rule."""
+    """Number of remedies that passed the counting test, but got no placement or failed verification."""
     unplaced: bool = False
-    """There seems to be room as things are, but no such place was found: no change was tried then."""
+    """True if counts suffice with nothing changed, but no placement was found; then no change is tried."""
     together_with: tuple[Name, ...] = ()
-    """Jobs that wait and have to start with it; no priority was tried then."""
+    """Waiting jobs that have to start together with it; if there are any, no priority was tried."""

@@ -1,1 +1,1 @@
-"""What would make a job start: changes, from one to the fewest that suffice."""
+"""Search for remedies: the fewest and smallest changes that make a waiting job start."""

@@ -1,4 +1,4 @@
-"""Levers on what is around a job: quotas, nodes, switches of the policy, and the time until others end."""
+"""Changes outside the job: quotas, policy switches, cordons, power caps and new nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def world_levers(question: Question, ground: Ground) -> Iterator[Lever]:
-    """All that may be changed around a job, and around those that start together with it."""
+    """Yield every change outside the job, and outside the jobs that start together with it."""
     seen = set()
     for each in question.by_member():
         for lever in _around(each, ground):
@@ -43,14 +43,15 @@ def _around(question: Question, ground: Ground) -> Iterator[Lever]:
 
 def _quotas(question: Question, ground: Ground) -> list[Lever]:
     """
-    The quotas on the way from the job's queue up to the root, of all GPUs and of each model.
+    The quotas from the job's queue up to the root, for all GPUs and for each model.
 
-    Where one alone is enough as far as quotas go, the others are left out; the one in the way comes first.
+    If raising one alone satisfies all quotas, only one such is kept; the queue that blocks the job comes
+    first.
     """
     if not question.job.request.needs_gpu or ground.allowed_models(question):
         return []
     needed = sum(job.request.total_gpu_milli * job.gang.minimum for job in question.members)
-    # Running jobs may hold more than a limit that was lowered since.
+    # Running jobs may hold more than the limit, if the limit was lowered after they started.
     most = needed + sum(milli.total() for milli in ground.quotas.own(0).values())
     short = ground.shortage(question)
     by_name = {queue.name: queue for queue in question.queues}
@@ -122,7 +123,7 @@ def _switches(question: Question) -> Iterator[Lever]:
 
 
 def _power(question: Question, ground: Ground) -> Iterator[Lever]:
-    """The caps of racks in which the job may run, by the watts that are missing."""
+    """The power caps of racks in which the job may run, raised by at most what all members need there."""
     needed = sum(job.request.total_gpu_milli * job.gang.minimum for job in question.members)
     racks = {rack_of(ground.nodes[name]) for name in ground.counting.counts(question)}
     for cap in question.rack_power:
@@ -131,7 +132,7 @@ def _power(question: Question, ground: Ground) -> Iterator[Lever]:
         gpus = (node.gpus for node in ground.cluster.nodes if node.gpus and rack_of(node) == key)
         if not (watts := max((each.watts for each in gpus), default=0)):
             continue
-        # What runs may draw more than a cap that was lowered since.
+        # Running jobs may draw more than the cap, if the cap was lowered after they started.
         over = max(0, ground.counting.power.drawn(key, ()) - cap.watts * MILLI)
         yield _cap(cap, -(-(needed * watts + over) // MILLI))
 

@@ -1,4 +1,4 @@
-"""Levers on the job itself: where it may go, how large it is, and when it may begin."""
+"""Changes of the job itself: its eligible nodes, its size, and its earliest start."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _SIZES: Final[dict[str, tuple[RemedyKind, str, Callable[[int], str], Callable[[i
     "cpu_milli": (RemedyKind.CPUS, "cpus", in_cpus, print_milli),
     "memory_mib": (RemedyKind.MEMORY, "memory_mib", in_gib, int),
 }
-"""By field of a request: the kind of remedy, its name, and the amount in words and for programs."""
+"""By field of a request: kind of remedy, its subject, and formatters of the amount for people and data."""
 
 
 def member_levers(question: Question) -> Iterator[Lever]:
-    """All that may be changed in the job, and in those that start together with it."""
+    """Yield every change of the job, and of the jobs that start together with it."""
     yield from _job_levers(question)
     for other in question.others:
         for lever in _job_levers(question.seen_by(other.name)):
@@ -39,7 +39,7 @@ def member_levers(question: Question) -> Iterator[Lever]:
 
 
 def _job_levers(question: Question) -> Iterator[Lever]:
-    """Less far-reaching changes first."""
+    """Changes of one job, the least far-reaching first."""
     job = question.job
     if job.held:
         part = RemedyPart(
@@ -80,7 +80,7 @@ def _gpu_models(question: Question) -> Iterator[Lever]:
 
 
 def _conditions(job: Job) -> Iterator[Lever]:
-    """What a node must be like, one condition after the other."""
+    """Drop one condition on nodes at a time."""
     for key, value in sorted(job.node_selector.items()):
         left = {name: wanted for name, wanted in job.node_selector.items() if name != key}
         yield _without_condition(f"{key}={value}", {"node_selector": left})
@@ -173,7 +173,7 @@ def _smaller(job: Job) -> Iterator[Lever]:
 
     if gang.minimum > 1:
         yield Lever(gang.minimum - 1, with_fewer, fewer_part)
-    # A job of CPUs alone keeps some: one that asks for nothing is another job.
+    # A job without GPUs keeps at least one CPU: a job that asks for nothing is a different job.
     if (most := request.cpu_milli - (0 if request.needs_gpu else MILLI)) > 0:
         yield _asking_for_less(request, "cpu_milli", most)
     if request.memory_mib:
@@ -181,7 +181,7 @@ def _smaller(job: Job) -> Iterator[Lever]:
 
 
 def _asking_for_less(request: ResourceRequest, field: Literal["cpu_milli", "memory_mib"], most: int) -> Lever:
-    """Of CPUs or memory, by its own unit."""
+    """A smaller request of CPUs or memory, in steps of the field's unit."""
     kind, subject, in_words, printed = _SIZES[field]
     before = getattr(request, field)
 

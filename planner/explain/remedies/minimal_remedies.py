@@ -1,9 +1,9 @@
 """
 remedies(ground, job) → Remedies: the smallest changes that would make a waiting job start.
 
-That a remedy is enough rests on the verifier: it is shown the world with the change, all that the plan does,
-and the job on concrete places. That nothing less is enough rests on counting (`Ground`): one gang on what the
-others leave free needs no search, and what is counted is never less than what there is.
+Sufficient: the verifier checks the changed snapshot with all actions of the plan and the job on concrete
+places. Minimal: counting (`Ground`) shows that nothing less suffices. One gang on what the others leave free
+needs no search, and the counts are never below the real capacity.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN: Final = 8
 _MOST_ALIKE: Final = 2
-"""Remedies of one kind that are looked at closely: those that cost least."""
+"""Remedies of one kind that are verified; the cheapest come first."""
 
 _MOST_PAIRS: Final = 4
 
 _PASSING_ON: Final = {RemedyKind.STOP, RemedyKind.DEFER}
-"""The job starts, and somebody else does not run."""
+"""Remedies that start the job at the cost of another job."""
 
 
 def remedies(ground: Ground, job: Job) -> Remedies:
-    """What would make a job start that waits in a plan."""
+    """Find the changes that would start a waiting job of a plan."""
     question = ground.question(job)
     found = _Search(Judge(ground), question).answer()
     return found.model_copy(update={"together_with": tuple(other.name for other in question.others)})
@@ -91,7 +91,7 @@ class _Search:
         return prices(self.ground)
 
     def _few_alike(self, levers: list[Lever]) -> list[Lever]:
-        """The first of each kind; the others are counted."""
+        """The first few of each kind; the others are only counted."""
         kinds: Counter[RemedyKind] = Counter()
         few = []
         for lever in levers:
@@ -103,7 +103,11 @@ class _Search:
         return few
 
     def _try_several(self, levers: list[Lever], in_the_way: set[str]) -> None:
-        """Pairs of levers none of which is enough alone; where no pair is, the fewest of all that are."""
+        """
+        Try pairs of levers of which none suffices alone; if no pair does, drop levers from all of them.
+
+        Levers are dropped one by one while the rest still suffices.
+        """
         pairs = [pair for pair in combinations(levers, 2) if self._is_enough(pair)]
         for pair in pairs[:_MOST_PAIRS]:
             self._try(pair)
@@ -122,7 +126,7 @@ class _Search:
         self._try(kept)
 
     def _try_stops(self, names: list[str], others: tuple[Lever, ...], *, most: int) -> None:
-        """Single jobs in the way, the cheapest of those that run and of those that the plan starts."""
+        """Try to stop single blocking jobs: the cheapest that run, and the cheapest that the plan starts."""
         jobs = self.question.plan.snapshot.job_by_name
         for running in (True, False):
             same = [name for name in names if (jobs[name].running is not None) == running]
@@ -131,11 +135,11 @@ class _Search:
             self.more += len(same[most:])
 
     def _is_enough(self, levers: Sequence[Lever]) -> bool:
-        """True if all of them, pulled as far as they go, seem to be enough."""
+        """True if all levers together, at their last step, seem to suffice."""
         return self.ground.has_room(self._pulled(levers, [lever.most for lever in levers]))
 
     def _try(self, levers: Sequence[Lever]) -> None:
-        """The fewest steps of each lever, one after the other; kept if the verifier agrees that they do."""
+        """Find the fewest steps of each lever in turn; keep the remedy if the verifier accepts it."""
         steps = [lever.most for lever in levers]
         for number, lever in enumerate(levers):
 
@@ -150,7 +154,7 @@ class _Search:
         self._judge(parts, self._pulled(levers, steps))
 
     def _wait(self) -> None:
-        """Nothing is done: the plan says when the job starts, or it is looked for after the plan's end."""
+        """Remedy without a change: the plan's later start, or the first start found after the horizon."""
         future, name = self.ground.outlook.future, self.question.job.name
         if (planned := future.planned.get(name)) is not None:
             nodes = tuple(sorted({replica.node for replica in planned.replicas}))
@@ -161,7 +165,7 @@ class _Search:
             self._judge((part,), changed)
 
     def _judge(self, parts: tuple[RemedyPart, ...], changed: Question) -> None:
-        """Keep what the verifier agrees with."""
+        """Keep the remedy if the verifier accepts it."""
         if (start := self.judge.start(changed)) is None:
             self.unconfirmed += 1
         else:
@@ -190,7 +194,7 @@ class _Search:
 
 
 def _when(part: RemedyPart, future: Future) -> dict[str, Any]:
-    """What a remedy says of time, of which only waiting takes any."""
+    """The time fields of a remedy; only waiting takes time."""
     if part.kind is not RemedyKind.WAIT:
         return {}
     seconds = int(part.after or 0)

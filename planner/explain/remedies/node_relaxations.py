@@ -1,4 +1,4 @@
-"""Levers on the nodes: cordons lifted, and new nodes."""
+"""Changes of the nodes: lifted cordons and new nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_KINDS_OF_NODES: Final = 8
 
 
 def uncordoned(question: Question) -> Iterator[Lever]:
-    """Nodes that take nothing new by an operator's word, one of each kind."""
+    """Lift the cordon of a node, for one node of each kind."""
     seen: set[tuple[object, ...]] = set()
     for node in question.plan.snapshot.cluster.nodes:
         if not node.cordoned or not node.ready or node.drain:
@@ -34,18 +34,18 @@ def uncordoned(question: Question) -> Iterator[Lever]:
         opened = node.model_copy(update={"cordoned": False})
         if refusal(question.job, opened) is None and (kind := _kind(node)) not in seen:
             seen.add(kind)
-            text = f"let node {node.name} take jobs again, which is cordoned"
+            text = f"uncordon node {node.name}"
             part = RemedyPart(kind=RemedyKind.UNCORDON, subject=node.name, text=text)
             yield Lever(1, partial(_adding, (opened,)), always(part))
 
 
 def _adding(nodes: tuple[Node, ...], question: Question, step: int) -> Question:
-    """With so many of the nodes."""
+    """The question with the first `step` of the nodes added."""
     return replace(question, nodes=(*question.nodes, *nodes[:step]))
 
 
 def more_nodes(question: Question, ground: Ground) -> Iterator[Lever]:
-    """New nodes, as those of a pool or like one that is there, the cheapest of each kind."""
+    """Add new nodes from a pool's template or like an existing node, the cheapest of each kind."""
     pools = question.plan.snapshot.cluster.pools
     pooled = {pool.name for pool in pools}
     patterns = [(f"to pool {pool.name}", pool.name, _fresh(pool.template)) for pool in pools]
@@ -87,18 +87,18 @@ def _part(subject: str, where: str, node: Node, step: int) -> RemedyPart:
 
 
 def _fresh(pattern: Node) -> Node:
-    """A node like another one, as if nobody's: no pool counts it."""
+    """A new empty node like another one, outside any pool so that no pool limit counts it."""
     return pattern.as_new().model_copy(update={"pool": None})
 
 
 def new_node_points(policy: Policy, node: Node) -> int:
-    """What one node more costs over the policy's horizon, as if a pool had got it."""
+    """Points that one more node costs over the policy's horizon, as if a pool had added it."""
     pool = NodePool(name="new", template=node, maximum=1)
     return node_points(policy, pool) + policy.prices.scaling
 
 
 def _free_around(question: Question, ground: Ground) -> Callable[[Node], int]:
-    """How many replicas find room in the domain that a new node would be in."""
+    """Free capacity, in replicas, of the domain that a new node would join."""
     level = question.job.locality.required
     if level is None or question.job.gang.minimum == 1:
         return lambda _: 0

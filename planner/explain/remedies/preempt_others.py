@@ -1,8 +1,8 @@
 """
-Priority: the lowest at which a plan may stop others for a job, and gains by it.
+Lowest priority at which a plan may preempt others for a job, and gains by it.
 
-Whom it stops is decided like this: of the nodes that would have room without all who may be stopped, those
-that cost least; of those jobs, and of those that hold quota, all that can go on do.
+The victims are chosen in two steps. Take the cheapest nodes among those that would have capacity without all
+preemptible jobs. Then, of the jobs there and of those that hold quota, keep every job that can go on.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
     from gpuplan.planner.explain.verify_trial import Judge, Start
 
 _HIGHEST: Final = 10_000
+"""Highest priority that a job may have."""
+
 _MOST_CHOSEN_FROM: Final = 40
 _MOST_THRESHOLDS: Final = 3
 
 
 def by_priority(question: Question, judge: Judge, prices: dict[str, int]) -> Remedy | None:
     """
-    The job of a higher priority, and who is stopped for it; None if no priority makes the plan do it.
+    Raise the job's priority and preempt others for it; None if no priority makes the plan do it.
 
-    Not looked for where others have to start with the job, whose priorities count as well.
+    Not tried if other jobs have to start with the job, because their priorities count as well.
     """
     ground, job = judge.ground, question.job
     if not question.policy.disruption.preempt or question.others:
@@ -74,7 +76,7 @@ def by_priority(question: Question, judge: Judge, prices: dict[str, int]) -> Rem
 
 
 def _required(question: Question, ground: Ground) -> Iterator[tuple[str, int]]:
-    """Running jobs that may be stopped, each with the least priority of who may follow it."""
+    """Running jobs that may be preempted, each with the lowest priority that may preempt it."""
     plan, rules = ground.plan, question.policy.disruption
     reclaiming, asked = Reclaiming(plan.snapshot, question.policy), least_asked(question.job)
     for name, placement in sorted(ground.placed.items()):
@@ -93,14 +95,14 @@ def _without(question: Question, required: dict[str, int], priority: int) -> Que
 
 
 def _chosen(question: Question, ground: Ground, names: list[str], prices: dict[str, int]) -> Question | None:
-    """The question with so few of the jobs stopped that the job would not start with one fewer."""
+    """The question with a minimal set of stopped jobs: the job would not start with one fewer stopped."""
     rooms = ground.rooms(replace(question, stopped=frozenset(names)))
     options = [_cheapest(room, ground, set(names), prices, question.job) for room in rooms]
     here = min(options, key=lambda each: (sum(prices[name] for name in each), sorted(each)))
     others = sorted(set(names) - here, key=lambda name: (prices[name], name))
     chosen = here
     if not ground.rooms(replace(question, stopped=frozenset(chosen))):
-        # The room is there, so that it is a quota that the others hold.
+        # The nodes have capacity, so the other jobs must hold a quota that the job needs.
         chosen = here | set(others[:_MOST_CHOSEN_FROM])
     if not ground.rooms(replace(question, stopped=frozenset(chosen))):
         return None
@@ -111,7 +113,7 @@ def _chosen(question: Question, ground: Ground, names: list[str], prices: dict[s
 
 
 def _cheapest(room: Room, ground: Ground, names: set[str], prices: dict[str, int], job: Job) -> set[str]:
-    """Who is on as many of the room's nodes as it takes, those first whose jobs cost least for a replica."""
+    """Jobs on as many of the room's nodes as the job needs; nodes with the least cost per replica first."""
     there = {
         node: names.intersection(each.job.name for each in ground.on_node.get(node, ()))
         for node in room.counts
@@ -128,7 +130,7 @@ def _cheapest(room: Room, ground: Ground, names: set[str], prices: dict[str, int
 
 
 def _worthwhile(question: Question, start: Start) -> int | None:
-    """The least priority, from that of the question's job on, at which the start pays."""
+    """Lowest priority, not below that of the question's job, at which the start gains points."""
     job, plan = question.job, question.plan
     model = next((plan.snapshot.cluster.node_by_name[name].gpu_model for name in start.nodes), None)
 

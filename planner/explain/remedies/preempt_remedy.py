@@ -1,4 +1,4 @@
-"""Whose place would do: single jobs without which the job fits, the cheapest to stop first."""
+"""Single jobs that block a job: without one of them it fits. The cheapest to stop come first."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from gpuplan.planner.explain.hypothesis import Question
 
 _MOST_ASKED: Final = 400
-"""Jobs that are looked at closely: any other one would cost more to stop than all of them."""
+"""Most jobs that get the full check. They are taken in order of cost, so the rest would cost more."""
 
 
 def prices(ground: Ground) -> dict[str, int]:
-    """By job of the plan, what it costs at most to do without it, in points: its work, and its way back."""
+    """By placed job, the most points its stop can cost: the value of its work plus its disruption cost."""
     plan = ground.plan
     earnings = Earnings(plan.snapshot, plan.policy)
     jobs, now = plan.snapshot.job_by_name, plan.snapshot.taken_at
@@ -35,7 +35,7 @@ def prices(ground: Ground) -> dict[str, int]:
 
 
 def stops(question: Question, ground: Ground, prices: dict[str, int]) -> list[str]:
-    """Jobs each of which alone is in the way, cheapest first; of those that start together the cheapest."""
+    """Jobs that block alone, cheapest first; of jobs that start together, only the cheapest."""
     found: list[str] = []
     asked = 0
     question = max(question.by_member(), key=lambda each: _missing(each, ground))
@@ -64,12 +64,12 @@ def stops(question: Question, ground: Ground, prices: dict[str, int]) -> list[st
 
 
 def _missing(question: Question, ground: Ground) -> int:
-    """Replicas of the job that no node takes; negative where more find room than there are."""
+    """Replicas of the job that no node takes; negative if there is capacity for more than it has."""
     return question.job.gang.minimum - sum(ground.counting.counts(question).values())
 
 
 def _party(name: str, ground: Ground) -> frozenset[str]:
-    """A job, and all that the plan starts together with it: none of them starts without the others."""
+    """A job and all jobs that the plan starts with it; none of them starts without the others."""
     job = ground.plan.snapshot.job_by_name[name]
     if job.running is not None:
         return frozenset({name})
@@ -77,20 +77,20 @@ def _party(name: str, ground: Ground) -> frozenset[str]:
 
 
 def stop_lever(name: str, ground: Ground) -> Lever:
-    """That somebody does without a job."""
+    """Stop a running job, or drop the plan's start of a waiting one."""
     job, party = ground.plan.snapshot.job_by_name[name], _party(name, ground)
     who = f"{name} (queue {job.queue}, priority {job.priority:,})"
     kind, text = RemedyKind.STOP, f"stop {who}"
     if job.running is None:
         others = sorted(party - {name})
         who = f"{who}, and {named(others)} with it," if others else who
-        kind, text = RemedyKind.DEFER, f"let {who} wait, which this plan starts"
+        kind, text = RemedyKind.DEFER, f"let {who} wait instead of starting in this plan"
     part = RemedyPart(kind=kind, subject=name, text=text)
     return Lever(1, lambda question, _: replace(question, stopped=question.stopped | party), lambda _: part)
 
 
 def lost_gpu_hours(names: Iterable[str], ground: Ground) -> float:
-    """Work of running jobs since their last checkpoints."""
+    """GPU-hours of work of running jobs since their last checkpoints."""
     plan = ground.plan
     jobs, now = plan.snapshot.job_by_name, plan.snapshot.taken_at
     total = sum(unsaved_gpu_milli_seconds(jobs[name], now) for name in names)

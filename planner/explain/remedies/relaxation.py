@@ -1,4 +1,4 @@
-"""Lever: one thing that may be changed for a job, by more and more; a longer pull never makes it harder."""
+"""Lever: one change that may help a job to start, in steps; a further step never makes the start harder."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Lever:
 
     most: int
     pull: Callable[[Question, int], Question]
-    """The question with so many steps of the change."""
+    """Returns the question with this number of steps of the change."""
     part: Callable[[int], RemedyPart]
-    """What so many steps are, in words."""
+    """Returns this number of steps in words and as data."""
 
 
 def for_member(lever: Lever, name: str, asked: str) -> Lever:
-    """A lever on a member of a question as one on the question about another member."""
+    """Convert a lever on one member's question to a lever on the question about another member."""
 
     def pull(question: Question, step: int) -> Question:
         return lever.pull(question.seen_by(name), step).seen_by(asked)
@@ -37,15 +37,15 @@ def for_member(lever: Lever, name: str, asked: str) -> Lever:
 
 
 def always(part: RemedyPart) -> Callable[[int], RemedyPart]:
-    """The part of a lever of one step."""
+    """Return the same part for every step; for levers of one step."""
     return lambda _: part
 
 
 def least(most: int, enough: Callable[[int], bool]) -> int | None:
     """
-    The fewest steps that are enough, as enough stays enough; None if not even the most are.
+    Return the fewest steps that suffice, given that `enough` is monotone; None if even `most` does not.
 
-    Few are tried first, by doubling: far pulls ask about much of the cluster.
+    Doubling tries few steps first, because a question with many steps concerns much of the cluster.
     """
     low, high = 1, 1
     while not enough(high):

@@ -1,4 +1,4 @@
-"""Until when a job has to wait if nobody does anything: jobs end, windows are over, times come."""
+"""How long a job has to wait if nothing is changed: jobs end, reservation windows end, start times come."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from gpuplan.planner.explain.hypothesis import Question
 
 _NEXT_PLAN: Final = 1
-"""Seconds from now at which this plan is carried out, and what it freed by preemption is open to any job."""
+"""Seconds from now at which this plan is applied, and any job may use what its preemptions free."""
 
 _MOST_MOMENTS: Final = 400
-"""Looked at one by one, where a later one may be worse."""
+"""Most moments tried one by one, which is needed if a later moment may be worse."""
 
 
 def as_planned(name: str, future: Future) -> RemedyPart:
-    """That a plan which looks ahead has a later start for a job."""
+    """The later start that a plan with a horizon has for a job."""
     stay = future.stays[name]
     at = clock(future.moment(stay.start), future.snapshot.taken_at)
     starts = "is promised to start" if future.planned[name].promised else "is foreseen to start"
@@ -42,16 +42,16 @@ def as_planned(name: str, future: Future) -> RemedyPart:
 @dataclass(frozen=True)
 class Until:
     """
-    The moments at which something changes that a job may wait for, without anybody doing anything.
+    The moments at which something a job may wait for changes without any intervention.
 
-    A plan that looks ahead tells itself who starts when up to its horizon: moments are those after it.
+    Within its horizon the plan itself has the later starts, so only moments after the horizon count.
     """
 
     question: Question
     ground: Ground
 
     def first(self) -> tuple[Question, RemedyPart] | None:
-        """The world at the first moment at which the job seems to find room; None if there is none."""
+        """The question at the first moment with room for the job, and the remedy; None if there is none."""
         moments = self._moments
         if not moments:
             return None
@@ -80,7 +80,7 @@ class Until:
 
     @cached_property
     def _stays(self) -> list[Stay]:
-        """Of others, by their end."""
+        """Stays of other jobs, by their end."""
         stays = self.ground.outlook.future.stays
         others = (stay for name, stay in stays.items() if name not in self.question.names)
         return sorted(others, key=lambda stay: (stay.end, stay.job.name))
@@ -90,7 +90,7 @@ class Until:
         return self.ground.outlook.future.windows.all
 
     def _at(self, second: int, going_on: Collection[str] = ()) -> Question:
-        """The world then: some jobs are over, unless they are said to go on, and others were begun."""
+        """The question at that second: later starts have begun, and jobs not in `going_on` have ended."""
         ended = (stay.job.name for stay in self._stays if stay.end <= second)
         over = frozenset(name for name in ended if name not in going_on)
         begun = tuple(
@@ -127,9 +127,9 @@ class Until:
 
     def _needed(self, second: int) -> list[str]:
         """
-        Of the jobs that end at a moment some that must for the job to find room; no fewer of them do.
+        Choose a minimal set of the jobs that end at a moment such that the job fits once they have ended.
 
-        Those that hold most are counted on first, so that few are named.
+        The jobs that hold most are considered first, so that few are named.
         """
         ending = [stay for stay in self._stays if stay.end == second]
         ending.sort(key=lambda stay: -sum(replica.quota_milli for replica in stay.replicas))
@@ -145,7 +145,7 @@ class Until:
             step = least(left, enough) if left else None
             if step is None:
                 return sorted(names)
-            # Without the last of these it is not enough: it is needed, and those behind it are not.
+            # Without the last of these the job does not fit: it is needed, and the names after it are not.
             needed.add(names[step - 1])
             left = step - 1
         return sorted(needed)
@@ -157,7 +157,7 @@ class Until:
 
 
 def _without(job: Job, over: frozenset[str]) -> Job:
-    """The job as if its dependencies on jobs that are over were satisfied."""
+    """The job with its dependencies on ended jobs satisfied."""
     left = tuple(each for each in job.depends_on if each.job not in over)
     if job.depends_on_at_least is None:
         return job.model_copy(update={"depends_on": left})

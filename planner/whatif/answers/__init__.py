@@ -1,1 +1,1 @@
-"""Answers to what-if questions as data."""
+"""Data models of the answers to what-if questions."""

@@ -1,4 +1,4 @@
-"""Capacity: the cheapest nodes of pools beside which jobs run, disturbing nobody."""
+"""Capacity: the cheapest new pool nodes with which given jobs run, without a disruption of running jobs."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ class PoolNodes(Noun):
     pool: Name
     nodes: Count
     price_per_hour: float
-    """Of each, in the cluster's currency."""
+    """Price of one node, in the cluster's currency."""
     interruption_cost_per_hour: float = 0.0
-    """What interruptions of each are expected to lose, as the policy prices lost GPU-hours; of spot nodes."""
+    """For spot nodes: expected loss from interruptions of one node, at the policy's price of GPU-hours."""
     maximum: Count
-    """Nodes that the pool may have."""
+    """Most nodes that the pool may have."""
     members: Count
-    """Nodes that it has."""
+    """Nodes that the pool has."""
 
     @property
     def beyond(self) -> int:
-        """So many more than it may have."""
+        """Number of nodes above the pool's maximum."""
         return max(0, self.members + self.nodes - self.maximum)
 
 
 class Unplaced(Noun):
-    """A job that no mix of nodes helps, as far as the plan goes."""
+    """A job that the plan does not start with any mix of new nodes."""
 
     job: Name
     reason: Reason
 
 
 class Capacity(Noun):
-    """The nodes to be added, what they cost, and how sure that is."""
+    """The nodes to add, their cost, and whether the cost is proven minimal."""
 
     jobs: tuple[Name, ...]
-    """Asked about, by name."""
+    """Jobs asked about, sorted by name."""
     runs: tuple[Name, ...]
-    """Of them, those that run once the nodes are there."""
+    """Those of `jobs` that run once the nodes are added."""
     cannot: tuple[Unplaced, ...] = ()
-    """The others."""
+    """Those of `jobs` that do not run."""
     cannot_proven: bool = False
-    """True if no nodes of the pools make one job more run."""
+    """True if it is proven that no nodes of the pools make one more job run."""
     pools: tuple[PoolNodes, ...] = ()
-    """By name, those that get nodes."""
+    """Pools that get nodes, sorted by name."""
     hourly_cost: float = 0.0
-    """Of the new nodes together, in the cluster's currency."""
+    """Price of all new nodes, in the cluster's currency."""
     hourly_interruption_cost: float = 0.0
-    """What interruptions of them are expected to lose, in the same currency."""
+    """Expected loss from interruptions of the new nodes, in the same currency."""
     hourly_cost_at_least: float = 0.0
-    """No mix of nodes beside which as many of the jobs run costs less, with what its interruptions lose."""
+    """Lower bound on the cost, interruptions included, of any mix of nodes with which as many jobs run."""
     proven: bool = False
-    """True if no mix costs less, and none that costs the same has fewer nodes."""
+    """True if it is proven that no mix costs less, and that none of equal cost has fewer nodes."""
     placed: dict[Name, tuple[Name, ...]] = Field(default_factory=dict)
     """Nodes of each job that runs."""
     plan_id: str = ""
@@ -64,10 +64,10 @@ class Capacity(Noun):
 
     @property
     def gap(self) -> float:
-        """What may be saved at most, as a part of the cost."""
+        """The most that another mix could save, as a fraction of the cost."""
         return (self.hourly_cost_in_all - self.hourly_cost_at_least) / max(1e-6, self.hourly_cost_in_all)
 
     @property
     def hourly_cost_in_all(self) -> float:
-        """Of the new nodes and of what their interruptions lose."""
+        """Cost of the new nodes, with the expected loss from their interruptions."""
         return round(self.hourly_cost + self.hourly_interruption_cost, 6)

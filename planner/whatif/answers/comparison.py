@@ -1,4 +1,4 @@
-"""Comparison: a base and its scenarios in figures, each as the production planner leaves it."""
+"""Comparison: figures of a base and its scenarios, each planned by the production planner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuplan.models.units import MILLI, Count, CountedSeconds, Milli, Name, Time
 
 
 class ModelUse(Noun):
-    """Usable GPUs of one model, and what of them is held."""
+    """Usable GPUs of one model, and how many of them jobs hold."""
 
     gpu_model: Name
     usable: Milli
@@ -21,12 +21,12 @@ class ModelUse(Noun):
 
     @property
     def ratio(self) -> float:
-        """Part that is held; 0 of none."""
+        """Fraction that jobs hold; 0 if there are no usable GPUs."""
         return round(self.used / self.usable, 6) if self.usable else 0.0
 
 
 class Figures(Noun):
-    """A plan in figures: the cluster once it is applied, and how good it is."""
+    """Figures of a plan: the cluster once it is applied, and the quality of the plan."""
 
     plan_id: str
     jobs_running: Count
@@ -34,24 +34,24 @@ class Figures(Noun):
     jobs_waiting: Count
     jobs_preempted: Count
     started_waited_seconds: CountedSeconds | None = None
-    """How long the jobs that the plan starts have waited, on average; null if it starts none."""
+    """Mean time that the jobs the plan starts have waited; null if it starts none."""
     started_left_seconds: CountedSeconds | None = None
-    """How long they are expected to take on their fastest GPU model, on average."""
+    """Mean expected duration of these jobs on their fastest GPU model."""
     waiting_waited_seconds: CountedSeconds | None = None
-    """How long the jobs that go on waiting have waited, on average, without held ones; null if none does."""
+    """Mean time that the jobs which keep waiting have waited, held jobs excluded; null if there are none."""
     gpus_total: Milli
-    """Usable: healthy, on ready nodes."""
+    """Usable GPUs: healthy and on ready nodes."""
     gpus_held: Milli
     gpus_free: Milli
     gpu_allocation_ratio: float
     fragmentation_ratio: float
     jain_index: float
     lost_gpu_hours: float
-    """Work in no checkpoint, of jobs that the scenario's changes or the plan stop, shrink or move."""
+    """Unsaved work of the jobs that the scenario's changes or the plan stop, shrink or move."""
     lost_by_changes_gpu_hours: float = 0.0
-    """The part of it that the changes lose before anything is planned, such as on a node that fails."""
+    """The part of it that the changes lose before planning, such as on a failed node."""
     lost_by_changes_points: int = 0
-    """What stopping these jobs costs by the policy's prices; the objective is the plan's, and without it."""
+    """Cost of stopping these jobs, at the policy's prices; the plan's objective does not include it."""
     nodes_added: Count
     nodes_removed: Count
     hourly_cost: float
@@ -64,12 +64,12 @@ class Figures(Noun):
     seconds: float
     terms: dict[str, int]
     waiting: dict[ReasonCode, Count]
-    """Waiting jobs by why they wait."""
+    """Number of waiting jobs by reason."""
     gpu_models: tuple[ModelUse, ...]
-    """By name."""
+    """Sorted by name."""
 
     def figure(self, name: str) -> float | None:
-        """One number by the name of its field; None if nobody knows it."""
+        """Return one figure by the name of its field; None if it is unknown."""
         value: float | None = getattr(self, name)
         milli = name in ("gpus_total", "gpus_held", "gpus_free")
         return value / MILLI if milli and value is not None else value
@@ -80,32 +80,32 @@ BETTER_IF_MORE: Final = {
     **dict.fromkeys(("jobs_waiting", "jobs_preempted", "fragmentation_ratio", "hourly_cost", "gap"), False),
     **dict.fromkeys(("lost_gpu_hours", "lost_by_changes_gpu_hours", "lost_by_changes_points"), False),
 }
-"""Figures of which more is better, or worse; of the others neither."""
+"""True for figures where more is better, False where less is better; the others have no direction."""
 
 IN_POINTS: Final = frozenset({"objective", "bound"})
-"""Figures that are sums of what jobs are worth: not comparable where jobs are worth something else."""
+"""Figures that sum the points of jobs: not comparable if the policies value jobs differently."""
 
 RATIOS: Final = frozenset({"gpu_allocation_ratio", "fragmentation_ratio", "gap"})
-"""Figures that are parts of a whole."""
+"""Figures that are fractions."""
 
 
 class Fate(StrEnum):
-    """What becomes of a job in a scenario, against the base; the worst first."""
+    """Outcome of a job in a scenario compared with the base; the worst comes first."""
 
     STOPS = "stops"
-    """It runs now and goes on in the base; here it waits."""
+    """It runs now and keeps running in the base; in the scenario it waits."""
     LOSES = "loses"
     """It has fewer replicas than in the base, or does not start."""
     WAITS_LONGER = "waits_longer"
-    """It waits in both, and starts later than in the base, or at no time that can be foreseen."""
+    """It waits in both, and its start is later than in the base, or unknown."""
     MOVES = "moves"
-    """It runs now and stays in the base; here it begins anew on other nodes."""
+    """It runs now and keeps its nodes in the base; in the scenario it restarts on other nodes."""
     GAINS = "gains"
-    """It has more replicas than in the base, starts, or starts sooner."""
+    """It has more replicas than in the base, starts, or starts earlier."""
 
 
 class JobFate(Noun):
-    """A job that fares otherwise in a scenario than in the base."""
+    """A job with an outcome in a scenario that differs from the base."""
 
     job: Name
     """Name of the job."""
@@ -114,53 +114,53 @@ class JobFate(Noun):
     user: Name
     """User that submitted it."""
     fate: Fate
-    """What becomes of it, against the base."""
+    """Outcome compared with the base."""
     stopped_by_changes: bool = False
-    """The changes themselves stop it, such as a node that fails, before anything is planned."""
+    """True if the changes themselves stop it before planning, such as a failed node."""
     gpus: float
-    """GPUs that it holds more than in the base, or less if below 0."""
+    """GPUs held in the scenario minus GPUs held in the base."""
     lost_gpu_hours: float = 0.0
-    """Its work in no checkpoint that is lost in the scenario, in GPU-hours."""
+    """Unsaved work that it loses in the scenario, in GPU-hours."""
     starts_before: Timestamp | None = None
-    """When it starts in the base, if it waits there and that is foreseen."""
+    """Projected start in the base, if it waits there and the start is known."""
     starts_after: Timestamp | None = None
-    """When it starts in the scenario, if it waits there and that is foreseen."""
+    """Projected start in the scenario, if it waits there and the start is known."""
     text: str
-    """The same for people."""
+    """The outcome in words."""
 
 
 class Trial(Noun):
-    """One world and what became of it."""
+    """One world and the result of planning it."""
 
     name: Name
     description: str = ""
     figures: Figures | None = None
-    """None if it could not be planned."""
+    """None if planning failed."""
     failure: str = ""
-    """Why it could not be planned."""
+    """Why planning failed."""
     expected: Count = 0
-    """Statements that its scenario makes about its plan: figures, and jobs that run or wait."""
+    """Number of expectations of the scenario about its plan: figures, and jobs that run or wait."""
     unmet: tuple[str, ...] = ()
-    """Those of them that do not hold, with what was found."""
+    """Expectations that do not hold, with the values found."""
     goal: str = ""
-    """What its plan is to be good at by its policy, in words."""
+    """Goal of its policy, in words."""
     same_points: bool = True
-    """Its jobs are worth the same by its policy as by the base's. If not, objectives are not compared."""
+    """True if its policy values jobs as the base's policy does. If not, objectives are not compared."""
     warnings: tuple[str, ...] = ()
-    """What its policy sets that counts for no job; of a scenario without what is told of the base."""
+    """Settings of its policy that affect no job; a scenario omits those that the base lists."""
     differences: dict[str, float] = Field(default_factory=dict)
-    """Of figures from the base's, those that are not 0."""
+    """Figures minus those of the base, without zeros."""
     jobs: tuple[JobFate, ...] = ()
-    """Jobs of the base that fare otherwise here: by what becomes of them, the worst first."""
+    """Jobs of the base with a different outcome here, the worst outcome first."""
 
 
 class Comparison(Noun):
-    """A base and its scenarios, planned alike."""
+    """A base and its scenarios, planned in the same way."""
 
     snapshot: str
-    """Fingerprint."""
+    """Fingerprint of the snapshot."""
     policy: str
-    """Fingerprint."""
+    """Fingerprint of the policy."""
     epoch: Timestamp
     seed: int
     base: Trial
@@ -168,10 +168,10 @@ class Comparison(Noun):
 
     @property
     def expected(self) -> int:
-        """Statements that scenarios make about their plans."""
+        """Number of expectations of all scenarios."""
         return sum(trial.expected for trial in self.scenarios)
 
     @property
     def sound(self) -> bool:
-        """True if everything could be planned and is as expected."""
+        """True if everything was planned and all expectations hold."""
         return not any(trial.failure or trial.unmet for trial in (self.base, *self.scenarios))

@@ -1,4 +1,4 @@
-"""Fit: how many more copies of one job find room beside what runs, disturbing nobody."""
+"""Fit: how many more copies of one job fit beside the running jobs, without a disruption."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from gpuplan.models.units import Count, Name
 
 
 class Fit(Noun):
-    """A number that is proven, or the interval in which it lies."""
+    """Number of copies that fit, proven or as an interval."""
 
     job: Name
     queue: Name
     asks_for: str
-    """In words: `2 × 8 GPUs`."""
+    """The request in words: `2 × 8 GPUs`."""
     fits: Count
-    """So many copies were placed, and the verifier found no rule broken."""
+    """Number of copies placed; the verifier found no rule broken."""
     at_most: Count | None
-    """No more than so many can be placed; None if nobody counted so far."""
+    """Upper bound on the copies; None if the bound is above the number of copies asked about."""
     proof: str = ""
-    """By what `at_most` is known: `counting` or the name of a solver."""
+    """Source of `at_most`: `counting` or the name of a solver."""
     nodes: dict[Name, Count] = Field(default_factory=dict)
-    """Where the replicas of the copies were placed."""
+    """Number of placed replicas by node."""
     limit: Reason | None = None
-    """Why one copy more does not start, beside those."""
+    """Why one more copy does not start."""
     plan_id: str = ""
     seconds: float = 0.0
 
     @property
     def exact(self) -> bool:
-        """True if it is proven that one more does not fit."""
+        """True if it is proven that one more copy does not fit."""
         return self.at_most == self.fits

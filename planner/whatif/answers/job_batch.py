@@ -1,4 +1,4 @@
-"""Submission: jobs that users hand in together, as one document."""
+"""Submission: new jobs in one document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PolicyReview: one snapshot planned under two policies, and who is better or worse off under the new one."""
+"""PolicyReview: one snapshot planned under two policies, and the jobs that gain or lose under the new one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gpuplan.models.units import Count, Milli, Name, Timestamp
 
 
 class KnobChange(Noun):
-    """A value that differs between two policies."""
+    """A setting that differs between two policies."""
 
     path: str
-    """Its place in the document, such as `prices.disruption`."""
+    """Path in the policy document, such as `prices.disruption`."""
     before: Any = None
-    """None where the policy does not have it."""
+    """None if the policy does not have it."""
     after: Any = None
 
 
@@ -30,16 +30,16 @@ class JobChange(Noun):
     """Type of its action under the old policy: `start`, `keep`, `wait` and so on."""
     after: str
     replicas_before: Count
-    """That run; 0 of a job that waits."""
+    """Running replicas; 0 if the job waits."""
     replicas_after: Count
     gpus: float
-    """More or, below 0, less than under the old policy."""
+    """GPUs under the new policy minus GPUs under the old one."""
     reason: str
-    """Why it is so under the new policy."""
+    """Reason of its action under the new policy."""
 
 
 class QueueChange(Noun):
-    """What a queue, without those below it, has under either policy."""
+    """What the jobs directly in a queue hold under each policy."""
 
     queue: Name
     gpu_milli_before: Milli = Field(alias="gpus_before")
@@ -49,14 +49,14 @@ class QueueChange(Noun):
 
 
 class PolicyPlan(Noun):
-    """One of the two plans in figures."""
+    """Figures of one of the two plans."""
 
     plan_id: str
     policy: str
-    """Fingerprint."""
+    """Fingerprint of the policy."""
     status: str
     objective: int
-    """By the prices and weights of its own policy."""
+    """At the prices and weights of its own policy."""
     bound: int | None
     gap: float | None
     terms: dict[str, int]
@@ -65,38 +65,38 @@ class PolicyPlan(Noun):
     waiting: Count
     gpus_held: float
     lost_gpu_hours: float
-    """Work since the last checkpoints of all who are stopped or moved."""
+    """Work since the last checkpoint of all jobs that are stopped or moved."""
     promises: Count
-    """Later starts that are held for waiting jobs."""
+    """Later starts that are reserved for waiting jobs."""
 
 
 class PolicyReview(Noun):
-    """What a change of policy would do to one snapshot."""
+    """Effect of a change of policy on one snapshot."""
 
     snapshot: str
-    """Fingerprint."""
+    """Fingerprint of the snapshot."""
     epoch: Timestamp
     seed: int
     knobs: tuple[KnobChange, ...]
-    """By path."""
+    """Sorted by path."""
     old: PolicyPlan
     new: PolicyPlan
     gains: tuple[JobChange, ...] = ()
     """Jobs with more replicas under the new policy, most GPUs first."""
     losses: tuple[JobChange, ...] = ()
-    """Jobs with fewer, most GPUs first."""
+    """Jobs with fewer replicas under the new policy, most GPUs first."""
     moved: tuple[Name, ...] = ()
-    """Jobs that move under one of the policies only, sorted."""
+    """Jobs that move under only one of the policies, sorted."""
     broken_promises: tuple[Name, ...] = ()
-    """Jobs promised a start under the old policy only, and not started under the new; sorted."""
+    """Jobs with a promised start under the old policy only that the new one does not start; sorted."""
     queues: tuple[QueueChange, ...] = ()
-    """Those that differ, by name."""
+    """Queues that differ, sorted by name."""
     gain_by_new: int | None = None
-    """Points of the new plan less the old one's, both by the new policy; None if that forbids the old one."""
+    """Points of the new plan minus the old plan's, both under the new policy; None if it forbids the old."""
     undecided: bool = False
-    """The plans differ by no more than the search may have missed: a longer one could turn it round."""
+    """True if the plans differ by no more than the gap: a longer search could reverse the result."""
 
     @property
     def same(self) -> bool:
-        """True if everybody is where the old policy has them."""
+        """True if all jobs run as under the old policy."""
         return not (self.gains or self.losses or self.moved or self.broken_promises)

@@ -1,4 +1,4 @@
-"""Sensitivity: what more nodes of each kind are worth, by the linear relaxation and by planning again."""
+"""Sensitivity: the value of more nodes of each kind, by the linear relaxation and by planning again."""
 
 from __future__ import annotations
 
@@ -7,58 +7,58 @@ from gpuplan.models.units import Count, Name, Timestamp
 
 
 class Step(Noun):
-    """So many nodes more, and the plan made anew with them."""
+    """A number of added nodes, and the new plan with them."""
 
     nodes: Count
     gain: int | None = None
-    """Points of that plan beyond those of the plan without; None if there is no plan."""
+    """Points of that plan minus those of the plan without; None if there is no plan."""
     jobs: int | None = None
-    """Jobs that run more."""
+    """Number of additional jobs that run."""
     doubt: int | None = None
-    """Points by which the gain may be off at most, either way: the gaps of both plans; None if unknown."""
+    """Most points by which the gain may be wrong in either direction, from both gaps; None if unknown."""
 
 
 class NodeValue(Noun):
-    """What more nodes of one kind are worth."""
+    """Value of more nodes of one kind."""
 
     kind: str
-    """In words: `8 × H100-80GB`."""
+    """The kind in words: `8 × H100-80GB`."""
     like: Name
-    """The node, or the pool's template, that the new ones are like."""
+    """The existing node, or the pool's template, that the new nodes copy."""
     pool: Name | None = None
-    """The pool whose nodes the new ones are, where the cluster has no such node yet."""
+    """Pool of the new nodes, if the cluster has no such node yet."""
     nodes: Count
-    """That there are."""
+    """Number of existing nodes of the kind."""
     marginal: int | None = None
-    """Points of the linear relaxation with one node more beyond those without; None if it has no value."""
+    """Linear relaxation with one more node minus that without, in points; None if a value is missing."""
     steps: tuple[Step, ...] = ()
 
     @property
     def name(self) -> str:
-        """In words, with the pool where nothing else tells it apart."""
+        """The kind in words, with the pool if one is set."""
         return kind_name(self.kind, self.pool)
 
 
 class Sensitivity(Noun):
-    """Values of more nodes, by kind; both ways of telling them side by side."""
+    """Values of more nodes by kind: marginal values and planned gains."""
 
     snapshot: str
-    """Fingerprint."""
+    """Fingerprint of the snapshot."""
     policy: str
-    """Fingerprint."""
+    """Fingerprint of the policy."""
     epoch: Timestamp
     seed: int
     objective: int | None
-    """Of the plan without more nodes."""
+    """Objective of the plan without more nodes."""
     relaxation: int | None
     """Value of the linear relaxation without more nodes."""
     kinds: tuple[NodeValue, ...]
     failures: tuple[str, ...] = ()
-    """What could not be planned or relaxed, and why."""
+    """Plans and relaxations that failed, with the reasons."""
 
     @property
     def sound(self) -> bool:
-        """True if there is nothing of the kind."""
+        """True if nothing failed."""
         return not self.failures
 
 

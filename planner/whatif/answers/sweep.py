@@ -1,4 +1,4 @@
-"""Sweep: one plan for each combination of the values of one or two knobs."""
+"""Sweep: one plan for each combination of the values of one or two settings (knobs)."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from gpuplan.planner.whatif.answers.comparison import Figures
 
 
 class Knob(Noun):
-    """What is varied, and how."""
+    """A setting to vary, and its values."""
 
     name: str
-    """As it was given, such as `prices.guarantee` or `quota:research`."""
+    """Name as given, such as `prices.guarantee` or `quota:research`."""
     values: tuple[str, ...]
     """In the order given."""
 
 
 class SweepPoint(Noun):
-    """One combination of values and what became of it."""
+    """One combination of values and the result of planning it."""
 
     values: tuple[str, ...]
-    """One of each knob, in their order."""
+    """One value per knob, in the order of the knobs."""
     figures: Figures | None = None
     failure: str = ""
-    """Why it could not be planned."""
+    """Why planning failed."""
     on_front: bool = False
-    """No other point is better in one of the two figures that are weighed and as good in the other."""
+    """True if no other point is better in one of the weighed figures and at least as good in the other."""
 
 
 class Sweep(Noun):
-    """All combinations, the last knob's values varying fastest."""
+    """All combinations; the values of the last knob vary fastest."""
 
     snapshot: str
-    """Fingerprint."""
+    """Fingerprint of the snapshot."""
     policy: str
-    """Fingerprint."""
+    """Fingerprint of the policy."""
     epoch: Timestamp
     seed: int
     knobs: tuple[Knob, ...]
     weighed: tuple[str, str]
     """The two figures of the Pareto front."""
     same_points: bool = True
-    """Jobs are worth the same in all lines. If not, objectives are not compared and on no front."""
+    """True if all points value jobs the same. If not, objectives are not compared and form no front."""
     points: tuple[SweepPoint, ...]
 
     @property
     def sound(self) -> bool:
-        """True if everything could be planned."""
+        """True if planning succeeded for all points."""
         return not any(point.failure for point in self.points)

@@ -1,1 +1,1 @@
-"""How many more jobs fit, and what a demand would take."""
+"""Capacity questions: how many more jobs fit, and which nodes a set of jobs needs."""

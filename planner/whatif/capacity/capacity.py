@@ -1,4 +1,4 @@
-"""size(…) → Capacity: the cheapest nodes of pools beside which jobs run, planned, verified and proven."""
+"""size(…) → Capacity: the cheapest new pool nodes with which jobs run, planned, verified and proven."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from gpuplan.solvers.incumbent import Watch
 
 _MOST_POINTS: Final = 4 * 10**7
-"""Of all nodes together: prices stay exact, and a job can be worth more than all of them."""
+"""Most points of all nodes together: prices stay exact, and one job can be worth more than all nodes."""
 
 _PARTS: Final = (1, 10, 100, 1000, 10_000)
-"""Parts of the currency's unit that prices may be told in."""
+"""Parts of the currency's unit that prices may be stated in."""
 
 _DECIMALS: Final = 4
-"""Of what interruptions cost: as fine as those parts."""
+"""Decimals of interruption costs: as fine as the finest of `_PARTS`."""
 
 
 def size(
@@ -44,10 +44,11 @@ def size(
     watch: Watch | None = None,
 ) -> Capacity:
     """
-    Find nodes of the cluster's pools beside which these jobs run; those of them that run already do so.
+    Find the cheapest new nodes of the cluster's pools with which these jobs run.
 
-    `most` is how many nodes each pool may get, whatever its maximum; without it, as many as that allows. Each
-    job is worth more than all nodes together, so that no node is saved at the cost of a job.
+    Jobs that run already count as running. `most` is the number of nodes that each pool may get, whatever its
+    maximum; by default the maximum decides. Each job is worth more points than all nodes together, so that no
+    node is saved at the cost of a job.
     """
     asked = [job for job in jobs if job.running is None]
     roomy, rooms = _with_room(snapshot, policy, most, sum(job.gang.minimum for job in asked))
@@ -84,14 +85,14 @@ def size(
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """Points in which jobs and nodes are weighed against each other."""
+    """Points of jobs and nodes in the objective."""
 
     currency: int
-    """Of one unit of the cluster's currency."""
+    """Points of one unit of the cluster's currency."""
     finest: int
-    """Of the smallest difference between two mixes' prices."""
+    """Points of the smallest difference between the prices of two mixes."""
     of_a_node: int
-    """Beside its price, so that of equally dear mixes the one with fewer nodes is better."""
+    """Points of one node besides its price, so that of two mixes at the same price the smaller one wins."""
     of_all_nodes: int
     of_a_job: int
     exact: bool
@@ -103,12 +104,12 @@ def _scale_of(pools: Sequence[NodePool], rooms: dict[str, int]) -> _Scale:
     totals = {
         parts: sum(ceil(prices[name] * parts) * room for name, room in rooms.items()) for parts in _PARTS
     }
-    # A job that is worth more than all nodes must still be one that may be written down.
+    # A job that is worth more than all nodes must still be within the allowed range of points.
     bearable = [parts for parts, total in totals.items() if 2 * total < LARGEST_POINTS] or _PARTS[:1]
     telling = [parts for parts in bearable if all(_whole(price * parts) for price in prices.values())]
     parts = telling[0] if telling else bearable[-1]
     count, total = sum(rooms.values()), totals[parts]
-    # A node more must weigh less than the smallest difference in price.
+    # One more node must weigh less than the smallest difference in price.
     finest = count + 1 if total * (count + 1) < _MOST_POINTS else 1
     of_a_node = 1 if finest > 1 or not total else 0
     of_all_nodes = total * finest + count * of_a_node
@@ -124,9 +125,9 @@ def _with_room(
     snapshot: Snapshot, policy: Policy, most: int | None, replicas: int
 ) -> tuple[Snapshot, dict[str, int]]:
     """
-    The snapshot with pools that may get so many nodes, none of them more than there are replicas.
+    Return the snapshot with pools that may get these nodes, and the number by pool; one per replica at most.
 
-    What interruptions are expected to lose is in the price of their nodes.
+    The price of a node includes the expected loss from interruptions.
     """
     risks = _interruption_costs(snapshot, policy)
     members = Counter(node.pool for node in snapshot.cluster.nodes)
@@ -143,7 +144,7 @@ def _with_room(
 
 
 def _interruption_costs(snapshot: Snapshot, policy: Policy) -> dict[str, float]:
-    """What interruptions of a node of each pool are expected to lose in an hour, in currency."""
+    """Expected loss per hour from interruptions of one node, by pool, in currency."""
     currency = max(1, policy.prices.currency)
     return {
         pool.name: round(interruption_points(policy, pool) / currency, _DECIMALS)
@@ -156,14 +157,14 @@ def _cost(added: Counter[str], prices: dict[str, float]) -> float:
 
 
 def _at_least(plan: Plan, slack: int, scale: _Scale, rooms: dict[str, int]) -> float:
-    """No mix with as many jobs costs less: none has more points than the bound leaves room for."""
+    """Lower bound on the cost of a mix with as many jobs: none can score above the plan's dual bound."""
     added = [action for action in plan.actions if isinstance(action, ScaleUp)]
     own = sum(round(action.after.price_per_hour * scale.currency) for action in added)
     own += scale.of_a_node * len(added)
     count = sum(rooms.values())
-    # All that is not price may be the nodes' own points, in the dearest case of all of them.
+    # A part of another mix's points is not price: up to `of_a_node` for each of all nodes.
     least = own - slack - scale.of_a_node * count
-    # Half a point a node was rounded off in this mix and in the other, or prices go by whole steps.
+    # Exact prices differ in whole steps; otherwise both mixes may be off by half a point per node.
     least = ceil(least / scale.finest) * scale.finest if scale.exact else least - count
     return round(max(0, least) / scale.currency, 6)
 

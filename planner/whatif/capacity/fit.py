@@ -1,4 +1,4 @@
-"""fit(…) → Fit: so many copies of a job placed by the production planner, and the proof that no more fit."""
+"""fit(…) → Fit: copies of a job that the production planner places, and the proof that no more fit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuplan.solvers.incumbent import Watch
 
 MOST: Final = 10_000
-"""Copies that are counted, unless somebody asks for more."""
+"""Default limit of the copies that are counted."""
 
 _POINTS: Final = 100
 
@@ -35,9 +35,9 @@ def fit(
     watch: Watch | None = None,
 ) -> Fit:
     """
-    Place as many copies of a job as fit beside what runs; the job itself, if it runs, is left where it is.
+    Place as many copies of a job as fit beside the running jobs; the job itself, if it runs, keeps its place.
 
-    One copy more than can fit by counting is offered, so that the plan says what keeps it waiting.
+    The planner gets one copy more than counting allows, so that the plan gives a reason why that copy waits.
     """
     alone, _ = undisturbed(snapshot, policy, (), points=_POINTS)
     counted = ceiling(alone, policy, job, most + 1)
@@ -64,7 +64,7 @@ def fit(
 
 
 class _Enough:
-    """Ends a search, as Ctrl-C would, once as many are placed as can be: its own bound may lie higher."""
+    """Ends a search, as Ctrl-C does, at the counting bound: the solver's own bound may be higher."""
 
     def __init__(self, points: int, watch: Watch | None) -> None:
         self._points = points
@@ -80,19 +80,19 @@ class _Enough:
 
 
 def _names(snapshot: Snapshot, name: str, count: int) -> dict[str, int]:
-    """New names, in order."""
+    """Unused names of the copies, in order."""
     free = (f"{name}-more-{number}" for number in range(1, count + len(snapshot.jobs) + 1))
     fresh = [new for new in free if new not in snapshot.job_by_name]
     return {new: number for number, new in enumerate(fresh[:count])}
 
 
 def _at_most(plan: Plan, placed: int, offered: int, counted: int) -> tuple[int | None, str]:
-    """The least that is proven, and by what: counting, or the plan's bound, as each copy has its points."""
+    """The smallest proven upper bound and its source: counting, or the plan's dual bound per copy."""
     solution = plan.solution
     if solution.bound is None:
         return counted, "counting"
     proven = placed + (solution.bound - solution.objective) // _POINTS
-    # The plan knows nothing of copies that were not offered.
+    # The plan's bound says nothing about copies that were not offered.
     if proven < min(offered, counted):
         return proven, solution.solver
     return counted, "counting"

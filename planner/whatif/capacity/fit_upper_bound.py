@@ -1,7 +1,7 @@
 """
-How many copies of one job can fit at most beside what runs, by counting: a bound that needs no solver.
+Upper bound by counting on the copies of one job that fit beside the running jobs; it needs no solver.
 
-Copies are alike, so that each node is full after so many of their replicas whatever is placed elsewhere.
+Copies are equal, so a node takes a fixed number of their replicas whatever is placed elsewhere.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def ceiling(snapshot: Snapshot, policy: Policy, job: Job, most: int) -> int:
-    """Copies of a job, which need not be in the snapshot, that fit at most; counted up to `most`."""
+    """Upper bound on the copies of a job that fit, counted up to `most`; the job may be a new one."""
     match = Matcher(snapshot.cluster.nodes, [job]).match(job)
     nodes = [snapshot.cluster.nodes[index] for index in match.nodes]
     nodes = _without_those_it_avoids(snapshot, job, nodes)
@@ -50,7 +50,7 @@ def ceiling(snapshot: Snapshot, policy: Policy, job: Job, most: int) -> int:
 
 
 def _apart(job: Job, nodes: Iterable[Node], replicas: dict[str, int], most: int) -> int:
-    """Copies that find a domain each, where the job must not meet its like."""
+    """Number of copies that get a domain of their own, if the job's anti-affinity excludes its own labels."""
     roomy = [node for node in nodes if replicas[node.name]]
     for term in job.anti_affinity:
         if term.labels.items() <= job.labels.items():
@@ -59,7 +59,7 @@ def _apart(job: Job, nodes: Iterable[Node], replicas: dict[str, int], most: int)
 
 
 def _without_those_it_avoids(snapshot: Snapshot, job: Job, nodes: list[Node]) -> list[Node]:
-    """Nodes in no domain with a running job that this one must not meet."""
+    """Nodes that share no domain with a running job excluded by anti-affinity, in either direction."""
     shut: set[tuple[Level, object]] = set()
     for other in snapshot.jobs:
         there = other.running.replicas if other.running else ()
@@ -75,13 +75,13 @@ def _without_those_it_avoids(snapshot: Snapshot, job: Job, nodes: list[Node]) ->
 def _replicas(
     snapshot: Snapshot, policy: Policy, job: Job, nodes: Iterable[Node], most: int
 ) -> dict[str, int]:
-    """Replicas that fit each node by itself, by name."""
+    """Number of replicas that each node alone can take, by name."""
     cluster = snapshot.cluster
     free = free_capacity(cluster.nodes, snapshot.running_placements, snapshot=snapshot)
     power = power_left(cluster, snapshot.running_placements).by_node
     mig = MigRoom(snapshot.running_placements, policy.mig)
     needs = needs_of(job, cluster, capped=bool(power))
-    # Where instances of several profiles go is a puzzle of its own, and counting them no bound.
+    # Placing instances of several profiles is a packing problem, where counting gives no bound.
     needs = {name: need for name, need in needs.items() if not name.startswith(MIG) or _alike(name)}
     return {
         node.name: FreePool([Place(node, free[node.name], mig, power.get(node.name))]).fitting(needs, most)
@@ -94,7 +94,7 @@ def _alike(dimension: str) -> bool:
 
 
 def _gangs(job: Job, nodes: Iterable[Node], replicas: dict[str, int]) -> int:
-    """Copies whose replicas are as close together, and as far apart, as the job requires."""
+    """Number of copies that satisfy the job's required domain and its spread limit."""
     size, level = job.gang.minimum, job.locality.required if job.gang.minimum > 1 else None
     return sum(_spread_out(job, each, replicas, size) for each in _domains(nodes, level))
 
@@ -105,7 +105,7 @@ def _spread_out(job: Job, nodes: list[Node], replicas: dict[str, int], size: int
     for node in nodes:
         rooms[_domain(node, spread.level) if spread else node.name] += replicas[node.name]
     each = size if spread is None else min(size, spread.most)
-    # What k copies may put into a domain grows with k, and less and less: all smaller k are possible too.
+    # What k copies may put into a domain is concave in k, so every k below a possible one is possible.
     return _largest(
         sum(rooms.values()) // size,
         lambda copies: sum(min(room, each * copies) for room in rooms.values()) >= size * copies,
@@ -113,7 +113,7 @@ def _spread_out(job: Job, nodes: list[Node], replicas: dict[str, int], size: int
 
 
 def _domains(nodes: Iterable[Node], level: Level | None) -> list[list[Node]]:
-    """Nodes by domain; all in one without a level, and a node without a domain by itself."""
+    """Nodes by domain; one domain if there is no level, and a node without a domain alone."""
     found: dict[object, list[Node]] = defaultdict(list)
     for node in nodes:
         found[None if level is None else _domain(node, level)].append(node)
@@ -125,7 +125,7 @@ def _domain(node: Node, level: Level) -> object:
 
 
 def _largest(most: int, possible: Callable[[int], bool]) -> int:
-    """The largest number up to `most` that is possible, given that 0 is, and all below a possible one."""
+    """Largest possible number up to `most`, by bisection; 0 and all below a possible one are possible."""
     least = 0
     while least < most:
         middle = (least + most + 1) // 2

@@ -1,8 +1,8 @@
 """
-The question of how much more finds room beside what runs, disturbing nobody, put to the production planner.
+A capacity question as a world for the production planner, in which no running job is disrupted.
 
-Only the running jobs are there and those that are asked about. These are worth the same number of points
-each, whatever they are otherwise, and nothing else has a price but nodes of pools, if any may be added.
+It contains only the running jobs and the jobs asked about. Each of the latter is worth the same number of
+points, and nothing else has a price except new nodes of pools, if any may be added.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def undisturbed(
     scaling: int = 0,
 ) -> tuple[Snapshot, Policy]:
     """
-    The snapshot with these jobs alone beside what runs, each worth `points`, and the policy to plan it by.
+    Return the snapshot with the running jobs and these jobs, each worth `points`, and the policy to plan it.
 
-    Without a `currency` pools get no nodes; with one, a node costs its price in that and `scaling` more.
+    Without a `currency` pools get no nodes; with one, a node costs its price in that plus `scaling`.
     """
-    # A policy alone does not keep jobs from being moved off nodes that are to be drained.
+    # The policy alone does not stop migrations off nodes that are to be drained.
     running = [job.model_copy(update={"preemptible": False}) for job in snapshot.jobs if job.running]
     asked = [_worth(job, points) for job in jobs]
     world = snapshot.model_copy(update={"jobs": (*running, *asked)}).canonical()
@@ -76,7 +76,7 @@ def undisturbed(
 
 
 def _worth(job: Job, points: int) -> Job:
-    """The job as a claim to room: at its smallest, on any of its GPU models alike, free to start at once."""
+    """The job reduced to its demand: minimum size, equal speed on all its GPU models, no time rules."""
     return job.model_copy(
         update={
             "running": None,

@@ -1,1 +1,1 @@
-"""Many worlds at once: sweeps and sensitivities, over local processes or Dask."""
+"""Many worlds at once: sweeps and sensitivities, on local processes or Dask."""

@@ -1,4 +1,4 @@
-"""Tasks on the workers of a Dask cluster: where people have outgrown one machine."""
+"""Runs tasks on the workers of a Dask cluster, for work that exceeds one machine."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from gpuplan.planner.whatif.grid.workers import Task
 
 _PATIENCE: Final = 10
-"""Seconds for a scheduler to answer, and for it to have a worker."""
+"""Timeout in seconds for the scheduler to answer, and for its first worker."""
 
 
 class DaskWorkers:
-    """The workers that a scheduler has; each carries out a task in a process of its own."""
+    """The workers of a scheduler; each runs a task in a separate process."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
-        """Yield how each task went, with its index, as they end."""
+        """Yield the index and outcome of each task as it ends."""
         index_of = {
             self._client.submit(carry_out, self._client.scatter(task, hash=False), pure=False): index
             for index, task in enumerate(tasks)
@@ -40,7 +40,7 @@ class DaskWorkers:
 
 
 def carry_out(task: Task) -> Outcome:
-    """A task on the machine of a worker."""
+    """Run a task on a worker's machine."""
     return run_apart(task.entry, task.arguments, task.seconds, lambda _: None)
 
 
@@ -51,12 +51,12 @@ def _words(error: BaseException) -> str:
 @contextmanager
 def dask_cluster(scheduler: str) -> Iterator[DaskWorkers]:
     """
-    Connect to the scheduler of a cluster that exists, and leave it as it was.
+    Connect to the scheduler of an existing cluster; the cluster keeps running afterwards.
 
     Raises
     ------
     PlannerError
-        Nobody answers at the address, or the scheduler has no workers.
+        No scheduler answers at the address, or the scheduler has no workers.
     """
     try:
         client = Client(scheduler, timeout=_PATIENCE, set_as_default=False)

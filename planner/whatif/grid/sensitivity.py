@@ -1,9 +1,8 @@
 """
-What more nodes of each kind are worth.
+Value of more nodes of each kind, in two ways that must not be confused.
 
-Two answers that must not be taken for each other. The marginal value is that of the linear relaxation: its
-value with one node more less that without, parts of jobs allowed. The other one is found by planning again,
-with so many nodes more.
+The marginal value comes from the linear relaxation, which allows fractions of jobs: its value with one more
+node minus its value without. The gain comes from a new plan with a number of added nodes.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ if TYPE_CHECKING:
 ENTRY: Final = "gpuplan.planner.whatif.grid.sensitivity:relaxed"
 
 _SECONDS: Final = 120.0
-"""What posing and formulating may take beside the relaxation."""
+"""Time for building the problem and the formulation, besides the relaxation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Nodes that are alike for what they are worth."""
+    """A kind of nodes with equal value."""
 
     words: str
     like: str
@@ -58,20 +57,20 @@ class Kind:
 
     @property
     def name(self) -> str:
-        """In words, with the pool where nothing else tells it apart."""
+        """The kind in words, with the pool if one is set."""
         return kind_name(self.words, self.pool)
 
     def more(self, count: int) -> AddNodes:
-        """So many of them more."""
+        """Build the change that adds `count` of these nodes."""
         pattern = {"like": self.like} if self.pool is None else {"pool": self.pool}
         return AddNodes.model_validate({"change": "add_nodes", "count": count, **pattern})
 
 
 def kinds_of(snapshot: Snapshot) -> list[Kind]:
     """
-    Kinds of nodes by what they are in words, each told by its commonest shape; kinds of pools that have none.
+    List the kinds of nodes by their size in words, and the kinds of pools that have no such node yet.
 
-    The nodes that new ones are like take jobs, as far as there are any that do.
+    The most common shape represents a kind. The node to copy is schedulable if there is such a node.
     """
     by_words: dict[str, list[Node]] = defaultdict(list)
     for node in snapshot.cluster.nodes:
@@ -104,7 +103,7 @@ def sensitivity(
     steps: Sequence[int],
     ended: Callable[[str], None] = lambda _: None,
 ) -> Sensitivity:
-    """Value more nodes of each kind both ways, everything planned and relaxed beside each other."""
+    """Value more nodes of each kind in both ways; all plans and relaxations run in parallel."""
     asked = [_Asked(), _Asked(relaxed=True)]
     for kind in kinds:
         asked += [_Asked(kind, 1, relaxed=True), *(_Asked(kind, count) for count in steps)]
@@ -139,7 +138,7 @@ def sensitivity(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A world to be planned or relaxed: the base, or with so many nodes more of a kind."""
+    """A world to plan or relax: the base, or the base with added nodes of a kind."""
 
     kind: Kind | None = None
     more: int = 0
@@ -147,12 +146,12 @@ class _Asked:
 
     @property
     def name(self) -> str:
-        """In words, for people who wait for it."""
+        """Name in words, for progress messages."""
         world = "base" if self.kind is None else f"{self.more:,} more: {self.kind.name}"
         return f"relaxation of {world}" if self.relaxed else world
 
     def task(self, snapshot: Snapshot, policy: Policy, seed: int) -> Task:
-        """What an engine is to carry out."""
+        """Build the task for an engine."""
         if self.kind is not None:
             patched = patch(snapshot, policy, Scenario(name="more", changes=(self.kind.more(self.more),)))
             snapshot, policy = patched.snapshot, patched.policy
@@ -173,7 +172,7 @@ def relaxed(case: Case, _report: Callable[[object], None]) -> int | None:
     limits = limits_of(case.policy, case.seed)
     budget = Budget(time.monotonic() + limits.seconds, limits.workers, case.seed)
     nothing = np.zeros(len(formulation.upper), dtype=np.int64)
-    # Such a task has a process of its own: a library that crashes there takes nothing with it.
+    # This task has a separate process, so a crash of the solver library ends nothing else.
     relax: Solver = pkgutil.resolve_name(RELAXING)
     answer = well_formed(relax(formulation, budget, nothing, lambda _: None))
     return None if answer is None else answer.bound

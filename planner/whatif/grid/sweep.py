@@ -1,4 +1,4 @@
-"""sweep(…) → Sweep: every combination of the knobs' values planned, and the Pareto front of them."""
+"""sweep(…) → Sweep: plan every combination of the knobs' values, and find the Pareto front."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BETTER_LESS: Final = frozenset(
         "gap",
     }
 )
-"""Figures of which less is better; of all others more is."""
+"""Figures where less is better; for all others more is better."""
 
 
 def sweep(
@@ -45,7 +45,7 @@ def sweep(
     weighed: tuple[str, str],
     ended: Callable[[str], None] = lambda _: None,
 ) -> Sweep:
-    """Plan the world of every combination; `weighed` are the two figures of the front."""
+    """Plan the world of every combination; `weighed` names the two figures of the front."""
     tasks = [task_of(Case(patched.snapshot, patched.policy, seed)) for _, patched in worlds]
     names = [
         ", ".join(f"{knob.name}={value}" for knob, value in zip(knobs, values, strict=True))
@@ -71,7 +71,7 @@ def sweep(
 
 
 def pareto_front(points: Sequence[Figures | None], weighed: tuple[str, str]) -> set[int]:
-    """Indices of those that no other one beats; points that are equal in both figures are on it together."""
+    """Indices of the points that no other point dominates; points with equal figures share the front."""
     worth = {
         index: scores
         for index, figures in enumerate(points)
@@ -88,7 +88,7 @@ def pareto_front(points: Sequence[Figures | None], weighed: tuple[str, str]) -> 
 
 
 def _scores(figures: Figures, weighed: tuple[str, str]) -> tuple[float, ...] | None:
-    """Figures turned so that more is better; None if one is not known."""
+    """The weighed figures with signs such that more is better; None if one is unknown."""
     scores = []
     for name in weighed:
         value = figures.figure(name)

@@ -1,7 +1,7 @@
 """
-Where many plans are made: in processes of this machine, or on the workers of a Dask cluster.
+Engines that make many plans: processes of this machine, or the workers of a Dask cluster.
 
-Either way each one is made in a process of its own, so that one that crashes takes no other with it.
+Each plan is made in a separate process, so that a crash of one does not affect the others.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A call of `entry(*arguments, report)`, whose result is what it returns."""
+    """A call of `entry(*arguments, report)`; its return value is the result."""
 
     entry: str
     """Module and function: `package.module:function`."""
     arguments: tuple[Any, ...]
     seconds: float
-    """After which it is killed."""
+    """Time limit after which the process is killed."""
 
 
 class Engine(Protocol):
-    """Carries out tasks beside each other."""
+    """Runs tasks in parallel."""
 
     def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
-        """Yield how each task went, with its index, as they end."""
+        """Yield the index and outcome of each task as it ends."""
 
 
 def all_of(
     engine: Engine, tasks: Sequence[Task], names: Sequence[str], ended: Callable[[str], None]
 ) -> list[Outcome]:
-    """How each of the tasks went; `ended` is told the name of each as it is done."""
+    """Run all tasks and return their outcomes in order; `ended` is called with each name as the task ends."""
     outcomes: dict[int, Outcome] = {}
     for index, outcome in engine.run(tasks):
         outcomes[index] = outcome
@@ -50,13 +50,13 @@ def all_of(
 
 
 class Processes:
-    """Processes of this machine, so many at a time; if the caller loses interest, they are killed."""
+    """Processes of this machine, a few at a time; they are killed if the caller stops iterating."""
 
     def __init__(self, at_a_time: int) -> None:
         self._at_a_time = at_a_time
 
     def run(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Outcome]]:
-        """Yield how each task went, with its index, as they end."""
+        """Yield the index and outcome of each task as it ends."""
         given_up = Event()
 
         def listen(_: object) -> None:
@@ -77,9 +77,9 @@ class Processes:
 
 
 class _GivenUpError(Exception):
-    """Nobody waits for the outcome any more."""
+    """The caller no longer waits for the outcome."""
 
 
 def processors() -> int:
-    """Processors that this process may use."""
+    """Number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

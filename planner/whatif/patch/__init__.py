@@ -1,1 +1,1 @@
-"""Changes of a world: what a scenario says, put into effect."""
+"""Applies the changes of a scenario to a world."""

@@ -1,4 +1,4 @@
-"""patch(snapshot, policy, scenario) → the world as the scenario has it, or why there is no such world."""
+"""patch(snapshot, policy, scenario) → the changed snapshot and policy, or why the scenario does not fit."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ _MAKERS: Final[dict[type[Noun], Callable[[World, Any], Faults]]] = {
 }
 
 _CHECKS: Final = tuple(check for check in CHECKS if check is not profiles_are_offered)
-"""What a changed world must pass: it may have lost the only GPUs that offer a profile, and jobs wait."""
+"""Checks of a changed world. It may have lost the only GPUs that offer a profile; then jobs just wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """What of a scenario does not fit the world it is for."""
+    """An entry of a scenario that does not fit the world."""
 
     section: str
     """`changes` or `expectations`."""
     index: int | None
-    """Of the entry; None where only all changes together are wrong."""
+    """Index of the entry; None if only all changes together are wrong."""
     message: str
 
 
@@ -77,11 +77,11 @@ class Patched:
     snapshot: Snapshot
     policy: Policy
     misfits: tuple[Misfit, ...] = ()
-    """If there are any, the world is not the scenario's."""
+    """If there are any, the world is not the one that the scenario describes."""
 
 
 def patch(snapshot: Snapshot, policy: Policy, scenario: Scenario) -> Patched:
-    """Make the changes in their order, each in the world as those before have left it."""
+    """Apply the changes in order, each to the result of the previous ones."""
     world = World(snapshot.canonical(), policy)
     misfits = [
         Misfit("changes", index, fault)

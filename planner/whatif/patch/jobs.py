@@ -1,4 +1,4 @@
-"""Changes of a scenario to jobs: who is there, how much they count, and how many times over."""
+"""Changes of a scenario to jobs: add, remove, reweight, hold and multiply them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def set_jobs(world: World, change: SetJobs) -> Faults:
-    """Jobs count more or less, or are held or let go."""
+    """Set weight, priority or hold of jobs."""
     jobs, faults = world.choose_jobs(change.jobs)
     yield from faults
     for job in jobs:
@@ -33,7 +33,7 @@ def set_jobs(world: World, change: SetJobs) -> Faults:
 
 
 def add_jobs(world: World, change: AddJobs) -> Faults:
-    """More jobs wait."""
+    """Add waiting jobs."""
     for job in change.jobs:
         if job.name in world.jobs:
             yield f"there is a job '{job.name}' already; expected a new name."
@@ -42,7 +42,7 @@ def add_jobs(world: World, change: AddJobs) -> Faults:
 
 
 def remove_jobs(world: World, change: RemoveJobs) -> Faults:
-    """Jobs are not there."""
+    """Remove jobs."""
     jobs, faults = world.choose_jobs(change.jobs)
     yield from faults
     for job in jobs:
@@ -51,9 +51,9 @@ def remove_jobs(world: World, change: RemoveJobs) -> Faults:
 
 def scale_demand(world: World, change: ScaleDemand) -> Faults:
     """
-    So many times the waiting jobs: copies of all, and for what is left of the factor of some that are drawn.
+    Multiply the waiting jobs: whole copies of all, and a random part of them for the rest of the factor.
 
-    Jobs that start together are drawn together, and a copy depends on the copy of what its original does.
+    Jobs of one co-start group are drawn together. A copy depends on the copy of its original's dependency.
     """
     if change.queue is not None:
         yield from world.unknown("queue", change.queue, world.queues)
@@ -73,18 +73,18 @@ def scale_demand(world: World, change: ScaleDemand) -> Faults:
 
 
 def _drawn(jobs: Iterable[Job], part_milli: int, seed: int) -> set[str]:
-    """Names of a part of the jobs; those of one group are all in it or none."""
+    """Draw the names of a part of the jobs; a co-start group is drawn as a whole or not at all."""
     groups: dict[str, list[str]] = {}
     for job in sorted(jobs, key=lambda job: job.name):
         groups.setdefault(job.co_start or f"{job.name} alone", []).append(job.name)
-    # To the nearest whole group, a half up.
+    # Round to the nearest whole group, halves up.
     wanted = (2 * len(groups) * part_milli + MILLI) // (2 * MILLI)
     drawn = Draws(seed).shuffled(list(groups.values()))[:wanted]
     return {name for group in drawn for name in group}
 
 
 def _copy(world: World, jobs: Iterable[Job]) -> None:
-    """Add one copy of each job; to one another they are what the originals are."""
+    """Add one copy of each job; dependencies and groups among the copies mirror those of the originals."""
     originals = list(jobs)
     taken = {*world.jobs, *(job.co_start for job in world.jobs.values())}
     names = {job.name: _new_name(job.name, taken) for job in originals}

@@ -1,11 +1,11 @@
 """
-Knobs of a sweep: `NAME=value,value,…`, each value the change of a scenario.
+Knobs of a sweep: `NAME=value,value,…`; each value becomes a change of a scenario.
 
-    prices.guarantee=0,100     a knob of the policy, by its path
+    prices.guarantee=0,100     a setting of the policy, by its path
     quota:research=8,16        nominal quota of a queue
-    demand=1,2,10              so many times the waiting jobs; demand:QUEUE those of one queue
-    pool:spot=0,4,8            so many nodes of a pool more
-    like:h100-1=0,1,2          so many nodes more like an existing one
+    demand=1,2,10              multiple of the waiting jobs; demand:QUEUE for those of one queue
+    pool:spot=0,4,8            number of nodes added to a pool
+    like:h100-1=0,1,2          number of nodes added like an existing one
     price:spot=1,2.5           price of a pool's new nodes
     solver=milp,greedy
 """
@@ -53,20 +53,20 @@ _KNOBS: Final[dict[str, tuple[type[Change], Callable[[str, Any], dict[str, Any]]
     "quota:": (SetQuota, lambda of, value: {"change": "set_quota", "queue": of, "nominal": value}),
     "solver": (SetSolver, lambda _, value: {"change": "set_solver", "solver": value}),
 }
-"""Knobs that are none of the policy; those with a colon have a name behind it."""
+"""Knobs outside the policy; a colon is followed by a name."""
 
 _ADDS: Final = ("pool:", "like:")
-"""None of them more is no change at all."""
+"""Knobs that add nodes: value 0 is no change."""
 
 
 def read_knobs(texts: Sequence[str]) -> list[Knob]:
     """
-    Knobs from the words of a command line.
+    Read knobs from the words of a command line.
 
     Raises
     ------
     BadInputError
-        With all that is wrong with any of them.
+        With all problems of all knobs.
     """
     problems, knobs = list[InputProblem](), list[Knob]()
     for text in texts:
@@ -93,13 +93,12 @@ def turned(
     knobs: Sequence[Knob], snapshot: Snapshot, policy: Policy
 ) -> list[tuple[tuple[str, ...], Patched]]:
     """
-    The world for each combination of values, the last knob's varying fastest.
+    Build the world for each combination of values; the values of the last knob vary fastest.
 
     Raises
     ------
     BadInputError
-        With every value that is none for its knob, every knob that there is not, and every combination that
-        makes no sense.
+        With every invalid value, every unknown knob, and every combination that does not fit the base.
     """
     problems: dict[InputProblem, None] = {}
     changes: dict[str, Change | None] = {}
@@ -124,7 +123,7 @@ def turned(
 
 
 def _judged(name: str, text: str) -> tuple[Change | None, list[str]]:
-    """The change that gives a knob a value, None where nothing changes; and all that is wrong with it."""
+    """The change that sets a knob to a value, None if nothing changes; and all problems with it."""
     value, near = _read(text), NearMisses()
     kind, colon, of = name.partition(":")
     change: Change | None
@@ -146,7 +145,7 @@ def _judged(name: str, text: str) -> tuple[Change | None, list[str]]:
 
 
 def _read(text: str) -> Any:
-    """A value as a document would have it: a number, a truth, a text."""
+    """Parse a value as YAML does: a number, a boolean or a text."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
@@ -155,9 +154,9 @@ def _read(text: str) -> Any:
 
 def _together(changes: dict[str, Change]) -> dict[str, Change]:
     """
-    The changes of one combination by the knobs that they are from.
+    The changes of one combination, by the knobs they come from.
 
-    Knobs of the policy are one change: with all of them it may be right, and wrong with any one alone.
+    Policy settings become one change: together they can be valid even if one alone is not.
     """
     made: dict[str, Change] = {
         place: change for place, change in changes.items() if not isinstance(change, SetPolicy)

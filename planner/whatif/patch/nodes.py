@@ -1,4 +1,4 @@
-"""Changes of a scenario to nodes and pools, and what becomes of the jobs on them."""
+"""Changes of a scenario to nodes and pools, and their effect on the jobs there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def add_nodes(world: World, change: AddNodes) -> Faults:
-    """New nodes like an existing one, like a pool's, or as described; a pool's `max` grows with them."""
+    """Add nodes like an existing one, from a pool, or as described; raises the pool's `max` if needed."""
     pattern = change.node
     if change.like is not None:
         yield from world.unknown("node", change.like, world.nodes)
@@ -53,7 +53,7 @@ def _make_room(world: World, pool: NodePool) -> None:
 
 
 def remove_nodes(world: World, change: RemoveNodes) -> Faults:
-    """Nodes are gone, with what ran there, what was promised there, and their part in reservations."""
+    """Remove nodes, stop the jobs there, drop promises there, and take the nodes out of reservations."""
     before = set(world.nodes)
     yield from world.change_nodes(change.nodes, lambda _: None)
     gone = before - world.nodes.keys()
@@ -70,7 +70,7 @@ def remove_nodes(world: World, change: RemoveNodes) -> Faults:
 
 
 def fail_nodes(world: World, change: FailNodes) -> Faults:
-    """Nodes are not ready, and what ran there waits again."""
+    """Set nodes to not ready; the jobs there stop and wait."""
     down: set[str] = set()
 
     def fail(node: Node) -> Node:
@@ -82,12 +82,12 @@ def fail_nodes(world: World, change: FailNodes) -> Faults:
 
 
 def drain_nodes(world: World, change: DrainNodes) -> Faults:
-    """Nodes ought to become empty; what runs there goes on until the plan has a place for it."""
+    """Mark nodes for draining; jobs there keep running until the plan has another place for them."""
     yield from world.change_nodes(change.nodes, lambda node: node.model_copy(update={"drain": True}))
 
 
 def replace_gpus(world: World, change: ReplaceGpus) -> Faults:
-    """Nodes have other GPUs; jobs that cannot be on them wait again."""
+    """Replace the GPUs of nodes; jobs that cannot use the new ones stop and wait."""
     same = [node.gpus for node in world.nodes.values() if node.gpus and node.gpus.model == change.model]
     known = same[0] if same else None
     bare, touched = list[str](), set[str]()
@@ -119,7 +119,7 @@ def _stands_on(job: Job, nodes: Collection[str]) -> bool:
 
 
 def _may_stay(world: World, job: Job, touched: Collection[str]) -> bool:
-    """True if a running job may be on its nodes as they are now: on GPUs that exist, of one allowed model."""
+    """True if a running job may keep its changed nodes: its GPUs exist and are of one allowed model."""
     if job.running is None:
         return True
     models = set[str]()
@@ -137,7 +137,7 @@ def _may_stay(world: World, job: Job, touched: Collection[str]) -> bool:
 
 
 def set_pool(world: World, change: SetPool) -> Faults:
-    """A pool has other limits."""
+    """Change the limits of a pool."""
     yield from world.unknown("pool", change.pool, world.pools)
     pool = world.pools.get(change.pool)
     if pool is None:

@@ -1,4 +1,4 @@
-"""Changes of a scenario to what planning goes by: prices, quotas, knobs of the policy, solvers."""
+"""Changes of a scenario to prices, quotas, settings of the policy, and solvers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def set_price(world: World, change: SetPrice) -> Faults:
-    """Nodes, new nodes of pools, or GPU-hours cost something else."""
+    """Change the price of nodes, of new nodes of pools, or of GPU-hours by tariff."""
 
     def price(before: float) -> float:
         if change.value is not None:
@@ -42,12 +42,12 @@ def set_price(world: World, change: SetPrice) -> Faults:
             continue
         if amount := price(tariff.price_per_gpu_hour):
             world.tariffs[name] = tariff.model_copy(update={"price_per_gpu_hour": amount})
-        else:  # a tariff of nothing is none
+        else:  # a tariff's price must be above 0
             del world.tariffs[name]
 
 
 def set_quota(world: World, change: SetQuota) -> Faults:
-    """A queue may hold something else."""
+    """Change the quota of a queue."""
     yield from world.unknown("queue", change.queue, world.queues)
     queue = world.queues.get(change.queue)
     if queue is None:
@@ -85,8 +85,8 @@ def _quota(before: Quota | None, change: SetQuota) -> Quota:
 
 
 def set_policy(world: World, change: SetPolicy) -> Faults:
-    """Some knobs are set; what a mapping does not name stays."""
-    # What is not set stays so: it is told of what was set and has no effect.
+    """Change some settings of the policy; keys that a mapping does not name keep their value."""
+    # Unset fields must stay unset: the plan warns about fields that are set and have no effect.
     document = merged(world.policy.model_dump(mode="json", exclude_unset=True), change.stated())
     policy, problems = judge_noun(document, Policy, lambda _: None, subject="the policy", near=NearMisses())
     yield from (problem.message for problem in problems)
@@ -95,14 +95,14 @@ def set_policy(world: World, change: SetPolicy) -> Faults:
 
 
 def merged(before: Any, stated: Any) -> Any:
-    """A document with what another one states: mappings key by key, all else as it is stated."""
+    """Merge a document into another: mappings key by key, everything else replaced."""
     if not (isinstance(before, dict) and isinstance(stated, dict)):
         return stated
     return before | {key: merged(before.get(key), value) for key, value in stated.items()}
 
 
 def set_solver(world: World, change: SetSolver) -> Faults:
-    """Another solver answers."""
+    """Replace the policy's solvers by one solver."""
     solvers = () if change.solver is SolverChoice.GREEDY else (SolverName(change.solver.value),)
     world.policy = world.policy.model_copy(update={"solvers": solvers})
     yield from ()

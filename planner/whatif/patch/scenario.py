@@ -1,4 +1,4 @@
-"""Scenario: a named what-if - changes to a snapshot and its policy, and what is expected of the plan then."""
+"""Scenario: a named what-if: changes to a snapshot and its policy, and expectations of the plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuplan.planner.whatif.patch.scenario_expectations import Expectation
 
 
 class Scenario(Noun):
-    """Changes in the order in which they are made; none of them is the base itself."""
+    """A named list of changes and expectations; without changes the world is the base itself."""
 
     format_version: Literal["1.0"] = "1.0"
     """Version of the format of this document."""
@@ -22,6 +22,6 @@ class Scenario(Noun):
     description: Annotated[str, Field(max_length=200)] = ""
     """One sentence for people."""
     changes: tuple[Change, ...] = ()
-    """Changes to snapshot and policy, made in this order; none is the base itself."""
+    """Changes to snapshot and policy, applied in this order; an empty list is the base itself."""
     expectations: tuple[Expectation, ...] = ()
     """What must hold of the scenario's plan."""

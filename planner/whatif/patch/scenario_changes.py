@@ -1,4 +1,4 @@
-"""What a scenario may change in a snapshot and its policy: one noun a change, told apart by `change`."""
+"""Changes that a scenario may make to a snapshot and its policy, one class each; `change` names the kind."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def _some_of(data: Noun, *names: str) -> None:
 
 
 class AddNodes(Noun):
-    """Nodes that are not there yet, all alike: like an existing one, of a pool, or as described."""
+    """Add equal new nodes: like an existing one, from a pool, or as described."""
 
     change: Literal["add_nodes"]
     """The kind of change: `add_nodes`."""
     count: AtLeastOne = 1
     """Nodes to add."""
     like: Name | None = None
-    """Existing node that the new ones are like; they are whole and empty, whatever is wrong with it."""
+    """Existing node to copy; the copies are healthy and empty even if it is not."""
     pool: Name | None = None
-    """Pool that the new nodes belong to, which may then have more than its `max`."""
+    """Pool of the new nodes; its `max` is raised if needed."""
     node: Node | None = None
-    """The new nodes as described; its name is the prefix of their names."""
+    """Description of the new nodes; its name is the prefix of their names."""
     rack: Label | None = None
     """Rack of the new nodes, instead of the pattern's."""
     zone: Label | None = None
@@ -61,7 +61,7 @@ class AddNodes(Noun):
 
 
 class RemoveNodes(Noun):
-    """Nodes that are gone; what ran there is lost and waits again."""
+    """Remove nodes; jobs there stop, lose their unsaved work and wait again."""
 
     change: Literal["remove_nodes"]
     """The kind of change: `remove_nodes`."""
@@ -70,7 +70,7 @@ class RemoveNodes(Noun):
 
 
 class FailNodes(Noun):
-    """Nodes that are down; what ran there is lost and waits again."""
+    """Fail nodes; jobs there stop, lose their unsaved work and wait again."""
 
     change: Literal["fail_nodes"]
     """The kind of change: `fail_nodes`."""
@@ -79,7 +79,7 @@ class FailNodes(Noun):
 
 
 class DrainNodes(Noun):
-    """Nodes on which nothing new may start, and which what runs ought to leave."""
+    """Drain nodes: nothing new may start there, and running jobs should move away."""
 
     change: Literal["drain_nodes"]
     """The kind of change: `drain_nodes`."""
@@ -89,9 +89,9 @@ class DrainNodes(Noun):
 
 class ReplaceGpus(Noun):
     """
-    Nodes with other GPUs, none of them in MIG mode.
+    Replace the GPUs of nodes; the new GPUs are not in MIG mode.
 
-    Jobs that may not use them, or hold one that is no more, wait again.
+    Jobs that may not use the new GPUs, or hold a GPU that no longer exists, stop and wait again.
     """
 
     change: Literal["replace_gpus"]
@@ -101,13 +101,13 @@ class ReplaceGpus(Noun):
     model: Name
     """The new GPU model."""
     count: Annotated[int, Field(strict=True, ge=1, le=128)] | None = None
-    """GPUs in each node; absent is as many as before."""
+    """GPUs in each node; if absent, as many as before."""
     memory_mib: Mib | None = None
-    """Memory of one GPU in MiB; absent is that of the same model elsewhere in the cluster, or unknown."""
+    """Memory of one GPU in MiB; if absent, that of the same model in the cluster, or unknown."""
 
 
 class SetPool(Noun):
-    """Other limits of a pool."""
+    """Change the limits of a pool."""
 
     change: Literal["set_pool"]
     """The kind of change: `set_pool`."""
@@ -126,20 +126,20 @@ class SetPool(Noun):
 
 
 class SetPrice(Noun):
-    """Other prices of nodes, of new nodes of pools, or of GPU-hours by tariff."""
+    """Change the price of nodes, of new nodes of pools, or of GPU-hours by tariff."""
 
     change: Literal["set_price"]
     """The kind of change: `set_price`."""
     nodes: NodeChoice | None = None
-    """Nodes with another price."""
+    """Nodes that get the new price."""
     pools: tuple[Name, ...] = ()
-    """Pools whose new nodes have another price."""
+    """Pools for which new nodes get the new price."""
     tariffs: tuple[Name, ...] = ()
-    """Tariffs with another price."""
+    """Tariffs that get the new price."""
     factor: Milli | None = None
-    """Factor of the present price."""
+    """Factor on the present price."""
     value: _Price | None = None
-    """The new price an hour, in the cluster's currency."""
+    """The new price per hour, in the cluster's currency."""
 
     @model_validator(mode="after")
     def _of_something(self) -> SetPrice:
@@ -149,18 +149,18 @@ class SetPrice(Noun):
 
 
 class SetQuota(Noun):
-    """Another quota of a queue, over all GPU models together or for one of them."""
+    """Change a quota of a queue, over all GPU models together or for one of them."""
 
     change: Literal["set_quota"]
     """The kind of change: `set_quota`."""
     queue: Name
     """Queue to change."""
     gpu_model: Name | None = None
-    """GPU model whose quota changes; absent is the quota over all models."""
+    """GPU model of the quota; if absent, the quota over all models."""
     nominal: Milli | None = None
     """The new nominal quota in GPUs."""
     factor: Milli | None = None
-    """Factor of the present nominal quota."""
+    """Factor on the present nominal quota."""
     borrowing_limit: Milli | None = None
     """The new borrowing limit in GPUs."""
     lending_limit: Milli | None = None
@@ -183,7 +183,7 @@ class SetQuota(Noun):
 
 
 class SetJobs(Noun):
-    """Jobs with other weights or priorities, or that are held or let go."""
+    """Change the weight or priority of jobs, or hold or release them."""
 
     change: Literal["set_jobs"]
     """The kind of change: `set_jobs`."""
@@ -192,7 +192,7 @@ class SetJobs(Noun):
     weight_milli: Milli | None = Field(default=None, alias="weight")
     """Their new weight."""
     weight_factor: Milli | None = None
-    """Factor of their present weight."""
+    """Factor on their present weight."""
     priority: _Priority | None = None
     """Their new priority."""
     held: bool | None = None
@@ -209,7 +209,7 @@ class SetJobs(Noun):
 
 
 class AddJobs(Noun):
-    """Jobs that wait beside the others."""
+    """Add waiting jobs."""
 
     change: Literal["add_jobs"]
     """The kind of change: `add_jobs`."""
@@ -224,57 +224,57 @@ class AddJobs(Noun):
 
 
 class RemoveJobs(Noun):
-    """Jobs that are not there; what they held is free."""
+    """Remove jobs; what they held becomes free."""
 
     change: Literal["remove_jobs"]
     """The kind of change: `remove_jobs`."""
     jobs: JobChoice
-    """Jobs to remove; what they held is free."""
+    """Jobs to remove; what they held becomes free."""
 
 
 class ScaleDemand(Noun):
-    """So many times the waiting jobs: whole copies, and of the rest a random part."""
+    """Multiply the waiting jobs: whole copies, and a random part of them for the rest of the factor."""
 
     change: Literal["scale_demand"]
     """The kind of change: `scale_demand`."""
     factor: Annotated[Milli, Field(le=1_000_000)]
-    """How many times the waiting jobs: 2 is each of them twice, 0.5 is half of them."""
+    """Multiple of the waiting jobs: 2 is each of them twice, 0.5 is half of them."""
     queue: Name | None = None
-    """Only the jobs of this queue; absent is all."""
+    """Only the jobs of this queue; if absent, all jobs."""
     seed: Annotated[int, Field(strict=True, ge=0)] = 0
     """Seed of the random choice of jobs for the fractional part of the factor."""
 
 
 class SetPolicy(Noun):
-    """Some knobs of the policy; all others stay, and lists are replaced as a whole."""
+    """Change some settings of the policy; all others stay, and lists are replaced as a whole."""
 
     change: Literal["set_policy"]
     """The kind of change: `set_policy`."""
     policy: PartOfPolicy
-    """Knobs of the policy to change; all others stay, lists are replaced as a whole."""
+    """Settings of the policy to change; all others stay, and lists are replaced as a whole."""
 
     def stated(self) -> dict[str, Any]:
-        """The knobs that the document names, as a document."""
+        """Return the settings that the document names, as a document."""
         return self.policy.model_dump(mode="json", exclude_unset=True)
 
 
 class SolverChoice(StrEnum):
-    """What may take the place of the policy's solvers."""
+    """Solvers that may replace the policy's solvers."""
 
     MILP = "milp"
     CPSAT = "cpsat"
     CBC = "cbc"
     GREEDY = "greedy"
-    """No exact solver at all."""
+    """Only the greedy heuristic, no exact solver."""
 
 
 class SetSolver(Noun):
-    """Another solver instead of the policy's."""
+    """Use another solver instead of the policy's solvers."""
 
     change: Literal["set_solver"]
     """The kind of change: `set_solver`."""
     solver: SolverChoice
-    """Solver instead of the policy's."""
+    """Solver to use instead of the policy's solvers."""
 
 
 Change: TypeAlias = Annotated[

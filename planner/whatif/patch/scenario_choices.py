@@ -1,4 +1,4 @@
-"""Which nodes and which jobs a change of a scenario is about: all conditions that are given must hold."""
+"""Selectors for the nodes and jobs of a scenario's change: all given conditions must hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Choice(Noun):
-    """Conditions of which at least one must be given, so that nobody takes everything by an oversight."""
+    """Conditions; at least one must be given, so that a mistake does not select everything."""
 
     @model_validator(mode="before")
     @classmethod
@@ -27,10 +27,10 @@ class _Choice(Noun):
 
 
 class NodeChoice(_Choice):
-    """Nodes of the cluster."""
+    """Selects nodes of the cluster."""
 
     names: tuple[Name, ...] = ()
-    """Any of these nodes; each must exist."""
+    """Nodes with one of these names; each must exist."""
     rack: Label | None = None
     """Nodes of this rack."""
     zone: Label | None = None
@@ -44,9 +44,9 @@ class NodeChoice(_Choice):
     labels: dict[Name, Label] = Field(default_factory=dict)
     """Nodes with all of these labels."""
     every: bool = Field(default=False, alias="all")
-    """Every node, as far as no other condition is given."""
+    """True: every node that meets the other conditions."""
     count: AtLeastOne | None = None
-    """Only so many of them, the first by name."""
+    """Number of nodes to select, the first by name; if absent, all of them."""
 
     def holds(self, node: Node) -> bool:
         """True if the node meets all conditions."""
@@ -60,10 +60,10 @@ class NodeChoice(_Choice):
 
 
 class JobChoice(_Choice):
-    """Jobs that run or wait."""
+    """Selects running or waiting jobs."""
 
     names: tuple[Name, ...] = ()
-    """Any of these jobs; each must exist."""
+    """Jobs with one of these names; each must exist."""
     queue: Name | None = None
     """Jobs of this queue."""
     user: Name | None = None
@@ -71,7 +71,7 @@ class JobChoice(_Choice):
     labels: dict[Name, Label] = Field(default_factory=dict)
     """Jobs with all of these labels."""
     waiting: bool = False
-    """True: only jobs that wait."""
+    """True: only waiting jobs."""
 
     def holds(self, job: Job) -> bool:
         """True if the job meets all conditions."""

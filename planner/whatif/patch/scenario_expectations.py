@@ -1,4 +1,4 @@
-"""What a scenario expects of its plan: figures against numbers or the base, and what becomes of jobs."""
+"""Expectations of a scenario about its plan: figures compared with numbers or the base, and jobs that run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SIGNS: Final[dict[str, Callable[[float, float], float]]] = {
     "*": operator.mul,
 }
 _TOLERANCE: Final = 1e-9
-"""Figures that differ by less are equal: they are written with six decimals."""
+"""Figures that differ by less are equal, because figures are written with six decimals."""
 
 
 def _check(value: str) -> str:
@@ -47,7 +47,7 @@ def _check(value: str) -> str:
 Check: TypeAlias = Annotated[
     str, AfterValidator(_check), WithJsonSchema({"type": "string", "examples": [">= 40", ">= base - 2"]})
 ]
-"""A relation and a number, a percentage, or the figure of the base, which may be changed by a number."""
+"""A relation and a number, a percentage, or the base's figure with an optional change by a number."""
 
 
 def holds(check: Check, found: float, base: float) -> bool:
@@ -72,10 +72,10 @@ def _number(text: str) -> float:
 
 
 class Expectation(Noun):
-    """What must hold of the scenario's plan; of several statements all must."""
+    """A condition on the scenario's plan; if it has several statements, all must hold."""
 
     job: Name | None = None
-    """Job that `runs` is about."""
+    """Job that `runs` refers to."""
     runs: bool | None = None
     """True: the job runs once the plan is applied; false: it waits."""
     jobs_running: Check | None = None
@@ -93,7 +93,7 @@ class Expectation(Noun):
     gpus_free: Check | None = None
     """Usable GPUs that no job holds after the plan."""
     gpu_allocation_ratio: Check | None = None
-    """GPUs held over GPUs usable, from 0 to 1."""
+    """GPUs held divided by usable GPUs, from 0 to 1."""
     fragmentation_ratio: Check | None = None
     """Part of the free GPUs on which no replica of the reference gang fits, from 0 to 1."""
     jain_index: Check | None = None
@@ -105,7 +105,7 @@ class Expectation(Noun):
     nodes_removed: Check | None = None
     """Nodes that the plan removes."""
     hourly_cost: Check | None = None
-    """Cost of the nodes after the plan, in the cluster's currency an hour."""
+    """Cost of the nodes after the plan, in the cluster's currency per hour."""
     objective: Check | None = None
     """Objective of the plan, in points."""
     gap: Check | None = None
@@ -122,7 +122,7 @@ class Expectation(Noun):
 
     @property
     def statements(self) -> int:
-        """How many things it says."""
+        """Number of statements."""
         return len(self.checks) + (self.job is not None)
 
     @property
