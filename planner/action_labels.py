@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.plan import (
-    Cordon,
-    Drain,
+from gpuplan.models.plan.actions import (
+    ACTIONS,
     Grow,
     Migrate,
+    NodeAction,
     Preempt,
     Release,
     Repartition,
-    ScaleDown,
-    ScaleUp,
     Shrink,
     Start,
+    info_of,
 )
 from gpuplan.planner.formatting import listed
 
@@ -24,35 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.plan import Change
-
-_KINDS: Final = {
-    "release": ("release", "releases", "", ""),
-    "start": ("start", "starts", "", ""),
-    "grow": ("growth", "growths", "", ""),
-    "shrink": ("shrink", "shrinks", "", ""),
-    "migrate": ("migration", "migrations", "", ""),
-    "preempt": ("preemption", "preemptions", "", ""),
-    "repartition": ("MIG layout", "MIG layouts", " to change", " changed"),
-    "cordon": ("node", "nodes", " to cordon", " cordoned"),
-    "drain": ("node", "nodes", " to drain", " drained"),
-    "scale_up": ("node", "nodes", " to add", " added"),
-    "scale_down": ("node", "nodes", " to remove", " removed"),
-}
-"""By type of action: singular, plural, and the suffixes before and after the action is done."""
+    from gpuplan.models.plan.actions import Change
 
 
 def subject(change: Change) -> str:
     """Object of a change: `job a`, `node n0`, `node n0 gpu 3`."""
-    match change:
-        case Start() | Preempt() | Release() | Shrink() | Grow() | Migrate():
-            return f"job {change.job}"
-        case Repartition():
-            return f"node {change.node} gpu {change.gpu}"
-        case Cordon() | Drain() | ScaleUp() | ScaleDown():
-            return f"node {change.node}"
-        case _:
-            assert_never(change)
+    if isinstance(change, Repartition):
+        return f"node {change.node} gpu {change.gpu}"
+    return f"node {change.node}" if isinstance(change, NodeAction) else f"job {change.job}"
 
 
 def label(change: Change) -> str:
@@ -75,26 +53,18 @@ def label(change: Change) -> str:
         case Repartition():
             layout = ", ".join(f"{instance.profile} at {instance.start}" for instance in change.after)
             return f"repartition gpu {change.gpu} of {change.node} into {layout or 'nothing'}"
-        case Cordon():
-            return f"cordon {change.node}"
-        case Drain():
-            return f"drain {change.node}"
-        case ScaleUp():
-            return f"add {change.node} to pool {change.pool}"
-        case ScaleDown():
-            return f"remove {change.node} from pool {change.pool}"
         case _:
-            assert_never(change)
+            fields = {name: getattr(change, name) for name in type(change).model_fields}
+            return str(info_of(change).phrase.format_map(fields))
 
 
 def counted_kinds(changes: Iterable[Change], *, done: bool) -> str:
     """`3 starts, 1 preemption and 1 node to add`, or `1 node added` if done; `nothing` if there are none."""
-    found = Counter[str](change.type for change in changes)
+    found = Counter(change.type for change in changes)
     parts = []
-    for type_, (one, several, beforehand, afterwards) in _KINDS.items():
-        if number := found[type_]:
-            noun = one if number == 1 else several
-            parts.append(f"{number:,} {noun}{afterwards if done else beforehand}")
+    for kind, info in ACTIONS.items():
+        if number := found[kind.value]:
+            parts.append(f"{number:,} {info.nouns[number != 1]}{info.endings[done]}")
     return listed(parts) if parts else "nothing"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from gpuplan.models.plan.actions import Preempt, Shrink
 from gpuplan.models.plan.desired_state import Target
-from gpuplan.models.plan.plan import Preempt, Shrink
 from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.models.policy.objective import Goal
 from gpuplan.planner.analysis.allocations import count_from

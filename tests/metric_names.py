@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from samples import busy_plan
 
 from gpuplan.models.plan.plan import FallbackSummary
-from gpuplan.planner.apply.effects import changes_of
+from gpuplan.planner.analysis.effects import changes_of
 from gpuplan.planner.apply.outcome import ApplyOutcome
 from gpuplan.planner.service.gauges import figures_of
 from gpuplan.planner.service.prometheus import Exposition

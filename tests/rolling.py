@@ -15,7 +15,7 @@ from gpuplan.models.dependency import FinishedJob, Outcome
 from gpuplan.models.job import Running
 from gpuplan.models.plan.plan import Migrate, Preempt, Start
 from gpuplan.models.timing.durations import Durations
-from gpuplan.planner.apply.effects import change_nodes, changes_of
+from gpuplan.planner.analysis.effects import change_nodes, changes_of
 from gpuplan.planner.apply.promises import promises_of
 from gpuplan.planner.epoch import plan_epoch
 

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from gpuplan.models.base import Noun
+from gpuplan.models.plan.actions import ACTIONS, ActionKind
 from gpuplan.models.units import Count
 
 
-class ChangeKind(StrEnum):
-    """Types of action that change a cluster, as plans name them."""
-
-    RELEASE = "release"
-    START = "start"
-    GROW = "grow"
-    SHRINK = "shrink"
-    MIGRATE = "migrate"
-    PREEMPT = "preempt"
-    REPARTITION = "repartition"
-    CORDON = "cordon"
-    DRAIN = "drain"
-    SCALE_UP = "scale_up"
-    SCALE_DOWN = "scale_down"
+def _changing(kind: ActionKind) -> ActionKind:
+    if kind not in ACTIONS:
+        raise ValueError(f"expected an action that changes the cluster, found {kind}")
+    return kind
 
 
 class Approval(Noun):
     """Conditions under which a periodic run waits for approval; applying a plan by hand approves it."""
 
-    needed_for: tuple[ChangeKind, ...] = ()
+    needed_for: tuple[Annotated[ActionKind, AfterValidator(_changing)], ...] = ()
     """Types of action: a plan with one of them waits for approval."""
     most_changes: Count | None = None
     """A plan with more changes than this waits for approval; absent means no limit."""

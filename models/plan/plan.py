@@ -12,286 +12,23 @@ from __future__ import annotations
 
 from enum import StrEnum
 from operator import not_
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from gpuplan.models.cluster import Gpu, MigInstance, Node
+from gpuplan.models.cluster import Gpu
 from gpuplan.models.placement import Placement
+from gpuplan.models.plan.actions import Action, added_nodes, changes_of, removed_nodes
 from gpuplan.models.plan.base import PlanPart
 from gpuplan.models.plan.desired_state import Planned, Target
-from gpuplan.models.plan.forecast import DeadlineOutlook, DeadlineState, PlannedStart, Waiting
-from gpuplan.models.plan.precondition import (
-    Free,
-    GpuLayout,
-    JobDamaged,
-    JobRuns,
-    JobWaits,
-    NodeAbsent,
-    NodeEmpty,
-    NodeExists,
-    Precondition,
-)
-from gpuplan.models.plan.reason import Reason, ReasonCode
+from gpuplan.models.plan.forecast import DeadlineOutlook, PlannedStart, Waiting
 from gpuplan.models.plan.solution import Ended
 from gpuplan.models.policy.policy import Policy
 from gpuplan.models.snapshot import Snapshot
-from gpuplan.models.units import Count, Mib, Milli, Name, Seconds, Timestamp
-from gpuplan.models.validation.finding import Finding, FindingOutcome
-
-__all__ = [
-    "PLAN_FORMAT",
-    "Action",
-    "Base",
-    "Change",
-    "Cordon",
-    "DeadlineOutlook",
-    "DeadlineState",
-    "Drain",
-    "FallbackSummary",
-    "Finding",
-    "FindingOutcome",
-    "Free",
-    "GpuLayout",
-    "Grow",
-    "JobAction",
-    "JobCounts",
-    "JobDamaged",
-    "JobRuns",
-    "JobWaits",
-    "Keep",
-    "LeftOut",
-    "Metrics",
-    "Migrate",
-    "NodeAbsent",
-    "NodeAction",
-    "NodeChange",
-    "NodeEmpty",
-    "NodeExists",
-    "NodeState",
-    "Plan",
-    "PlanPart",
-    "PlannedStart",
-    "Precondition",
-    "Preempt",
-    "Reason",
-    "ReasonCode",
-    "Release",
-    "Repartition",
-    "ScaleDown",
-    "ScaleUp",
-    "Shrink",
-    "SolutionSummary",
-    "StageSummary",
-    "Start",
-    "Wait",
-    "Waiting",
-    "plan_content",
-]
+from gpuplan.models.units import Count, Mib, Milli, Name, Timestamp
+from gpuplan.models.validation.finding import Finding
 
 PLAN_FORMAT: Final = "1.0"
-
-
-class _Action(PlanPart):
-    id: str
-    """Id of the action, unique in the plan."""
-    reason: Reason
-    """Reason for the action."""
-    preconditions: tuple[Precondition, ...] = ()
-    """Conditions that must hold when the action is carried out."""
-    after_actions: tuple[str, ...] = ()
-    """Ids of actions that must be carried out before."""
-
-
-class Start(_Action):
-    """Start a waiting job on its planned places."""
-
-    type: Literal["start"] = "start"
-    """The type of action: `start`."""
-    job: Name
-    """Job that starts."""
-    before: None = None
-    """Always null: the job holds nothing."""
-    after: Placement
-    """Placement after the action."""
-    kill_at: Timestamp | None = Field(default=None, exclude_if=not_)
-    """Time at which it is killed if it still runs: its places are promised to another job from then on."""
-    recovery: Seconds = Field(default=0, exclude_if=not_)
-    """Time to resume from its last checkpoint before it works; 0 if it has not run before."""
-
-
-class Keep(_Action):
-    """Leave a running job unchanged."""
-
-    type: Literal["keep"] = "keep"
-    """The type of action: `keep`."""
-    job: Name
-    """Job that is unchanged."""
-    before: Placement
-    """Placement before the action."""
-    after: Placement
-    """The same as `before`."""
-
-
-class Preempt(_Action):
-    """Preempt a running job, which waits again with the progress of its last checkpoint."""
-
-    type: Literal["preempt"] = "preempt"
-    """The type of action: `preempt`."""
-    job: Name
-    """Job that is preempted."""
-    before: Placement
-    """Placement before the action."""
-    after: None = None
-    """Always null: the job will hold nothing."""
-    resumes_at: Timestamp | None = Field(default=None, exclude_if=not_)
-    """Planned time of its next start, as in `planned`."""
-
-
-class Shrink(_Action):
-    """Remove replicas of a running elastic job."""
-
-    type: Literal["shrink"] = "shrink"
-    """The type of action: `shrink`."""
-    job: Name
-    """Job that gives up replicas."""
-    before: Placement
-    """Placement before the action."""
-    after: Placement
-    """Placement after the action."""
-    interruption: Seconds = 0
-    """Seconds to save and restore its state; unsaved work is lost in addition."""
-
-
-class Grow(_Action):
-    """Add replicas to a running elastic job."""
-
-    type: Literal["grow"] = "grow"
-    """The type of action: `grow`."""
-    job: Name
-    """Job that gets replicas."""
-    before: Placement
-    """Placement before the action."""
-    after: Placement
-    """Placement after the action."""
-    interruption: Seconds = 0
-    """Seconds to save and restore its state; unsaved work is lost in addition."""
-
-
-class Migrate(_Action):
-    """Stop a running job and resume it on other places from its last checkpoint."""
-
-    type: Literal["migrate"] = "migrate"
-    """The type of action: `migrate`."""
-    job: Name
-    """Job that migrates."""
-    before: Placement
-    """Placement before the action."""
-    after: Placement
-    """Placement after the action."""
-    recovery: Seconds = Field(default=0, exclude_if=not_)
-    """Time to resume from its last checkpoint before it works there."""
-
-
-class Release(_Action):
-    """
-    Release the lost places of a running job, and its other places unless it continues with them.
-
-    Work lost by the failure does not count as a loss by the plan. A further action says what becomes of the
-    job, as for every job: start, wait, keep or grow.
-    """
-
-    type: Literal["release"] = "release"
-    """The type of action: `release`."""
-    job: Name
-    """Job that has lost places."""
-    before: Placement
-    """Placement before the action, including lost places."""
-    after: Placement | None = None
-    """Places that it continues with; null if it waits again."""
-
-
-class Repartition(_Action):
-    """Change the MIG layout of one GPU; instances in use stay."""
-
-    type: Literal["repartition"] = "repartition"
-    """The type of action: `repartition`."""
-    node: Name
-    """Node that has the GPU."""
-    gpu: int
-    """Index of the GPU on its node."""
-    before: tuple[MigInstance, ...] | None
-    """MIG instances now; null means MIG mode off."""
-    after: tuple[MigInstance, ...]
-    """MIG instances afterwards."""
-
-
-class Cordon(_Action):
-    """Stop new starts on a node from this step on."""
-
-    type: Literal["cordon"] = "cordon"
-    """The type of action: `cordon`."""
-    node: Name
-    """Node that accepts no new jobs."""
-
-
-class Drain(_Action):
-    """Confirm that no job is left on a node."""
-
-    type: Literal["drain"] = "drain"
-    """The type of action: `drain`."""
-    node: Name
-    """Node that must be empty."""
-
-
-class ScaleUp(_Action):
-    """Add one node to a pool."""
-
-    type: Literal["scale_up"] = "scale_up"
-    """The type of action: `scale_up`."""
-    pool: Name
-    """Pool that grows."""
-    node: Name
-    """Node that is added."""
-    after: Node
-    """The node as it will be, without `ready_at`."""
-    provisioning: Seconds = 0
-    """Time until the node accepts jobs."""
-
-
-class ScaleDown(_Action):
-    """Remove an empty node from a pool."""
-
-    type: Literal["scale_down"] = "scale_down"
-    """The type of action: `scale_down`."""
-    pool: Name
-    """Pool that shrinks."""
-    node: Name
-    """Node that is removed."""
-
-
-class Wait(_Action):
-    """Leave a pending job pending."""
-
-    type: Literal["wait"] = "wait"
-    """The type of action: `wait`."""
-    job: Name
-    """Job that stays pending."""
-    before: None = None
-    """Always null: the job holds nothing."""
-    after: None = None
-    """Always null: the job will hold nothing."""
-
-
-JobAction: TypeAlias = Start | Keep | Preempt | Shrink | Grow | Migrate | Wait
-"""Each job of the snapshot has exactly one of these."""
-
-NodeAction: TypeAlias = Repartition | Cordon | Drain | ScaleUp | ScaleDown
-
-Change: TypeAlias = Release | Start | Preempt | Shrink | Grow | Migrate | NodeAction
-"""Actions that an executor carries out."""
-
-Action: TypeAlias = Annotated[Release | JobAction | NodeAction, Field(discriminator="type")]
 
 
 class Base(PlanPart):
@@ -486,15 +223,15 @@ class Plan(PlanPart):
     @property
     def has_changes(self) -> bool:
         """True if applying the plan would change anything."""
-        return any(not isinstance(action, Keep | Wait) for action in self.actions)
+        return bool(changes_of(self.actions))
 
     @property
     def target(self) -> Target:
         """The desired state of the cluster, which the verifier checks."""
         return Target(
             placements=self.placements,
-            added=tuple(action.after for action in self.actions if isinstance(action, ScaleUp)),
-            removed=tuple(sorted(action.node for action in self.actions if isinstance(action, ScaleDown))),
+            added=added_nodes(self.actions),
+            removed=removed_nodes(self.actions),
             planned=tuple(
                 Planned(each.job, each.slot, each.replicas, promised=each.promised) for each in self.planned
             ),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuplan.models.eligibility.mig_layout import layout_after
 from gpuplan.models.mig import mig_geometry
-from gpuplan.planner.apply.effects import with_layout
+from gpuplan.planner.analysis.effects import with_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

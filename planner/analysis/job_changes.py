@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.plan.desired_state import Target
 from gpuplan.models.plan.replica_identity import unmatched
 from gpuplan.planner.analysis.allocations import Resident, holdings_of
@@ -22,24 +22,12 @@ if TYPE_CHECKING:
     from gpuplan.planner.analysis.allocations import Holdings
 
 
-class Deed(StrEnum):
-    """Kind of change of a job; the values are the types of its action."""
-
-    START = "start"
-    KEEP = "keep"
-    PREEMPT = "preempt"
-    SHRINK = "shrink"
-    GROW = "grow"
-    MIGRATE = "migrate"
-    WAIT = "wait"
-
-
 @dataclass(frozen=True, slots=True)
 class JobChange:
     """The change of one job."""
 
     job: Job
-    deed: Deed
+    kind: ActionKind
     before: Placement | None
     after: Placement | None
     leaving: tuple[Replica, ...]
@@ -90,7 +78,7 @@ class Changes:
             # Most jobs do not change and keep the same placement object.
             if before is not after:
                 change = job_change(job, after)
-                if change.deed in _AT_REST:
+                if change.kind in _AT_REST:
                     after = before
                 else:
                     changes.append(change)
@@ -158,7 +146,7 @@ class Changes:
         return tuple(sorted(going - used))
 
 
-_AT_REST: Final = (Deed.KEEP, Deed.WAIT)
+_AT_REST: Final = (ActionKind.KEEP, ActionKind.WAIT)
 
 
 def job_change(job: Job, after: Placement | None) -> JobChange:
@@ -172,29 +160,29 @@ def job_change(job: Job, after: Placement | None) -> JobChange:
     """
     before = job.placement
     if before is None or after is None:
-        deed = {
-            (False, False): Deed.WAIT,
-            (False, True): Deed.START,
-            (True, False): Deed.PREEMPT,
+        kind = {
+            (False, False): ActionKind.WAIT,
+            (False, True): ActionKind.START,
+            (True, False): ActionKind.PREEMPT,
         }[before is not None, after is not None]
         return JobChange(
-            job, deed, before, after, before.replicas if before else (), after.replicas if after else ()
+            job, kind, before, after, before.replicas if before else (), after.replicas if after else ()
         )
     if before == after:
-        return JobChange(job, Deed.KEEP, before, before, (), ())
+        return JobChange(job, ActionKind.KEEP, before, before, (), ())
     leaving = tuple(before.replicas[number] for number in unmatched(before.replicas, after.replicas))
     arriving = tuple(after.replicas[number] for number in unmatched(after.replicas, before.replicas))
     match bool(leaving), bool(arriving):
         case False, False:
             # The order of replicas and of their GPUs has no meaning.
-            return JobChange(job, Deed.KEEP, before, before, (), ())
+            return JobChange(job, ActionKind.KEEP, before, before, (), ())
         case True, False:
-            return JobChange(job, Deed.SHRINK, before, after, leaving, ())
+            return JobChange(job, ActionKind.SHRINK, before, after, leaving, ())
         case False, True:
-            return JobChange(job, Deed.GROW, before, after, (), arriving)
+            return JobChange(job, ActionKind.GROW, before, after, (), arriving)
     if len(before.replicas) != len(after.replicas):
         raise ValueError(
             f"expected running job {job.name!r} kept, moved, shrunk or grown, found "
             f"{len(before.replicas)} replicas and {len(after.replicas)} elsewhere"
         )
-    return JobChange(job, Deed.MIGRATE, before, after, before.replicas, after.replicas)
+    return JobChange(job, ActionKind.MIGRATE, before, after, before.replicas, after.replicas)

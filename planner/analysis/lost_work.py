@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.job import Job
-    from gpuplan.models.plan.plan import Action
+    from gpuplan.models.plan.actions import Action
 
 
 def lost_gpu_hours(actions: Iterable[Action]) -> float:

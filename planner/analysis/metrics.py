@@ -8,9 +8,9 @@ from math import fsum
 from typing import TYPE_CHECKING
 
 from gpuplan.models.eligibility.free_resources import free_capacity
+from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.plan.plan import JobCounts, Metrics
 from gpuplan.planner.analysis.allocations import holdings_of
-from gpuplan.planner.analysis.job_changes import Deed
 from gpuplan.planner.analysis.node_totals import REFERENCE_GPUS, gpus_startable, gpus_used
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def measure(changes: Changes) -> Metrics:
     """Compute all figures for the state after a target is applied."""
     snapshot, target, cluster = changes.snapshot, changes.target, changes.cluster
     placements = target.placements
-    deeds = Counter(change.deed for change in changes.jobs)
+    kinds = Counter(change.kind for change in changes.jobs)
     return Metrics(
         gpu_allocation_ratio=_allocated_part(changes.holdings),
         gpu_allocation_ratio_before=_allocated_part(holdings_of(snapshot)),
@@ -38,9 +38,9 @@ def measure(changes: Changes) -> Metrics:
         hourly_cost_before=hourly_cost(snapshot.cluster),
         jobs=JobCounts(
             running=len(placements),
-            started=deeds[Deed.START],
+            started=kinds[ActionKind.START],
             waiting=len(snapshot.jobs) - len(placements),
-            preempted=deeds[Deed.PREEMPT],
+            preempted=kinds[ActionKind.PREEMPT],
             planned=len(target.planned),
             promised=sum(each.promised for each in target.planned),
         ),

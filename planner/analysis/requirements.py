@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.eligibility.overcommit import charged
-from gpuplan.models.plan.plan import Free
+from gpuplan.models.plan.precondition import Free
 from gpuplan.models.units import print_milli
 
 if TYPE_CHECKING:

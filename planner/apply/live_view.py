@@ -8,31 +8,29 @@ from typing import TYPE_CHECKING, assert_never
 
 from gpuplan.models.eligibility.free_resources import NodeFree
 from gpuplan.models.eligibility.overcommit import charged
-from gpuplan.models.plan.plan import (
+from gpuplan.models.plan.actions import Keep, NodeAction, Release, Wait
+from gpuplan.models.plan.precondition import (
     Free,
     GpuLayout,
     JobDamaged,
     JobRuns,
     JobWaits,
-    Keep,
     NodeAbsent,
-    NodeAction,
     NodeEmpty,
     NodeExists,
-    Release,
-    Wait,
 )
 from gpuplan.models.validation.damage import survey, without_losses
+from gpuplan.planner.analysis.effects import ClusterView, apply_action, nodes_touched
 from gpuplan.planner.apply import precondition_checks
-from gpuplan.planner.apply.effects import change_jobs, change_nodes, nodes_touched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpuplan.models.cluster import Cluster, Node
+    from gpuplan.models.cluster import Cluster
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.plan import Action, Precondition
+    from gpuplan.models.plan.actions import Action
+    from gpuplan.models.plan.precondition import Precondition
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.apply.precondition_checks import Sight
 
@@ -48,9 +46,8 @@ class LiveView:
     cluster: Cluster
     """As in the snapshot; so are `jobs`."""
     jobs: dict[str, Job]
-    nodes: dict[str, Node]
-    running: dict[str, Placement]
-    """Current placements, by job."""
+    now: ClusterView
+    """Current nodes and placements."""
     on_node: dict[str, set[str]]
     """Names of the jobs that now run on each node."""
     free: dict[str, NodeFree]
@@ -64,22 +61,20 @@ class LiveView:
         released, losses = {each.job for each in left if isinstance(each, Release)}, survey(snapshot).losses
         damaged = {name: loss.job.placement for name, loss in losses.items() if name in released}
         snapshot = without_losses(snapshot, released)
-        running = {placement.job: placement for placement in snapshot.running_placements}
+        now = ClusterView(snapshot)
         on_node: dict[str, set[str]] = defaultdict(set)
-        for placement in running.values():
+        for placement in now.placements.values():
             for replica in placement.replicas:
                 on_node[replica.node].add(placement.job)
-        nodes = dict(snapshot.cluster.node_by_name)
         view = cls(
             snapshot.cluster,
             snapshot.job_by_name,
-            nodes,
-            running,
+            now,
             on_node,
             {},
             {name: at for name, at in damaged.items() if at},
         )
-        view._refresh(nodes)
+        view._refresh(now.nodes)
         return view
 
     def sights(self, action: Action) -> tuple[Sight, ...]:
@@ -93,8 +88,7 @@ class LiveView:
         if isinstance(action, Release):
             self.damaged.pop(action.job, None)
         touched = nodes_touched(action)
-        change_jobs(self.running, action)
-        change_nodes(self.nodes, action)
+        apply_action(self.now, action)
         if not isinstance(action, NodeAction):
             runs_on = {replica.node for replica in action.after.replicas} if action.after else set()
             for name in touched:
@@ -104,13 +98,13 @@ class LiveView:
     def _refresh(self, names: Iterable[str]) -> None:
         """Recompute the free amounts of some nodes."""
         for name in names:
-            node = self.nodes.get(name)
+            node = self.now.nodes.get(name)
             if node is None:
                 self.free.pop(name, None)
                 continue
             self.free[name] = free = NodeFree.of(node)
             for job in sorted(self.on_node[name]):
-                for replica in self.running[job].replicas:
+                for replica in self.now.placements[job].replicas:
                     if replica.node == name:
                         free.take(replica, charged(replica, self.jobs[job].qos, self.cluster))
 
@@ -118,35 +112,37 @@ class LiveView:
         match precondition:
             case JobWaits(job=name):
                 return precondition_checks.job_waits(
-                    precondition, self.jobs.get(name), self.running.get(name)
+                    precondition, self.jobs.get(name), self.now.placements.get(name)
                 )
             case JobRuns(job=name):
                 planned = None if isinstance(action, NodeAction) else action.before
                 return precondition_checks.job_runs(
-                    precondition, self.jobs.get(name), self.running.get(name), planned
+                    precondition, self.jobs.get(name), self.now.placements.get(name), planned
                 )
             case JobDamaged(job=name):
                 places = (None, None) if isinstance(action, NodeAction) else (action.before, action.after)
-                damaged, running = self.damaged.get(name), self.running.get(name)
+                damaged, running = self.damaged.get(name), self.now.placements.get(name)
                 return precondition_checks.job_damaged(
                     name, self.jobs.get(name), damaged, running, planned=places
                 )
             case Free(node=name):
-                return precondition_checks.is_free(precondition, self.nodes.get(name), self.free.get(name))
+                return precondition_checks.is_free(
+                    precondition, self.now.nodes.get(name), self.free.get(name)
+                )
             case GpuLayout(node=name):
                 used = [
                     held
                     for job in sorted(self.on_node[name])
-                    for replica in self.running[job].replicas
+                    for replica in self.now.placements[job].replicas
                     if replica.node == name
                     for held in replica.gpus
                 ]
-                return precondition_checks.gpu_layout(precondition, self.nodes.get(name), used)
+                return precondition_checks.gpu_layout(precondition, self.now.nodes.get(name), used)
             case NodeEmpty(node=name):
-                return precondition_checks.node_empty(name, self.nodes.get(name), self.on_node[name])
+                return precondition_checks.node_empty(name, self.now.nodes.get(name), self.on_node[name])
             case NodeExists(node=name):
-                return precondition_checks.node_exists(name, self.nodes.get(name))
+                return precondition_checks.node_exists(name, self.now.nodes.get(name))
             case NodeAbsent(node=name):
-                return precondition_checks.node_absent(name, self.nodes.get(name))
+                return precondition_checks.node_absent(name, self.now.nodes.get(name))
             case _:
                 assert_never(precondition)

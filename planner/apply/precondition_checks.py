@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuplan.models.eligibility.free_resources import NodeFree
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.plan import Free, GpuLayout, JobRuns, JobWaits
+    from gpuplan.models.plan.precondition import Free, GpuLayout, JobRuns, JobWaits
 
 
 @dataclass(frozen=True, slots=True, order=True)

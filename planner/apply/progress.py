@@ -5,34 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.desired_state import Planned
-from gpuplan.models.plan.plan import (
-    Cordon,
-    Drain,
-    Grow,
-    Migrate,
-    Preempt,
+from gpuplan.models.plan.actions import (
+    NodeAction,
+    PoolAction,
     Release,
     Repartition,
-    ScaleDown,
-    ScaleUp,
-    Shrink,
-    Start,
+    added_nodes,
+    changes_of,
+    removed_nodes,
 )
-from gpuplan.models.plan.replica_identity import same_holdings
+from gpuplan.models.plan.desired_state import Planned
 from gpuplan.models.plan.violation import Rule
 from gpuplan.models.timing.time_slots import Slots
 from gpuplan.models.validation.damage import survey
 from gpuplan.models.verifier.verify import verify
-from gpuplan.planner.apply.effects import change_jobs, changes_of, with_layout
+from gpuplan.planner.analysis.effects import ClusterView, apply_action, shows, undo_node_action
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.plan import Change, Plan
+    from gpuplan.models.plan.actions import Change
+    from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.verifier.verify import Verification
 
@@ -45,7 +41,7 @@ def done_in(plan: Plan, live: Snapshot) -> frozenset[str]:
     # If the last of several layouts of one GPU is present, the earlier ones are done as well.
     for change in reversed(changes_of(plan.actions)):
         gpu = (change.node, change.gpu) if isinstance(change, Repartition) else None
-        if gpu in relaid or _shows(change, live, busy):
+        if gpu in relaid or shows(change, live, busy):
             done.add(change.id)
             if gpu is not None:
                 relaid.add(gpu)
@@ -55,38 +51,6 @@ def done_in(plan: Plan, live: Snapshot) -> frozenset[str]:
 def _busy(live: Snapshot) -> frozenset[str]:
     """Names of the nodes with running jobs."""
     return frozenset(replica.node for placed in live.running_placements for replica in placed.replicas)
-
-
-def _shows(change: Change, live: Snapshot, busy: Collection[str]) -> bool:
-    """True if the snapshot shows the effect of the change."""
-    nodes = live.cluster.node_by_name
-    match change:
-        case Start() | Shrink() | Grow() | Migrate():
-            job = live.job_by_name.get(change.job)
-            return (
-                job is not None
-                and job.running is not None
-                and same_holdings(job.running.replicas, change.after.replicas)
-            )
-        case Release():
-            return change.job not in survey(live).losses
-        case Preempt():
-            job = live.job_by_name.get(change.job)
-            return job is not None and job.running is None
-        case Repartition():
-            node = nodes.get(change.node)
-            gpu = node.gpus.by_index.get(change.gpu) if node and node.gpus else None
-            return gpu is not None and gpu.mig is not None and set(gpu.mig) == set(change.after)
-        case Cordon():
-            return change.node not in nodes or nodes[change.node].cordoned
-        case Drain():
-            return change.node not in busy
-        case ScaleUp():
-            return change.node in nodes
-        case ScaleDown():
-            return change.node not in nodes
-        case _:
-            assert_never(change)
 
 
 def verify_rest(plan: Plan, live: Snapshot, done: Collection[str]) -> Verification:
@@ -103,10 +67,10 @@ def verify_rest(plan: Plan, live: Snapshot, done: Collection[str]) -> Verificati
     """
     live = survey(live).sound
     left = [change for change in changes_of(plan.actions) if change.id not in done]
-    running = {placement.job: placement for placement in live.running_placements}
+    after = ClusterView(live)
     for change in left:
-        change_jobs(running, change)
-    placements = tuple(running[job] for job in sorted(running))
+        apply_action(after, change)
+    placements = tuple(after.placements[job] for job in sorted(after.placements))
     found = _judged(plan, live, placements, left)
     if not done or not found.violations:
         return found
@@ -133,8 +97,8 @@ def _judged(
         live,
         plan.policy,
         placements,
-        added=tuple(change.after for change in changes if isinstance(change, ScaleUp)),
-        removed=tuple(sorted(change.node for change in changes if isinstance(change, ScaleDown))),
+        added=added_nodes(changes),
+        removed=removed_nodes(changes),
     )
     if live == plan.snapshot:
         return judged(planned=plan.target.planned)
@@ -147,7 +111,7 @@ def _judged(
     return replace(found, violations=tuple(sorted(now | kept)))
 
 
-def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapshot, list[ScaleDown]]:
+def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapshot, list[NodeAction]]:
     """
     The live cluster with the done changes undone, and the node removals that are then to be done again.
 
@@ -157,28 +121,18 @@ def _without(plan: Plan, live: Snapshot, done: Collection[str]) -> tuple[Snapsho
     jobs, nodes = dict(live.job_by_name), dict(live.cluster.node_by_name)
     known, base = plan.snapshot.job_by_name, plan.snapshot.cluster.node_by_name
     busy = _busy(live)
-    removed: list[ScaleDown] = []
+    removed: list[NodeAction] = []
     for change in reversed(changes_of(plan.actions)):
         if change.id not in done:
             continue
-        match change:
-            case Start() | Preempt() | Shrink() | Grow() | Migrate():
-                if _shows(change, live, busy):
-                    jobs[change.job] = known[change.job]
-            case Repartition():
-                if change.node in nodes:
-                    nodes[change.node] = with_layout(nodes[change.node], change.gpu, change.before)
-            case Cordon():
-                if change.node in nodes and not base[change.node].cordoned:
-                    nodes[change.node] = nodes[change.node].model_copy(update={"cordoned": False})
-            case ScaleDown():
-                if change.node not in nodes:
-                    nodes[change.node] = base[change.node]
-                    removed.append(change)
-            case Release() | Drain() | ScaleUp():
-                pass  # lost places stay lost, and added nodes stay
-            case _:
-                assert_never(change)
+        if isinstance(change, NodeAction):
+            gone = change.node not in nodes
+            undo_node_action(nodes, change, base)
+            if gone and change.node in nodes:
+                removed.append(change)
+        elif not isinstance(change, Release) and shows(change, live, busy):
+            # What a release gave up stays lost.
+            jobs[change.job] = known[change.job]
     cluster = live.cluster.model_copy(update={"nodes": tuple(nodes.values())})
     return live.model_copy(update={"cluster": cluster, "jobs": tuple(jobs.values())}).canonical(), removed
 
@@ -188,7 +142,7 @@ def _before_scaling(plan: Plan, live: Snapshot, done: Collection[str]) -> Snapsh
     scaled = {
         change.pool
         for change in changes_of(plan.actions)
-        if isinstance(change, ScaleUp | ScaleDown) and change.id in done
+        if isinstance(change, PoolAction) and change.id in done
     }
     if not scaled:
         return live

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from gpuplan.models.plan.plan import Start
+from gpuplan.models.plan.actions import Start, changes_of
 from gpuplan.models.promise import Promise
 from gpuplan.models.timing.durations import Durations
-from gpuplan.planner.apply.effects import changes_of
 from gpuplan.planner.formatting import counted
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from gpuplan.models.job import Job, Running
-    from gpuplan.models.plan.plan import Change, Plan
+    from gpuplan.models.plan.actions import Change
+    from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
 
 

@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from gpuplan.models.eligibility.free_resources import NodeFree, free_capacity
+from gpuplan.models.plan.actions import Wait
 from gpuplan.models.plan.diff import Diff, GpuModelDiff, JobDiff, LayoutDiff, NodeDiff, QueueDiff
-from gpuplan.models.plan.plan import NodeChange, Wait
+from gpuplan.models.plan.plan import NodeChange
 from gpuplan.models.queue import ALL_MODELS, queue_limits
 from gpuplan.models.validation.damage import survey
 from gpuplan.planner.analysis.cluster_after import cluster_after
@@ -38,7 +39,7 @@ def diff(plan: Plan, live: Snapshot | None = None) -> Diff:
             JobDiff(
                 job=change.job.name,
                 queue=change.job.queue,
-                change=change.deed.value,
+                change=change.kind.value,
                 before=change.before,
                 after=change.after,
             )

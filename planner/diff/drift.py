@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from gpuplan.models.plan.plan import NodeAction, Preempt, Release, ScaleDown, ScaleUp
+from gpuplan.models.plan.actions import NodeAction, PoolAction, Preempt, Release, ScaleUp, changes_of
 from gpuplan.models.policy.policy import Drift
 from gpuplan.models.validation.damage import without_losses
-from gpuplan.planner.apply.effects import change_jobs, change_nodes, changes_of, nodes_touched
+from gpuplan.planner.analysis.effects import ClusterView, apply_action, nodes_touched
 from gpuplan.planner.apply.live_view import LiveView
 from gpuplan.planner.apply.precondition_checks import DriftItem, running_drift, waiting_drift
 from gpuplan.planner.apply.promises import promise_step
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import Cluster, Node
     from gpuplan.models.job import Job
-    from gpuplan.models.plan.plan import Change, Plan
+    from gpuplan.models.plan.actions import Change
+    from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
 
 
@@ -66,27 +67,25 @@ def _strict(
     base: Snapshot, live: Snapshot, *, left: list[Change], applied: list[Change], promised: Iterable[str]
 ) -> Iterator[DriftItem]:
     live = without_losses(live, {change.job for change in left if isinstance(change, Release)})
-    running = {placement.job: placement for placement in base.running_placements}
-    nodes = dict(base.cluster.node_by_name)
+    before = ClusterView(base)
     for change in applied:
-        change_jobs(running, change)
-        change_nodes(nodes, change)
+        apply_action(before, change)
     changing = {change.job for change in left if not isinstance(change, NodeAction)}
     stopped = {change.job for change in applied if isinstance(change, Preempt)}
     for name in sorted(changing.union(promised)):
-        before, now = base.job_by_name.get(name), live.job_by_name.get(name)
-        yield from _job_changes(name, before, now, stopped=name in stopped)
+        expected_job, now = base.job_by_name.get(name), live.job_by_name.get(name)
+        yield from _job_changes(name, expected_job, now, stopped=name in stopped)
     touched = {name for change in left for name in nodes_touched(change)}
     ordered = {change.node for change in applied if isinstance(change, ScaleUp)}
     for name in sorted(touched):
         found = live.cluster.node_by_name.get(name)
-        expected = _as_time_passed(nodes.get(name), found, live, ordered=name in ordered)
+        expected = _as_time_passed(before.node(name), found, live, ordered=name in ordered)
         yield from node_changes(name, expected, found)
     # The jobs that are still to be changed are reported above.
-    stay = (placement for placement in running.values() if placement.job not in changing)
+    stay = (placement for placement in before.placements.values() if placement.job not in changing)
     found_running = (placement for placement in live.running_placements if placement.job not in changing)
     yield from holder_changes(holders(stay, touched), holders(found_running, touched), live)
-    for pool in sorted({change.pool for change in left if isinstance(change, ScaleUp | ScaleDown)}):
+    for pool in sorted({change.pool for change in left if isinstance(change, PoolAction)}):
         yield from _pool_changes(pool, base.cluster, live.cluster)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gpuplan.models.plan.actions import JobAction, changes_of
 from gpuplan.models.plan.diff import Drifted
-from gpuplan.models.plan.plan import JobAction
-from gpuplan.planner.apply.effects import changes_of, nodes_touched
+from gpuplan.planner.analysis.effects import nodes_touched
 from gpuplan.planner.apply.progress import done_in, verify_rest
 from gpuplan.planner.diff.drift import drift
 

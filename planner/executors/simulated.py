@@ -7,29 +7,19 @@ changes nodes only if no running job is affected. Several processes may use one 
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.plan.plan import (
-    Cordon,
-    Drain,
-    Grow,
-    Migrate,
-    Preempt,
-    Release,
-    Repartition,
-    ScaleDown,
-    ScaleUp,
-    Shrink,
-    Start,
-)
+from gpuplan.models.plan.actions import NodeAction
 from gpuplan.planner.action_labels import subject
+from gpuplan.planner.analysis.effects import apply_action
 from gpuplan.planner.apply.promises import SUBJECT
 from gpuplan.planner.executors import simulated_events as events
-from gpuplan.planner.executors import simulated_jobs as jobs
-from gpuplan.planner.executors import simulated_nodes as nodes
 from gpuplan.planner.executors.simulated_file import clear_errors, create_file, open_file, transaction
+from gpuplan.planner.executors.simulated_jobs import change_job
+from gpuplan.planner.executors.simulated_nodes import check
 from gpuplan.planner.executors.simulated_tables import Tables
 from gpuplan.planner.io.file_lock import exclusive
 
@@ -40,12 +30,25 @@ if TYPE_CHECKING:
     from typing import Self
 
     from gpuplan.models.job import Job
-    from gpuplan.models.plan.plan import Change
+    from gpuplan.models.plan.actions import Change, JobChangeAction, ScaleUp
     from gpuplan.models.promise import Promise
     from gpuplan.models.snapshot import Snapshot
 
 _LONGEST_ADVANCE: Final = 100 * 366 * 24 * 3600
 """100 years in seconds, the longest duration a document may name."""
+
+
+class _World(Tables):
+    """The tables of a cluster, as the world in which actions are carried out."""
+
+    def ready_at(self, action: ScaleUp) -> datetime | None:
+        """The end of provisioning: a node accepts jobs at once, and they run from then on."""
+        pool = self.pool(action.pool)
+        return self.clock() + timedelta(seconds=pool.provisioning) if pool and pool.provisioning else None
+
+    def change_job(self, action: JobChangeAction) -> None:
+        """See `World`."""
+        change_job(self, action)
 
 
 class SimulatedCluster:
@@ -54,7 +57,7 @@ class SimulatedCluster:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._db = open_file(self.path)
-        self._tables = Tables(self._db, self.path)
+        self._tables = _World(self._db, self.path)
         with clear_errors(self.path):
             self._identity = self._tables.fact("identity")
 
@@ -98,7 +101,9 @@ class SimulatedCluster:
         with transaction(self._db, self.path, write=True):
             if self._tables.performed(key):
                 return
-            _carry_out(self._tables, action)
+            if isinstance(action, NodeAction):
+                check(self._tables, action)
+            apply_action(self._tables, action)
             self._tables.enter_operation(key, subject(action), self._tables.clock())
 
     def keep_promises(self, promises: Mapping[str, Promise], key: str) -> None:
@@ -159,32 +164,3 @@ class SimulatedCluster:
         """Key and subject of all performed operations, in order."""
         with transaction(self._db, self.path, write=False):
             return self._tables.operations()
-
-
-def _carry_out(tables: Tables, action: Change) -> None:
-    """Do the whole action, or raise ExecutionError before any change."""
-    match action:
-        case Start():
-            jobs.start(tables, action)
-        case Release():
-            jobs.release(tables, action)
-        case Preempt():
-            jobs.preempt(tables, action)
-        case Shrink():
-            jobs.shrink(tables, action)
-        case Grow():
-            jobs.grow(tables, action)
-        case Migrate():
-            jobs.migrate(tables, action)
-        case Repartition():
-            nodes.repartition(tables, action)
-        case Cordon():
-            nodes.cordon(tables, action)
-        case Drain():
-            nodes.drain(tables, action)
-        case ScaleUp():
-            nodes.scale_up(tables, action)
-        case ScaleDown():
-            nodes.scale_down(tables, action)
-        case _:
-            assert_never(action)

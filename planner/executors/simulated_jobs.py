@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from gpuplan.models.job import Running
+from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, Shrink, Start, info_of
 from gpuplan.models.plan.replica_identity import holding
 from gpuplan.models.progress import pace, stopped
 from gpuplan.models.snapshot import Snapshot
@@ -29,12 +30,38 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Replica
-    from gpuplan.models.plan.plan import Grow, Migrate, Preempt, Release, Shrink, Start
+    from gpuplan.models.plan.actions import JobChangeAction
     from gpuplan.models.plan.replica_identity import Holding
     from gpuplan.planner.executors.simulated_tables import Tables
 
 
-def start(tables: Tables, action: Start) -> None:
+def change_job(tables: Tables, action: JobChangeAction) -> None:
+    """
+    Change where a job runs.
+
+    Raises
+    ------
+    ExecutionError
+        The cluster does not allow it; nothing was changed.
+    """
+    match action:
+        case Start():
+            _start(tables, action)
+        case Release():
+            _release(tables, action)
+        case Preempt():
+            _preempt(tables, action)
+        case Shrink():
+            _shrink(tables, action)
+        case Grow():
+            _grow(tables, action)
+        case Migrate():
+            _migrate(tables, action)
+        case _:
+            assert_never(action)
+
+
+def _start(tables: Tables, action: Start) -> None:
     """Run a pending job from now on, or from the time when the last of its nodes is ready."""
     replicas = action.after.replicas
     job = tables.job(action.job)
@@ -60,7 +87,7 @@ def start(tables: Tables, action: Start) -> None:
     _run(tables, job, running)
 
 
-def preempt(tables: Tables, action: Preempt) -> None:
+def _preempt(tables: Tables, action: Preempt) -> None:
     """Stop a running job; it is pending with its saved progress, and its preemption count is raised."""
     job, _ = _disturbed(tables, action)
     interrupt(tables, job.model_copy(update={"preemptions": job.preemptions + 1}))
@@ -71,7 +98,7 @@ def interrupt(tables: Tables, job: Job) -> None:
     tables.put_running(_stopped(tables, job), None, ends_at=None)
 
 
-def release(tables: Tables, action: Release) -> None:
+def _release(tables: Tables, action: Release) -> None:
     """
     Release a job's lost places; it is pending again, or continues with the replicas that are left.
 
@@ -97,7 +124,7 @@ def release(tables: Tables, action: Release) -> None:
     _resize(tables, job, running, action.after.replicas, interruption=None)
 
 
-def shrink(tables: Tables, action: Shrink) -> None:
+def _shrink(tables: Tables, action: Shrink) -> None:
     """Remove replicas of a running job; it continues with the others from its last checkpoint."""
     job, running = _disturbed(tables, action)
     _require_size(action, job, len(action.after.replicas))
@@ -106,7 +133,7 @@ def shrink(tables: Tables, action: Shrink) -> None:
     _resize(tables, job, running, action.after.replicas, interruption=action.interruption)
 
 
-def grow(tables: Tables, action: Grow) -> None:
+def _grow(tables: Tables, action: Grow) -> None:
     """Add replicas to a running job; it continues with all of them from its last checkpoint."""
     job, running = _running(tables, action)
     _require_size(action, job, len(action.after.replicas))
@@ -123,7 +150,7 @@ def grow(tables: Tables, action: Grow) -> None:
     _resize(tables, job, running, action.after.replicas, interruption=action.interruption)
 
 
-def migrate(tables: Tables, action: Migrate) -> None:
+def _migrate(tables: Tables, action: Migrate) -> None:
     """Move a running job to other places in one step; it continues there from its last checkpoint."""
     job, running = _disturbed(tables, action)
     replicas = action.after.replicas
@@ -246,6 +273,5 @@ def _held_by(replicas: Iterable[Replica]) -> Counter[Holding]:
     return Counter(map(holding, replicas))
 
 
-def _refuse(action: Release | Start | Preempt | Shrink | Grow | Migrate, why: str) -> NoReturn:
-    deed = {"preempt": "be preempted", "release": "be released"}.get(action.type, action.type)
-    raise ExecutionError(f"job {action.job} cannot {deed}: {why}.")
+def _refuse(action: JobChangeAction, why: str) -> NoReturn:
+    raise ExecutionError(f"job {action.job} cannot {info_of(action).passive}: {why}.")

@@ -1,13 +1,12 @@
-"""Node actions of the simulated cluster: repartition, cordon, drain, scale up, scale down."""
+"""Checks of the simulated cluster before it changes a node."""
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from gpuplan.models.mig import mig_geometry
 from gpuplan.models.placement import MigSlice
-from gpuplan.planner.apply.effects import with_layout, with_pool_scaled
+from gpuplan.models.plan.actions import Cordon, Drain, Repartition, ScaleDown, ScaleUp, info_of
 from gpuplan.planner.executors.interface import ExecutionError
 
 if TYPE_CHECKING:
@@ -15,12 +14,37 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from gpuplan.models.cluster import Gpu, MigInstance, Node, NodeGpus, NodePool
-    from gpuplan.models.plan.plan import Cordon, Drain, Repartition, ScaleDown, ScaleUp
+    from gpuplan.models.plan.actions import NodeAction, PoolAction
     from gpuplan.planner.executors.simulated_tables import Tables
 
 
-def repartition(tables: Tables, action: Repartition) -> None:
-    """Replace the MIG instances of a GPU; refused if an instance in use would be removed."""
+def check(tables: Tables, action: NodeAction) -> None:
+    """
+    Check that the cluster allows an action about a node.
+
+    Raises
+    ------
+    ExecutionError
+        The cluster does not allow it; says what was expected and what was found.
+    """
+    match action:
+        case Repartition():
+            _check_repartition(tables, action)
+        case Cordon():
+            _existing(tables, action)
+        case Drain():
+            _existing(tables, action)
+            _require_empty(tables, action)
+        case ScaleUp():
+            _check_scale_up(tables, action)
+        case ScaleDown():
+            _check_scale_down(tables, action)
+        case _:
+            assert_never(action)
+
+
+def _check_repartition(tables: Tables, action: Repartition) -> None:
+    """MIG instances in use stay, and the new layout is legal."""
     node = _existing(tables, action)
     gpu = node.gpus.by_index.get(action.gpu) if node.gpus else None
     if gpu is None or node.gpus is None:
@@ -40,23 +64,10 @@ def repartition(tables: Tables, action: Repartition) -> None:
         which = ", ".join(f"{profile} at {start}" for profile, start in sorted(lost))
         _refuse(action, f"expected MIG instances in use to stay on GPU {action.gpu}, found {which} left out")
     _require_legal(action, gpu, node.gpus)
-    tables.put_node(with_layout(node, action.gpu, action.after))
 
 
-def cordon(tables: Tables, action: Cordon) -> None:
-    """Mark a node as cordoned: no job starts there."""
-    node = _existing(tables, action)
-    tables.put_node(node.model_copy(update={"cordoned": True}))
-
-
-def drain(tables: Tables, action: Drain) -> None:
-    """Check that a node is empty; changes nothing."""
-    _existing(tables, action)
-    _require_empty(tables, action)
-
-
-def scale_up(tables: Tables, action: ScaleUp) -> None:
-    """Add a node to a pool; it accepts jobs at once, and they run once it is provisioned."""
+def _check_scale_up(tables: Tables, action: ScaleUp) -> None:
+    """The pool has room for the node, which is as the pool's template."""
     pool = _pool(tables, action)
     if tables.node(action.node) is not None:
         _refuse(action, "expected no node of this name, found one")
@@ -65,15 +76,10 @@ def scale_up(tables: Tables, action: ScaleUp) -> None:
     new = pool.template.model_copy(update={"name": action.node, "pool": pool.name, "ready_at": None})
     if action.after != new:
         _refuse(action, f"expected a node as the template of pool {pool.name}, found another")
-    if pool.provisioning:
-        ready_at = tables.clock() + timedelta(seconds=pool.provisioning)
-        new = new.model_copy(update={"ready_at": ready_at})
-    tables.put_node(new)
-    tables.put_pool(with_pool_scaled(pool, action, tables.clock()))
 
 
-def scale_down(tables: Tables, action: ScaleDown) -> None:
-    """Remove an empty node from its pool."""
+def _check_scale_down(tables: Tables, action: ScaleDown) -> None:
+    """The node is empty, and the pool may lose one."""
     pool = _pool(tables, action)
     node = _existing(tables, action)
     if node.pool != pool.name:
@@ -83,8 +89,6 @@ def scale_down(tables: Tables, action: ScaleDown) -> None:
         _refuse(
             action, f"expected more than {pool.minimum} nodes in pool {pool.name}, found {found}, its least"
         )
-    tables.delete_node(node.name)
-    tables.put_pool(with_pool_scaled(pool, action, tables.clock()))
 
 
 def _require_legal(action: Repartition, gpu: Gpu, gpus: NodeGpus) -> None:
@@ -104,31 +108,24 @@ def _listed(instances: Iterable[MigInstance]) -> str:
     return ", ".join(sorted(f"{instance.profile} at {instance.start}" for instance in instances))
 
 
-def _existing(tables: Tables, action: Repartition | Cordon | Drain | ScaleDown) -> Node:
+def _existing(tables: Tables, action: NodeAction) -> Node:
     node = tables.node(action.node)
     if node is None:
         _refuse(action, "expected a node, found no such node")
     return node
 
 
-def _require_empty(tables: Tables, action: Drain | ScaleDown) -> None:
+def _require_empty(tables: Tables, action: NodeAction) -> None:
     if jobs := tables.jobs_on(action.node):
         _refuse(action, f"expected it empty, found {', '.join(jobs)} running")
 
 
-def _pool(tables: Tables, action: ScaleUp | ScaleDown) -> NodePool:
+def _pool(tables: Tables, action: PoolAction) -> NodePool:
     pool = tables.pool(action.pool)
     if pool is None:
         _refuse(action, f"expected pool {action.pool}, found no such pool")
     return pool
 
 
-def _refuse(action: Repartition | Cordon | Drain | ScaleUp | ScaleDown, why: str) -> NoReturn:
-    deed = {
-        "repartition": "be repartitioned",
-        "cordon": "be cordoned",
-        "drain": "be drained",
-        "scale_up": "be added",
-        "scale_down": "be removed",
-    }[action.type]
-    raise ExecutionError(f"node {action.node} cannot {deed}: {why}.")
+def _refuse(action: NodeAction, why: str) -> NoReturn:
+    raise ExecutionError(f"node {action.node} cannot {info_of(action).passive}: {why}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.errors import BadInputError, InputProblem
-from gpuplan.models.plan.plan import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
+from gpuplan.models.plan.actions import Grow, JobAction, Migrate, Preempt, Shrink, Start, Wait
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
 from gpuplan.models.timing.learnt_scaling import is_learnt
 from gpuplan.models.units import MILLI

@@ -7,8 +7,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.job import Running
-from gpuplan.models.plan.plan import Keep, Repartition, Wait
-from gpuplan.models.plan.plan import Start as Starting
+from gpuplan.models.plan.actions import Keep, Repartition, Wait
+from gpuplan.models.plan.actions import Start as Starting
 from gpuplan.models.verifier.verify import verify, verify_target
 from gpuplan.planner.explain.hypothesis import Question
 from gpuplan.planner.explain.trial_placement import placements_in

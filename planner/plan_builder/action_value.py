@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import Placement
+from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.value.disruption_cost import disruption_points, resize_points
 from gpuplan.models.value.start_value import Earnings
 from gpuplan.models.verifier.verify import term_points
-from gpuplan.planner.analysis.job_changes import Deed
 
 if TYPE_CHECKING:
     from gpuplan.models.job import Job
@@ -37,10 +37,10 @@ class Worth:
     def _count(self, change: JobChange) -> int:
         job = change.job
         gained = self.value(job, change.after, change) - self.value(job, change.before, change)
-        match change.deed:
-            case Deed.START:
+        match change.kind:
+            case ActionKind.START:
                 return gained + self._once(change, seconds=self._seconds(change, change.after))
-            case Deed.PREEMPT:
+            case ActionKind.PREEMPT:
                 lost = self._earnings.saved_lateness(job, start=0, seconds=self._remaining(job))
                 return gained - lost + self._again(job) + self.disruption(change)
             case _:
@@ -49,12 +49,12 @@ class Worth:
     def disruption(self, change: JobChange) -> int:
         """Points of the change in the term `preemption`, `migration` or `resize`; never positive."""
         job, now = change.job, self.changes.snapshot.taken_at
-        match change.deed:
-            case Deed.PREEMPT:
+        match change.kind:
+            case ActionKind.PREEMPT:
                 return -disruption_points(self.policy, job, now)
-            case Deed.MIGRATE:
+            case ActionKind.MIGRATE:
                 return -disruption_points(self.policy, job, now) - self.policy.prices.migration
-            case Deed.SHRINK | Deed.GROW:
+            case ActionKind.SHRINK | ActionKind.GROW:
                 return -resize_points(self.policy, job, now)
             case _:
                 return 0
@@ -114,7 +114,7 @@ class Worth:
         model = None if placement is None else self.gpu_model(job, placement)
         if job.running is None or change.before is None:
             return self._earnings.durations.seconds(job, model)
-        if change.deed is not Deed.MIGRATE or placement is not change.after:
+        if change.kind is not ActionKind.MIGRATE or placement is not change.after:
             return self._remaining(job)
         return self._earnings.durations.resumed(job, model)
 

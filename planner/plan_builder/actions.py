@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpuplan.models.plan.plan import (
-    Cordon,
-    Drain,
+from gpuplan.models.plan.actions import (
+    ActionKind,
     Grow,
     Migrate,
     Preempt,
     Repartition,
-    ScaleDown,
-    ScaleUp,
     Shrink,
     Start,
 )
-from gpuplan.planner.analysis.job_changes import Deed
-from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep, NodeDeed
+from gpuplan.planner.plan_builder import node_steps
+from gpuplan.planner.plan_builder.node_steps import NodeStep
+from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep
 from gpuplan.planner.plan_builder.preconditions import conditions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuplan.models.job import Job
-    from gpuplan.models.plan.plan import Change, Reason
+    from gpuplan.models.plan.actions import Change
+    from gpuplan.models.plan.reason import Reason
     from gpuplan.planner.analysis.job_changes import Changes, JobChange
     from gpuplan.planner.plan_builder.later.promises import Promises
     from gpuplan.planner.plan_builder.ordering import Step
@@ -59,22 +58,8 @@ def action(
             return Repartition(
                 node=layout.node, gpu=layout.gpu, before=layout.before, after=layout.after, **common
             )
-    match step.deed:
-        case NodeDeed.CORDON:
-            return Cordon(node=step.node, **common)
-        case NodeDeed.DRAIN:
-            return Drain(node=step.node, **common)
-        case NodeDeed.SCALE_UP:
-            node = changes.added[step.node]
-            return ScaleUp(
-                pool=node.pool or "",
-                node=node.name,
-                after=node,
-                provisioning=changes.provisioning(node.pool),
-                **common,
-            )
-        case NodeDeed.SCALE_DOWN:
-            return ScaleDown(pool=changes.nodes[step.node].pool or "", node=step.node, **common)
+        case NodeStep():
+            return node_steps.action(step, changes, common)
 
 
 def _of_job(
@@ -84,17 +69,17 @@ def _of_job(
     recovery: Callable[[Job], int],
 ) -> Change:
     job = {"job": change.job.name, **common}
-    match change.deed:
-        case Deed.START:
+    match change.kind:
+        case ActionKind.START:
             again = recovery(change.job) if change.job.progress else 0
             return Start(after=change.after, kill_at=promises.kill_at(change.job.name), recovery=again, **job)
-        case Deed.PREEMPT:
+        case ActionKind.PREEMPT:
             return Preempt(before=change.before, resumes_at=promises.resumes_at(change.job.name), **job)
-        case Deed.SHRINK:
+        case ActionKind.SHRINK:
             return Shrink(before=change.before, after=change.after, interruption=recovery(change.job), **job)
-        case Deed.GROW:
+        case ActionKind.GROW:
             return Grow(before=change.before, after=change.after, interruption=recovery(change.job), **job)
-        case Deed.MIGRATE:
+        case ActionKind.MIGRATE:
             return Migrate(before=change.before, after=change.after, recovery=recovery(change.job), **job)
-        case Deed.KEEP | Deed.WAIT:
-            raise ValueError(f"expected a change of job {change.job.name!r}, found {change.deed}")
+        case _:
+            raise ValueError(f"expected a change of job {change.job.name!r}, found {change.kind}")

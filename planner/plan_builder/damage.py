@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.plan import Grow, JobDamaged, NodeAction, Reason, ReasonCode, Release, Start
+from gpuplan.models.plan.actions import Grow, NodeAction, Release, Start
+from gpuplan.models.plan.precondition import JobDamaged
+from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.units import MILLI
 from gpuplan.models.validation.finding import Finding, FindingOutcome
-from gpuplan.planner.apply.effects import nodes_touched
+from gpuplan.planner.analysis.effects import nodes_touched
 from gpuplan.planner.formatting import in_gpu_hours
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from gpuplan.models.plan.plan import Change, JobAction
+    from gpuplan.models.plan.actions import Change, JobAction
     from gpuplan.models.validation.base import Damage
     from gpuplan.models.validation.damage import Loss, Survey
 

@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from gpuplan.models.base import hash_of
+from gpuplan.models.plan.actions import ActionKind, JobAction
 from gpuplan.models.plan.plan import (
     Base,
     FallbackSummary,
-    JobAction,
     NodeChange,
     NodeState,
     Plan,
@@ -24,7 +24,7 @@ from gpuplan.models.plan.plan import (
 from gpuplan.models.plan.solution import SolveStatus
 from gpuplan.models.validation.damage import survey
 from gpuplan.models.value.disruption_cost import recovery_seconds
-from gpuplan.planner.analysis.job_changes import Changes, Deed
+from gpuplan.planner.analysis.job_changes import Changes
 from gpuplan.planner.analysis.metrics import measure
 from gpuplan.planner.analysis.projected_schedule import Future
 from gpuplan.planner.epoch_cache import EpochCache
@@ -90,7 +90,7 @@ def draft(
     preempted = {
         step.change.job.name: why.makes_room_for(step)
         for step in steps
-        if isinstance(step, JobStep) and step.change.deed is Deed.PREEMPT
+        if isinstance(step, JobStep) and step.change.kind is ActionKind.PREEMPT
     }
     reasons = waiting_reasons(snapshot, policy, target, preempted=preempted, proven=proven, changes=changes)
     kept = Kept(last, cache)

@@ -9,26 +9,18 @@ depends on. The verifier has already checked that an order exists (rule `order`)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.planner.analysis.job_changes import Changes, Deed, JobChange
+from gpuplan.models.plan.actions import ActionKind
+from gpuplan.planner.plan_builder.node_steps import NodeStep, Phase, node_steps
 from gpuplan.planner.plan_builder.step_resources import Yard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from gpuplan.planner.analysis.cluster_after import LayoutChange
-
-
-class NodeDeed(StrEnum):
-    """Change of a node; the values are the types of its action."""
-
-    CORDON = "cordon"
-    DRAIN = "drain"
-    SCALE_UP = "scale_up"
-    SCALE_DOWN = "scale_down"
+    from gpuplan.planner.analysis.job_changes import Changes, JobChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +42,6 @@ class LayoutStep:
     after: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStep:
-    """A node is cordoned, drained, added or removed."""
-
-    id: str
-    deed: NodeDeed
-    node: str
-    after: tuple[str, ...]
-
-
 Step: TypeAlias = JobStep | LayoutStep | NodeStep
 
 
@@ -74,24 +56,23 @@ def order(changes: Changes, points: Mapping[str, int]) -> tuple[Step, ...]:
     PlannerError
         Some migrations depend on each other.
     """
-    of: dict[Deed, list[JobChange]] = {deed: [] for deed in Deed}
+    of: dict[ActionKind, list[JobChange]] = {kind: [] for kind in ActionKind}
     for change in changes.jobs:
-        of[change.deed].append(change)
-    orderly = _Orderly(changes, of[Deed.MIGRATE])
-    orderly.nodes(NodeDeed.CORDON, (name for name in changes.emptied if name in changes.target.removed))
-    orderly.jobs(of[Deed.SHRINK])
-    orderly.jobs(of[Deed.PREEMPT])
+        of[change.kind].append(change)
+    orderly = _Orderly(changes, of[ActionKind.MIGRATE])
     # Only a migration can depend on a new node before room is made for the other jobs.
-    early = {name for change in of[Deed.MIGRATE] for name in change.nodes_taken} & changes.added.keys()
-    orderly.nodes(NodeDeed.SCALE_UP, sorted(early))
+    early = {name for change in of[ActionKind.MIGRATE] for name in change.nodes_taken} & changes.added.keys()
+    orderly.phase(Phase.BEFORE_JOBS_LEAVE, early)
+    orderly.jobs(of[ActionKind.SHRINK])
+    orderly.jobs(of[ActionKind.PREEMPT])
+    orderly.phase(Phase.BEFORE_MOVES, early)
     orderly.as_possible()
-    orderly.nodes(NodeDeed.SCALE_DOWN, changes.removed)
-    orderly.nodes(NodeDeed.SCALE_UP, sorted(changes.added.keys() - early))
+    orderly.phase(Phase.BEFORE_STARTS, early)
     orderly.as_possible()
-    for deed in (Deed.START, Deed.GROW):
+    for kind in (ActionKind.START, ActionKind.GROW):
         orderly.jobs(
             sorted(
-                of[deed],
+                of[kind],
                 key=lambda change: (-points[change.job.name], change.job.submitted_at, change.job.name),
             )
         )
@@ -104,6 +85,7 @@ class _Orderly:
 
     def __init__(self, changes: Changes, moves: Iterable[JobChange]) -> None:
         self.steps: list[Step] = []
+        self._changes = changes
         self._yard = Yard(changes)
         self._position: dict[str, int] = {}
         self._layouts = list(changes.layouts)
@@ -115,11 +97,16 @@ class _Orderly:
         for change in changes:
             self._job(change)
 
-    def nodes(self, deed: NodeDeed, names: Iterable[str]) -> None:
+    def phase(self, phase: Phase, early: Collection[str]) -> None:
+        """The steps about nodes of one phase."""
+        for kind, names in node_steps(self._changes, phase, early=early):
+            self.nodes(kind, names)
+
+    def nodes(self, kind: ActionKind, names: Iterable[str]) -> None:
         """One step for each node, in the order given."""
         for name in names:
-            id_ = f"{deed}/{name}"
-            self._done(NodeStep(id_, deed, name, self._sorted(self._yard.touch(name, id_))))
+            id_ = f"{kind}/{name}"
+            self._done(NodeStep(id_, kind, name, self._sorted(self._yard.touch(name, id_))))
 
     def as_possible(self) -> None:
         """Migrate, repartition and drain until no further step is possible."""
@@ -164,7 +151,7 @@ class _Orderly:
     def _drain_what_is_empty(self) -> bool:
         empty = [name for name in self._drains if self._yard.is_empty(name)]
         self._drains = [name for name in self._drains if name not in empty]
-        self.nodes(NodeDeed.DRAIN, empty)
+        self.nodes(ActionKind.DRAIN, empty)
         return bool(empty)
 
     def _make_way(self) -> bool:
@@ -182,7 +169,7 @@ class _Orderly:
         return False
 
     def _job(self, change: JobChange) -> None:
-        id_ = f"{change.deed}/{change.job.name}"
+        id_ = f"{change.kind}/{change.job.name}"
         after = self._yard.do(change, id_)
         self._done(JobStep(id_, change, self._sorted(after)))
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.plan.plan import Free, GpuLayout, JobRuns, JobWaits, NodeAbsent, NodeEmpty, NodeExists
+from gpuplan.models.plan.actions import ActionKind
+from gpuplan.models.plan.precondition import (
+    Free,
+    GpuLayout,
+    JobRuns,
+    JobWaits,
+)
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.job_changes import Deed
 from gpuplan.planner.analysis.requirements import frees
-from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep, NodeDeed, NodeStep
+from gpuplan.planner.plan_builder.node_steps import NodeStep, precondition
+from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuplan.models.cluster import Cluster
-    from gpuplan.models.plan.plan import Precondition
+    from gpuplan.models.plan.precondition import Precondition
     from gpuplan.planner.plan_builder.ordering import Step
 
 
@@ -24,7 +30,7 @@ def conditions(step: Step, cluster: Cluster, fingerprint: Callable[[str], str]) 
     match step:
         case JobStep(change=change):
             name = change.job.name
-            asked = JobWaits if change.deed is Deed.START else JobRuns
+            asked = JobWaits if change.kind is ActionKind.START else JobRuns
             return asked(job=name, job_fingerprint=fingerprint(name)), *frees(change, cluster)
         case LayoutStep(change=layout):
             destroyed = tuple(
@@ -34,9 +40,5 @@ def conditions(step: Step, cluster: Cluster, fingerprint: Callable[[str], str]) 
             # MIG mode can be switched only while no job holds any part of the GPU.
             whole = Free(node=layout.node, gpus=(GpuShare(index=layout.gpu, milli=MILLI),))
             return (known, whole) if layout.before is None else (known,)
-        case NodeStep(deed=NodeDeed.CORDON, node=node):
-            return (NodeExists(node=node),)
-        case NodeStep(deed=NodeDeed.SCALE_UP, node=node):
-            return (NodeAbsent(node=node),)
-        case NodeStep(node=node):
-            return (NodeEmpty(node=node),)
+        case NodeStep():
+            return (precondition(step),)

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.cluster import rack_of
-from gpuplan.models.plan.plan import Reason, ReasonCode
+from gpuplan.models.plan.actions import ActionKind
+from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.progress import unsaved_seconds
 from gpuplan.models.units import MILLI
 from gpuplan.models.value.disruption_cost import lost_seconds
-from gpuplan.planner.analysis.job_changes import Deed
-from gpuplan.planner.formatting import counted, duration, in_gpu_hours, in_points, money, named
-from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep, NodeDeed, NodeStep
+from gpuplan.planner.formatting import counted, duration, in_gpu_hours, in_points, named
+from gpuplan.planner.plan_builder import node_steps
+from gpuplan.planner.plan_builder.node_steps import NodeStep
+from gpuplan.planner.plan_builder.ordering import JobStep, LayoutStep
 from gpuplan.planner.time_format import clock
 from gpuplan.planner.waiting.time_messages import window_name
 
@@ -45,19 +47,24 @@ class Reasons:
         """Reason of a step."""
         match step:
             case JobStep(change=change):
-                match change.deed:
-                    case Deed.START:
+                match change.kind:
+                    case ActionKind.START:
                         return self._started(step)
-                    case Deed.GROW:
+                    case ActionKind.GROW:
                         return self._grown(step)
-                    case Deed.MIGRATE:
+                    case ActionKind.MIGRATE:
                         return self._moved(step)
                     case _:
                         return self._cut(step)
             case LayoutStep():
                 return self._laid_out(step)
             case NodeStep():
-                return self._node(step)
+                return node_steps.reason(
+                    step,
+                    self.changes,
+                    leaving=self.purpose.leaving(step.node),
+                    arriving=self.purpose.arriving(step.node),
+                )
 
     def makes_room_for(self, step: JobStep) -> tuple[str, ...]:
         """Jobs that take the places, quota or power that a job releases; sorted."""
@@ -107,7 +114,7 @@ class Reasons:
         after = len(change.after.replicas) if change.after else 0
         numbers |= {"replicas_before": before, "replicas_after": after}
         bound = f"at most {change.job.gang.maximum:,}"
-        if change.deed is Deed.SHRINK:
+        if change.kind is ActionKind.SHRINK:
             bound = f"at least {change.job.gang.minimum:,}"
         return f"{before:,} → {after:,} replicas of {bound}"
 
@@ -117,7 +124,7 @@ class Reasons:
         numbers: _Numbers = {}
         code, why = self._why_it_leaves(step, numbers)
         parts = [why]
-        if change.deed is Deed.SHRINK:
+        if change.kind is ActionKind.SHRINK:
             parts.insert(0, self._resized(change, numbers))
         if (resumes := self.promises.resumes_at(change.job.name)) is not None:
             parts.append(f"resumes {clock(resumes, self.changes.snapshot.taken_at)}")
@@ -139,7 +146,7 @@ class Reasons:
         """Points that the change adds to the objective, and the part that is its disruption price."""
         points, disruption = self.worth.points(change), self.worth.disruption(change)
         numbers |= {"points": points, "disruption_points": disruption}
-        return in_points(points, disruption, change.deed.value)
+        return in_points(points, disruption, change.kind.value)
 
     def _why_it_leaves(self, step: JobStep, numbers: _Numbers) -> tuple[ReasonCode, str]:
         change, nodes = step.change, self.changes.nodes
@@ -148,7 +155,7 @@ class Reasons:
         if closing := self._closing(change):
             return ReasonCode.DRAINED, closing
         if removed := [name for name in change.nodes_left if name in self.changes.target.removed]:
-            code = ReasonCode.MOVED if change.deed is Deed.MIGRATE else ReasonCode.MAKES_ROOM
+            code = ReasonCode.MOVED if change.kind is ActionKind.MIGRATE else ReasonCode.MAKES_ROOM
             return code, f"empties {named(removed)}, to be removed"
         if followers := self.purpose.followers(step):
             numbers["makes_room_for"] = ", ".join(followers)
@@ -156,7 +163,7 @@ class Reasons:
         if given := self.scarcity.yielded(change):
             numbers |= {"makes_room_for": ", ".join(given.jobs), **given.numbers}
             return ReasonCode.MAKES_ROOM, f"frees {given.text} for {named(given.jobs)}"
-        code = ReasonCode.MOVED if change.deed is Deed.MIGRATE else ReasonCode.MAKES_ROOM
+        code = ReasonCode.MOVED if change.kind is ActionKind.MIGRATE else ReasonCode.MAKES_ROOM
         return code, self._better(change, numbers) or "so that other changes of this plan fit"
 
     def _better(self, change: JobChange, numbers: _Numbers) -> str:
@@ -221,29 +228,3 @@ class Reasons:
                 "destroyed": len(before - after),
             },
         )
-
-    def _node(self, step: NodeStep) -> Reason:
-        node = self.changes.nodes[step.node]
-        leaving, arriving = self.purpose.leaving(step.node), self.purpose.arriving(step.node)
-        price: _Numbers = {"price_per_hour": node.price_per_hour}
-        match step.deed:
-            case NodeDeed.CORDON:
-                text = f"to be removed once {named(leaving)} {'has' if len(leaving) == 1 else 'have'} left"
-                return Reason(code=ReasonCode.IDLE, text=text, numbers={"jobs": ", ".join(leaving)})
-            case NodeDeed.DRAIN:
-                then = "removed" if step.node in self.changes.target.removed else "drained"
-                have = "has" if len(leaving) == 1 else "have"
-                text = f"confirms that {named(leaving)} {have} left a node to be {then}"
-                return Reason(code=ReasonCode.DRAINED, text=text, numbers={"jobs": ", ".join(leaving)})
-            case NodeDeed.SCALE_DOWN:
-                text = f"no job needs it; saves {money(node.price_per_hour)}/h"
-                return Reason(code=ReasonCode.IDLE, text=text, numbers=price)
-            case NodeDeed.SCALE_UP:
-                pool = next(each for each in self.changes.snapshot.cluster.pools if each.name == node.pool)
-                least = f"pool {pool.name} keeps at least {counted(pool.minimum, 'node')}"
-                text = f"needed by {named(arriving)}" if arriving else least
-                text = f"{text}; costs {money(node.price_per_hour)}/h"
-                if wait := pool.provisioning:
-                    text = f"{text}, ready after {duration(wait)}"
-                numbers = price | {"provisioning_seconds": wait, "jobs": ", ".join(arriving)}
-                return Reason(code=ReasonCode.DEMAND, text=text, numbers=numbers)

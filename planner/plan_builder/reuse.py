@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.plan import Keep, NodeChange, NodeState, Wait, Waiting
+from gpuplan.models.plan.actions import Keep, Wait
+from gpuplan.models.plan.plan import NodeChange, NodeState
 from gpuplan.models.units import print_milli
 from gpuplan.planner.plan_builder.reasons import UNCHANGED
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.eligibility.free_resources import NodeFree
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.plan import Plan, Reason
+    from gpuplan.models.plan.forecast import Waiting
+    from gpuplan.models.plan.plan import Plan
+    from gpuplan.models.plan.reason import Reason
     from gpuplan.planner.epoch_cache import EpochCache
 
 

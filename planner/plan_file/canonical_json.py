@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.base import canonical_string
-from gpuplan.models.plan.plan import Keep, Wait, Waiting
+from gpuplan.models.plan.actions import Keep, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.plan.plan import Action, Plan
+    from gpuplan.models.plan.actions import Action
+    from gpuplan.models.plan.forecast import Waiting
+    from gpuplan.models.plan.plan import Plan
 
 _OF_TIME: Final = (
     "projected_start",

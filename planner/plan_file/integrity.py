@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.plan import (
-    FindingOutcome,
-    Free,
+from gpuplan.models.plan.actions import (
+    ActionKind,
     Grow,
     JobAction,
-    JobDamaged,
-    JobRuns,
-    JobWaits,
     Migrate,
     Preempt,
     Release,
@@ -20,7 +16,9 @@ from gpuplan.models.plan.plan import (
     Start,
     Wait,
 )
-from gpuplan.planner.analysis.job_changes import Deed, job_change
+from gpuplan.models.plan.precondition import Free, JobDamaged, JobRuns, JobWaits
+from gpuplan.models.validation.finding import FindingOutcome
+from gpuplan.planner.analysis.job_changes import job_change
 from gpuplan.planner.analysis.requirements import frees
 from gpuplan.planner.plan_file.integrity_nodes import nodes_and_layouts
 from gpuplan.planner.plan_file.integrity_times import times
@@ -102,11 +100,11 @@ def _places(plan: Plan) -> Iterator[str]:
         except ValueError:
             yield f"job {action.job} is neither kept nor moved, shrunk or grown by its placement"
             continue
-        if action.type != change.deed:
-            yield f"action {action.id} would {action.type} job {action.job}, its placement says {change.deed}"
+        if action.type != change.kind:
+            yield f"action {action.id} would {action.type} job {action.job}, its placement says {change.kind}"
         elif (action.before, action.after) != (known.placement, placement):
             yield f"job {action.job} is placed elsewhere by its action than among the placements"
-        elif change.deed not in (Deed.KEEP, Deed.WAIT):
+        elif change.kind not in (ActionKind.KEEP, ActionKind.WAIT):
             yield from _asks_for_what_it_takes(action, change, plan)
 
 

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.plan import (
-    Cordon,
-    Drain,
-    GpuLayout,
-    NodeAbsent,
-    NodeAction,
-    NodeChange,
-    NodeEmpty,
-    NodeExists,
-    Repartition,
-    ScaleDown,
-    ScaleUp,
-)
+from gpuplan.models.plan.actions import NodeAction, Repartition, ScaleUp
+from gpuplan.models.plan.plan import NodeChange
+from gpuplan.models.plan.precondition import GpuLayout
 from gpuplan.planner.analysis.cluster_after import layout_changes
 
 if TYPE_CHECKING:
@@ -25,15 +15,6 @@ if TYPE_CHECKING:
 
     from gpuplan.models.cluster import MigInstance, Node
     from gpuplan.models.plan.plan import Plan
-
-_ASKS: Final = {
-    "cordon": NodeExists,
-    "drain": NodeEmpty,
-    "scale_up": NodeAbsent,
-    "scale_down": NodeEmpty,
-    "repartition": GpuLayout,
-}
-"""Precondition that a node action must have, by its type."""
 
 
 def nodes_and_layouts(plan: Plan) -> Iterator[str]:
@@ -43,7 +24,7 @@ def nodes_and_layouts(plan: Plan) -> Iterator[str]:
     yield from _layouts(plan)
     for action in plan.actions:
         if isinstance(action, NodeAction) and not any(
-            isinstance(one, _ASKS[action.type]) and one.node == action.node for one in action.preconditions
+            isinstance(one, info_of(action).needs) and one.node == action.node for one in action.preconditions
         ):
             yield f"action {action.id} does not ask whether node {action.node} is as it expects"
 
@@ -53,20 +34,22 @@ def _pools(plan: Plan) -> Iterator[str]:
     known = plan.snapshot.cluster.node_by_name
     seen: Counter[tuple[str, str]] = Counter()
     for action in plan.actions:
-        if isinstance(action, NodeAction) and not isinstance(action, Repartition):
-            seen[action.type, action.node] += 1
-        match action:
-            case ScaleUp():
-                if action.node in known:
-                    yield f"action {action.id} adds node {action.node}, which exists"
-                if (action.after.name, action.after.pool) != (action.node, action.pool):
-                    yield f"action {action.id} adds another node than it says"
-            case ScaleDown() if action.node in known and known[action.node].pool != action.pool:
-                yield f"action {action.id} removes node {action.node} from a pool that it is not in"
-            case Cordon() | Drain() | ScaleDown() if action.node not in known:
-                yield f"action {action.id} is about node {action.node}, which is not in the snapshot"
-            case _:
-                pass
+        if not isinstance(action, NodeAction) or isinstance(action, Repartition):
+            continue
+        seen[action.type, action.node] += 1
+        node = known.get(action.node)
+        if info_of(action).needs is NodeAbsent:
+            if node is not None:
+                yield f"action {action.id} adds node {action.node}, which exists"
+        elif node is None:
+            yield f"action {action.id} is about node {action.node}, which is not in the snapshot"
+        if isinstance(action, ScaleUp) and (action.after.name, action.after.pool) != (
+            action.node,
+            action.pool,
+        ):
+            yield f"action {action.id} adds another node than it says"
+        elif isinstance(action, PoolAction) and node is not None and node.pool != action.pool:
+            yield f"action {action.id} removes node {action.node} from a pool that it is not in"
     for (type_, node), count in sorted(seen.items()):
         if count > 1:
             yield f"node {node} has {count} actions {type_}"

@@ -6,14 +6,16 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.plan import DeadlineState, Preempt, Start
+from gpuplan.models.plan.actions import Preempt, Start
+from gpuplan.models.plan.forecast import DeadlineState
 from gpuplan.models.timing.time_slots import Slots
 from gpuplan.models.units import print_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuplan.models.plan.plan import DeadlineOutlook, Plan
+    from gpuplan.models.plan.forecast import DeadlineOutlook
+    from gpuplan.models.plan.plan import Plan
 
 
 def times(plan: Plan) -> Iterator[str]:

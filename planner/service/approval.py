@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.approval import ChangeKind
+from gpuplan.models.plan.actions import ActionKind, changes_of
 from gpuplan.planner.action_labels import counted_kinds
-from gpuplan.planner.apply.effects import changes_of
 
 if TYPE_CHECKING:
     from gpuplan.models.plan.plan import Plan
@@ -23,7 +22,7 @@ def why_approval_is_needed(plan: Plan) -> str:
         reasons.append(f"{counted_kinds(kinds, done=False)}, which approval.needed_for names")
     for knob, number, most in (
         ("changes", len(changes), rules.most_changes),
-        ("preemptions", found[ChangeKind.PREEMPT], rules.most_preemptions),
+        ("preemptions", found[ActionKind.PREEMPT], rules.most_preemptions),
     ):
         if most is not None and number > most:
             reasons.append(f"{number:,} {knob}, more than approval.most_{knob} {most:,}")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.eligibility.free_resources import free_capacity
-from gpuplan.models.plan.plan import DeadlineState, Start
+from gpuplan.models.plan.actions import Start
+from gpuplan.models.plan.forecast import DeadlineState
 from gpuplan.models.queue import ALL_MODELS, QueueLimits
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.cluster_after import cluster_after

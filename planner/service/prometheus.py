@@ -18,8 +18,8 @@ from prometheus_client.core import GaugeMetricFamily
 
 from gpuplan.models.dependency import Outcome
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.plan.plan import Migrate, Preempt, ReasonCode, Start
-from gpuplan.planner.apply.effects import changes_of
+from gpuplan.models.plan.actions import Migrate, Preempt, Start, changes_of
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.planner.io.atomic_write import write_atomically
 from gpuplan.planner.service.event_log import tell
 from gpuplan.planner.service.record import EpochOutcome
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from gpuplan.models.plan.plan import Change, Plan
+    from gpuplan.models.plan.actions import Change
+    from gpuplan.models.plan.plan import Plan
     from gpuplan.planner.apply.outcome import ApplyOutcome
     from gpuplan.planner.service.gauges import Figures
     from gpuplan.planner.service.record import EpochRecord

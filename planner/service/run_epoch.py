@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gpuplan.models.errors import PlannerError, StalePlanError
-from gpuplan.planner.apply.effects import changes_of
+from gpuplan.models.plan.actions import changes_of
 from gpuplan.planner.apply.outcome import ApplyOutcome
 from gpuplan.planner.apply.promises import carry_over, steps_of
 from gpuplan.planner.epoch import plan_epoch

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from gpuplan.models.job import Running
+from gpuplan.models.plan.actions import Grow, Migrate, Preempt, Release, Shrink, Start, changes_of
 from gpuplan.models.plan.desired_state import Target
-from gpuplan.models.plan.plan import Grow, Migrate, Preempt, ScaleDown, ScaleUp, Shrink, Start
 from gpuplan.models.plan.replica_identity import same_holdings
 from gpuplan.planner.analysis.cluster_after import cluster_after
-from gpuplan.planner.apply.effects import change_nodes, changes_of, with_pool_scaled
+from gpuplan.planner.analysis.effects import NodesByName, apply_action
 from gpuplan.planner.apply.promises import promises_of
 from gpuplan.planner.simulate.events import Happening, Kind
 from gpuplan.planner.simulate.simulated_job import stretch_of
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from gpuplan.models.cluster import Node
     from gpuplan.models.placement import Placement, Replica
+    from gpuplan.models.plan.actions import JobChangeAction, ScaleUp
     from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.simulate.simulated_job import Task
@@ -37,23 +37,7 @@ def carry_out(world: World, plan: Plan) -> tuple[World, tuple[Happening, ...]]:
     """
     acting = _Acting(world)
     for change in changes_of(plan.actions):
-        change_nodes(acting.nodes, change)
-        match change:
-            case ScaleUp():
-                acting.provision(change)
-                acting.scaled(change)
-            case ScaleDown():
-                acting.scaled(change)
-            case Start():
-                acting.start(change.job, change.after, change.kill_at)
-            case Preempt():
-                acting.preempt(change.job)
-            case Shrink() | Grow():
-                acting.resize(change)
-            case Migrate():
-                acting.move(change.job, change.after)
-            case _:
-                pass  # only nodes change
+        apply_action(acting, change)
     promises = promises_of(plan)
     for name, task in acting.tasks.items():
         promise = promises.get(name)
@@ -86,13 +70,12 @@ def rearrange(
     return acting.done(), tuple(acting.happened)
 
 
-class _Acting:
+class _Acting(NodesByName):
     """Mutable parts of a world during a plan."""
 
     def __init__(self, world: World) -> None:
+        super().__init__(world.cluster, world.now)
         self._world = world
-        self.nodes: dict[str, Node] = dict(world.cluster.node_by_name)
-        self.pools = world.cluster.pools
         self.tasks: dict[str, Task] = dict(world.tasks)
         self.happened: list[Happening] = []
 
@@ -101,22 +84,29 @@ class _Acting:
         cluster = self._world.cluster
         if self.nodes != cluster.node_by_name:
             nodes = tuple(self.nodes[name] for name in sorted(self.nodes))
-            cluster = cluster.model_copy(update={"nodes": nodes, "pools": self.pools})
+            pools = tuple(self.pools.values())
+            cluster = cluster.model_copy(update={"nodes": nodes, "pools": pools})
         return replace(self._world, cluster=cluster, tasks=self.tasks)
 
-    def provision(self, change: ScaleUp) -> None:
-        """Set the ready time of a new node; it accepts jobs at once, and they run once it is ready."""
-        if change.provisioning:
-            ready_at = self._world.now + timedelta(seconds=change.provisioning)
-            new = self.nodes[change.node]
-            self.nodes[change.node] = new.model_copy(update={"ready_at": ready_at})
+    def ready_at(self, action: ScaleUp) -> datetime | None:
+        """The end of provisioning: a node accepts jobs at once, and they run from then on."""
+        return self.now + timedelta(seconds=action.provisioning) if action.provisioning else None
 
-    def scaled(self, change: ScaleUp | ScaleDown) -> None:
-        """Record in the pool when a node was last added or removed."""
-        self.pools = tuple(
-            pool if pool.name != change.pool else with_pool_scaled(pool, change, self._world.now)
-            for pool in self.pools
-        )
+    def change_job(self, action: JobChangeAction) -> None:
+        """See `gpuplan.planner.analysis.effects.World`."""
+        match action:
+            case Start():
+                self.start(action.job, action.after, action.kill_at)
+            case Preempt():
+                self.preempt(action.job)
+            case Shrink() | Grow():
+                self.resize(action)
+            case Migrate():
+                self.move(action.job, action.after)
+            case Release():
+                pass  # an outage has already taken the job off its places
+            case _:
+                assert_never(action)
 
     def start(self, job: str, after: Placement, kill_at: datetime | None) -> None:
         """Start a pending job."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
+from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.policy.policy import PriorityOrder
-from gpuplan.planner.analysis.job_changes import Deed
 from gpuplan.planner.formatting import in_gpus, named
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Ahead:
             self._began = [
                 (change.job, change.after.replicas)
                 for change in changes.jobs
-                if change.deed in (Deed.START, Deed.GROW) and change.after
+                if change.kind in (ActionKind.START, ActionKind.GROW) and change.after
             ]
 
     @property

@@ -6,8 +6,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuplan.models.cluster import rack_of
+from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.units import MILLI
-from gpuplan.planner.analysis.job_changes import Deed
 from gpuplan.planner.problem_builder.reclaiming import Reclaiming, holding_of, least_asked
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _left_by(changes: Changes) -> dict[tuple[str, int | None], set[tuple[Holding
     """By node and GPU: holdings and priorities of the jobs that the plan preempts or shrinks there."""
     left: dict[tuple[str, int | None], set[tuple[Holding, int]]] = defaultdict(set)
     for change in changes.jobs:
-        if change.deed in (Deed.PREEMPT, Deed.SHRINK):
+        if change.kind in (ActionKind.PREEMPT, ActionKind.SHRINK):
             victim = holding_of(change.job, changes.snapshot), change.job.priority
             for replica in change.leaving:
                 for gpu in (None, *(held.index for held in replica.gpus)):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuplan.models.cluster import rack_of
 from gpuplan.models.eligibility.free_resources import NodeFree
-from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.value.disruption_cost import currency_points, node_points
 from gpuplan.models.value.start_value import Earnings
 from gpuplan.planner.analysis.job_changes import Changes
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node, NodePool
     from gpuplan.models.job import Job
     from gpuplan.models.plan.desired_state import Target
-    from gpuplan.models.plan.plan import Reason
+    from gpuplan.models.plan.reason import Reason
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.waiting.eligible_nodes import Match

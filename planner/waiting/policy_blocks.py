@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Cluster, Node, NodePool
     from gpuplan.models.job import Job
     from gpuplan.models.plan.desired_state import Target
-    from gpuplan.models.plan.plan import Reason
+    from gpuplan.models.plan.reason import Reason
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.plan import Reason, ReasonCode
+from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.planner.formatting import counted, in_cpus, in_gib, in_gpus, listed
 from gpuplan.planner.waiting.free_capacity import (

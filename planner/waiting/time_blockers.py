@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuplan.models.cluster import Node
     from gpuplan.models.job import Job
     from gpuplan.models.plan.desired_state import Target
-    from gpuplan.models.plan.plan import Reason
+    from gpuplan.models.plan.reason import Reason
     from gpuplan.models.policy.policy import Policy
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.models.timing.reservation_windows import Window

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.calendar import ReservationKind
 from gpuplan.models.dependency import DependencyKind
-from gpuplan.models.plan.plan import Reason, ReasonCode
+from gpuplan.models.plan.reason import Reason, ReasonCode
 from gpuplan.models.queue import ALL_MODELS
 from gpuplan.models.units import print_milli
 from gpuplan.planner.formatting import counted, decimal, duration, named

@@ -6,7 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.plan.plan import JobAction, Migrate, Plan
+from gpuplan.models.plan.actions import JobAction, Migrate
+from gpuplan.models.plan.plan import Plan
 from gpuplan.models.units import MILLI, print_milli
 from gpuplan.models.verifier.verify import verify_target
 from gpuplan.planner.analysis.lost_work import lost_gpu_hours

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gpuplan.models.errors import PlannerError
-from gpuplan.models.plan.plan import Start
+from gpuplan.models.plan.actions import Start
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.units import print_milli
 from gpuplan.planner.analysis.cluster_after import cluster_after

@@ -9,7 +9,7 @@ from samples import BUSY, BUSY_WORLD, NEW_NODE, busy_plan
 
 from gpuplan.models.job import Running
 from gpuplan.models.policy.policy import Disruption, Policy
-from gpuplan.planner.apply.effects import change_jobs, change_nodes, changes_of
+from gpuplan.planner.analysis.effects import change_jobs, change_nodes, changes_of
 from gpuplan.planner.apply.progress import done_in, verify_rest
 
 PLAN = busy_plan()

@@ -15,7 +15,7 @@ from gpuplan.models.plan.plan import Preempt, Start
 from gpuplan.models.policy.policy import Disruption, Policy
 from gpuplan.models.timing.durations import Durations
 from gpuplan.models.value.disruption_cost import lost_seconds, recovery_seconds
-from gpuplan.planner.apply.effects import changes_of
+from gpuplan.planner.analysis.effects import changes_of
 from gpuplan.planner.apply.promises import carry_over, reminded_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster

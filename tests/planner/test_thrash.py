@@ -12,7 +12,7 @@ from build import job, node, replica, snapshot
 from gpuplan.models.cluster import NodePool
 from gpuplan.models.plan.plan import Grow, ScaleDown, ScaleUp, Shrink
 from gpuplan.models.policy.policy import Disruption, Policy, PoolPolicy
-from gpuplan.planner.apply.effects import changes_of
+from gpuplan.planner.analysis.effects import changes_of
 from gpuplan.planner.epoch import plan_epoch
 from gpuplan.planner.executors.simulated import SimulatedCluster
 

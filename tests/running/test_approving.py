@@ -12,7 +12,7 @@ from samples import busy_plan
 from gpuplan.models.plan.approval import Approval, ChangeKind
 from gpuplan.models.plan.plan import Change
 from gpuplan.models.policy.policy import Policy
-from gpuplan.planner.apply.effects import changes_of
+from gpuplan.planner.analysis.effects import changes_of
 from gpuplan.planner.service.approval import why_approval_is_needed
 
 PLAN = busy_plan()

@@ -150,8 +150,8 @@ def who_acts() -> str:
 
 def _account(plan: Plan, outcome: ApplyOutcome) -> str:
     """Summary of what this run did by kind of change, and how much was done before."""
+    from gpuplan.models.plan.actions import changes_of
     from gpuplan.planner.action_labels import counted_kinds
-    from gpuplan.planner.apply.effects import changes_of
     from gpuplan.planner.apply.promises import promise_step
 
     done = set(outcome.done)

@@ -200,9 +200,9 @@ def verify_command(plan_file: str, source: str, *, as_json: bool) -> int:
 
     If SOURCE has changed since the plan, the check covers the cluster in SOURCE after the remaining actions.
     """
+    from gpuplan.models.plan.actions import changes_of
     from gpuplan.models.validation.damage import survey
     from gpuplan.models.verifier.verify import unnamed_damage
-    from gpuplan.planner.apply.effects import changes_of
     from gpuplan.planner.apply.progress import done_in, verify_rest
     from gpuplan.planner.apply.promises import reminded_of
     from gpuplan.planner.formatting import counted

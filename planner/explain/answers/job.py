@@ -6,7 +6,8 @@ from pydantic import Field
 
 from gpuplan.models.base import Noun
 from gpuplan.models.dependency import DependencyKind
-from gpuplan.models.plan.plan import DeadlineOutlook, Reason
+from gpuplan.models.plan.forecast import DeadlineOutlook
+from gpuplan.models.plan.reason import Reason
 from gpuplan.models.timing.durations import DurationSource, LeftBasis
 from gpuplan.models.units import Count, CountedSeconds, Name, Timestamp
 from gpuplan.models.validation.finding import Finding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.plan import DeadlineOutlook, DeadlineState
+from gpuplan.models.plan.forecast import DeadlineOutlook, DeadlineState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from gpuplan.models.plan.plan import PlannedStart, Waiting
+from gpuplan.models.plan.forecast import PlannedStart, Waiting
 from gpuplan.models.timing.durations import DurationSource
 from gpuplan.planner.formatting import counted, duration
 from gpuplan.planner.plan_builder.later.promise_delays import Slips
@@ -16,7 +16,7 @@ from gpuplan.planner.time_format import clock
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gpuplan.models.plan.plan import Reason
+    from gpuplan.models.plan.reason import Reason
     from gpuplan.planner.analysis.projected_schedule import Future, Stay
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.plan import (
+from gpuplan.models.plan.actions import (
     Cordon,
     Drain,
     Grow,
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 
     from gpuplan.models.job import Job
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.plan import NodeAction, Plan, Wait
+    from gpuplan.models.plan.actions import NodeAction, Wait
+    from gpuplan.models.plan.plan import Plan
     from gpuplan.models.snapshot import Snapshot
     from gpuplan.planner.render.plan.grouping import Disturbance, Moving
     from gpuplan.planner.render.style import Style

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from gpuplan.models.placement import GpuShare
-from gpuplan.models.plan.plan import (
+from gpuplan.models.plan.actions import (
     Cordon,
     Drain,
     Grow,
     Keep,
     Migrate,
     Preempt,
-    ReasonCode,
     Release,
     Repartition,
     ScaleDown,
@@ -23,6 +22,7 @@ from gpuplan.models.plan.plan import (
     Start,
     Wait,
 )
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.units import MILLI
 from gpuplan.planner.formatting import counted, layout_text, placement_size, resized
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from gpuplan.models.placement import Placement
-    from gpuplan.models.plan.plan import Action, NodeAction
+    from gpuplan.models.plan.actions import Action, NodeAction
     from gpuplan.models.snapshot import Snapshot
 
 SEVERITY: Final = {code: rank for rank, code in enumerate(ReasonCode)}

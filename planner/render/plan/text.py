@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.plan import ReasonCode
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.planner.apply.promises import promise_step
 from gpuplan.planner.render.diff_tables import diff_lines
 from gpuplan.planner.render.plan.actions import disturbance_lines, node_lines, start_lines, wait_lines

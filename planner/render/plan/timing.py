@@ -6,7 +6,8 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.plan import DeadlineState, ReasonCode
+from gpuplan.models.plan.forecast import DeadlineState
+from gpuplan.models.plan.reason import ReasonCode
 from gpuplan.models.timing.time_slots import Slots
 from gpuplan.models.units import print_timestamp
 from gpuplan.planner.formatting import counted, duration, in_gpus, named
@@ -17,7 +18,9 @@ from gpuplan.planner.time_format import clock
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gpuplan.models.plan.plan import DeadlineOutlook, Plan, PlannedStart, Start, Waiting
+    from gpuplan.models.plan.actions import Start
+    from gpuplan.models.plan.forecast import DeadlineOutlook, PlannedStart, Waiting
+    from gpuplan.models.plan.plan import Plan
     from gpuplan.planner.render.style import Style
 
 _MOST_LINES: Final = 20

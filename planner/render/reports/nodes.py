@@ -6,10 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from gpuplan.models.plan.actions import ActionKind
 from gpuplan.models.plan.plan import NodeChange
 from gpuplan.models.units import MILLI
 from gpuplan.planner.analysis.cluster_after import cluster_after
-from gpuplan.planner.analysis.job_changes import Changes, Deed
+from gpuplan.planner.analysis.job_changes import Changes
 from gpuplan.planner.formatting import decimal, in_cpus, in_gpus
 from gpuplan.planner.render.plan.actions import MARKS
 from gpuplan.planner.render.reports.devices import Fate, Tenant, devices_of, layouts_of
@@ -78,7 +79,7 @@ class NodePicture:
         return "; ".join([f"{name}: {self.used}", *self.arriving, *self.leaving, *kept])
 
 
-_SIGNS: Final = {deed: MARKS[deed.value][0] for deed in Deed if deed.value in MARKS}
+_SIGNS: Final = {kind: MARKS[kind.value][0] for kind in ActionKind if kind.value in MARKS}
 
 
 def node_pictures(plan: Plan) -> list[NodePicture]:
@@ -103,12 +104,12 @@ def _tenants(plan: Plan, changes: Changes) -> Iterator[Tenant]:
         stays = (
             placement
             if change is None
-            else {Deed.GROW: change.before, Deed.SHRINK: change.after}.get(change.deed)
+            else {ActionKind.GROW: change.before, ActionKind.SHRINK: change.after}.get(change.kind)
         )
         for replica in stays.replicas if stays else ():
             yield Tenant(placement.job, replica, Fate.KEPT)
     for change in changes.jobs:
-        name = f"{_SIGNS[change.deed]} {change.job.name}"
+        name = f"{_SIGNS[change.kind]} {change.job.name}"
         for replica in change.leaving:
             yield Tenant(name, replica, Fate.LEAVES)
         for replica in change.arriving:

@@ -39,7 +39,8 @@ from gpuplan.planner.render.reports.usage import model_picture, model_table, que
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gpuplan.models.plan.plan import NodeAction, Plan
+    from gpuplan.models.plan.actions import NodeAction
+    from gpuplan.models.plan.plan import Plan
     from gpuplan.models.plan.solution import Milestone
     from gpuplan.planner.render.plan.grouping import JobKind, Moving, NodeKind, SortedActions
     from gpuplan.planner.render.reports.cluster_map import Zone

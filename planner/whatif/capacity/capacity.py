@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from gpuplan.models.plan.plan import ScaleUp
+from gpuplan.models.plan.actions import ScaleUp
 from gpuplan.models.policy.policy import LARGEST_POINTS
 from gpuplan.models.value.disruption_cost import interruption_points
 from gpuplan.planner.epoch import plan_epoch

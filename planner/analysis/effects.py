@@ -1,0 +1,208 @@
+"""Effects of actions on a cluster: what each one changes, whether it shows, and how it is undone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, assert_never
+
+from gpuplan.models.plan.actions import (
+    Cordon,
+    Drain,
+    Grow,
+    Migrate,
+    NodeAction,
+    Preempt,
+    Release,
+    Repartition,
+    ScaleDown,
+    ScaleUp,
+    Shrink,
+    Start,
+)
+from gpuplan.models.plan.replica_identity import same_holdings
+from gpuplan.models.validation.damage import survey
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from datetime import datetime
+
+    from gpuplan.models.cluster import Cluster, MigInstance, Node, NodePool
+    from gpuplan.models.plan.actions import Change, JobChangeAction, PoolAction
+    from gpuplan.models.snapshot import Snapshot
+
+
+class World(Protocol):
+    """A cluster that actions change: a view of a live one, or one that is simulated."""
+
+    def node(self, name: str) -> Node | None:
+        """The node of this name."""
+
+    def put_node(self, node: Node) -> None:
+        """Add a node, or replace the one of its name."""
+
+    def delete_node(self, name: str) -> None:
+        """Remove a node; none of this name is no error."""
+
+    def pool(self, name: str) -> NodePool | None:
+        """The pool of this name."""
+
+    def put_pool(self, pool: NodePool) -> None:
+        """Replace the pool of its name."""
+
+    def clock(self) -> datetime:
+        """The present time of the cluster."""
+
+    def ready_at(self, action: ScaleUp) -> datetime | None:
+        """When a new node is ready; None if the world does not model the time until then."""
+
+    def change_job(self, action: JobChangeAction) -> None:
+        """Change where a job runs, and what follows for its work."""
+
+
+def apply_action(world: World, action: Change) -> None:
+    """Carry out an action in a world, which has checked that it is possible."""
+    match action:
+        case Repartition():
+            if (node := world.node(action.node)) is not None:
+                world.put_node(with_layout(node, action.gpu, action.after))
+        case Cordon():
+            if (node := world.node(action.node)) is not None:
+                world.put_node(node.model_copy(update={"cordoned": True}))
+        case Drain():
+            pass  # it confirms that the node is empty
+        case ScaleUp():
+            ready_at = world.ready_at(action)
+            new = action.after if ready_at is None else action.after.model_copy(update={"ready_at": ready_at})
+            world.put_node(new)
+            _note_scaling(world, action, "node_added_at")
+        case ScaleDown():
+            world.delete_node(action.node)
+            _note_scaling(world, action, "node_removed_at")
+        case Start() | Shrink() | Grow() | Migrate() | Preempt() | Release():
+            world.change_job(action)
+        case _:
+            assert_never(action)
+
+
+def shows(action: Change, live: Snapshot, busy: Collection[str]) -> bool:
+    """True if the snapshot already has the effect of the action; `busy` are the nodes on which jobs run."""
+    nodes = live.cluster.node_by_name
+    match action:
+        case Start() | Shrink() | Grow() | Migrate():
+            job = live.job_by_name.get(action.job)
+            return (
+                job is not None
+                and job.running is not None
+                and same_holdings(job.running.replicas, action.after.replicas)
+            )
+        case Release():
+            return action.job not in survey(live).losses
+        case Preempt():
+            job = live.job_by_name.get(action.job)
+            return job is not None and job.running is None
+        case Repartition():
+            node = nodes.get(action.node)
+            gpu = node.gpus.by_index.get(action.gpu) if node and node.gpus else None
+            return gpu is not None and gpu.mig is not None and set(gpu.mig) == set(action.after)
+        case Cordon():
+            return action.node not in nodes or nodes[action.node].cordoned
+        case Drain():
+            return action.node not in busy
+        case ScaleUp():
+            return action.node in nodes
+        case ScaleDown():
+            return action.node not in nodes
+        case _:
+            assert_never(action)
+
+
+def undo_node_action(nodes: dict[str, Node], action: NodeAction, base: Mapping[str, Node]) -> None:
+    """
+    Take back the effect of an action on the nodes, by name; `base` are the nodes before the plan.
+
+    Added nodes stay, because only the cluster knows when they are ready.
+    """
+    node = nodes.get(action.node)
+    match action:
+        case Repartition() if node is not None:
+            nodes[action.node] = with_layout(node, action.gpu, action.before)
+        case Cordon() if node is not None and not base[action.node].cordoned:
+            nodes[action.node] = node.model_copy(update={"cordoned": False})
+        case ScaleDown() if node is None:
+            nodes[action.node] = base[action.node]
+        case _:
+            pass
+
+
+class NodesByName:
+    """The part of a world in memory that is about nodes and pools."""
+
+    def __init__(self, cluster: Cluster, now: datetime) -> None:
+        self.nodes = dict(cluster.node_by_name)
+        self.pools = {pool.name: pool for pool in cluster.pools}
+        self.now = now
+
+    def node(self, name: str) -> Node | None:
+        """See `World`."""
+        return self.nodes.get(name)
+
+    def put_node(self, node: Node) -> None:
+        """See `World`."""
+        self.nodes[node.name] = node
+
+    def delete_node(self, name: str) -> None:
+        """See `World`."""
+        self.nodes.pop(name, None)
+
+    def pool(self, name: str) -> NodePool | None:
+        """See `World`."""
+        return self.pools.get(name)
+
+    def put_pool(self, pool: NodePool) -> None:
+        """See `World`."""
+        self.pools[pool.name] = pool
+
+    def clock(self) -> datetime:
+        """See `World`."""
+        return self.now
+
+
+class ClusterView(NodesByName):
+    """A world without time: nodes, pools, and placements of running jobs, by name."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot.cluster, snapshot.taken_at)
+        self.placements = {placement.job: placement for placement in snapshot.running_placements}
+
+    def ready_at(self, action: ScaleUp) -> datetime | None:  # noqa: ARG002 - no job waits for a node here
+        """See `World`."""
+        return None
+
+    def change_job(self, action: JobChangeAction) -> None:
+        """See `World`."""
+        if action.after is None:
+            self.placements.pop(action.job, None)
+        else:
+            self.placements[action.job] = action.after
+
+
+def with_layout(node: Node, gpu: int, instances: tuple[MigInstance, ...] | None) -> Node:
+    """The node with these MIG instances on one of its GPUs; None: with MIG mode off."""
+    if node.gpus is None or gpu not in node.gpus.by_index:
+        return node
+    changed = node.gpus.by_index[gpu].model_copy(update={"mig": instances})
+    details = (changed, *(other for other in node.gpus.details if other.index != gpu))
+    ordered = tuple(sorted(details, key=lambda detail: detail.index))
+    return node.model_copy(update={"gpus": node.gpus.model_copy(update={"details": ordered})})
+
+
+def nodes_touched(action: Change) -> set[str]:
+    """Names of the nodes of an action: those of the job before and after, or the node itself."""
+    if isinstance(action, NodeAction):
+        return {action.node}
+    placements = (action.before, action.after)
+    return {replica.node for placement in placements if placement for replica in placement.replicas}
+
+
+def _note_scaling(world: World, action: PoolAction, field: str) -> None:
+    if (pool := world.pool(action.pool)) is not None:
+        world.put_pool(pool.model_copy(update={field: world.clock()}))
