@@ -33,7 +33,7 @@ RELAXES_FIRST: Final = "gpuplan.solvers.exact.milp:solve"
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When a solver must stop."""
+    """Limits of a solver run."""
 
     deadline: float
     """Instant of `time.monotonic`, which all processes of a machine share."""

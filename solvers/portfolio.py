@@ -97,7 +97,7 @@ class _InOrder:
     """
     Plan one priority after the other, the highest first; what each earns is a floor for all later stages.
 
-    While greedy's plan is proven to be the best for a priority, no solver is asked. If later starts are
+    While greedy's plan is proven to be the best for a priority, no exact solver runs. If later starts are
     planned, or time is short, greedy's plan is the floor.
     """
 

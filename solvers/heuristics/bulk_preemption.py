@@ -60,7 +60,7 @@ def give_way(ledger: Ledger, market: Market, spare: list[float]) -> None:
     incumbents, quota = ledger.problem.incumbents, ledger.quota
     losses = []
     for index, incumbent in enumerate(incumbents):
-        # A job whose preemption is free is preempted only if it blocks a waiting job.
+        # If preempting a job costs nothing, it is preempted only if it blocks a waiting job.
         if incumbent.stop_points and market.may_be_had(index):
             fetched = market.fetched(incumbent)
             if -incumbent.stop_points < _PREMIUM * fetched:

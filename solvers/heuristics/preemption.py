@@ -53,7 +53,7 @@ def preempt(
     *,
     deadline: float | None = None,
 ) -> bool:
-    """Preempt for waiting jobs of classes in the given order until the deadline; True if any was found."""
+    """Preempt for waiting jobs of classes in the given order until the deadline; True if a job was placed."""
     preemption = preemption or Preemption(ledger)
     changed, failures = False, 0
     for index in order:

@@ -116,7 +116,7 @@ class Company:
         """Points of interference that is new; never positive."""
 
     def minds(self, manners: Manners) -> Manners:
-        """The attributes of a job that matter to any other job, so that jobs without such are alike."""
+        """The attributes of a job that matter to other jobs; jobs without any then compare equal."""
         workload = manners.workload if manners.workload in self._present else ""
         return Manners(workload, manners.carries, manners.avoids)
 

@@ -86,7 +86,7 @@ class Capacity:
         self._waste_points = 0
 
     def _once_empty(self, problem: Problem) -> tuple[Ints, Ints]:
-        """Free thousandths of GPUs and free amounts of each node once every running job has left."""
+        """Free thousandths of GPUs and free amounts of each node without running jobs that may leave."""
         gpu_left, free = self.gpu_left.copy(), np.array(self.balance, dtype=np.int64).reshape(self.free.shape)
         for incumbent in problem.incumbents:
             for hold in incumbent.holds:
