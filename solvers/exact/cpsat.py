@@ -84,5 +84,6 @@ def _configured(budget: Budget) -> cp_model.CpSolver:
     parameters.linearization_level = 2
     if budget.ticks is not None:
         parameters.max_deterministic_time = budget.ticks
+        # Several workers are deterministic only with interleaved search.
         parameters.interleave_search = budget.workers > 1
     return solver

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 _NODES_PER_TICK: Final = 100
+"""Branch-and-bound nodes per unit of deterministic work."""
 
 _LARGE: Final = 20_000
 """Above this number of columns the linear relaxation starts with cuts that it is likely to violate."""

@@ -128,6 +128,7 @@ class Preemption:
         milli = job_class.shape.quota_milli * job_class.maximum
         model = job_class.options[0].gpu_model if job_class.options else None
         owed = ledger.quota.owed(job_class.queue, model)
+        # One GPU more each, since missing GPUs are rounded up.
         return (
             job_class.most_points + sum(price * (min(milli, lack) + MILLI) for lack, price in owed) // MILLI
         )

@@ -20,6 +20,7 @@ Later: TypeAlias = tuple[int, int, int, int]
 """As `Wanted`, with a number of jobs, as in `Aggregate.later`."""
 
 _ROUNDS: Final = 5
+"""Orders that are tried, the first one included."""
 
 _JUMP: Final = 30
 """Positions in the order by which a late job moves ahead."""

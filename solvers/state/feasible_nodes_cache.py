@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     """(shape, groups, first slot, slot after the last)."""
 
 _KEPT: Final = 2048
+"""Lookouts kept per ledger."""
 
 _NODE_WITH_GPUS: Final = 2**60
 """Jobs without GPUs use nodes with GPUs last."""

@@ -288,6 +288,7 @@ class Master:
         integer[self._continuous] = 0
         highs.changeColsIntegrality(count, np.arange(count, dtype=np.int32), integer)
         highs.setOptionValue("mip_rel_gap", 0.0)
+        # Points are integers: a gap below one point is a proof.
         highs.setOptionValue("mip_abs_gap", 0.999)
         highs.setOptionValue("objective_target", self.paid - target + _NOTHING)
         self._bound_nodes(np.floor(relaxed + _NOTHING), np.ceil(relaxed - _NOTHING))

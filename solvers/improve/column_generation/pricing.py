@@ -193,6 +193,7 @@ class _Model:
 
     def _limit_shares(self) -> None:
         partly = [free for free in self._node_class.gpus if free < MILLI]
+        # Of shares larger than 1/(k + 1) of a GPU at most k fit on it.
         halves = (MILLI // (most + 1) + 1 for most in range(1, 5))
         for divisor in sorted({1, *self._shares.values(), *halves}):
             taken = self._sum((index, milli // divisor) for index, milli in self._shares.items())
