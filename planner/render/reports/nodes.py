@@ -38,7 +38,7 @@ class NodePicture:
     """Jobs with the signs of their actions; a job that moves within the node is only in this list."""
     leaving: tuple[str, ...]
     staying: tuple[str, ...]
-    """Jobs whose parts on this node do not change."""
+    """Jobs that keep all their parts on this node."""
     new_layout: bool
     """True if MIG instances are created or destroyed."""
 

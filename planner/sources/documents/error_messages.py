@@ -190,7 +190,7 @@ class _Writer:
         return _EXPECTED[kind].format(**bounds)
 
     def _untold(self, error: _Error, path: str) -> str:
-        """The message for an entry of a union type whose tag field is missing or unknown."""
+        """The message for an entry of a union type with a missing or unknown tag."""
         field = error.details["ctx"]["discriminator"].strip("'")
         if error.details["type"] == "union_tag_not_found":
             return f"{self.subject} lacks field '{field}'{_within(path)}."

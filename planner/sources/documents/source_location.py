@@ -25,7 +25,7 @@ class Spot(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """One problem whose line is not looked up yet."""
+    """One problem before its line is looked up."""
 
     spot: Spot | None
     """None if no entry caused the problem, for example if a section is missing from all files."""

@@ -22,7 +22,7 @@ class Draws:
     """
     A seeded source of draws.
 
-    Uses only `Random.random()`: the one method whose sequence Python keeps equal for a seed.
+    Uses only `Random.random()`: Python keeps its sequence for a seed equal in all versions.
     """
 
     def __init__(self, seed: int) -> None:

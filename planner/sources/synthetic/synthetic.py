@@ -105,7 +105,7 @@ def _draw(draws: Draws, profile: WorkloadProfile, shape: JobShape, *, roomy: Fir
         return job
     choice = draws.by_share(profile.model_choices)
     picky = job.model_copy(update={"gpu_models": choice.gpu_models})
-    # Ignore a choice of models whose nodes are all too small for the request.
+    # Ignore a choice of models if their nodes are all too small for the request.
     return picky if roomy.find(picky, replicas=1) else job
 
 

@@ -47,7 +47,7 @@ class Layout(Noun):
     """Assignment of nodes to racks and zones, in the order of the shapes; each shape begins a new rack."""
 
     region: Label = ""
-    """Region of nodes whose shape has none."""
+    """Region of nodes if their shape has none."""
     nodes_per_rack: _Many = 16
     racks_per_zone: _Many = 32
 

@@ -1,7 +1,7 @@
 """
 CSV files as rows of text cells with line numbers, and the problems found in them.
 
-For traces whose cells are plain numbers and names. Quoting is not supported, so a line of the file is a row.
+For traces with cells of plain numbers and names. Quoting is not supported, so a line of the file is a row.
 """
 
 from __future__ import annotations
